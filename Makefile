@@ -1,0 +1,52 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# The stamp carries the lock's checksum, so a changed lock re-installs and a fresh checkout of the same lock does not.
+READY  := $(VENV)/.ready-$(shell cksum requirements.lock | cut -d' ' -f1)
+
+.PHONY: demo test quick check format testbed bench lock docs clean
+
+$(READY): requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit("Faultline needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing the locked dependencies into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/faultline demo $(ARGS)
+
+test: check
+	@$(BIN)/python -m tests.testbed.build --if-toolchain
+	@$(BIN)/python -m pytest -m "kafka or cluster or embedded" $(ARGS)
+
+quick: $(READY)
+	@$(BIN)/python -m pytest -q -m "not kafka and not cluster and not embedded" $(ARGS)
+
+check: $(READY)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory quick
+
+format: $(READY)
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+testbed: $(READY)
+	@$(BIN)/python -m tests.testbed.build
+
+bench: $(READY)
+	@$(BIN)/python bench/$(NAME).py $(ARGS)
+
+docs: $(READY)
+	@$(BIN)/python -m faultline.reference docs
+
+lock:
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra dev pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .testbed .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Kafka in, incidents out."""
