@@ -1,0 +1,1 @@
+"""People: one Slack thread per incident."""

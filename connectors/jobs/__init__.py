@@ -1,0 +1,1 @@
+"""Training jobs, each through its own controller."""

@@ -1,0 +1,1 @@
+"""Tickets: one issue per incident."""

@@ -1,0 +1,117 @@
+"""One settings class: environment variables `FAULTLINE_*` over a YAML file over the defaults. Strict; errors name the key.
+
+Nested keys are joined with two underscores: `FAULTLINE_KAFKA__BOOTSTRAP=broker:9092` is `kafka.bootstrap` of the file.
+The file is named by `--config` or `FAULTLINE_CONFIG`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from streams.model.errors import ConfigError
+from streams.model.settings import (
+    CorrelatorSettings,
+    DetectorSettings,
+    InventorySettings,
+    JiraSettings,
+    KafkaSettings,
+    KubernetesSettings,
+    ResponderSettings,
+    SlackSettings,
+)
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. `faultline config check` prints it with its sources."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="FAULTLINE_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    cluster: str = Field("default", min_length=1, description="name of this cluster in every record")
+    log_format: Literal["auto", "json", "line"] = "auto"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    http_port: int = Field(
+        0, ge=0, le=65535, description="health and metrics of a process; 0 switches it off"
+    )
+    http_host: str = "127.0.0.1"
+    kafka: KafkaSettings = KafkaSettings()
+    detector: DetectorSettings = DetectorSettings()
+    inventory: InventorySettings = InventorySettings()
+    correlator: CorrelatorSettings = CorrelatorSettings()
+    responder: ResponderSettings = ResponderSettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
+    slack: SlackSettings = SlackSettings()
+    jira: JiraSettings = JiraSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment over file: the file arrives as init values, so the usual order is turned round."""
+        return env_settings, init_settings
+
+
+def load(path: Path | None = None) -> Settings:
+    """Read the file (`path`, else `FAULTLINE_CONFIG`, else none) and the environment.
+
+    Raises:
+        ConfigError: naming every wrong key, where it came from, and what would be right.
+    """
+    named = path or (Path(os.environ["FAULTLINE_CONFIG"]) if os.environ.get("FAULTLINE_CONFIG") else None)
+    values = _read_file(named) if named else {}
+    _refuse_unknown_environment()
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        lines = [
+            f"  {'.'.join(map(str, e['loc'])) or 'settings'}: {e['msg']}"
+            for e in error.errors(include_url=False)
+        ]
+        source = f"{named} and the environment" if named else "the environment"
+        raise ConfigError(f"settings from {source} are not usable:\n" + "\n".join(lines)) from error
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read settings file {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"settings file {path} is not YAML: {error}") from error
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"settings file {path}: the top level must be a mapping of keys")
+    return content
+
+
+def _refuse_unknown_environment() -> None:
+    """A mistyped variable must not be silently ignored: pydantic sees only the names it knows."""
+    known = set(Settings.model_fields)
+    for name in os.environ:
+        if name.startswith("FAULTLINE_") and name not in NOT_SETTINGS:
+            key = name.removeprefix("FAULTLINE_").lower().split("__")[0]
+            if key not in known:
+                raise ConfigError(
+                    f"{name}: there is no setting `{key}`; known are {', '.join(sorted(known))}"
+                )
+
+
+NOT_SETTINGS = frozenset({"FAULTLINE_CONFIG", "FAULTLINE_TESTBED"})
+"""Variables of the same prefix that are not settings: where the settings file is, where the testbed was built."""

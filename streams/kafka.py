@@ -1,0 +1,115 @@
+"""The one place that builds Kafka clients, so that every process has the same guarantees and the same security settings.
+
+Producers are idempotent and wait for all in-sync replicas. Consumers never commit by themselves: an offset is committed
+when what it stands for is safely written, and only then.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterable
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaConnectionError, KafkaError
+
+from streams.model.errors import Unreachable
+from streams.model.settings import KafkaSettings
+from streams.topics import MAX_RECORD_BYTES, Topic
+
+__all__ = ["KafkaError", "admin", "consumer", "group_name", "producer", "started", "topic_name"]
+
+
+def topic_name(settings: KafkaSettings, topic: Topic) -> str:
+    """The topic's name on this broker, prefix included."""
+    return settings.topic_prefix + topic.name
+
+
+def group_name(settings: KafkaSettings, process: str) -> str:
+    """The consumer group of a process on this broker, prefix included."""
+    return f"{settings.topic_prefix}faultline-{process}"
+
+
+def consumer(
+    settings: KafkaSettings, *, group: str | None, read_committed: bool = True, **extra: Any
+) -> AIOKafkaConsumer:
+    """A consumer without topics; call `subscribe` or `assign` on it, then `started`.
+
+    `group` is a process name (None for a reader outside any group). New groups begin at the earliest record.
+    """
+    return AIOKafkaConsumer(
+        bootstrap_servers=settings.bootstrap,
+        group_id=group_name(settings, group) if group else None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed" if read_committed else "read_uncommitted",
+        session_timeout_ms=settings.session_timeout_ms,
+        heartbeat_interval_ms=max(300, settings.session_timeout_ms // 5),
+        max_partition_fetch_bytes=MAX_RECORD_BYTES,
+        check_crcs=settings.check_crcs,
+        **_security(settings),
+        **extra,
+    )
+
+
+def producer(
+    settings: KafkaSettings, *, transactional_id: str | None = None, **extra: Any
+) -> AIOKafkaProducer:
+    """An idempotent producer; with `transactional_id` (prefix added here) it fences every earlier one of the same id."""
+    return AIOKafkaProducer(
+        bootstrap_servers=settings.bootstrap,
+        acks="all",
+        enable_idempotence=True,
+        max_request_size=MAX_RECORD_BYTES,
+        transactional_id=f"{settings.topic_prefix}{transactional_id}" if transactional_id else None,
+        **_security(settings),
+        **extra,
+    )
+
+
+def admin(settings: KafkaSettings) -> AIOKafkaAdminClient:
+    """An admin client, for `faultline topics` and the check at start."""
+    return AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap, **_security(settings))
+
+
+async def started(client: Any, settings: KafkaSettings) -> Any:
+    """Start a client of this module and return it.
+
+    Raises:
+        Unreachable: naming the bootstrap address, when no broker answers.
+    """
+    try:
+        await client.start()
+    except KafkaConnectionError as error:
+        raise Unreachable(
+            f"Kafka does not answer at {settings.bootstrap} (kafka.bootstrap): {error}"
+        ) from error
+    return client
+
+
+def subscribe(
+    client: AIOKafkaConsumer, names: Iterable[str], listener: ConsumerRebalanceListener | None = None
+) -> None:
+    """Subscribe by exact names; `listener` is told of every change of ownership before records of it arrive."""
+    client.subscribe(list(names), listener=listener)
+
+
+def _security(settings: KafkaSettings) -> dict[str, Any]:
+    if settings.security_protocol == "PLAINTEXT":
+        return {}
+    options: dict[str, Any] = {"security_protocol": settings.security_protocol}
+    if "SSL" in settings.security_protocol.split("_"):
+        context = ssl.create_default_context(cafile=settings.ssl_cafile)
+        if settings.ssl_certfile:
+            context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile)
+        options["ssl_context"] = context
+    if settings.security_protocol.startswith("SASL"):
+        options |= {
+            "sasl_mechanism": settings.sasl_mechanism,
+            "sasl_plain_username": settings.sasl_username,
+            "sasl_plain_password": settings.sasl_password.get_secret_value()
+            if settings.sasl_password
+            else None,
+        }
+    return options

@@ -1,0 +1,58 @@
+"""One way to tell the time. Pure parts take `now`; only shells hold a `Clock`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from streams.model.errors import BadInput
+
+Clock = Callable[[], datetime]
+"""Returns the present as an aware UTC datetime."""
+
+MonotonicClock = Callable[[], float]
+"""Seconds on a clock that never jumps and that keeps counting while the process is frozen."""
+
+
+def utc_now() -> datetime:
+    """The wall clock, aware, in UTC."""
+    return datetime.now(UTC)
+
+
+def boot_seconds() -> float:
+    """Seconds since boot, counting time the process or the machine spent asleep.
+
+    `time.monotonic` stops during a suspend of the machine; leases must not.
+    """
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def from_millis(millis: int) -> datetime:
+    """A Kafka timestamp (milliseconds since the epoch) as an aware datetime."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=millis)
+
+
+def to_millis(at: datetime) -> int:
+    """An aware datetime as a Kafka timestamp, rounded down to the millisecond."""
+    return (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def parse_rfc3339(text: str) -> datetime:
+    """An RFC 3339 time as an aware UTC datetime.
+
+    Raises:
+        BadInput: when the text is no time or names no offset.
+    """
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise BadInput(f"not an RFC 3339 time: {text[:40]!r}") from error
+    if at.tzinfo is None:
+        raise BadInput(f"a time without an offset from UTC: {text[:40]!r}")
+    return at.astimezone(UTC)
+
+
+def rfc3339(at: datetime) -> str:
+    """An aware datetime in RFC 3339 with `Z` and as many fractional digits as it needs."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

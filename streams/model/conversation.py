@@ -1,0 +1,65 @@
+"""What people and processes say about an incident: commands in, timeline out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from streams.model.signal import Attribute
+
+
+class Verb(StrEnum):
+    """A person's decision. Free text never becomes one."""
+
+    ACK = "ack"
+    APPROVE = "approve"
+    REJECT = "reject"
+    STOP = "stop"
+    RESOLVE = "resolve"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One decision about one incident. `digest` binds an approval to the plan that was shown."""
+
+    id: str
+    incident: str
+    cluster: str
+    verb: Verb
+    actor: str
+    at: datetime
+    step: str | None = None
+    digest: str | None = None
+    reason: str = ""
+    via: str = "cli"
+    schema: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """One line of what happened and why. `actor` is a process name or a person; `event` is a short dotted word."""
+
+    incident: str
+    cluster: str
+    at: datetime
+    actor: str
+    event: str
+    text: str
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    schema: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record nobody could handle: its coordinates, the stage that gave up, and why. The bytes travel as the record's value."""
+
+    stage: str
+    reason: str
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime
+    size_bytes: int
+    truncated: bool = False

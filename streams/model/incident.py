@@ -1,0 +1,127 @@
+"""An incident: one root-cause hypothesis with its evidence, its victims and its life.
+
+The id is a hash of cluster, root entity, family and incarnation, never random: a replay or a rebalance lands on the same
+incident. Every change is a new revision of the whole document, so the latest record of the compacted topic is the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from streams.model.digest import digest
+from streams.model.entity import Entity, JobRef
+from streams.model.signal import Attribute, Evidence, Severity
+
+
+class IncidentState(StrEnum):
+    """Where an incident is in its life."""
+
+    OPEN = "open"
+    MITIGATING = "mitigating"
+    VERIFYING = "verifying"
+    RESOLVED = "resolved"
+    SUPPRESSED = "suppressed"
+    MERGED = "merged"
+    AWAITING_HUMAN = "awaiting_human"
+
+    @property
+    def is_over(self) -> bool:
+        """True when nothing more will be done about it."""
+        return self in (IncidentState.RESOLVED, IncidentState.MERGED)
+
+
+class Certainty(StrEnum):
+    """How far the evidence goes. Only `decisive` evidence may lead to an automatic destructive step."""
+
+    DECISIVE = "decisive"
+    LIKELY = "likely"
+    WEAK = "weak"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """One signal's part in a decision: what it was, where, when, the role it plays and its raw line."""
+
+    signal_id: str
+    kind: str
+    entity: Entity
+    occurred_at: datetime
+    role: str
+    """`cause`, `symptom` or `context`."""
+    summary: str
+    evidence: tuple[Evidence, ...] = ()
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An explanation that was weighed: the chosen one or one that was rejected, and why."""
+
+    entity: Entity
+    family: str
+    chosen: bool
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """The blast radius. `gpu_hours_per_hour` is what stands still: the GPUs of all jobs the incident stopped."""
+
+    jobs: int = 0
+    nodes: int = 0
+    gpus: int = 0
+    gpu_hours_per_hour: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The last sign that a job moved forward (an iteration line, a checkpoint), as the correlator saw it."""
+
+    job: JobRef
+    at: datetime
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """One root cause and what is known of it at one revision.
+
+    `root` is the culprit. `jobs` and `nodes` are those affected (the culprit's node included), sorted. `facts` holds what
+    runbooks match on besides (`xid`, `action`, `direction` …).
+    """
+
+    id: str
+    cluster: str
+    family: str
+    root: Entity
+    incarnation: int
+    revision: int
+    state: IncidentState
+    severity: Severity
+    certainty: Certainty
+    title: str
+    reason: str
+    fault_at: datetime
+    """When the fault began, in event time, back-dated where a log line says so."""
+    opened_at: datetime
+    updated_at: datetime
+    closed_at: datetime | None = None
+    jobs: tuple[JobRef, ...] = ()
+    nodes: tuple[str, ...] = ()
+    impact: Impact = field(default_factory=Impact)
+    facts: Mapping[str, Attribute] = field(default_factory=dict)
+    proofs: tuple[Proof, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
+    progress: tuple[Progress, ...] = ()
+    merged_into: str | None = None
+    flaps: int = 0
+    schema: int = 1
+
+
+def incident_id(cluster: str, root: Entity, family: str, incarnation: int) -> str:
+    """The deterministic id of an incident: `inc-` and 16 hex digits."""
+    return "inc-" + digest(cluster, root.key, family, incarnation, size=8)

@@ -1,0 +1,130 @@
+"""Facts of what runs where: the values of the `inventory` topic, keyed `<cluster>/<kind>/<name>`; a tombstone means gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Discriminator
+
+from streams.model.entity import JobRef
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFact:
+    """A node as the API server shows it. `gpus` is capacity; `gpus_allocatable` falls when a device is unhealthy."""
+
+    cluster: str
+    name: str
+    uid: str
+    observed_at: datetime
+    ready: bool = True
+    ready_since: datetime | None = None
+    unschedulable: bool = False
+    gpus: int = 0
+    gpus_allocatable: int = 0
+    pool: str | None = None
+    leaf: str | None = None
+    rack: str | None = None
+    nvlink_domain: str | None = None
+    control_plane: bool = False
+    managed: bool = True
+    """False when a person has set the label `faultline.dev/managed=false`: keep off."""
+    maintenance: bool = False
+    addresses: tuple[str, ...] = ()
+    taints: tuple[str, ...] = ()
+    """`key=value:effect` each, sorted."""
+    owner_incident: str | None = None
+    """The incident whose cordon this is, from Faultline's own annotation."""
+    kind: Literal["node"] = "node"
+
+    @property
+    def key(self) -> str:
+        """The record key."""
+        return f"{self.cluster}/node/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PodFact:
+    """A training pod's placement. `rank` is the first global rank in the pod, `ranks` how many it holds."""
+
+    cluster: str
+    namespace: str
+    name: str
+    uid: str
+    observed_at: datetime
+    node: str | None = None
+    job: JobRef | None = None
+    phase: str = "Pending"
+    ready: bool = False
+    gpus: int = 0
+    rank: int | None = None
+    ranks: int | None = None
+    rank_source: str | None = None
+    """Where `rank` was learned: `env`, `label`, `annotation`, `index` …; shown when sources conflict."""
+    scheduled_at: datetime | None = None
+    ended_at: datetime | None = None
+    ip: str | None = None
+    kind: Literal["pod"] = "pod"
+
+    @property
+    def key(self) -> str:
+        """The record key."""
+        return f"{self.cluster}/pod/{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFact:
+    """A training job (the top-most owner). `world` is the number of ranks when the spec says it."""
+
+    cluster: str
+    job: JobRef
+    observed_at: datetime
+    suspended: bool = False
+    finished: bool = False
+    failed: bool = False
+    pods: int | None = None
+    world: int | None = None
+    managed: bool = True
+    owner: str | None = None
+    """Whom to tell: the annotation `faultline.dev/owner`, else None."""
+    kind: Literal["job"] = "job"
+
+    @property
+    def key(self) -> str:
+        """The record key."""
+        return f"{self.cluster}/job/{self.job.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFact:
+    """One cable: a switch port and the host NIC, or the other switch's port, at its end."""
+
+    cluster: str
+    switch: str
+    port: str
+    observed_at: datetime
+    node: str | None = None
+    nic: str | None = None
+    peer_switch: str | None = None
+    peer_port: str | None = None
+    kind: Literal["link"] = "link"
+
+    @property
+    def key(self) -> str:
+        """The record key."""
+        return f"{self.cluster}/link/{self.switch}/{self.port}"
+
+
+Fact = NodeFact | PodFact | JobFact | LinkFact
+"""Any value of the `inventory` topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class FactRecord:
+    """The envelope on the wire, so that one decoder serves all kinds."""
+
+    fact: Annotated[Fact, Discriminator("kind")]
+    extra: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,83 @@
+"""What Kafka hands over and what an envelope makes of it, before anything is known about its meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from streams.model.entity import PodRef
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """One Kafka record. `value` None is a tombstone; `timestamp` is Kafka's, aware, in UTC."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: datetime
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+    @property
+    def coordinates(self) -> str:
+        """`topic:partition:offset`."""
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of text and what its shipper knew of its origin. `at` is the time in the line or envelope, None if none."""
+
+    text: str
+    at: datetime | None = None
+    node: str | None = None
+    pod: PodRef | None = None
+    container: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    source: str = ""
+    """What wrote it, as far as known: `kernel`, `container`, `switch` or an identifier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of one metric. `labels` keep the exporter's own names."""
+
+    name: str
+    value: float
+    at: datetime | None = None
+    node: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeEvent:
+    """One Kubernetes Event, old style or new. `kind`, `namespace`, `name`, `uid` are the object's it is about."""
+
+    reason: str
+    message: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str | None = None
+    type: str = "Normal"
+    at: datetime | None = None
+    host: str | None = None
+    cluster: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert of an Alertmanager webhook."""
+
+    name: str
+    firing: bool
+    at: datetime | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+Observation = LogLine | Sample | KubeEvent | Alert
+"""What an envelope yields."""

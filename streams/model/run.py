@@ -1,0 +1,210 @@
+"""Runs: a plan, how far it has come, and every outward change it made or meant to make.
+
+A run document is committed to Kafka before each outward call and after it. Whoever reads the latest one knows
+everything needed to go on: nothing lives in memory only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from streams.model.digest import digest
+from streams.model.signal import Attribute
+
+
+class Mode(StrEnum):
+    """How far a runbook may go on its own."""
+
+    SHADOW = "shadow"
+    APPROVE = "approve"
+    AUTO = "auto"
+
+
+class EffectState(StrEnum):
+    """An outward change: meant, known to have happened, known not to, or to be looked up."""
+
+    INTENDED = "intended"
+    CONFIRMED = "confirmed"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    UNDONE = "undone"
+
+
+class StepState(StrEnum):
+    """Where a step stands. `would` is what shadow mode writes where it would have acted."""
+
+    PENDING = "pending"
+    AWAITING_APPROVAL = "awaiting_approval"
+    BLOCKED = "blocked"
+    RUNNING = "running"
+    DONE = "done"
+    SKIPPED = "skipped"
+    WOULD = "would"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_over(self) -> bool:
+        """True when the step will not move any more."""
+        return self in _OVER
+
+
+_OVER = {StepState.DONE, StepState.SKIPPED, StepState.WOULD, StepState.FAILED, StepState.CANCELLED}
+
+
+class RunState(StrEnum):
+    """Where the whole run stands."""
+
+    RUNNING = "running"
+    AWAITING_APPROVAL = "awaiting_approval"
+    VERIFYING = "verifying"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    SHADOWED = "shadowed"
+
+    @property
+    def is_over(self) -> bool:
+        """True when nothing is due any more."""
+        return self in (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SHADOWED)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What an effect acts on, as Kubernetes (or the ticket system, or the chat) names it."""
+
+    kind: str
+    name: str
+    namespace: str | None = None
+    uid: str | None = None
+
+    @property
+    def key(self) -> str:
+        """`kind/namespace/name`, the same for the same thing however often its uid changes."""
+        return f"{self.kind}/{self.namespace or ''}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace + '/' if self.namespace else ''}{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """One typed action bound to its target. `needs` are ids of steps that must be done first."""
+
+    id: str
+    action: str
+    target: Target | None
+    params: Mapping[str, Attribute]
+    destructive: bool
+    needs: tuple[str, ...] = ()
+    approval: bool = False
+    deadline_s: float = 900.0
+    on_failure: str = "stop"
+    """`stop`, `continue` or `escalate`."""
+    describe: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A runbook bound to one incident. `digest` covers everything a person approves."""
+
+    runbook: str
+    runbook_revision: int
+    mode: Mode
+    steps: tuple[PlannedStep, ...]
+    digest: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EffectRecord:
+    """The journal's row of one outward change.
+
+    `lease_until` is on the wall clock and bounds when the call may start; `attempts` counts calls and is not in the key.
+    `result` is what the connector said and what undo needs (e.g. the prior state).
+    """
+
+    key: str
+    action: str
+    target: Target
+    state: EffectState
+    intended_at: datetime
+    lease_until: datetime
+    attempts: int = 0
+    result: Mapping[str, Attribute] = field(default_factory=dict)
+    reason: str = ""
+    confirmed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """How far one planned step has come. `due_at` is when to look at it next."""
+
+    id: str
+    state: StepState = StepState.PENDING
+    effect: EffectRecord | None = None
+    undo: EffectRecord | None = None
+    due_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    deadline_at: datetime | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """Who decided what about which plan, and when."""
+
+    step: str
+    approved: bool
+    actor: str
+    at: datetime
+    digest: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A plan being carried out: the value of the `runs` topic."""
+
+    id: str
+    incident: str
+    incarnation: int
+    cluster: str
+    plan: Plan
+    state: RunState
+    steps: tuple[StepRecord, ...]
+    created_at: datetime
+    updated_at: datetime
+    revision: int = 1
+    approvals: tuple[Approval, ...] = ()
+    title: str = ""
+    reason: str = ""
+    incident_revision: int = 0
+    incident_facts: Mapping[str, Attribute] = field(default_factory=dict)
+    finished_at: datetime | None = None
+    schema: int = 1
+
+    def step(self, step_id: str) -> StepRecord:
+        """The record of one step. Raises KeyError for an id the plan does not have."""
+        for record in self.steps:
+            if record.id == step_id:
+                return record
+        raise KeyError(step_id)
+
+
+def run_id(incident: str, runbook: str, revision: int) -> str:
+    """The deterministic id of a run: `run-` and 16 hex digits."""
+    return "run-" + digest(incident, runbook, revision, size=8)
+
+
+def effect_key(
+    incident: str, incarnation: int, runbook: str, revision: int, step: str, target: Target
+) -> str:
+    """The idempotency key of an outward change. The attempt number is not in it, on purpose."""
+    return digest(
+        incident, incarnation, runbook, revision, step, target.kind, target.uid or target.key, size=16
+    )

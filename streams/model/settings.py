@@ -1,0 +1,145 @@
+"""What can be set, room by room. Values only: reading them from file and environment is the front door's work.
+
+A room takes the section it needs and never the whole; so it can be used and tested without the others.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from streams.model.run import Mode
+
+
+class Section(BaseModel):
+    """Base of every group of settings: unknown keys are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KafkaSettings(Section):
+    """How to reach Kafka, and the few things that differ between a laptop and a cluster."""
+
+    bootstrap: str = Field(
+        "127.0.0.1:9092", description="host:port of one or more brokers, separated by commas"
+    )
+    topic_prefix: str = Field(
+        "", description="put before every topic and group name, so that installations share a broker"
+    )
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    sasl_username: str | None = None
+    sasl_password: SecretStr | None = None
+    ssl_cafile: Path | None = None
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
+    replication_factor: int = Field(
+        3, ge=1, description="copies of each topic; 1 only where there is one broker"
+    )
+    min_insync_replicas: int = Field(2, ge=1, description="copies that must confirm a write")
+    raw_partitions: int = Field(12, ge=1, description="partitions of each raw.* topic and of dead-letters")
+    cluster_partitions: int = Field(
+        8, ge=1, description="partitions of every internal topic; cannot be changed in place"
+    )
+    session_timeout_ms: int = Field(
+        15000, ge=1000, description="how long a silent process keeps its partitions"
+    )
+    check_crcs: bool = Field(True, description="verify record checksums; off only for the embedded broker")
+    managed_topics: bool = Field(
+        True, description="check topics at start; off only for brokers without an admin API"
+    )
+
+
+class DetectorSettings(Section):
+    """The process that sees every byte."""
+
+    batch_records: int = Field(5000, ge=1, description="records taken per poll")
+    poll_ms: int = Field(200, ge=1, description="how long a poll waits for the first record")
+    cluster_header: str = Field(
+        "faultline-cluster", description="record header that names the cluster; else `cluster` is used"
+    )
+
+
+class InventorySettings(Section):
+    """The process that watches the API server."""
+
+    relist_s: float = Field(
+        1800.0, gt=0, description="full list at least this often, whatever the watch says"
+    )
+    page_size: int = Field(500, ge=1, description="objects per page of a list")
+    job_kinds: tuple[str, ...] = Field(
+        ("batch/v1/Job", "kubeflow.org/v1/PyTorchJob"), description="group/version/Kind of jobs to watch"
+    )
+    topology_file: Path | None = Field(None, description="YAML of switch ports and the host NICs behind them")
+
+
+class CorrelatorSettings(Section):
+    """The process that joins signals into incidents."""
+
+    tick_s: float = Field(1.0, gt=0, description="how often time is told to the correlator")
+    retention_minutes: float = Field(
+        45.0, gt=0, description="how long placements and signals are kept for back-dated faults"
+    )
+    web_port: int = Field(0, ge=0, description="not used unless above 0")
+
+
+class BlastRadius(Section):
+    """How much may be under destructive action at once. Undo, uncordon and resume are never limited."""
+
+    max_nodes: int = Field(3, ge=0, description="nodes closed by Faultline at once, per cluster")
+    max_share: float = Field(
+        0.1, ge=0, le=1, description="share of the cluster's nodes closed by Faultline at once"
+    )
+    max_per_window: int = Field(6, ge=0, description="destructive steps begun per window and cluster")
+    window_s: float = Field(3600.0, gt=0, description="length of that window")
+
+
+class ResponderSettings(Section):
+    """The process that acts."""
+
+    mode: Mode = Field(Mode.SHADOW, description="the furthest any runbook may go; new installs touch nothing")
+    kill_switch: bool = Field(False, description="stop every destructive step at once")
+    runbook_dirs: tuple[Path, ...] = Field((), description="more runbooks, besides those that ship")
+    blast_radius: BlastRadius = BlastRadius()
+    lease_s: float = Field(
+        20.0, gt=0, description="how long after its intent was committed a call may still start"
+    )
+    freshness_s: float = Field(
+        3600.0, gt=0, description="an incident not updated for longer is asked about, not acted on"
+    )
+    approval_expiry_s: float = Field(4 * 3600.0, gt=0, description="how long an approval is waited for")
+    approvers: tuple[str, ...] = Field(
+        (), description="who may approve; empty means everybody who can write a command"
+    )
+
+
+class KubernetesSettings(Section):
+    """The API server. Without a kubeconfig the pod's own service account is used."""
+
+    kubeconfig: Path | None = None
+    context: str | None = None
+    timeout_s: float = Field(10.0, gt=0, description="one request")
+
+
+class SlackSettings(Section):
+    """One thread per incident in one channel. Without a token nothing is posted."""
+
+    base_url: str = "https://slack.com/api"
+    token: SecretStr | None = None
+    channel: str = Field("", description="channel id (C…), not its name: ids survive a rename")
+    signing_secret: SecretStr | None = None
+    timeout_s: float = Field(10.0, gt=0)
+
+
+class JiraSettings(Section):
+    """One issue per incident. Without a base URL no ticket is opened."""
+
+    base_url: str | None = None
+    user: str = ""
+    token: SecretStr | None = None
+    project: str = "GPU"
+    issue_type: str = "Task"
+    done_transition: str = Field("Done", description="name of the transition that closes an issue")
+    timeout_s: float = Field(10.0, gt=0)

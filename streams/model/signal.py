@@ -1,0 +1,114 @@
+"""A signal: one normalised observation, the only thing the correlator ever sees of the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+
+import orjson
+
+from streams.model.clock import to_millis
+from streams.model.digest import digest
+from streams.model.entity import Entity
+
+Attribute = str | int | float | bool | tuple[str, ...] | tuple[int, ...]
+"""What an attribute may hold. Names are the field's own: `xid`, `pid`, `op`, `rank`, `timeout_ms` …"""
+
+MAX_EVIDENCE_TEXT = 1024
+"""Characters of the raw line that evidence keeps. Log text is untrusted and unbounded; records are not."""
+
+MAX_BATCH = 500
+"""Signals in one `SignalBatch` at most: Faust pays per record, not per signal."""
+
+
+class SignalState(StrEnum):
+    """Whether the signal says that something is wrong or that it is well again."""
+
+    FIRING = "firing"
+    CLEARED = "cleared"
+
+
+class Severity(StrEnum):
+    """How bad one signal or incident is, from its catalog row."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        """0 for info up to 3 for critical, for comparisons."""
+        return _SEVERITIES.index(self)
+
+
+_SEVERITIES = [Severity.INFO, Severity.WARNING, Severity.ERROR, Severity.CRITICAL]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The raw line a signal was read from and where it lies in Kafka. `text` is bounded and never trusted."""
+
+    topic: str
+    partition: int
+    offset: int
+    text: str = ""
+
+    @property
+    def coordinates(self) -> str:
+        """`topic:partition:offset`."""
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One observation. `occurred_at` is the time in the source itself, `observed_at` is Kafka's.
+
+    Build it with `signal()`, which computes the content id.
+    """
+
+    id: str
+    kind: str
+    entity: Entity
+    state: SignalState
+    severity: Severity
+    occurred_at: datetime
+    observed_at: datetime
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    evidence: tuple[Evidence, ...] = ()
+
+    def placed(self, entity: Entity) -> Signal:
+        """The same observation with a better known place; the id stays, for it is the observation's."""
+        return replace(self, entity=entity)
+
+
+def signal(
+    kind: str,
+    entity: Entity,
+    *,
+    severity: Severity,
+    occurred_at: datetime,
+    observed_at: datetime,
+    state: SignalState = SignalState.FIRING,
+    attributes: Mapping[str, Attribute] | None = None,
+    evidence: Sequence[Evidence] = (),
+) -> Signal:
+    """Build a signal whose id is a hash of its content, so that a line shipped twice is one signal.
+
+    Evidence and `observed_at` are left out of the hash: they differ between the two copies.
+    """
+    attributes = dict(attributes or {})
+    content = orjson.dumps(attributes, option=orjson.OPT_SORT_KEYS).decode()
+    sid = digest(kind, entity.cluster, entity.key, state, to_millis(occurred_at), content, size=12)
+    return Signal(sid, kind, entity, state, severity, occurred_at, observed_at, attributes, tuple(evidence))
+
+
+@dataclass(frozen=True, slots=True)
+class SignalBatch:
+    """Up to `MAX_BATCH` signals of one cluster: the value of the `signals` topic."""
+
+    cluster: str
+    signals: tuple[Signal, ...]
+    schema: int = 1

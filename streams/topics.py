@@ -1,0 +1,90 @@
+"""Every Kafka topic Faultline uses, in one table: name, partitioning, retention, who owns the value's shape.
+
+`faultline topics apply` creates or alters them after this table, and a process whose topics differ refuses to start.
+All internal topics share one partition count and are partitioned by *cluster*, so one task sees one cluster whole: the
+correlator needs that to join, the responder to hold a blast radius exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from aiokafka.partitioner import murmur2
+
+DAY_MS = 24 * 3600 * 1000
+MAX_RECORD_BYTES = 8 * 1024 * 1024
+"""The largest record any topic takes: a 5 MB log line must reach the detector to be accounted for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One topic as it has to be. `partitions` is `raw` (as many as the load needs) or `cluster` (the shared count)."""
+
+    name: str
+    partitions: Literal["raw", "cluster"]
+    cleanup: Literal["delete", "compact"]
+    retention_ms: int | None
+    key: str
+    value: str
+
+    def config(self, *, min_insync_replicas: int = 1) -> Mapping[str, str]:
+        """Topic-level settings, as Kafka spells them."""
+        config = {
+            "cleanup.policy": self.cleanup,
+            "max.message.bytes": str(MAX_RECORD_BYTES),
+            "min.insync.replicas": str(min_insync_replicas),
+        }
+        if self.retention_ms is not None:
+            config["retention.ms"] = str(self.retention_ms)
+        if self.cleanup == "compact":
+            # A consumer that was away for a long weekend must still see what is gone.
+            config["delete.retention.ms"] = str(7 * DAY_MS)
+        return config
+
+
+def _raw(name: str) -> Topic:
+    return Topic(name, "raw", "delete", 7 * DAY_MS, "whatever the shipper sets", "whatever the shipper sends")
+
+
+RAW_NODE_LOGS = _raw("raw.node-logs")
+RAW_JOB_LOGS = _raw("raw.job-logs")
+RAW_METRICS = _raw("raw.metrics")
+RAW_FABRIC = _raw("raw.fabric")
+RAW_K8S_EVENTS = _raw("raw.k8s-events")
+RAW_ALERTS = _raw("raw.alerts")
+RAW = (RAW_NODE_LOGS, RAW_JOB_LOGS, RAW_METRICS, RAW_FABRIC, RAW_K8S_EVENTS, RAW_ALERTS)
+
+INVENTORY = Topic(
+    "inventory", "cluster", "compact", None, "cluster/kind/name", "FactRecord, tombstone when gone"
+)
+SIGNALS = Topic("signals", "cluster", "delete", 14 * DAY_MS, "cluster", "SignalBatch")
+TICKS = Topic("ticks", "cluster", "delete", 3600 * 1000, "cluster", "the time, RFC 3339")
+INCIDENTS = Topic("incidents", "cluster", "compact", None, "incident id", "Incident, latest revision")
+RUNS = Topic("runs", "cluster", "compact", None, "run id", "Run, latest revision")
+THREADS = Topic("threads", "cluster", "compact", None, "incident id", "Thread, latest revision")
+TIMELINE = Topic("timeline", "cluster", "delete", 400 * DAY_MS, "incident id", "TimelineEntry")
+COMMANDS = Topic("commands", "cluster", "delete", 400 * DAY_MS, "incident id", "Command")
+DEAD_LETTERS = Topic(
+    "dead-letters", "raw", "delete", 14 * DAY_MS, "source topic", "original bytes; DeadLetter in headers"
+)
+
+ALL = (*RAW, INVENTORY, SIGNALS, TICKS, INCIDENTS, RUNS, THREADS, TIMELINE, COMMANDS, DEAD_LETTERS)
+"""Every topic that `faultline topics apply` looks after, besides the correlator's changelog."""
+
+CORRELATOR_APP = "faultline-correlator"
+CHANGELOG = Topic(
+    f"{CORRELATOR_APP}-state-changelog",
+    "cluster",
+    "compact",
+    None,
+    "row key",
+    "one row of the correlator's state",
+)
+"""Faust's changelog of the correlator's table, created by us so that its partition count is certain."""
+
+
+def partition_of(cluster: str, partitions: int) -> int:
+    """The partition that holds everything of `cluster`: the same as Kafka's default partitioner gives the key `cluster`."""
+    return int((murmur2(cluster.encode()) & 0x7FFFFFFF) % partitions)
