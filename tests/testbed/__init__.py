@@ -1,0 +1,1 @@
+"""The real thing to test against: a Kafka broker and a Kubernetes control plane on loopback."""

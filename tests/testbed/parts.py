@@ -1,0 +1,124 @@
+"""What the testbed consists of, where its builds lie, and whether each is there.
+
+Builds lie in ``.testbed/`` at the top of the repository, or where ``FAULTLINE_TESTBED`` points, so that
+several checkouts share one. A part counts as built when its stamp carries the checksum of the recipe it was
+built from: a changed recipe makes it missing again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+RECIPES = Path(__file__).parent / "recipes"
+KUBERNETES_VERSION = "v1.34.4"
+
+
+def home() -> Path:
+    """Return the folder that holds the builds; it need not exist yet."""
+    return Path(os.environ.get("FAULTLINE_TESTBED") or Path(__file__).parents[2] / ".testbed").resolve()
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program the build needs, with the oldest version that serves; ``asks`` prints its version."""
+
+    program: str
+    asks: tuple[str, ...] = ()
+    at_least: tuple[int, int] = (0, 0)
+
+    def lacking(self) -> str | None:
+        """Return what is wrong with the installed tool in a few words, or None."""
+        if shutil.which(self.program) is None:
+            return f"{self.program} is not installed"
+        if not self.asks:
+            return None
+        answer = subprocess.run([self.program, *self.asks], capture_output=True, text=True, check=False)
+        found = re.search(r"(\d+)\.(\d+)", answer.stdout + answer.stderr)
+        if found is None or (int(found[1]), int(found[2])) < self.at_least:
+            version = found[0] if found else "unknown"
+            return f"{self.program} {self.at_least[0]}.{self.at_least[1]} is needed, found {version}"
+        return None
+
+
+JAVA = (Tool("java", ("-version",), (17, 0)), Tool("mvn"))
+GO = (Tool("go", ("env", "GOVERSION"), (1, 24)),)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One thing to build: its recipe folder, who needs it, and what it makes.
+
+    ``marker`` is the pytest marker of the tests that need it. ``programs`` maps a binary in ``bin/`` to the
+    Go package it is built from. ``copies`` maps a path in the build to ``MODULE/PATH``, a folder of a Go
+    module the recipe pins.
+    """
+
+    name: str
+    version: str
+    marker: str
+    tools: tuple[Tool, ...]
+    programs: tuple[tuple[str, str], ...] = ()
+    copies: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def recipe(self) -> Path:
+        """The folder with its ``go.mod`` or ``pom.xml``."""
+        return RECIPES / self.name
+
+    @property
+    def stamp(self) -> Path:
+        """The file that says from what it was built."""
+        return home() / "stamps" / self.name
+
+    def checksum(self) -> str:
+        """Return a checksum over everything that decides what comes out."""
+        total = hashlib.sha256(repr((self.version, self.programs, self.copies)).encode())
+        for file in sorted(self.recipe.rglob("*")):
+            if file.is_file():
+                total.update(file.name.encode() + b"\0" + file.read_bytes())
+        return total.hexdigest()
+
+    def built(self) -> bool:
+        """Tell whether the build is there and made from the present recipe."""
+        return self.stamp.is_file() and self.stamp.read_text() == self.checksum()
+
+    def lacking_tools(self) -> list[str]:
+        """Return what keeps this machine from building it."""
+        return [lack for tool in self.tools if (lack := tool.lacking())]
+
+
+PARTS = (
+    Part("kafka", "4.1.1", "kafka", JAVA),
+    Part("keys", "1", "cluster", GO, programs=(("make-key", "."),)),
+    Part("etcd", "3.6.8", "cluster", GO, programs=(("etcd", "go.etcd.io/etcd/server/v3"),)),
+    Part("kwok", "0.8.0", "cluster", GO, programs=(("kwok", "sigs.k8s.io/kwok/cmd/kwok"),)),
+    Part(
+        "training-operator",
+        "1.7.0",
+        "cluster",
+        GO,
+        programs=(("training-operator", "github.com/kubeflow/training-operator/cmd/training-operator.v1"),),
+        copies=(("crds", "github.com/kubeflow/training-operator", "manifests/base/crds"),),
+    ),
+    Part(
+        "kubernetes",
+        KUBERNETES_VERSION.removeprefix("v"),
+        "cluster",
+        GO,
+        programs=tuple(
+            (name, f"k8s.io/kubernetes/cmd/{name}")
+            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+        ),
+    ),
+)
+
+
+def missing(marker: str) -> list[str]:
+    """Return the names of the parts that tests marked ``marker`` need and that are not built."""
+    return [part.name for part in PARTS if part.marker == marker and not part.built()]

@@ -1,0 +1,3 @@
+module faultline.dev/testbed/keys
+
+go 1.24.0
