@@ -1,0 +1,79 @@
+"""Why a decision was made, as text for a tired person: the verdict first, then the evidence, then what was ruled out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from faultline.output import moment
+from streams.model.incident import Candidate, Incident, Proof
+from streams.model.run import PlannedStep, Run, StepRecord
+
+
+def explain(incident: Incident, runs: Sequence[Run] = ()) -> str:
+    """Plain text; the same incident and runs always give the same text. Log text is shown with control characters escaped."""
+    return "\n".join(_lines(incident, runs))
+
+
+def _lines(incident: Incident, runs: Sequence[Run]) -> Iterable[str]:
+    yield f"{incident.title}"
+    yield f"  {incident.id}  {incident.family}  {incident.severity.value}  {incident.state.value}  revision {incident.revision}"
+    yield f"  culprit    {incident.root}  ({incident.certainty.value})"
+    yield f"  because    {incident.reason}"
+    yield f"  fault at   {moment(incident.fault_at)}, opened {moment(incident.opened_at)}, updated {moment(incident.updated_at)}"
+    if incident.jobs:
+        yield f"  jobs       {', '.join(map(str, incident.jobs))}"
+    impact = incident.impact
+    yield f"  standstill {impact.nodes} nodes, {impact.gpus} GPUs, {impact.gpu_hours_per_hour:g} GPU-hours per hour"
+    if incident.merged_into:
+        yield f"  merged     into {incident.merged_into}"
+    for title, role in (("Evidence", "cause"), ("Symptoms it explains", "symptom"), ("Context", "context")):
+        proofs = [proof for proof in incident.proofs if proof.role == role]
+        if proofs:
+            yield f"\n{title}:"
+            yield from (line for proof in proofs for line in _proof(proof))
+    rejected = [c for c in incident.candidates if not c.chosen]
+    chosen = [c for c in incident.candidates if c.chosen]
+    if chosen:
+        yield "\nRule:"
+        yield from map(_candidate, chosen)
+    if rejected:
+        yield "\nRuled out:"
+        yield from map(_candidate, rejected)
+    for run in runs:
+        yield from _run(run)
+
+
+def _proof(proof: Proof) -> Iterable[str]:
+    times = f" (x{proof.count})" if proof.count > 1 else ""
+    yield f"  {moment(proof.occurred_at)}  {proof.summary}{times}"
+    for evidence in proof.evidence[:1]:
+        yield f"      {evidence.coordinates}  {printable(evidence.text)}"
+
+
+def _candidate(candidate: Candidate) -> str:
+    return f"  {candidate.rule}: {candidate.entity} as {candidate.family}: {candidate.reason}"
+
+
+def _run(run: Run) -> Iterable[str]:
+    plan = run.plan
+    yield f"\nRunbook {plan.runbook} revision {plan.runbook_revision}, mode {plan.mode.value}: {run.state.value}"
+    if plan.why:
+        yield f"  chosen because {plan.why}"
+    if run.reason:
+        yield f"  {run.reason}"
+    records = {record.id: record for record in run.steps}
+    for step in plan.steps:
+        yield _step(step, records.get(step.id))
+
+
+def _step(step: PlannedStep, record: StepRecord | None) -> str:
+    what = f"{step.action} {step.target}" if step.target else step.action
+    state = record.state.value if record else "pending"
+    reason = f": {printable(record.reason)}" if record and record.reason else ""
+    return f"  {state:<18} {step.id}: {what}{reason}"
+
+
+def printable(text: str, limit: int = 160) -> str:
+    """Log text made safe for a terminal: control characters escaped, cut at `limit` characters."""
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return safe if len(safe) <= limit else safe[: limit - 1] + "…"

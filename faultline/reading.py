@@ -1,0 +1,106 @@
+"""Reading what is on the topics from the command line: no group, no commits, from the beginning to the end as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from streams.kafka import consumer, started, topic_name
+from streams.model.codec import decode
+from streams.model.conversation import TimelineEntry
+from streams.model.errors import BadInput, ConfigError
+from streams.model.incident import Incident
+from streams.model.run import Run
+from streams.model.settings import KafkaSettings
+from streams.topics import INCIDENTS, RUNS, TIMELINE, Topic, partition_of
+
+
+async def read_incidents(settings: KafkaSettings) -> dict[str, Incident]:
+    """The latest revision of every incident, by id."""
+    latest: dict[str, Incident] = {}
+    async with _reader(settings) as client:
+        async for record in _records(client, settings, INCIDENTS):
+            if record.value is not None:
+                incident = decode(Incident, record.value)
+                known = latest.get(incident.id)
+                if known is None or known.revision <= incident.revision:
+                    latest[incident.id] = incident
+    return latest
+
+
+async def read_runs(settings: KafkaSettings, incident: Incident) -> list[Run]:
+    """The runs of one incident, oldest first."""
+    latest: dict[str, Run] = {}
+    async with _reader(settings) as client:
+        async for record in _records(client, settings, RUNS, incident.cluster):
+            if record.value is not None:
+                run = decode(Run, record.value)
+                latest[run.id] = run
+    return sorted(
+        (r for r in latest.values() if r.incident == incident.id), key=lambda r: (r.created_at, r.id)
+    )
+
+
+async def read_timeline(settings: KafkaSettings, incident: Incident) -> list[TimelineEntry]:
+    """Everything said about one incident, in time order, each line once."""
+    entries: dict[bytes, TimelineEntry] = {}
+    async with _reader(settings) as client:
+        async for record in _records(client, settings, TIMELINE, incident.cluster):
+            if record.key == incident.id.encode() and record.value is not None:
+                entries[record.value] = decode(TimelineEntry, record.value)
+    return sorted(entries.values(), key=lambda entry: entry.at)
+
+
+def pick(incidents: dict[str, Incident], prefix: str) -> Incident:
+    """The one incident whose id begins with `prefix` (with or without `inc-`).
+
+    Raises:
+        BadInput: when there is none, or more than one.
+    """
+    wanted = prefix if prefix.startswith("inc-") else f"inc-{prefix}"
+    found = [incident for incident in incidents.values() if incident.id.startswith(wanted)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise BadInput(f"{prefix} fits {len(found)} incidents: {', '.join(sorted(i.id for i in found)[:5])}")
+    raise BadInput(f"no incident {prefix}; `faultline incidents list --all` shows them")
+
+
+@asynccontextmanager
+async def _reader(settings: KafkaSettings) -> AsyncIterator[AIOKafkaConsumer]:
+    client = consumer(settings, group=None, fetch_max_wait_ms=100)
+    try:
+        yield await started(client, settings)
+    finally:
+        await client.stop()
+
+
+async def _records(
+    client: AIOKafkaConsumer, settings: KafkaSettings, topic: Topic, cluster: str | None = None
+) -> AsyncIterator[ConsumerRecord]:
+    """Every record of the topic (of one cluster's partition, when named) up to the end as it is when called."""
+    name = topic_name(settings, topic)
+    numbers = await _partitions(client, name)
+    wanted = numbers if cluster is None else {partition_of(cluster, len(numbers))}
+    partitions = [TopicPartition(name, number) for number in sorted(wanted)]
+    client.assign(partitions)
+    await client.seek_to_beginning(*partitions)
+    ends = {tp: end for tp, end in (await client.end_offsets(partitions)).items() if end > 0}
+    while ends:
+        for tp, records in (await client.getmany(*ends, timeout_ms=500)).items():
+            for record in records:
+                if record.offset < ends[tp]:
+                    yield record
+        for tp in list(ends):
+            if await client.position(tp) >= ends[tp]:
+                del ends[tp]
+
+
+async def _partitions(client: AIOKafkaConsumer, name: str) -> set[int]:
+    await client.topics()  # partitions are known only after metadata was asked for
+    numbers = client.partitions_for_topic(name)
+    if not numbers:
+        raise ConfigError(f"topic {name} does not exist; run `faultline topics apply`")
+    return set(numbers)
