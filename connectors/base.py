@@ -68,7 +68,10 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A long change under way (a drain, a suspend): call `apply` again after `after_s`. `result` is kept as `prior`."""
+    """A long change under way (a drain, a suspend): call `apply` again after `after_s`. `result` is kept as `prior`.
+
+    Also from `lookup`, and from `undo`, which is then called again.
+    """
 
     after_s: float
     detail: str
@@ -134,7 +137,11 @@ class Connector(Protocol):
         """Make the change or find it made. Calls `lease.check()` right before *every* request that changes something."""
 
     async def lookup(self, effect: Effect) -> Outcome:
-        """`AlreadyDone`, `Absent`, or `Unknown`/`Retry` when it cannot be told now. Changes nothing."""
+        """Find out whether the change is there. Changes nothing, and needs no `prior`.
+
+        Returns `AlreadyDone`, `Absent`, `Waiting` for a long change that was begun and is not over (go on with `apply`),
+        or `Unknown`/`Retry` when it cannot be told now.
+        """
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Take it back under guard: `Blocked` when the state is not the one `apply` made, and then nothing is touched."""
