@@ -47,6 +47,7 @@ docs: $(READY)
 
 lock:
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra dev pyproject.toml -o requirements.lock
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements.lock pyproject.toml -o requirements-image.lock
 
 clean:
 	rm -rf $(VENV) .testbed .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,25 @@
+# One image for every process; which one it is, the arguments say: `run detector`, `topics apply`, …
+FROM python:3.11-slim AS build
+WORKDIR /src
+COPY requirements-image.lock ./
+RUN python -m venv /opt/faultline \
+ && /opt/faultline/bin/pip install --no-cache-dir --require-hashes -r requirements-image.lock
+# The build backend comes by hash as well, from the lock that development uses, and stays out of the image.
+COPY requirements.lock pyproject.toml README.md ./
+COPY faultline faultline
+COPY streams streams
+COPY runbooks runbooks
+COPY connectors connectors
+RUN python -m venv /tmp/backend \
+ && /tmp/backend/bin/pip install --no-cache-dir --require-hashes -r requirements.lock \
+ && /tmp/backend/bin/pip wheel --no-deps --no-build-isolation --no-index -w /tmp/wheel . \
+ && /opt/faultline/bin/pip install --no-deps --no-index /tmp/wheel/*.whl
+
+FROM python:3.11-slim
+# A fixed id, so that a cluster that demands non-root users can check it.
+RUN useradd --system --uid 10001 --home-dir /nonexistent --shell /usr/sbin/nologin faultline
+COPY --from=build /opt/faultline /opt/faultline
+ENV PATH=/opt/faultline/bin:$PATH PYTHONUNBUFFERED=1
+USER 10001:10001
+ENTRYPOINT ["faultline"]
+CMD ["--help"]

@@ -1,0 +1,32 @@
+"""`/live` and `/ready` of a process, answered from its pulse."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from streams.model.pulse import Pulse
+
+
+@asynccontextmanager
+async def health_server(pulse: Pulse, *, host: str, port: int) -> AsyncIterator[int]:
+    """Serve while the context lasts; yields the port. Does nothing and yields 0 when `port` is 0."""
+    if port == 0:
+        yield 0
+        return
+    app = web.Application()
+    app.router.add_get("/live", lambda _: _answer(pulse.is_alive))
+    app.router.add_get("/ready", lambda _: _answer(pulse.is_ready))
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        yield port
+    finally:
+        await runner.cleanup()
+
+
+async def _answer(good: bool) -> web.Response:
+    return web.json_response({"ok": good}, status=200 if good else 503)

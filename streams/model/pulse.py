@@ -1,0 +1,38 @@
+"""How a process shows that it moves on: the only honest answer to a liveness probe.
+
+An open port proves nothing, and a Kafka client can stay in its group while the work behind it hangs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+class Pulse:
+    """Beaten by a process's main loop on every turn, idle turns included."""
+
+    def __init__(self, *, silence_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._silence_s = silence_s
+        self._clock = clock
+        self._last = clock()
+        self._ready = False
+
+    def beat(self) -> None:
+        """One more turn of the loop."""
+        self._last = self._clock()
+
+    def ready(self, state: bool = True) -> None:
+        """Say whether the process does its work now: it has its partitions and has read its state back."""
+        self._ready = state
+        self.beat()
+
+    @property
+    def is_alive(self) -> bool:
+        """False after more than `silence_s` seconds without a beat."""
+        return self._clock() - self._last <= self._silence_s
+
+    @property
+    def is_ready(self) -> bool:
+        """True while the process is alive and has said that it is ready."""
+        return self._ready and self.is_alive
