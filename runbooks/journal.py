@@ -1,0 +1,245 @@
+"""A fenced journal of documents: what one owner knows about one partition, safely in Kafka before anyone acts on it.
+
+One `Journal` holds one partition of a compacted document topic with one transactional producer. Opening it does two things in
+this order: it starts the producer, which fences every earlier owner and ends what that owner left half done; then it reads
+the partition back to its end. So nobody can add to what was read, and what was read is everything.
+
+A commit is one transaction with all that is ready: documents, other records, and the input offsets they stand for. It costs
+5 to 35 ms whatever is in it, so callers collect first. After a failure of any kind the journal is closed for good: only a
+fresh read can tell what was written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import structlog
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import (
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    KafkaError,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+)
+
+from streams import kafka
+from streams.model.codec import decode, encode
+from streams.model.errors import BadInput, Fenced, Permanent, Unreachable
+from streams.model.settings import KafkaSettings
+from streams.topics import Topic
+
+D = TypeVar("D")
+
+log = structlog.get_logger(__name__)
+
+MAX_DOCUMENT_BYTES = 512 * 1024
+"""The largest document a journal takes: recovery reads all of them."""
+
+TRANSACTION_TIMEOUT_MS = 30_000
+"""How long a transaction of a dead owner may hold up readers before the broker ends it; a successor ends it at once."""
+
+_FENCED = (
+    ProducerFenced,
+    InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A record that goes out in the same transaction as the documents. `value` None is a tombstone."""
+
+    topic: Topic
+    partition: int
+    key: str
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class Journal(Generic[D]):
+    """The documents of one owned partition, by key. Build it with `open`."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        topic: Topic,
+        partition: int,
+        producer: AIOKafkaProducer,
+        documents: dict[str, D],
+        key: Callable[[D], str],
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._partition = partition
+        self._producer = producer
+        self._documents = documents
+        self._key = key
+        self._turn = asyncio.Lock()
+        self._closed_by: Exception | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        settings: KafkaSettings,
+        *,
+        name: str,
+        topic: Topic,
+        partition: int,
+        kind: type[D],
+        key: Callable[[D], str],
+    ) -> Journal[D]:
+        """Fence the predecessor, then read everything it wrote.
+
+        `name` is the process, e.g. `responder`; owners of the same name and partition fence one another.
+
+        Raises:
+            Unreachable: when no broker answers.
+            BadInput: when a document cannot be read; acting without knowing it would not be safe.
+        """
+        producer = kafka.producer(
+            settings,
+            transactional_id=f"faultline-{name}-{partition}",
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        )
+        try:
+            await kafka.started(producer, settings)
+            documents = await _read_back(settings, topic, partition, kind)
+        except BaseException:
+            await _stop(producer)
+            raise
+        log.info("journal open", topic=topic.name, partition=partition, documents=len(documents))
+        return cls(settings, topic, partition, producer, documents, key)
+
+    @property
+    def partition(self) -> int:
+        """The partition number, the same for the documents and for every input of the owner."""
+        return self._partition
+
+    @property
+    def documents(self) -> Mapping[str, D]:
+        """Every document as last committed, by key."""
+        return self._documents
+
+    async def commit(
+        self,
+        documents: Sequence[D] = (),
+        *,
+        gone: Sequence[str] = (),
+        records: Sequence[Outgoing] = (),
+        offsets: Mapping[TopicPartition, int] | None = None,
+        group: str | None = None,
+    ) -> None:
+        """Write everything in one transaction, then make it visible in `documents`.
+
+        `gone` are keys to put a tombstone on. `offsets` are the next offsets to read, committed for the consumer group of the
+        process `group`. Calls queue up; each is atomic.
+
+        Raises:
+            Fenced: another owner has this partition now. Nothing was written; stop acting.
+            Permanent: a document is too large; nothing was written and the journal stays usable.
+            Unreachable: the broker failed in a way that leaves the outcome open. Open a new journal and look.
+        """
+        if not (documents or gone or records or offsets):
+            return
+        own = [Outgoing(self._topic, self._partition, self._key(d), self._bounded(d)) for d in documents]
+        own += [Outgoing(self._topic, self._partition, key, None) for key in gone]
+        async with self._turn:
+            if self._closed_by is not None:
+                raise self._closed_by
+            try:
+                await self._transaction([*own, *records], dict(offsets or {}), group)
+            except asyncio.CancelledError:
+                self._closed_by = Fenced("the journal was closed in the middle of a commit")
+                raise
+            except _FENCED as error:
+                self._closed_by = Fenced(f"another owner has {self._topic.name}[{self._partition}]: {error}")
+                raise self._closed_by from error
+            except KafkaError as error:
+                self._closed_by = Unreachable(
+                    f"commit to {self._topic.name}[{self._partition}] at {self._settings.bootstrap}: {error}"
+                )
+                raise self._closed_by from error
+            self._documents.update({self._key(d): d for d in documents})
+            for key in gone:
+                self._documents.pop(key, None)
+
+    async def close(self) -> None:
+        """Let go of the partition; a commit under way is not waited for."""
+        self._closed_by = self._closed_by or Fenced("this owner has let go of the partition")
+        await _stop(self._producer)
+
+    def _bounded(self, document: D) -> bytes:
+        raw = encode(document)
+        if len(raw) > MAX_DOCUMENT_BYTES:
+            raise Permanent(
+                f"{self._topic.name}: document {self._key(document)} has {len(raw)} bytes, at most {MAX_DOCUMENT_BYTES} fit"
+            )
+        return raw
+
+    async def _transaction(
+        self, records: Iterable[Outgoing], offsets: dict[TopicPartition, int], group: str | None
+    ) -> None:
+        await self._producer.begin_transaction()
+        sent = [
+            await self._producer.send(
+                kafka.topic_name(self._settings, record.topic),
+                key=record.key.encode(),
+                value=record.value,
+                partition=record.partition,
+                headers=list(record.headers),
+            )
+            for record in records
+        ]
+        # Every future is looked at, also after the first failure: aiokafka logs those that nobody asked.
+        for outcome in await asyncio.gather(*sent, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        if offsets and group:
+            await self._producer.send_offsets_to_transaction(offsets, kafka.group_name(self._settings, group))
+        await self._producer.commit_transaction()
+
+
+async def _read_back(settings: KafkaSettings, topic: Topic, partition: int, kind: type[D]) -> dict[str, D]:
+    """The latest committed document of each key, read from the beginning to the end as it is now."""
+    consumer: AIOKafkaConsumer = kafka.consumer(settings, group=None, fetch_max_wait_ms=100)
+    where = TopicPartition(kafka.topic_name(settings, topic), partition)
+    latest: dict[str, Any] = {}
+    try:
+        await kafka.started(consumer, settings)
+        consumer.assign([where])
+        await consumer.seek_to_beginning(where)
+        end = (await consumer.end_offsets([where]))[where]
+        while await consumer.position(where) < end:
+            for record in (await consumer.getmany(where, timeout_ms=200)).get(where, []):
+                key = (record.key or b"").decode()
+                latest.pop(key, None)
+                if record.value is not None:
+                    latest[key] = record
+        return {key: _decoded(kind, record) for key, record in latest.items()}
+    finally:
+        await consumer.stop()
+
+
+def _decoded(kind: type[D], record: Any) -> D:
+    try:
+        return decode(kind, record.value)
+    except BadInput as error:
+        raise BadInput(
+            f"{record.topic}:{record.partition}:{record.offset} cannot be read: {error}"
+        ) from error
+
+
+async def _stop(producer: AIOKafkaProducer) -> None:
+    """Stop a producer that may be fenced, in a transaction or without a broker; none of that may hold up a shutdown."""
+    try:
+        async with asyncio.timeout(2):
+            await producer.stop()
+    except (KafkaError, TimeoutError) as error:
+        log.debug("producer did not stop in order", error=str(error))

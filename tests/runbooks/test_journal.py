@@ -1,0 +1,128 @@
+"""The journal on a real broker: atomic, fenced, and read back whole."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+from aiokafka import TopicPartition
+
+from runbooks.journal import MAX_DOCUMENT_BYTES, Journal, Outgoing
+from streams import kafka as clients
+from streams.model.errors import BadInput, Fenced, Permanent
+from streams.model.settings import KafkaSettings
+from streams.topics import COMMANDS, RUNS, TIMELINE
+from tests.runbooks.topics import committed, with_topics, write
+from tests.testbed.kafka import Kafka
+
+pytestmark = pytest.mark.kafka
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A document small enough to read at a glance."""
+
+    id: str
+    text: str
+
+
+async def opened(settings: KafkaSettings, partition: int = 0) -> Journal[Note]:
+    return await Journal.open(
+        settings, name="notes", topic=RUNS, partition=partition, kind=Note, key=lambda n: n.id
+    )
+
+
+async def test_what_was_committed_is_read_back_by_the_next_owner(kafka: Kafka) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS, TIMELINE)
+    first = await opened(settings)
+    await first.commit([Note("a", "1"), Note("b", "1")], records=[Outgoing(TIMELINE, 0, "a", b"line")])
+    await first.commit([Note("a", "2"), Note("c", "1")], gone=["b"])
+    assert dict(first.documents) == {"a": Note("a", "2"), "c": Note("c", "1")}
+    await first.close()
+
+    second = await opened(settings)
+    other = await opened(settings, partition=1)
+    assert dict(second.documents) == {"a": Note("a", "2"), "c": Note("c", "1")}
+    assert dict(other.documents) == {}
+    assert await committed(settings, TIMELINE, 0) == [("a", b"line")]
+    await second.close()
+    await other.close()
+
+
+async def test_a_replaced_owner_is_fenced_and_nothing_of_it_is_ever_seen(kafka: Kafka) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS, TIMELINE)
+    old = await opened(settings)
+    await old.commit([Note("a", "old owner")])
+    new = await opened(settings)
+    assert new.documents["a"].text == "old owner"
+
+    with pytest.raises(Fenced):
+        await old.commit([Note("a", "zombie")], records=[Outgoing(TIMELINE, 0, "a", b"zombie")])
+    with pytest.raises(Fenced):
+        await old.commit([Note("a", "zombie again")])
+    assert old.documents["a"].text == "old owner"
+
+    await new.commit([Note("a", "new owner")])
+    await old.close()
+    await new.close()
+    values = [value for _, value in await committed(settings, RUNS, 0)]
+    assert values == [b'{"id":"a","text":"old owner"}', b'{"id":"a","text":"new owner"}']
+    assert await committed(settings, TIMELINE, 0) == []
+
+
+async def test_a_transaction_left_open_by_a_dead_owner_is_ended_by_the_next(kafka: Kafka) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS)
+    dead = clients.producer(settings, transactional_id="faultline-notes-0")
+    await clients.started(dead, settings)
+    await dead.begin_transaction()
+    await dead.send_and_wait(clients.topic_name(settings, RUNS), key=b"a", value=b"half done", partition=0)
+
+    async with asyncio.timeout(10):
+        heir = await opened(settings)
+    assert dict(heir.documents) == {}
+    await heir.commit([Note("a", "whole")])
+    assert [value for _, value in await committed(settings, RUNS, 0)] == [b'{"id":"a","text":"whole"}']
+    await heir.close()
+    await dead.client.close()
+    dead._closed = True
+
+
+async def test_input_offsets_are_committed_with_the_documents(kafka: Kafka) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS, COMMANDS)
+    await write(settings, COMMANDS, 0, ("a", b"1"), ("a", b"2"))
+    journal = await opened(settings)
+    place = TopicPartition(clients.topic_name(settings, COMMANDS), 0)
+    await journal.commit([Note("a", "1")], offsets={place: 2}, group="notes")
+    await journal.close()
+
+    reader = clients.consumer(settings, group="notes")
+    await clients.started(reader, settings)
+    reader.assign([place])
+    assert await reader.committed(place) == 2
+    await reader.stop()
+
+
+async def test_a_document_too_large_is_refused_and_the_journal_goes_on(kafka: Kafka) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS)
+    journal = await opened(settings)
+    with pytest.raises(Permanent, match="at most"):
+        await journal.commit([Note("a", "x" * MAX_DOCUMENT_BYTES)])
+    await journal.commit([Note("a", "small")])
+    assert journal.documents["a"].text == "small"
+    await journal.close()
+
+
+async def test_a_document_that_cannot_be_read_stops_the_owner_with_its_place(kafka: Kafka) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS)
+    await write(settings, RUNS, 0, ("a", b"not a note"))
+    with pytest.raises(BadInput, match=r"runs:0:0"):
+        await opened(settings)
+
+
+async def test_commits_of_many_tasks_do_not_mix(kafka: Kafka) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS)
+    journal = await opened(settings)
+    await asyncio.gather(*(journal.commit([Note(f"n{i}", "x")]) for i in range(20)))
+    await journal.close()
+    assert {key for key, _ in await committed(settings, RUNS, 0)} == {f"n{i}" for i in range(20)}

@@ -1,0 +1,76 @@
+"""Topics under a prefix of their own on the shared broker."""
+
+from __future__ import annotations
+
+import uuid
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import NewTopic
+from aiokafka.errors import KafkaError
+
+from streams import kafka
+from streams.model.settings import KafkaSettings
+from streams.topics import Topic
+from tests.testbed.waiting import eventually
+
+
+async def with_topics(bootstrap: str, *topics: Topic, partitions: int = 2) -> KafkaSettings:
+    """Make the topics and wait for their leaders; the settings carry the prefix."""
+    settings = KafkaSettings(
+        bootstrap=bootstrap,
+        topic_prefix=f"t{uuid.uuid4().hex[:8]}.",
+        cluster_partitions=partitions,
+        session_timeout_ms=3000,
+        replication_factor=1,
+        min_insync_replicas=1,
+    )
+    names = [kafka.topic_name(settings, topic) for topic in topics]
+    admin = await kafka.started(kafka.admin(settings), settings)
+    try:
+        await admin.create_topics([NewTopic(name, partitions, 1) for name in names])
+        await eventually(lambda: _led(settings, names, partitions), "every partition has a leader")
+    finally:
+        await admin.close()
+    return settings
+
+
+async def _led(settings: KafkaSettings, names: list[str], partitions: int) -> bool:
+    reader: AIOKafkaConsumer = await kafka.started(kafka.consumer(settings, group=None), settings)
+    try:
+        wanted = [TopicPartition(name, p) for name in names for p in range(partitions)]
+        return len(await reader.end_offsets(wanted)) == len(wanted)
+    except KafkaError:
+        return False
+    finally:
+        await reader.stop()
+
+
+async def committed(settings: KafkaSettings, topic: Topic, partition: int) -> list[tuple[str, bytes | None]]:
+    """Every committed record of one partition, as key and value."""
+    reader: AIOKafkaConsumer = await kafka.started(kafka.consumer(settings, group=None), settings)
+    where = TopicPartition(kafka.topic_name(settings, topic), partition)
+    found: list[tuple[str, bytes | None]] = []
+    try:
+        reader.assign([where])
+        await reader.seek_to_beginning(where)
+        end = (await reader.end_offsets([where]))[where]
+        while await reader.position(where) < end:
+            batch = (await reader.getmany(where, timeout_ms=200)).get(where, [])
+            found += [(record.key.decode(), record.value) for record in batch]
+        return found
+    finally:
+        await reader.stop()
+
+
+async def write(
+    settings: KafkaSettings, topic: Topic, partition: int, *records: tuple[str, bytes | None]
+) -> None:
+    """Write plain records, as another process would."""
+    producer: AIOKafkaProducer = await kafka.started(kafka.producer(settings), settings)
+    try:
+        for key, value in records:
+            await producer.send_and_wait(
+                kafka.topic_name(settings, topic), key=key.encode(), value=value, partition=partition
+            )
+    finally:
+        await producer.stop()
