@@ -1,0 +1,197 @@
+"""Which partitions a process owns, and what it needs to know of each before it may act.
+
+Inputs of a process share a partition count and are partitioned by cluster, so owning a partition number means owning it in
+every topic. For each one, `Owner` opens a fenced `Journal`, reads the compacted inputs (`replayed`) from their beginning and
+the others (`followed`) from the committed offset, and says `caught_up` once everything that was there at take-up has been
+read. Nobody should act before that: half an inventory makes a wrong blast radius.
+
+When a partition goes, `let_go` of the process runs inside the rebalance, before the next owner can be told that it is one.
+When the journal says that somebody else owns it although the group has not told us, we join the group anew rather than open
+the journal again: opening would fence the rightful owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord, TopicPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.errors import IllegalStateError
+
+from runbooks.journal import Journal
+from streams import kafka
+from streams.model.errors import FaultlineError, Fenced, Unreachable
+from streams.model.settings import KafkaSettings
+from streams.topics import Topic
+
+D = TypeVar("D")
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class Owned(Generic[D]):
+    """One partition while it is ours. A partition that goes and comes back is a new `Owned`."""
+
+    partition: int
+    journal: Journal[D]
+    behind: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where each input ended at take-up, for those not read so far yet."""
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether everything that was there at take-up has been read."""
+        return not self.behind
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival(Generic[D]):
+    """A record of an owned partition. `topic` is the name without the prefix."""
+
+    owned: Owned[D]
+    topic: str
+    record: ConsumerRecord[bytes, bytes]
+
+
+async def _nothing(partitions: Sequence[int]) -> None:
+    """Stands in for a process that keeps nothing besides the journal."""
+
+
+class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
+    """Membership in the process's consumer group, with a journal for every partition that falls to it."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        *,
+        name: str,
+        topic: Topic,
+        kind: type[D],
+        key: Callable[[D], str],
+        replayed: Sequence[Topic],
+        followed: Sequence[Topic],
+        let_go: Callable[[Sequence[int]], Awaitable[None]] = _nothing,
+    ) -> None:
+        self._settings = settings
+        self._name = name
+        self._topic = topic
+        self._kind = kind
+        self._key = key
+        self._topics = {kafka.topic_name(settings, t): t for t in (*replayed, *followed)}
+        self._replayed = {kafka.topic_name(settings, t) for t in replayed}
+        self._let_go = let_go
+        self._consumer: AIOKafkaConsumer | None = None
+        self._due: set[int] = set()
+        self._broken = False
+        self._orphans: list[Owned[D]] = []
+        self.owned: dict[int, Owned[D]] = {}
+
+    async def poll(self, *, timeout_ms: int = 100, max_records: int = 500) -> list[Arrival[D]]:
+        """Take up what has newly fallen to us, then return what has arrived.
+
+        Raises:
+            Unreachable: when no broker answers.
+            BadInput: when a journal holds a document that cannot be read.
+        """
+        if self._broken:
+            await self.stop()
+        if self._consumer is None:
+            await self._join()
+        assert self._consumer is not None
+        await self._take_up(self._consumer)
+        batches = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
+        arrivals = [
+            Arrival(owned, self._topics[place.topic].name, record)
+            for place, records in batches.items()
+            if (owned := self.owned.get(place.partition)) is not None
+            for record in records
+        ]
+        await self._note_positions(self._consumer)
+        return arrivals
+
+    def lost(self, owned: Owned[D], error: FaultlineError) -> None:
+        """A commit failed: drop the partition now and join the group anew at the next poll."""
+        if self.owned.get(owned.partition) is owned:
+            log.warning("partition lost", process=self._name, partition=owned.partition, reason=str(error))
+            self._orphans.append(self.owned.pop(owned.partition))
+            self._broken = True
+
+    def place(self, topic: Topic, partition: int) -> TopicPartition:
+        """Where the offset of an input is committed."""
+        return TopicPartition(kafka.topic_name(self._settings, topic), partition)
+
+    async def stop(self) -> None:
+        """Leave the group and let go of everything."""
+        consumer, self._consumer = self._consumer, None
+        self._broken = False
+        self._due.clear()
+        await self._drop()
+        if consumer is not None:
+            await consumer.stop()
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        """Stop acting on everything: in an eager rebalance all partitions go, also those that will come back."""
+        self._due.clear()
+        await self._drop()
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        """Remember what to take up; the work is done in `poll`, where its errors are seen."""
+        self._due |= {place.partition for place in assigned}
+
+    async def _join(self) -> None:
+        consumer = kafka.consumer(
+            self._settings,
+            group=self._name,
+            fetch_max_wait_ms=100,
+            partition_assignment_strategy=(RangePartitionAssignor,),
+        )
+        kafka.subscribe(consumer, sorted(self._topics), self)
+        self._consumer = consumer
+        await kafka.started(consumer, self._settings)
+
+    async def _take_up(self, consumer: AIOKafkaConsumer) -> None:
+        while self._due:
+            partition = self._due.pop()
+            journal = await Journal.open(
+                self._settings,
+                name=self._name,
+                topic=self._topic,
+                partition=partition,
+                kind=self._kind,
+                key=self._key,
+            )
+            places = [TopicPartition(name, partition) for name in self._topics]
+            try:
+                await consumer.seek_to_beginning(*(p for p in places if p.topic in self._replayed))
+                ends = await consumer.end_offsets(places)
+            except IllegalStateError:
+                # A rebalance took it while the journal was being opened.
+                await journal.close()
+                continue
+            if set(places) <= consumer.assignment():
+                self.owned[partition] = Owned(partition, journal, dict(ends))
+            else:
+                await journal.close()
+
+    async def _note_positions(self, consumer: AIOKafkaConsumer) -> None:
+        for owned in list(self.owned.values()):
+            for place, end in list(owned.behind.items()):
+                try:
+                    if await consumer.position(place) >= end:
+                        del owned.behind[place]
+                except IllegalStateError:
+                    break
+
+    async def _drop(self) -> None:
+        going, self.owned, self._orphans = [*self.owned.values(), *self._orphans], {}, []
+        if going:
+            await self._let_go([owned.partition for owned in going])
+        for owned in going:
+            await owned.journal.close()
+
+
+LOST = (Fenced, Unreachable)
+"""What a journal's commit raises when the partition has to be dropped: hand it to `Owner.lost`."""
