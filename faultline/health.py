@@ -17,8 +17,14 @@ async def health_server(pulse: Pulse, *, host: str, port: int) -> AsyncIterator[
         yield 0
         return
     app = web.Application()
-    app.router.add_get("/live", lambda _: _answer(pulse.is_alive))
-    app.router.add_get("/ready", lambda _: _answer(pulse.is_ready))
+
+    async def live(_: web.Request) -> web.Response:
+        return _answer(pulse.is_alive)
+
+    async def ready(_: web.Request) -> web.Response:
+        return _answer(pulse.is_ready)
+
+    app.add_routes([web.get("/live", live), web.get("/ready", ready)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
@@ -28,5 +34,5 @@ async def health_server(pulse: Pulse, *, host: str, port: int) -> AsyncIterator[
         await runner.cleanup()
 
 
-async def _answer(good: bool) -> web.Response:
+def _answer(good: bool) -> web.Response:
     return web.json_response({"ok": good}, status=200 if good else 503)

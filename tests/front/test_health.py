@@ -1,0 +1,48 @@
+import socket
+
+import httpx
+
+from faultline.health import health_server
+from streams.model.pulse import Pulse
+
+
+class Watch:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_process_that_does_not_move_on_is_neither_alive_nor_ready() -> None:
+    clock = Watch()
+    pulse = Pulse(silence_s=10, clock=clock)
+    pulse.ready()
+    clock.now = 10
+    assert (pulse.is_alive, pulse.is_ready) == (True, True)
+    clock.now = 11
+    assert (pulse.is_alive, pulse.is_ready) == (False, False)
+    pulse.beat()
+    assert pulse.is_ready
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def test_the_probes_answer_from_the_pulse() -> None:
+    pulse = Pulse()
+    async with (
+        health_server(pulse, host="127.0.0.1", port=free_port()) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        assert (await client.get("/live")).status_code == 200
+        assert (await client.get("/ready")).status_code == 503
+        pulse.ready()
+        assert (await client.get("/ready")).status_code == 200
+
+
+async def test_port_0_means_no_server() -> None:
+    async with health_server(Pulse(), host="127.0.0.1", port=0) as port:
+        assert port == 0
