@@ -131,6 +131,10 @@ class SlackSettings(Section):
     channel: str = Field("", description="channel id (C…), not its name: ids survive a rename")
     signing_secret: SecretStr | None = None
     timeout_s: float = Field(10.0, gt=0)
+    history_lag_s: float = Field(
+        2.0, ge=0, description="pause between two looks for a message that may have been posted"
+    )
+    debounce_s: float = Field(1.0, ge=0, description="details of one message are edited at most this often")
 
 
 class JiraSettings(Section):
@@ -143,3 +147,6 @@ class JiraSettings(Section):
     issue_type: str = "Task"
     done_transition: str = Field("Done", description="name of the transition that closes an issue")
     timeout_s: float = Field(10.0, gt=0)
+    search_lag_s: float = Field(
+        5.0, ge=0, description="pause between two searches for an issue that may have been created"
+    )

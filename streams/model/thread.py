@@ -1,0 +1,84 @@
+"""An incident's conversation: which messages stand in the channel, under which keys, and what they show.
+
+The document is committed to Kafka before each message is created and after it, like a run's; so a crash in between leads to
+a lookup by key and never to a second message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from streams.model.conversation import TimelineEntry
+from streams.model.digest import digest
+from streams.model.run import EffectRecord, EffectState
+
+ROOT = "root"
+"""The slot of the message in the channel that the others reply to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """One message of the thread. `slot` says which: `root`, `evidence`, `step/<run>/<step>`, `approval/<run>/<step>`, `log`.
+
+    `create` is the journal's row of its creation; its result holds `channel` and `ts`. `shown` is the digest of what the
+    message surely shows, empty while an edit is under way and its outcome unknown; `mark` is the state word it was shown
+    with, so that a change of state is edited in at once and a change of detail may wait.
+    """
+
+    slot: str
+    create: EffectRecord
+    shown: str = ""
+    mark: str = ""
+    changed_at: datetime | None = None
+    due_at: datetime | None = None
+    """Not before this: a retry, a rate limit."""
+    failures: int = 0
+    check_at: datetime | None = None
+    """When to look once more for a second copy; set where a message had to be sent again."""
+    gone: bool = False
+    """A person deleted it: it stays deleted."""
+
+    @property
+    def stands(self) -> bool:
+        """True when the message is known to be in the channel."""
+        return self.create.state is EffectState.CONFIRMED and not self.gone
+
+    @property
+    def ts(self) -> str:
+        """The chat system's id of the message, empty while it is not known."""
+        return str(self.create.result.get("ts", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """The value of the `threads` topic: everything the chat process needs to go on. `generation` counts lost roots."""
+
+    incident: str
+    cluster: str
+    channel: str
+    created_at: datetime
+    updated_at: datetime
+    revision: int = 1
+    generation: int = 1
+    posts: tuple[Post, ...] = ()
+    log: tuple[TimelineEntry, ...] = ()
+    """The latest lines of the incident's timeline."""
+    log_offset: int = -1
+    """Offset of the last timeline record taken in; records up to it are not taken in again."""
+    schema: int = 1
+
+    def post(self, slot: str) -> Post | None:
+        """The message of a slot, or None when it was never meant."""
+        return next((post for post in self.posts if post.slot == slot), None)
+
+    def with_post(self, post: Post) -> Thread:
+        """The same thread with this message added or replaced."""
+        if self.post(post.slot) is None:
+            return replace(self, posts=(*self.posts, post))
+        return replace(self, posts=tuple(post if p.slot == post.slot else p for p in self.posts))
+
+
+def post_key(incident: str, incarnation: int, generation: int, slot: str) -> str:
+    """The idempotency key of one message. A lost root starts a new generation, and with it new keys."""
+    return digest("thread", incident, incarnation, generation, slot, size=16)
