@@ -1,0 +1,217 @@
+"""The one place that builds HTTP clients, and the one that says what became of a request.
+
+An answer is easy; the hard part is no answer. A request that never left (no connection) may be sent again; one that was cut
+off after it left may have been carried out, and for a change that means `Ambiguous`: look it up first. The client itself
+retries nothing. Only reads are repeated here, a few times and briefly.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpx
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from connectors.base import LeaseHeld, Outcome, Refused, Retry, Unknown
+from streams.model.errors import FaultlineError, Permanent, Temporary
+
+MAX_RETRY_AFTER_S = 3600.0
+"""The longest pause another system may impose with Retry-After."""
+
+_READ_ATTEMPTS = 3
+_DEFAULT_PAUSE_S = 5.0
+
+
+class Ambiguous(FaultlineError):
+    """A change was sent and its fate is not known: a timeout, a cut connection, a server error."""
+
+
+class Rejected(Permanent):
+    """The other side understood and said no. `body` is its answer where it was JSON, else an empty mapping."""
+
+    def __init__(self, message: str, *, status: int, body: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = body
+
+
+def http_client(
+    base_url: str,
+    *,
+    timeout_s: float,
+    headers: Mapping[str, str] | None = None,
+    auth: tuple[str, str] | None = None,
+) -> httpx.AsyncClient:
+    """A client for one API. It follows no redirects (a body must not end up elsewhere) and retries nothing.
+
+    A proxy named in the environment is used, but never towards this machine itself.
+    """
+    return httpx.AsyncClient(
+        base_url=base_url.rstrip("/") + "/",
+        timeout=timeout_s,
+        headers={"User-Agent": "faultline", "Accept": "application/json", **(headers or {})},
+        auth=auth,
+        follow_redirects=False,
+        trust_env=not _is_loopback(httpx.URL(base_url).host),
+    )
+
+
+async def change(
+    client: httpx.AsyncClient, method: str, path: str, *, lease: LeaseHeld, json: Any = None
+) -> dict[str, Any]:
+    """Send a request that changes something, once, and return its JSON object (empty where the answer has no body).
+
+    Raises:
+        Fenced: the lease does not hold any more; nothing was sent.
+        Temporary: it surely did not happen (no connection, 429).
+        Ambiguous: it may have happened (timeout, cut connection, 5xx, an answer that is no JSON).
+        Rejected: the other side said no.
+    """
+    lease.check()
+    try:
+        response = await client.request(method, path, json=json)
+    except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+        raise Temporary(f"{_where(client, method, path)}: cannot connect: {_what(error)}") from error
+    except httpx.RequestError as error:
+        raise Ambiguous(f"{_where(client, method, path)}: no answer: {_what(error)}") from error
+    _raise_for_status(client, method, path, response, server_error=Ambiguous)
+    return _object(client, method, path, response, otherwise=Ambiguous)
+
+
+async def read(
+    client: httpx.AsyncClient,
+    method: str,
+    path: str,
+    *,
+    params: Mapping[str, Any] | None = None,
+    json: Any = None,
+) -> dict[str, Any]:
+    """Send a request that changes nothing and return its JSON object; brief trouble is sat out.
+
+    Raises:
+        Temporary: it did not work now.
+        Rejected: the other side said no.
+    """
+    attempts = AsyncRetrying(
+        retry=retry_if_exception(lambda error: isinstance(error, Temporary) and error.retry_after_s is None),
+        stop=stop_after_attempt(_READ_ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.1, max=1.0),
+        reraise=True,
+    )
+    return await attempts(_read_once, client, method, path, params, json)
+
+
+async def _read_once(
+    client: httpx.AsyncClient, method: str, path: str, params: Mapping[str, Any] | None, json: Any
+) -> dict[str, Any]:
+    try:
+        response = await client.request(method, path, params=params, json=json)
+    except httpx.RequestError as error:
+        raise Temporary(f"{_where(client, method, path)}: {_what(error)}") from error
+    _raise_for_status(client, method, path, response, server_error=Temporary)
+    return _object(client, method, path, response, otherwise=Temporary)
+
+
+def outcome_of(error: FaultlineError) -> Outcome:
+    """What an error of `change` or `read` means for an effect. Errors that mean nothing for it are raised again."""
+    match error:
+        case Ambiguous():
+            return Unknown(str(error))
+        case Temporary():
+            pause = _DEFAULT_PAUSE_S if error.retry_after_s is None else error.retry_after_s
+            return Retry(pause, str(error))
+        case Permanent():
+            return Refused(str(error))
+        case _:
+            raise error
+
+
+async def translated(call: Awaitable[Outcome]) -> Outcome:
+    """The outcome of a connector's call, with the errors of `change` and `read` turned into outcomes too."""
+    try:
+        return await call
+    except (Ambiguous, Temporary, Permanent) as error:
+        return outcome_of(error)
+
+
+def retry_after_s(response: httpx.Response) -> float | None:
+    """Seconds from a Retry-After header, given as seconds or as a date; None without a usable one."""
+    value = response.headers.get("Retry-After", "").strip()
+    if not value:
+        return None
+    if value.replace(".", "", 1).isascii() and value.replace(".", "", 1).isdigit():
+        seconds = float(value)
+    else:
+        try:
+            seconds = (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds()
+        except (TypeError, ValueError):
+            return None
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER_S)
+
+
+def _raise_for_status(
+    client: httpx.AsyncClient,
+    method: str,
+    path: str,
+    response: httpx.Response,
+    *,
+    server_error: type[Ambiguous] | type[Temporary],
+) -> None:
+    if response.is_success:
+        return
+    where, status = _where(client, method, path), response.status_code
+    if status == 429:
+        pause = retry_after_s(response)
+        raise Temporary(
+            f"{where}: too many requests", retry_after_s=_DEFAULT_PAUSE_S if pause is None else pause
+        )
+    if status >= 500:
+        raise server_error(f"{where}: server error {status}")
+    body = _json(response)
+    raise Rejected(
+        f"{where}: refused with {status}", status=status, body=body if isinstance(body, dict) else {}
+    )
+
+
+def _object(
+    client: httpx.AsyncClient,
+    method: str,
+    path: str,
+    response: httpx.Response,
+    *,
+    otherwise: type[Ambiguous] | type[Temporary],
+) -> dict[str, Any]:
+    if not response.content:
+        return {}
+    body = _json(response)
+    if not isinstance(body, dict):
+        raise otherwise(f"{_where(client, method, path)}: the answer is no JSON object")
+    return body
+
+
+def _json(response: httpx.Response) -> Any:
+    try:
+        return response.json()
+    except ValueError:  # what is not JSON is told apart by its type
+        return None
+
+
+def _where(client: httpx.AsyncClient, method: str, path: str) -> str:
+    return f"{method} {client.base_url.host}/{path.lstrip('/').split('?')[0]}"
+
+
+def _what(error: Exception) -> str:
+    return f"{type(error).__name__} {error}".strip()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, not an address
+        return False
