@@ -1,0 +1,184 @@
+"""Messages in Slack's form: a headline, an attachment with the colour bar, and a plain `text` for notifications.
+
+Everything is escaped and shown verbatim, so that log text can neither mention anybody nor make a link. The caps are those
+of Slack's own validators; beyond about 13,000 characters Slack refuses a message, so this one stays below 10,000. Buttons are
+never left out for room: an approval that cannot be given is worse than a table cut short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from streams.model.message import (
+    Block,
+    Button,
+    Buttons,
+    Code,
+    Fact,
+    Facts,
+    Heading,
+    Message,
+    Paragraph,
+    Table,
+    Tone,
+    cut,
+    plain,
+)
+
+MAX_TOTAL = 10_000
+MAX_BLOCKS = 50
+MAX_SECTION = 2800
+MAX_FIELD = 1900
+MAX_FIELDS = 10
+MAX_HEADLINE = 600
+MAX_TEXT = 600
+MAX_ACTIONS = 25
+MAX_LABEL = 75
+MAX_VALUE = 2000
+MAX_CELL = 60
+
+COLOURS = {
+    Tone.BAD: "#d13438",
+    Tone.ACTIVE: "#e8a317",
+    Tone.ASKING: "#7b3fe4",
+    Tone.GOOD: "#2e9e5b",
+    Tone.QUIET: "#8a8d91",
+}
+
+SlackBlock = dict[str, Any]
+
+
+def escape(text: str) -> str:
+    """Slack's three escapes; after them no text can mention, link or format a date."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def render(message: Message) -> dict[str, Any]:
+    """The `text`, `blocks` and `attachments` of chat.postMessage and chat.update."""
+    head = [block for block in message.blocks[:1] if isinstance(block, Heading)]
+    headline = head[0].text if head else message.summary
+    body = message.blocks[len(head) :]
+    top = _section(f"*{_mrkdwn(headline.replace(chr(10), ' '), MAX_HEADLINE)}*")
+    return {
+        "text": _mrkdwn(message.summary, MAX_TEXT),
+        "blocks": [top],
+        "attachments": [{"color": COLOURS[message.tone], "blocks": _within_caps(body)}] if body else [],
+    }
+
+
+def _within_caps(blocks: Sequence[Block]) -> list[SlackBlock]:
+    rendered = [(block, list(_rendered(block))) for block in blocks]
+    asks = [one for block, parts in rendered if isinstance(block, Buttons) for one in parts]
+    room = MAX_TOTAL - MAX_HEADLINE - MAX_TEXT - sum(map(_length, asks))
+    places = MAX_BLOCKS - 2 - len(asks)
+    chosen: list[SlackBlock] = []
+    left_out = False
+    for block, parts in rendered:
+        for part in parts:
+            if isinstance(block, Buttons):
+                chosen.append(part)
+            elif left_out or places == 0 or _length(part) > room:
+                left_out = True
+            else:
+                room, places = room - _length(part), places - 1
+                chosen.append(part)
+    if left_out:
+        chosen.append(_context("… more than a message takes; the rest is in the incident's timeline."))
+    return chosen
+
+
+def _rendered(block: Block) -> Iterator[SlackBlock]:
+    match block:
+        case Heading():
+            yield _section(f"*{_mrkdwn(block.text.replace(chr(10), ' '), MAX_HEADLINE)}*")
+        case Paragraph():
+            if text := _mrkdwn(block.text, MAX_SECTION):
+                yield _context(text) if block.quiet else _section(text)
+        case Facts():
+            for start in range(0, len(block.facts), MAX_FIELDS):
+                fields = [_field(fact) for fact in block.facts[start : start + MAX_FIELDS]]
+                yield {"type": "section", "fields": fields}
+        case Table():
+            yield _section(_fenced(table_text(block)))
+        case Code():
+            if block.text:
+                yield _section(_fenced(block.text))
+        case Buttons():
+            yield {"type": "actions", "elements": [_button(one) for one in block.buttons[:MAX_ACTIONS]]}
+
+
+def table_text(table: Table) -> str:
+    """A table in columns of a fixed-width font, cells cut to `MAX_CELL` characters."""
+    rows = [
+        tuple(plain(cell.replace("\n", " "), MAX_CELL) for cell in row)
+        for row in (table.columns, *table.rows)
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(table.columns))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def date_token(at: datetime) -> str:
+    """A moment that every reader sees in their own time zone, with UTC as the fallback."""
+    fallback = at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"<!date^{int(at.timestamp())}^{{date_short_pretty}} {{time_secs}}|{fallback}>"
+
+
+def _field(fact: Fact) -> dict[str, Any]:
+    value = date_token(fact.at) if fact.at else _mrkdwn(fact.text, MAX_FIELD)
+    return {"type": "mrkdwn", "verbatim": True, "text": f"*{_mrkdwn(fact.label, 60)}*\n{value or '–'}"}
+
+
+def _button(button: Button) -> dict[str, Any]:
+    if len(button.value) > MAX_VALUE:
+        raise ValueError(
+            f"the value of button {button.label!r} is longer than Slack's {MAX_VALUE} characters"
+        )
+    element = {
+        "type": "button",
+        "action_id": f"faultline.{button.action}",
+        "text": {"type": "plain_text", "text": cut(button.label, MAX_LABEL), "emoji": False},
+        "value": button.value,
+    }
+    return element if button.style == "plain" else element | {"style": button.style}
+
+
+def _section(mrkdwn: str) -> SlackBlock:
+    return {"type": "section", "text": {"type": "mrkdwn", "verbatim": True, "text": mrkdwn}}
+
+
+def _context(mrkdwn: str) -> SlackBlock:
+    return {"type": "context", "elements": [{"type": "mrkdwn", "verbatim": True, "text": mrkdwn}]}
+
+
+def _fenced(text: str) -> str:
+    """A code block that its own content cannot end."""
+    return f"```{_mrkdwn(text.replace('```', chr(39) * 3), MAX_SECTION)}```"
+
+
+def _mrkdwn(text: str, limit: int) -> str:
+    """Clean, escape, and then cut: escapes count against Slack's caps, and a cut must not leave half an escape behind."""
+    escaped = escape(plain(text, limit))
+    if len(escaped) <= limit:
+        return escaped
+    head = escaped[: limit - 1]
+    ampersand = head.rfind("&", limit - 7)
+    if ampersand >= 0 and ";" not in head[ampersand:]:
+        head = head[:ampersand]
+    return head + "…"
+
+
+def _length(block: SlackBlock) -> int:
+    """Characters that count against the total."""
+    match block["type"]:
+        case "section" if "fields" in block:
+            return sum(len(field["text"]) for field in block["fields"])
+        case "section":
+            return len(block["text"]["text"])
+        case "context":
+            return sum(len(element["text"]) for element in block["elements"])
+        case _:
+            return sum(len(one["value"]) + len(one["text"]["text"]) for one in block["elements"])

@@ -1,0 +1,88 @@
+"""How fast Slack may be called: a token bucket for each method and channel, and a pause where Slack asked for one.
+
+A 429 concerns one method in one channel; the others go on. Nobody waits long in here: what would have to is told when to
+come back, so that a more urgent message can overtake it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from streams.model.clock import MonotonicClock, boot_seconds
+from streams.model.errors import Temporary
+
+MAX_WAIT_S = 1.5
+"""The longest a call waits for its turn in here."""
+
+Key = tuple[str, str]
+"""(method, channel)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """`per_s` calls a second in the long run, `burst` at once."""
+
+    per_s: float
+    burst: int
+
+
+POSTS = Rate(per_s=1.0, burst=3)
+"""chat.postMessage: about one a second and channel, with short bursts."""
+EDITS = Rate(per_s=50 / 60, burst=10)
+"""Tier 3, fifty a minute: chat.update, conversations.history, conversations.replies."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    rate: Rate
+    tokens: float
+    at: float
+    closed_until: float = 0.0
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until the next call may go out."""
+        self.tokens = min(self.rate.burst, self.tokens + (now - self.at) * self.rate.per_s)
+        self.at = now
+        turn = 0.0 if self.tokens >= 1 else (1 - self.tokens) / self.rate.per_s
+        return max(turn, self.closed_until - now)
+
+
+class Limits:
+    """The buckets of one token. `rates` names the rate by method; other methods are Tier 3."""
+
+    def __init__(
+        self,
+        rates: dict[str, Rate] | None = None,
+        *,
+        clock: MonotonicClock = boot_seconds,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._rates = {"chat.postMessage": POSTS} if rates is None else rates
+        self._clock = clock
+        self._sleep = sleep
+        self._buckets: dict[Key, _Bucket] = {}
+
+    async def take(self, method: str, channel: str) -> None:
+        """Return when the call may go out.
+
+        Raises:
+            Temporary: it would have to wait longer than `MAX_WAIT_S`; carries how long.
+        """
+        bucket = self._bucket(method, channel)
+        while (wait := bucket.wait_s(self._clock())) > 0:
+            if wait > MAX_WAIT_S:
+                raise Temporary(f"{method}: held back by the rate limit", retry_after_s=wait)
+            await self._sleep(wait)
+        bucket.tokens -= 1
+
+    def pause(self, method: str, channel: str, seconds: float) -> None:
+        """Slack answered 429: nothing more of this kind for so long."""
+        self._bucket(method, channel).closed_until = self._clock() + seconds
+
+    def _bucket(self, method: str, channel: str) -> _Bucket:
+        if (method, channel) not in self._buckets:
+            rate = self._rates.get(method, EDITS)
+            self._buckets[method, channel] = _Bucket(rate, rate.burst, self._clock())
+        return self._buckets[method, channel]

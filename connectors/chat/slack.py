@@ -1,0 +1,165 @@
+"""The incident's thread in Slack: a root message, replies, and edits in place, each message once.
+
+Slack knows no idempotency key for bots, so a post is never repeated blindly. Every message carries its key as metadata; after
+a cut connection the channel (or the thread) is read twice with a pause in between, and only then is the message posted again.
+A second copy that appears later all the same is deleted and the oldest kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import structlog
+
+from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused
+from connectors.chat.blocks import render
+from connectors.chat.limits import Limits
+from connectors.chat.slack_api import EVENT_TYPE, Posted, SlackApi
+from connectors.http import translated
+from streams.model.codec import decode
+from streams.model.errors import BadInput, ConfigError, Permanent
+from streams.model.message import Message
+from streams.model.settings import SlackSettings
+
+log = structlog.get_logger(__name__)
+
+
+class Slack:
+    """`open_thread`, `reply`, `edit`.
+
+    Targets: `Channel <id>`, for a reply `Thread <ts>`, for an edit `Message <ts>`, the last two in the namespace of the
+    channel. Params: `message` (an encoded `Message`), `since` (seconds since the epoch: no copy can be older), for the edit
+    of a reply `thread_ts`. An edit has the key of the message it edits. Results: `channel`, `ts`.
+    """
+
+    actions = frozenset({"open_thread", "reply", "edit"})
+
+    def __init__(
+        self,
+        settings: SlackSettings,
+        *,
+        limits: Limits | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        if not settings.channel:
+            raise ConfigError("slack.channel: not set; give the channel's id (C…)")
+        self._api = SlackApi(settings, limits)
+        self._lag_s = settings.history_lag_s
+        self._sleep = sleep
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._api.close()
+
+    async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        """Post what is not there yet; edit what is."""
+        return await translated(
+            self._edit(effect, lease) if effect.action == "edit" else self._post(effect, lease)
+        )
+
+    async def lookup(self, effect: Effect) -> Outcome:
+        """Look for the message by its key, twice. For an edit: does the message show it? `Refused` when it is deleted."""
+        return await translated(
+            self._lookup_edit(effect) if effect.action == "edit" else self._lookup_post(effect)
+        )
+
+    async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        """Messages stay: people have read them. What has changed since is said by an edit."""
+        return Refused("a message is not taken back; it is edited")
+
+    async def _post(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        channel = _channel(effect)
+        content = self._content(effect)
+        copies = await self._copies(effect)
+        if copies:
+            await self._remove(channel, [str(copy["ts"]) for copy in copies[1:]], lease)
+            return AlreadyDone({"channel": channel, "ts": str(copies[0]["ts"])})
+        if effect.action == "reply":
+            content["thread_ts"] = effect.target.name
+        ts = await self._api.post(channel, content, lease)
+        return Done({"channel": channel, "ts": ts})
+
+    async def _remove(self, channel: str, copies: list[str], lease: LeaseHeld) -> None:
+        for ts in copies:
+            try:
+                await self._api.delete(channel, ts, lease)
+            except Permanent as error:
+                # The first message is fine, and that is what was asked for.
+                log.warning("a second copy of a message stays", channel=channel, ts=ts, reason=str(error))
+
+    async def _lookup_post(self, effect: Effect) -> Outcome:
+        copies = await self._copies(effect)
+        if not copies:
+            await self._sleep(self._lag_s)
+            copies = await self._copies(effect)
+        if not copies:
+            return Absent("no message carries its key")
+        return AlreadyDone({"channel": _channel(effect), "ts": str(copies[0]["ts"])})
+
+    async def _edit(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        channel, ts = _channel(effect), effect.target.name
+        await self._api.update(channel, ts, self._content(effect), lease)
+        return Done({"channel": channel, "ts": ts})
+
+    async def _lookup_edit(self, effect: Effect) -> Outcome:
+        channel, ts = _channel(effect), effect.target.name
+        thread_ts = effect.params.get("thread_ts")
+        around = (
+            self._api.replies(channel, str(thread_ts), oldest=ts, latest=ts)
+            if thread_ts
+            else self._api.history(channel, oldest=ts, latest=ts)
+        )
+        async for message in around:
+            if message.get("ts") == ts and message.get("subtype") != "tombstone":
+                shown = _payload(message).get("digest") == _message(effect).digest
+                return (
+                    AlreadyDone({"channel": channel, "ts": ts})
+                    if shown
+                    else Absent("it shows something else")
+                )
+        return Refused("the message was deleted")
+
+    async def _copies(self, effect: Effect) -> list[Posted]:
+        """Our messages with the effect's key, oldest first."""
+        channel, since = _channel(effect), str(effect.params.get("since", "0"))
+        found = (
+            self._api.replies(channel, effect.target.name, oldest=since)
+            if effect.action == "reply"
+            else self._api.history(channel, oldest=since)
+        )
+        ours = await self._api.bot_id()
+        copies = [
+            message
+            async for message in found
+            if _payload(message).get("key") == effect.key and message.get("bot_id", ours) == ours
+        ]
+        return sorted(copies, key=lambda message: str(message["ts"]))
+
+    def _content(self, effect: Effect) -> dict[str, Any]:
+        message = _message(effect)
+        payload = {"incident": effect.incident, "key": effect.key, "digest": message.digest}
+        return {
+            **render(message),
+            "metadata": {"event_type": EVENT_TYPE, "event_payload": payload},
+            "unfurl_links": False,
+            "unfurl_media": False,
+        }
+
+
+def _message(effect: Effect) -> Message:
+    try:
+        return decode(Message, str(effect.params.get("message", "")))
+    except BadInput as error:
+        raise Permanent(f"{effect.action} without a message to show: {error}") from error
+
+
+def _channel(effect: Effect) -> str:
+    return effect.target.name if effect.action == "open_thread" else str(effect.target.namespace)
+
+
+def _payload(message: Posted) -> dict[str, Any]:
+    metadata = message.get("metadata") or {}
+    payload = metadata.get("event_payload")
+    return payload if metadata.get("event_type") == EVENT_TYPE and isinstance(payload, dict) else {}

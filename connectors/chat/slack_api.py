@@ -1,0 +1,150 @@
+"""Slack's Web API as far as threads need it: typed errors, rate limits, and no repetition of its own.
+
+Slack answers 200 with `ok: false` and a word. The words that mean "later" and "who knows" are listed here; all others are
+refusals. Install the app as an internal one: since 2025 conversations.history and .replies are throttled for commercially
+distributed apps outside the marketplace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from connectors.base import LeaseHeld
+from connectors.chat.limits import Limits
+from connectors.http import Ambiguous, Rejected, change, http_client, read
+from streams.model.errors import ConfigError, Temporary
+from streams.model.settings import SlackSettings
+
+EVENT_TYPE = "faultline_thread"
+"""Metadata of every message we post: its payload holds the incident and the key, and no secret, for all apps can read it."""
+
+_LATER = frozenset({"ratelimited", "rate_limited", "request_timeout", "team_added_to_org"})
+_PERHAPS = frozenset({"internal_error", "fatal_error", "service_unavailable"})
+_DEFAULT_PAUSE_S = 30.0
+_PAGE = 200
+
+Posted = Mapping[str, Any]
+"""A message as conversations.history shows it."""
+
+
+class SlackApi:
+    """The requests. Every method raises what `connectors.http.read` and `change` raise."""
+
+    def __init__(self, settings: SlackSettings, limits: Limits | None = None) -> None:
+        if settings.token is None:
+            raise ConfigError("slack.token: not set, so nothing can be posted")
+        self._limits = limits or Limits()
+        self._bot_id: str | None = None
+        self._http = http_client(
+            settings.base_url,
+            timeout_s=settings.timeout_s,
+            headers={"Authorization": f"Bearer {settings.token.get_secret_value()}"},
+        )
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._http.aclose()
+
+    async def bot_id(self) -> str:
+        """Who we are: another app's message is never taken for ours, whatever its metadata says."""
+        if self._bot_id is None:
+            self._bot_id = str((await self._read("auth.test", "", {})).get("bot_id", ""))
+        return self._bot_id
+
+    async def post(self, channel: str, content: Mapping[str, Any], lease: LeaseHeld) -> str:
+        """chat.postMessage, sent once. Returns the message's `ts`, the only id it has."""
+        answer = await self._change("chat.postMessage", channel, content, lease)
+        if not isinstance(answer.get("ts"), str):
+            raise Ambiguous("Slack took the message but did not say which it became")
+        return str(answer["ts"])
+
+    async def update(self, channel: str, ts: str, content: Mapping[str, Any], lease: LeaseHeld) -> None:
+        """chat.update: the whole message is replaced, its metadata too."""
+        await self._change("chat.update", channel, {"ts": ts, **content}, lease)
+
+    async def delete(self, channel: str, ts: str, lease: LeaseHeld) -> None:
+        """chat.delete, for a copy of ours; one that is gone already is fine."""
+        try:
+            await self._change("chat.delete", channel, {"ts": ts}, lease)
+        except Rejected as error:
+            if error.body.get("error") != "message_not_found":
+                raise
+
+    async def history(self, channel: str, *, oldest: str, latest: str | None = None) -> AsyncIterator[Posted]:
+        """Messages of a channel from `oldest` on (inclusive), page by page, newest first."""
+        async for message in self._pages("conversations.history", channel, {"oldest": oldest}, latest):
+            yield message
+
+    async def replies(
+        self, channel: str, thread_ts: str, *, oldest: str = "0", latest: str | None = None
+    ) -> AsyncIterator[Posted]:
+        """A thread from `oldest` on: its root and its replies, oldest first. Nothing when the root is gone."""
+        params = {"ts": thread_ts, "oldest": oldest}
+        try:
+            async for message in self._pages("conversations.replies", channel, params, latest):
+                yield message
+        except Rejected as error:
+            if error.body.get("error") != "thread_not_found":
+                raise
+
+    async def _pages(
+        self, method: str, channel: str, params: Mapping[str, str], latest: str | None
+    ) -> AsyncIterator[Posted]:
+        asked: dict[str, str] = {
+            "channel": channel,
+            "inclusive": "true",
+            "include_all_metadata": "true",
+            "limit": str(_PAGE),
+            **params,
+        }
+        if latest is not None:
+            asked["latest"] = latest
+        while True:
+            page = await self._read(method, channel, asked)
+            for message in page.get("messages", []):
+                yield message
+            cursor = (page.get("response_metadata") or {}).get("next_cursor")
+            if not cursor:
+                return
+            asked["cursor"] = cursor
+
+    async def _read(self, method: str, channel: str, params: Mapping[str, str]) -> dict[str, Any]:
+        await self._limits.take(method, channel)
+        try:
+            answer = await read(self._http, "GET", method, params=params)
+        except Temporary as error:
+            self._hold_back(method, channel, error)
+            raise
+        return _checked(method, answer, perhaps=Temporary)
+
+    async def _change(
+        self, method: str, channel: str, content: Mapping[str, Any], lease: LeaseHeld
+    ) -> dict[str, Any]:
+        # The turn is waited for before the lease is looked at, never after it.
+        await self._limits.take(method, channel)
+        body = {"channel": channel, **content}
+        try:
+            answer = await change(self._http, "POST", method, lease=lease, json=body)
+        except Temporary as error:
+            self._hold_back(method, channel, error)
+            raise
+        return _checked(method, answer, perhaps=Ambiguous)
+
+    def _hold_back(self, method: str, channel: str, error: Temporary) -> None:
+        if error.retry_after_s is not None:
+            self._limits.pause(method, channel, error.retry_after_s)
+
+
+def _checked(
+    method: str, answer: dict[str, Any], *, perhaps: type[Ambiguous] | type[Temporary]
+) -> dict[str, Any]:
+    if answer.get("ok") is True:
+        return answer
+    word = str(answer.get("error", "no reason given"))
+    if word in _LATER:
+        raise Temporary(f"{method}: {word}", retry_after_s=_DEFAULT_PAUSE_S)
+    if word in _PERHAPS or "error" not in answer:
+        raise perhaps(f"{method}: {word}")
+    needs = f", needs scope {answer['needed']}" if "needed" in answer else ""
+    raise Rejected(f"{method}: {word}{needs}", status=200, body=answer)
