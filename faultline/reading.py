@@ -99,8 +99,10 @@ async def _records(
 
 
 async def _partitions(client: AIOKafkaConsumer, name: str) -> set[int]:
-    await client.topics()  # partitions are known only after metadata was asked for
-    numbers = client.partitions_for_topic(name)
+    # Only a full metadata request tells the partitions of a topic that this client does not follow, and the consumer's
+    # own cache is not filled by it on every broker.
+    metadata = await client._client.fetch_all_metadata()
+    numbers = metadata.partitions_for_topic(name)
     if not numbers:
         raise ConfigError(f"topic {name} does not exist; run `faultline topics apply`")
     return set(numbers)
