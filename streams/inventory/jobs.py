@@ -1,0 +1,198 @@
+"""A job object, of any of the kinds that run training → its fact, and the roles its pods play.
+
+| kind | roles | suspended | ended |
+|---|---|---|---|
+| batch/v1 Job | one | spec.suspend | conditions Complete, Failed |
+| kubeflow.org PyTorchJob and its kin | spec.*ReplicaSpecs | spec.runPolicy.suspend | conditions Succeeded, Failed |
+| JobSet | spec.replicatedJobs | spec.suspend | conditions Completed, Failed |
+| VolcanoJob | spec.tasks | phase Aborted | phase Completed, Failed, Terminated |
+| LeaderWorkerSet | one group is one world | – | – |
+| TrainJob | spec.trainer | spec.suspend | conditions Complete, Failed |
+| others | unknown | spec.suspend | the same conditions |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from streams.inventory.names import names
+from streams.inventory.objects import (
+    KubeObject,
+    annotations_of,
+    gpus_requested,
+    holds,
+    identity,
+    is_managed,
+    items,
+    part,
+    text,
+    whole,
+)
+from streams.model.entity import JobRef
+from streams.model.inventory import JobFact
+
+FIRST_ROLES = ("master", "chief")
+"""Roles that hold rank 0, wherever the spec lists them."""
+RANKLESS_ROLES = frozenset({"launcher", "ps", "evaluator", "scheduler", "server"})
+
+_NPROC_FLAG = re.compile(r"--nproc[-_]per[-_]node(?:[= ]|\Z)\s*(\S+)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Pods of one kind within a job: `pods` of them, the first at position `start` of those that hold ranks.
+
+    `per_job` is how many pods one child Job of the role has (JobSet), else `pods`. `trains` is False for launchers.
+    """
+
+    name: str
+    pods: int
+    pod_spec: Mapping[str, Any]
+    per_job: int
+    start: int = 0
+    trains: bool = True
+
+
+def job_fact(cluster: str, job: KubeObject, at: datetime) -> JobFact:
+    """What the API server says of a job. `finished` is set for failed ones too; `failed` tells them apart.
+
+    Raises:
+        BadInput: when the object has no kind or no name.
+    """
+    who = identity(job)
+    phase = str(
+        part(job, "status", "state").get("phase") or part(job, "status").get("jobDeploymentStatus") or ""
+    )
+    failed = holds(job, "Failed") or phase in ("Failed", "Terminated")
+    done = any(holds(job, name) for name in ("Complete", "Completed", "Succeeded"))
+    return JobFact(
+        cluster=cluster,
+        job=JobRef(who.kind, who.namespace, who.name, text(part(job, "metadata"), "uid")),
+        observed_at=at,
+        suspended=_asked_to_suspend(job) or phase in ("Aborted", "Aborting", "Suspended"),
+        finished=failed or done or phase in ("Completed", "Complete"),
+        failed=failed,
+        pods=pod_count(job),
+        world=world_size(job),
+        managed=is_managed(job),
+        owner=text(annotations_of(job), "faultline.dev/owner"),
+    )
+
+
+def is_training(job: KubeObject) -> bool:
+    """Whether a watched job is one: every kind made for training is, a batch Job only when it asks for GPUs."""
+    return identity(job).kind != "Job" or any(gpus_requested(role.pod_spec) for role in roles(job))
+
+
+def roles(job: KubeObject) -> tuple[Role, ...]:
+    """The roles of a job in the order of their ranks; empty when its kind does not say."""
+    found = sorted(_roles(job), key=lambda role: role.name not in FIRST_ROLES)
+    with_gpus = [role for role in found if gpus_requested(role.pod_spec)]
+    placed, start = [], 0
+    for role in found:
+        # A kubeflow replica takes part whatever it asks for; elsewhere a role without GPUs beside one with GPUs does not.
+        trains = role.name not in RANKLESS_ROLES and (_is_kubeflow(job) or not with_gpus or role in with_gpus)
+        placed.append(Role(role.name, role.pods, role.pod_spec, role.per_job, start, trains))
+        start += role.pods if trains else 0
+    return tuple(placed)
+
+
+def pod_count(job: KubeObject) -> int | None:
+    """How many pods the job runs at once, all roles together."""
+    found = roles(job)
+    if found:
+        return sum(role.pods for role in found)
+    return whole(part(job, "spec", "trainer").get("numNodes"))
+
+
+def world_size(job: KubeObject) -> int | None:
+    """How many ranks the job has; None when it is elastic or does not say."""
+    if is_elastic(job):
+        return None
+    found = [role for role in roles(job) if role.trains]
+    if found:
+        return sum(role.pods * ranks_per_pod(role.pod_spec, job) for role in found)
+    trainer = part(job, "spec", "trainer")
+    nodes, per_node = whole(trainer.get("numNodes")), whole(trainer.get("numProcPerNode"))
+    return nodes * per_node if nodes and per_node else None
+
+
+def is_elastic(job: KubeObject) -> bool:
+    """Whether ranks are handed out at run time by a rendezvous, so that no label can tell them."""
+    return bool(part(job, "spec", "elasticPolicy"))
+
+
+def ranks_per_pod(pod_spec: Mapping[str, Any], job: KubeObject | None) -> int:
+    """Processes of the collective in one pod: as the job or the pod says it, else one per GPU, else one."""
+    spec = part(job or {}, "spec")
+    said: list[Any] = [spec.get("nprocPerNode"), spec.get("slotsPerWorker")]
+    said += [env_of(pod_spec, name) for name in names().ranks_per_pod_env]
+    said += [_nproc_flag(container) for container in items(pod_spec, "containers")]
+    return next((count for value in said if (count := whole(value))), 0) or gpus_requested(pod_spec) or 1
+
+
+def env_of(pod_spec: Mapping[str, Any], name: str) -> str | None:
+    """The literal value of an environment variable in the first container that has one; references count as unset."""
+    for container in items(pod_spec, "containers"):
+        for variable in items(container, "env"):
+            if variable.get("name") == name and text(variable, "value") is not None:
+                return text(variable, "value")
+    return None
+
+
+def _nproc_flag(container: Mapping[str, Any]) -> str | None:
+    words = [str(word) for key in ("command", "args") for word in container.get(key) or []]
+    match = _NPROC_FLAG.search(" ".join(words)[:20_000])
+    return match[1] if match else None
+
+
+def _asked_to_suspend(job: KubeObject) -> bool:
+    return part(job, "spec").get("suspend") is True or part(job, "spec", "runPolicy").get("suspend") is True
+
+
+def _is_kubeflow(job: KubeObject) -> bool:
+    return str(job.get("apiVersion") or "").startswith("kubeflow.org/")
+
+
+def _roles(job: KubeObject) -> Iterator[Role]:
+    kind, spec = identity(job).kind, part(job, "spec")
+    if kind == "Job":
+        yield _role("", 1, _pods_of_job(spec), part(spec, "template", "spec"))
+    elif kind == "JobSet":
+        for replicated in items(spec, "replicatedJobs"):
+            job_spec = part(replicated, "template", "spec")
+            pod_spec = part(job_spec, "template", "spec")
+            yield _role(
+                replicated.get("name"), _count(replicated, "replicas"), _pods_of_job(job_spec), pod_spec
+            )
+    elif kind == "VolcanoJob":
+        for task in items(spec, "tasks"):
+            yield _role(task.get("name"), 1, _count(task, "replicas"), part(task, "template", "spec"))
+    elif kind == "LeaderWorkerSet":
+        template = part(spec, "leaderWorkerTemplate")
+        yield _role("", 1, _count(template, "size"), part(template, "workerTemplate", "spec"))
+    elif _is_kubeflow(job):
+        for key, replicas in spec.items():
+            if key.endswith("ReplicaSpecs") and isinstance(replicas, Mapping):
+                for name in replicas:
+                    about = part(replicas, name)
+                    yield _role(name, 1, _count(about, "replicas"), part(about, "template", "spec"))
+
+
+def _role(name: Any, jobs: int, per_job: int, pod_spec: Mapping[str, Any]) -> Role:
+    return Role(str(name or "").lower(), jobs * per_job, pod_spec, per_job)
+
+
+def _count(obj: Mapping[str, Any], key: str) -> int:
+    """A number of replicas, which every one of these APIs defaults to 1."""
+    count = whole(obj.get(key))
+    return 1 if count is None else count
+
+
+def _pods_of_job(job_spec: Mapping[str, Any]) -> int:
+    parallelism, completions = _count(job_spec, "parallelism"), whole(job_spec.get("completions"))
+    return parallelism if completions is None else min(parallelism, completions)

@@ -1,0 +1,64 @@
+"""From a pod up its controllers to the job that it belongs to: the top-most owner is what gets suspended and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from streams.inventory.names import names
+from streams.inventory.objects import Identity, KubeObject, items, kind_of, labels_of, part, text
+from streams.model.entity import JobRef
+
+Lookup = Callable[[Identity], KubeObject | None]
+"""A known object by its identity, or None."""
+
+MOST_STEPS = 8
+"""No real chain is longer; a circle of owner references must end too."""
+
+
+def controller_of(obj: KubeObject) -> Mapping[str, Any] | None:
+    """The owner reference that controls the object; others only keep it from being collected."""
+    found = (o for o in items(obj, "metadata", "ownerReferences") if o.get("controller") is True)
+    return next((o for o in found if text(o, "kind") and text(o, "name")), None)
+
+
+def chain(obj: KubeObject, namespace: str, lookup: Lookup) -> tuple[JobRef, ...]:
+    """The owners above an object, nearest first.
+
+    The chain ends below owners that merely start jobs (a CronJob, a workflow), and at the last owner that is named,
+    known or not: a name is enough to act on. An object that bears the name but another uid is somebody else.
+    """
+    owners: list[JobRef] = []
+    here: KubeObject | None = obj
+    while here is not None and len(owners) < MOST_STEPS:
+        reference = controller_of(here)
+        if reference is None:
+            break
+        kind = kind_of(str(reference.get("apiVersion") or ""), str(reference["kind"]))
+        if kind in names().starters or kind in names().not_jobs:
+            break
+        owners.append(JobRef(kind, namespace, str(reference["name"]), text(reference, "uid")))
+        here = _known(owners[-1], lookup)
+    return tuple(owners)
+
+
+def top_owner(obj: KubeObject, owners: tuple[JobRef, ...]) -> JobRef | None:
+    """The job an object belongs to, given its `chain`; None when nobody controls it.
+
+    Where the chain ends at something unwatched, a label that the job's controller sets may name what is above it.
+    """
+    if not owners:
+        return None
+    top = owners[-1]
+    for label, kind in names().owner_labels.items():
+        named = text(labels_of(obj), label)
+        if named and top.kind != kind and all(owner.kind != kind for owner in owners):
+            return JobRef(kind, top.namespace, named)
+    return top
+
+
+def _known(owner: JobRef, lookup: Lookup) -> KubeObject | None:
+    found = lookup(Identity(owner.kind, owner.namespace, owner.name))
+    if found is None or (owner.uid and text(part(found, "metadata"), "uid") not in (None, owner.uid)):
+        return None
+    return found

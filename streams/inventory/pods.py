@@ -1,0 +1,66 @@
+"""A Pod object → its fact: where it runs, for which job, with which ranks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from streams.inventory.objects import (
+    KubeObject,
+    condition,
+    gpus_requested,
+    holds,
+    identity,
+    items,
+    part,
+    text,
+    time,
+)
+from streams.inventory.ranks import Ranks
+from streams.model.entity import JobRef
+from streams.model.inventory import PodFact
+
+
+def pod_fact(
+    cluster: str, pod: KubeObject, at: datetime, *, job: JobRef | None, ranks: Ranks | None = None
+) -> PodFact:
+    """What the API server says of a pod, given the job and the ranks that were worked out for it.
+
+    Raises:
+        BadInput: when the object has no name.
+    """
+    who, status = identity(pod), part(pod, "status")
+    held = ranks or Ranks()
+    return PodFact(
+        cluster=cluster,
+        namespace=who.namespace,
+        name=who.name,
+        uid=text(part(pod, "metadata"), "uid") or "",
+        observed_at=at,
+        node=text(part(pod, "spec"), "nodeName"),
+        job=job,
+        phase=text(status, "phase") or "Pending",
+        ready=holds(pod, "Ready"),
+        gpus=gpus_requested(part(pod, "spec")),
+        rank=held.first,
+        ranks=held.count,
+        rank_source=held.source,
+        scheduled_at=_scheduled_at(pod),
+        ended_at=_ended_at(pod),
+        ip=text(status, "podIP"),
+    )
+
+
+def _scheduled_at(pod: KubeObject) -> datetime | None:
+    return time(condition(pod, "PodScheduled"), "lastTransitionTime") if holds(pod, "PodScheduled") else None
+
+
+def _ended_at(pod: KubeObject) -> datetime | None:
+    """When the last container ended; for a pod that ended without a word of them, when it stopped being ready."""
+    if part(pod, "status").get("phase") not in ("Succeeded", "Failed"):
+        return None
+    ends = (
+        time(part(container, "state", "terminated"), "finishedAt")
+        for container in items(pod, "status", "containerStatuses")
+    )
+    known = [end for end in ends if end is not None]
+    return max(known) if known else time(condition(pod, "Ready"), "lastTransitionTime")

@@ -1,0 +1,130 @@
+"""Which ranks a pod holds. A wrong rank accuses a healthy node, so where sources leave doubt the answer is None.
+
+The position of a pod among the pods of its job comes from literal environment variables, else from the labels or
+annotations that its job's controller sets; the first rank is position times ranks per pod.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from streams.inventory.jobs import FIRST_ROLES, env_of, is_elastic, pod_count, ranks_per_pod, roles
+from streams.inventory.names import names
+from streams.inventory.objects import KubeObject, annotations_of, labels_of, part, whole
+
+_KUBEFLOW = "training.kubeflow.org/"
+_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+_JOBSET = "jobset.sigs.k8s.io/"
+_VOLCANO = "volcano.sh/"
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Ranks `first` to `first + count - 1`. `source` says where they were learned, and what another source says else."""
+
+    first: int | None = None
+    count: int | None = None
+    source: str | None = None
+
+
+def ranks_of(pod: KubeObject, job: KubeObject | None) -> Ranks:
+    """The ranks of a pod; `job` is its top-most owner when that is known."""
+    if not _trains(pod, job):
+        return Ranks()
+    spec = part(pod, "spec")
+    count = ranks_per_pod(spec, job)
+    position, source = _position(pod, job)
+    from_env = _from_env(pod, job, count, position)
+    if from_env is not None:
+        if position is None or from_env == position * count:
+            return Ranks(from_env, count, "env")
+        return Ranks(from_env, count, f"env, {source} says {position * count}")
+    if position is None:
+        return Ranks(None, count, None)
+    return Ranks(position * count, count, source)
+
+
+def _trains(pod: KubeObject, job: KubeObject | None) -> bool:
+    """Whether the pod holds ranks at all: a launcher does not."""
+    name = _role_name(pod)
+    found = roles(job) if job is not None else ()
+    return all(role.trains for role in found if role.name == name)
+
+
+def _from_env(pod: KubeObject, job: KubeObject | None, count: int, position: int | None) -> int | None:
+    """The first rank as literal variables tell it.
+
+    `RANK` is a process's rank where a pod holds one process. Where it holds several, operators set it to the position
+    of the pod, people to the first rank; the position from labels, or a value that no position can have, tells which.
+    """
+    spec = part(pod, "spec")
+    for name in names().node_rank_env:
+        if (node_rank := whole(env_of(spec, name))) is not None:
+            return node_rank * count
+    rank = whole(env_of(spec, "RANK"))
+    if rank is None or rank == 0 or count == 1:
+        return rank
+    if position is not None:
+        return rank * count if rank == position else rank
+    pods = pod_count(job) if job is not None else None
+    if pods is None:
+        return None
+    return rank if rank >= pods else rank * count
+
+
+def _position(pod: KubeObject, job: KubeObject | None) -> tuple[int | None, str | None]:
+    """The pod's position among the pods that hold ranks, and whether a label or an annotation said so."""
+    for place, said in (("label", labels_of(pod)), ("annotation", annotations_of(pod))):
+        for read in (_kubeflow, _jobset, _volcano):
+            answered, position = read(said, pod, job)
+            if answered:
+                return position, place if position is not None else None
+        for name in (_COMPLETION_INDEX, *names().index_labels):
+            if (index := whole(said.get(name))) is not None:
+                return index, place
+    return None, None
+
+
+def _kubeflow(said: KubeObject, pod: KubeObject, job: KubeObject | None) -> tuple[bool, int | None]:
+    index = whole(said.get(f"{_KUBEFLOW}replica-index"))
+    if index is None:
+        return False, None
+    if job is not None and is_elastic(job):
+        return True, None  # its rendezvous hands out ranks in order of arrival
+    if _role_name(pod) in FIRST_ROLES:
+        return True, index
+    return True, _within_role(pod, job, index)
+
+
+def _jobset(said: KubeObject, pod: KubeObject, job: KubeObject | None) -> tuple[bool, int | None]:
+    job_index = whole(said.get(f"{_JOBSET}job-index"))
+    if job_index is None:
+        return False, None
+    index = whole(said.get(_COMPLETION_INDEX))
+    if index is None:
+        index = whole(annotations_of(pod).get(_COMPLETION_INDEX))
+    mine = [role for role in roles(job) if role.name == _role_name(pod)] if job is not None else []
+    if index is None or len(mine) != 1:
+        return True, None
+    return True, mine[0].start + job_index * mine[0].per_job + index
+
+
+def _volcano(said: KubeObject, pod: KubeObject, job: KubeObject | None) -> tuple[bool, int | None]:
+    index = whole(said.get(f"{_VOLCANO}task-index"))
+    if index is None:
+        return False, None
+    return True, _within_role(pod, job, index)
+
+
+def _within_role(pod: KubeObject, job: KubeObject | None, index: int) -> int | None:
+    """Position from an index inside a role; unknown while the job, and so the roles before this one, is unknown."""
+    mine = [role for role in roles(job) if role.name == _role_name(pod)] if job is not None else []
+    return mine[0].start + index if len(mine) == 1 else None
+
+
+def _role_name(pod: KubeObject) -> str:
+    for said in (labels_of(pod), annotations_of(pod)):
+        for name in (f"{_KUBEFLOW}replica-type", f"{_JOBSET}replicatedjob-name", f"{_VOLCANO}task-spec"):
+            if isinstance(said.get(name), str):
+                return str(said[name]).lower()
+    return ""
