@@ -38,7 +38,14 @@ class LogLine:
     container: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
-    """What wrote it, as far as known: `kernel`, `container`, `switch` or an identifier."""
+    """What wrote it, as far as known: `kernel`, `container` or the program's name in the line."""
+    start: int = 0
+    """Where the message begins in `text`, after timestamp, host and program name."""
+
+    @property
+    def message(self) -> str:
+        """The text without its header."""
+        return self.text[self.start :]
 
 
 @dataclass(frozen=True, slots=True)
