@@ -1,0 +1,70 @@
+"""Kubernetes Events: kubernetes-event-exporter's flattened JSON, and raw Events of core/v1 and events.k8s.io/v1.
+
+The exporter writes a core/v1 Event with `clusterName` added (resmoio/kubernetes-event-exporter, pkg/kube/event.go); a watch
+wraps it as `{"type", "object"}`, eventrouter as `{"verb", "event"}`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from streams.envelopes import times
+from streams.envelopes.opened import JsonObject, Opened, Outside
+from streams.model.record import KubeEvent
+
+
+def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+    """Add the event to `into`; False when the record is of another shape. Deletions of Event objects are skipped."""
+    for wrapper in ("object", "event"):
+        inner = record.get(wrapper)
+        if isinstance(inner, dict) and _about(inner) is not None:
+            if record.get("type") == "DELETED" or record.get("verb") == "DELETED":
+                return True
+            record = inner
+            break
+    about = _about(record)
+    if about is None:
+        return False
+    reason, name = record.get("reason"), about.get("name")
+    if not isinstance(reason, str) or not isinstance(name, str) or not name:
+        into.unreadable.append("Kubernetes event without a reason or without an object's name")
+        return True
+    source = record.get("source") or record.get("deprecatedSource")
+    into.observations.append(
+        KubeEvent(
+            reason=reason,
+            message=_str(record.get("message")) or _str(record.get("note")) or "",
+            kind=_str(about.get("kind")) or "",
+            name=name,
+            namespace=_str(about.get("namespace")) or "",
+            uid=_str(about.get("uid")),
+            type=_str(record.get("type")) or "Normal",
+            at=_when(record),
+            host=_str(source.get("host")) if isinstance(source, dict) else None,
+            cluster=_str(record.get("clusterName")),
+        )
+    )
+    return True
+
+
+def _about(record: JsonObject) -> dict[str, Any] | None:
+    about = record.get("involvedObject") or record.get("regarding")
+    return about if isinstance(about, dict) and "reason" in record else None
+
+
+def _when(record: JsonObject) -> datetime | None:
+    """New-style events have no first and last time; an exporter passes what the API server set."""
+    series, metadata = record.get("series"), record.get("metadata")
+    candidates = (
+        record.get("lastTimestamp"),
+        series.get("lastObservedTime") if isinstance(series, dict) else None,
+        record.get("eventTime"),
+        record.get("firstTimestamp"),
+        metadata.get("creationTimestamp") if isinstance(metadata, dict) else None,
+    )
+    return next((at for value in candidates if isinstance(value, str) and (at := times.iso(value))), None)
+
+
+def _str(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,127 @@
+"""What stands before the message: priority, time, host and program, in every order that loggers use.
+
+One reader for syslog (RFC 3164 and 5424), SONiC's variant with a severity word, /dev/kmsg, dmesg with and without `-T`,
+Talos and the container runtime's prefix, because shippers mix and nest them (`Nov 21 … host kernel: [ 12.3] [ T7] …`).
+Every pattern is anchored and bounded, so reading is linear in the header's length.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from streams.envelopes import times
+
+_MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_LEVEL = "EMERG|ALERT|CRIT|CRITICAL|ERR|ERROR|WARN|WARNING|NOTICE|INFO|DEBUG|FATAL|TRACE"
+
+_PRIORITY = re.compile(r"<\d{1,3}>(?=(?P<v>1 )?)")
+_RFC5424 = re.compile(
+    r"1 (?P<ts>\S{1,48}) (?P<host>\S{1,255}) (?P<tag>\S{1,48}) (?P<pid>\S{1,128}) \S{1,32} "
+    r"(?:-|(?:\[[^\]]{0,1024}\]){1,16})(?: ?\ufeff?)"
+)
+_KMSG = re.compile(r"\d{1,5},\d{1,20},\d{1,20},[^;\n]{0,128};")
+_TALOS = re.compile(
+    r"(?:(?P<host>[\w.-]{1,255}): )?(?P<facility>kern|user|daemon): {1,4}\w{3,9}: \[(?P<ts>[0-9T:.Z+-]{10,40})\]: ?"
+)
+_ISO = re.compile(
+    r"\[?(?P<ts>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?)\]?[ \t]{1,4}"
+)
+_BSD = re.compile(
+    rf"\[?(?:(?P<y1>\d{{4}}) )?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? {{1,2}})?(?P<month>{_MONTH}) {{1,2}}(?P<day>\d{{1,2}}) "
+    r"(?:(?P<y2>\d{4}) )?(?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?: (?:UTC|GMT))?(?: (?P<y3>20\d\d)(?=[\] ]))?\]?[: ]{1,4}"
+)
+_CRI = re.compile(r"(?:stdout|stderr) [FP] ")
+_COMPOSE = re.compile(r"[\w./-]{1,64} {0,8}\| ")
+_MONOTONIC = re.compile(r"\[\s{0,8}\d{1,10}\.\d{1,9}\]\s{0,4}")
+_CALLER = re.compile(r"\[\s{0,8}[TC]\d{1,8}\]\s{0,4}")
+_HOST_AND_TAG = re.compile(
+    rf"(?:(?!(?:{_LEVEL}|NVRM)\b)(?P<host>[\w.-]{{1,255}}) )?(?:(?:{_LEVEL}) )?"
+    r"(?P<tag>[\w./#@+-]{1,64})(?:\((?:[^)\n]{0,64})\))?(?:\[(?P<pid>[\w.-]{1,16})\])?:(?:\s|$|(?=\[))"
+)
+_HOST_THEN_MESSAGE = re.compile(
+    r"(?P<host>[\w.-]{1,255}):? (?=\[\s{0,8}\d{1,10}\.\d{1,9}\]|NVRM: |nvidia-nvswitch\d)"
+)
+_KERNEL_ONLY = re.compile(r"(?:(?P<host>[A-Za-z0-9][\w.-]{0,254}) )?(?P<tag>kernel)(?:\[\d{1,10}\])?: ?")
+
+KERNEL_TAGS = frozenset({"kernel", "kern", "kmsg", "dmesg", "klogd", "vmunix"})
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a header says. `start` is where the message begins; `kernel` is true when the kernel wrote the message."""
+
+    start: int = 0
+    at: datetime | None = None
+    host: str | None = None
+    tag: str = ""
+    kernel: bool = False
+    certain: bool = False
+    """True when `at` had its own offset from UTC, so needs no doubt about zone and year."""
+
+
+def read(text: str, reference: datetime) -> Header:
+    """Read the header of one line; `reference` completes times without a year."""
+    position = len(text) - len(text.lstrip(" \t"))
+    if (match := _PRIORITY.match(text, position)) is not None:
+        position = match.end()
+        if (full := _RFC5424.match(text, position)) is not None:
+            return _of_rfc5424(text, full, reference)
+    elif (match := _COMPOSE.match(text, position)) is not None:
+        position = match.end()
+    if (match := _KMSG.match(text, position)) is not None:
+        return _after_clock(text, Header(match.end(), kernel=True))
+    if (match := _TALOS.match(text, position)) is not None:
+        return Header(
+            match.end(),
+            times.iso(match["ts"], reference=reference),
+            match["host"],
+            match["facility"],
+            match["facility"] == "kern",
+            certain=True,
+        )
+    if (match := _ISO.match(text, position)) is not None:
+        stamp = match["ts"]
+        certain = stamp.endswith("Z") or "+" in stamp[19:] or "-" in stamp[19:]
+        at = times.iso(stamp.replace(" +", "+").replace(" -", "-"), reference=reference)
+        return _origin(text, Header(match.end(), at, certain=certain), timed=True)
+    if (match := _BSD.match(text, position)) is not None:
+        year = match["y1"] or match["y2"] or match["y3"]
+        at = times.yearless(match["month"], match["day"], match["clock"], reference, year=year)
+        return _origin(text, Header(match.end(), at, kernel=match[0].startswith("[")), timed=True)
+    return _origin(text, Header(position), timed=False)
+
+
+def _of_rfc5424(text: str, match: re.Match[str], reference: datetime) -> Header:
+    host = None if match["host"] == "-" else match["host"]
+    tag = "" if match["tag"] == "-" else match["tag"]
+    at = times.iso(match["ts"], reference=reference)
+    return _after_clock(text, Header(match.end(), at, host, tag, tag in KERNEL_TAGS, certain=at is not None))
+
+
+def _origin(text: str, header: Header, *, timed: bool) -> Header:
+    """Host and program after the time; without a time only what cannot be mistaken for prose is taken."""
+    position = header.start
+    if timed and (runtime := _CRI.match(text, position)) is not None:
+        inner = read(text[runtime.end() : runtime.end() + 512], header.at) if header.at else Header()
+        return Header(
+            runtime.end() + inner.start, header.at, inner.host, inner.tag, inner.kernel, header.certain
+        )
+    match = _HOST_THEN_MESSAGE.match(text, position) or (_HOST_AND_TAG if timed else _KERNEL_ONLY).match(
+        text, position
+    )
+    if match is None or (found := match.groupdict()).get("tag") == "NVRM":
+        return _after_clock(text, header)
+    tag = found.get("tag") or ""
+    kernel = header.kernel or tag in KERNEL_TAGS
+    return _after_clock(text, Header(match.end(), header.at, found["host"], tag, kernel, header.certain))
+
+
+def _after_clock(text: str, header: Header) -> Header:
+    """Past the kernel's own clock and caller, which prove that the kernel wrote the line."""
+    position, kernel = header.start, header.kernel
+    for pattern in (_MONOTONIC, _CALLER):
+        if (match := pattern.match(text, position)) is not None:
+            position, kernel = match.end(), True
+    return Header(position, header.at, header.host, header.tag, kernel, header.certain)

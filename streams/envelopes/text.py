@@ -1,0 +1,56 @@
+"""Plain text records: one line or many, with whatever headers their loggers put before them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from streams.envelopes import header
+from streams.envelopes.opened import MAX_LINE, Opened, Outside
+from streams.model.entity import PodRef
+from streams.model.record import LogLine
+
+_TRUST = timedelta(minutes=15)
+"""A time without an offset is believed only this near to the shipper's own time: further off it is a time zone."""
+
+
+def read(
+    text: str,
+    outside: Outside,
+    into: Opened,
+    *,
+    at: datetime | None = None,
+    node: str | None = None,
+    pod: PodRef | None = None,
+    container: str | None = None,
+    source: str = "",
+) -> None:
+    """Split `text` into lines and add each to `into`; the keywords are what the shipper knew about all of them.
+
+    For a pod the shipper's node wins over a host in the text (pods print what they like); otherwise the text wins,
+    because a collector relays the lines of other hosts.
+    """
+    for raw in text.splitlines():
+        if not raw.strip():
+            continue
+        if len(raw) > MAX_LINE:
+            into.cut += 1
+            raw = raw[:MAX_LINE]
+        found = header.read(raw, at or outside.received_at)
+        host = (node if pod else None) or found.host or node or outside.node
+        into.observations.append(
+            LogLine(
+                raw,
+                at=_when(found, at),
+                node=host,
+                pod=pod,
+                container=container,
+                source="kernel" if found.kernel or source == "kernel" else source or found.tag,
+                start=found.start,
+            )
+        )
+
+
+def _when(found: header.Header, shipped: datetime | None) -> datetime | None:
+    if found.at is None or shipped is None or found.certain:
+        return found.at or shipped
+    return found.at if abs(shipped - found.at) <= _TRUST else shipped
