@@ -40,9 +40,7 @@ _HOST_AND_TAG = re.compile(
     rf"(?:(?!(?:{_LEVEL}|NVRM)\b)(?P<host>[\w.-]{{1,255}}) )?(?:(?:{_LEVEL}) )?"
     r"(?P<tag>[\w./#@+-]{1,64})(?:\((?:[^)\n]{0,64})\))?(?:\[(?P<pid>[\w.-]{1,16})\])?:(?:\s|$|(?=\[))"
 )
-_HOST_THEN_MESSAGE = re.compile(
-    r"(?P<host>[\w.-]{1,255}):? (?=\[\s{0,8}\d{1,10}\.\d{1,9}\]|NVRM: |nvidia-nvswitch\d)"
-)
+_HOST_THEN_MESSAGE = re.compile(r"(?P<host>[\w.-]{1,255}):? (?=\[\s{0,8}\d{1,10}\.\d{1,9}\]|NVRM: )")
 _KERNEL_ONLY = re.compile(r"(?:(?P<host>[A-Za-z0-9][\w.-]{0,254}) )?(?P<tag>kernel)(?:\[\d{1,10}\])?: ?")
 
 KERNEL_TAGS = frozenset({"kernel", "kern", "kmsg", "dmesg", "klogd", "vmunix"})
@@ -108,9 +106,10 @@ def _origin(text: str, header: Header, *, timed: bool) -> Header:
         return Header(
             runtime.end() + inner.start, header.at, inner.host, inner.tag, inner.kernel, header.certain
         )
-    match = _HOST_THEN_MESSAGE.match(text, position) or (_HOST_AND_TAG if timed else _KERNEL_ONLY).match(
-        text, position
-    )
+    match = _HOST_THEN_MESSAGE.match(text, position)
+    if match is not None and not timed and not any(c.isdigit() for c in match["host"]):
+        match = None  # without a time or a digit it may be a word of a sentence
+    match = match or (_HOST_AND_TAG if timed else _KERNEL_ONLY).match(text, position)
     if match is None or (found := match.groupdict()).get("tag") == "NVRM":
         return _after_clock(text, header)
     tag = found.get("tag") or ""

@@ -26,8 +26,8 @@ def read(
 ) -> None:
     """Split `text` into lines and add each to `into`; the keywords are what the shipper knew about all of them.
 
-    For a pod the shipper's node wins over a host in the text (pods print what they like); otherwise the text wins,
-    because a collector relays the lines of other hosts.
+    For a pod only the shipper's node counts (pods print what they like, and their records are keyed by pod); otherwise the
+    host in the text wins, because a collector relays the lines of other hosts.
     """
     for raw in text.splitlines():
         if not raw.strip():
@@ -36,7 +36,7 @@ def read(
             into.cut += 1
             raw = raw[:MAX_LINE]
         found = header.read(raw, at or outside.received_at)
-        host = (node if pod else None) or found.host or node or outside.node
+        host = node if pod else found.host or node or outside.node
         into.observations.append(
             LogLine(
                 raw,

@@ -13,6 +13,9 @@ MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", 
 FUTURE = timedelta(minutes=5)
 """How far ahead of its arrival a line may claim to be: clocks differ by seconds, time zones by more than this."""
 
+_ZONES = timedelta(hours=14, minutes=5)
+"""A time without a year that is ahead by no more than this is of another zone; by more, it is of the year before."""
+
 
 def iso(text: str, *, reference: datetime | None = None) -> datetime | None:
     """An ISO 8601 time, `T` or blank, `.` or `,` before the fraction; None when it is none."""
@@ -33,14 +36,12 @@ def yearless(
         number = int(month) if month.isdigit() else MONTHS.index(month[:3].lower()) + 1
     except ValueError:
         return None
-    years = [int(year)] if year else [reference.year, reference.year - 1]
-    if not year and reference.month == 12 and number == 1:
-        years.insert(0, reference.year + 1)
-    for candidate in years:
-        at = iso(f"{candidate:04d}-{number:02d}-{int(day):02d} {clock}", reference=reference)
-        if at is not None:
-            return at
-    return None
+    day_and_clock = f"{number:02d}-{int(day):02d} {clock}"
+    if year:
+        return iso(f"{int(year):04d}-{day_and_clock}", reference=reference)
+    dates = (iso(f"{reference.year + late:04d}-{day_and_clock}") for late in (1, 0, -1))
+    at = next((at for at in dates if at is not None and at - reference <= _ZONES), None)
+    return _not_ahead(at, reference) if at is not None else None
 
 
 def epoch(value: float | int | str) -> datetime | None:

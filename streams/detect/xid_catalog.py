@@ -1,0 +1,143 @@
+"""The XID catalog as values: what a code means, what NVIDIA says to do about it, and how NVLink 5 errors decode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from streams.detect.catalog import load_catalog
+from streams.detect.wording import Sample
+from streams.model.signal import Severity
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Code(_Strict):
+    """What is known of one code or of several that mean the same; `action` and `investigatory` are NVIDIA's buckets."""
+
+    codes: tuple[int, ...]
+    mnemonic: str
+    action: str
+    investigatory: str
+    severity: Severity
+    family: str
+    cause: str
+    eval_154: bool = Field(
+        False, description="a 154 for the same GPU usually follows and overrides the action"
+    )
+    sample: str | None = None
+
+
+class Recovery(_Strict):
+    """One recovery that a 154 may ask for."""
+
+    value: int
+    words: str
+    action: str
+    severity: Severity
+
+
+class Nvlink5Rule(_Strict):
+    """What to do about one unit's errors; the first rule that fits counts. `unit` is the beginning of the printed name."""
+
+    unit: str
+    status: tuple[int, ...] = ()
+    reset_bits: tuple[int, int] | None = None
+    down_reasons: tuple[int, ...] = ()
+    action: str
+
+
+class LinkDown(_Strict):
+    """Why a link went down."""
+
+    codes: tuple[int, ...]
+    means: str
+
+
+class GluedSample(_Strict):
+    """Two messages on one line, and the codes that must be found."""
+
+    text: str
+    xids: tuple[int, ...]
+
+
+class Catalog(_Strict):
+    """`catalog/xid.yaml`."""
+
+    codes: tuple[Code, ...]
+    unknown: Code
+    recovery: tuple[Recovery, ...]
+    nvlink5: tuple[Nvlink5Rule, ...]
+    link_down: tuple[LinkDown, ...]
+    samples: tuple[Sample, ...]
+    glued: tuple[GluedSample, ...]
+    look_alikes: tuple[str, ...]
+
+
+@cache
+def catalog() -> Catalog:
+    """The catalog, read once."""
+    return load_catalog("xid", Catalog)
+
+
+@cache
+def _by_code() -> dict[int, Code]:
+    return {code: row for row in catalog().codes for code in row.codes}
+
+
+def code(number: int) -> Code:
+    """The row of a code; the row `unknown` for one that no catalog lists."""
+    return _by_code().get(number, catalog().unknown)
+
+
+def recovery(words: str, value: int) -> Recovery | None:
+    """What a 154 asks for, by its words, else by its number; None for a number nobody has named yet."""
+    rows = catalog().recovery
+    by_words = next((row for row in rows if row.words.lower() == words.strip().lower()), None)
+    return by_words or next((row for row in rows if row.value == value), None)
+
+
+_UNIT_IDS = {"SAW": 1, "RLW": 2, "TLW": 3, "TREX": 4, "NVLPW": 5, "NETIR": 6}
+
+
+def is_before_r575(unit: str, interrupt: int) -> bool:
+    """True for the older layout of intrInfo, which repeats the unit's number in its lowest five bits."""
+    return any(unit.startswith(name) and interrupt & 0x1F == number for name, number in _UNIT_IDS.items())
+
+
+def link_down_reason(unit: str, interrupt: int) -> int | None:
+    """Bits 25 to 20 of intrInfo, for the two events that say why a link went down."""
+    return interrupt >> 20 & 0x3F if unit.startswith("NETIR_LINK") else None
+
+
+def link_down_meaning(reason: int) -> str | None:
+    """What a link-down reason means; None for one that no catalog lists."""
+    return next((row.means for row in catalog().link_down if reason in row.codes), None)
+
+
+def nvlink5_action(unit: str, fatal: bool, words: Sequence[int]) -> str:
+    """The action for an NVLink 5 error of `unit`; `words` are intrInfo, errorStatus … as far as the line holds them."""
+    interrupt = words[0] if words else None
+    status = words[1] if len(words) > 1 else None
+    for rule in catalog().nvlink5:
+        if rule.unit != "*" and not unit.startswith(rule.unit):
+            continue
+        if rule.status and status not in rule.status:
+            continue
+        if rule.reset_bits and not (interrupt is not None and _bit_set(rule.reset_bits, unit, interrupt)):
+            continue
+        if rule.down_reasons and (
+            interrupt is None or link_down_reason(unit, interrupt) not in rule.down_reasons
+        ):
+            continue
+        return rule.action
+    return "reset_gpu" if fatal else "ignore"
+
+
+def _bit_set(bits: tuple[int, int], unit: str, interrupt: int) -> bool:
+    older, newer = bits
+    return bool(interrupt >> (older if is_before_r575(unit, interrupt) else newer) & 1)

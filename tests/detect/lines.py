@@ -1,0 +1,35 @@
+"""How tests put lines through the whole detector."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from streams.detect import Detected, Detector
+from streams.model.record import RawRecord
+from streams.model.signal import Signal
+
+NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
+
+
+def record(
+    value: bytes | str | None,
+    *,
+    topic: str = "raw.node-logs",
+    key: bytes | None = None,
+    headers: tuple[tuple[str, bytes], ...] = (),
+    at: datetime = NOW,
+    offset: int = 0,
+) -> RawRecord:
+    """One Kafka record."""
+    raw = value.encode() if isinstance(value, str) else value
+    return RawRecord(topic, 0, offset, at, key, raw, headers)
+
+
+def detect(value: bytes | str, **options: bytes) -> Detected:
+    """A record through a detector of its own."""
+    return Detector("c1").detect(record(value, key=options.get("key")))
+
+
+def signals(value: bytes | str) -> tuple[Signal, ...]:
+    """The signals of a record put through a detector of its own."""
+    return detect(value).signals
