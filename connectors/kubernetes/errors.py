@@ -90,8 +90,8 @@ def of_status(
             return Conflict(text, retry_after_s=retry_after)
         case 410:
             return Gone(text, retry_after_s=retry_after)
-        case 429 if _blames_a_budget(answer):
-            return EvictionBlocked(text, retry_after_s=retry_after)
+        case 429 if budget := _budget_cause(answer):
+            return EvictionBlocked(f"{text} ({budget})", retry_after_s=retry_after)
         case 429:
             return Temporary(text, retry_after_s=retry_after)
         case _ if status >= 500:
@@ -120,12 +120,13 @@ def _details(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     return details if isinstance(details, dict) else {}
 
 
-def _blames_a_budget(answer: Mapping[str, Any]) -> bool:
-    """The eviction handler names its cause; a 429 of flow control has none."""
+def _budget_cause(answer: Mapping[str, Any]) -> str:
+    """What the eviction handler says about the budget, which it names only there; a 429 of flow control has no cause."""
     causes = _details(answer).get("causes")
-    return isinstance(causes, list) and any(
-        isinstance(cause, dict) and cause.get("reason") == "DisruptionBudget" for cause in causes
-    )
+    for cause in causes if isinstance(causes, list) else []:
+        if isinstance(cause, dict) and cause.get("reason") == "DisruptionBudget":
+            return str(cause.get("message") or "a PodDisruptionBudget")
+    return ""
 
 
 def _retry_after(headers: Mapping[str, str], answer: Mapping[str, Any]) -> float | None:

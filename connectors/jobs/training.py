@@ -1,0 +1,158 @@
+"""The connector for training jobs: `suspend_job`, `resume_job` and `verify_job`, for every kind that has a `Lever`.
+
+It acts on the job that the target names and never on its pods: the job's own controller takes them away and brings them
+back. A job that another object controls is refused, because that object would turn the switch back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
+from connectors.jobs import suspension, verifying
+from connectors.jobs.levers import LEVERS, Lever
+from connectors.kubernetes.client import Cluster, Object, path_of
+from connectors.kubernetes.errors import NotFound
+from connectors.kubernetes.writing import Change, attempted, change, look
+
+Decide = Callable[[Object, Lever, Effect], Change | Outcome]
+
+
+class TrainingJobs:
+    """Effects on the jobs of one cluster. The target's `kind` is that of a `Lever`; its `uid`, if given, must be the job's."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def actions(self) -> frozenset[str]:
+        """What it can do to a job."""
+        return frozenset({"suspend_job", "resume_job", "verify_job"})
+
+    async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        """Suspend, resume or verify a job.
+
+        suspend_job  `Waiting` until its pods are gone; `Blocked` where a person or another incident suspended it before
+        resume_job   only what this incident suspended; `Blocked` by "a person" who turned the switch in between
+        verify_job   `Waiting` until its pods are ready elsewhere, then `Done` with `placements`; changes nothing
+        """
+        lever = _lever(effect)
+        if isinstance(lever, Refused):
+            return lever
+        match effect.action:
+            case "suspend_job":
+                turned = await self._turn(effect, lever, suspension.suspend, lease)
+                return await self._until_gone(effect, lever, turned)
+            case "resume_job":
+                return await self._turn(effect, lever, suspension.resume, lease)
+            case "verify_job":
+                return await attempted(lambda: self._verify(effect, lever))
+        return _unknown(effect)
+
+    async def lookup(self, effect: Effect) -> Outcome:
+        """Read the job's marks; for `suspend_job` also whether its pods are gone; for `verify_job` judge anew."""
+        lever = _lever(effect)
+        if isinstance(lever, Refused):
+            return lever
+        if effect.action not in self.actions:
+            return _unknown(effect)
+        if effect.action == "verify_job":
+            judged = await attempted(lambda: self._verify(effect, lever))
+            return AlreadyDone(judged.result, judged.detail) if isinstance(judged, Done) else judged
+        found = await look(
+            self._cluster,
+            _path(effect, lever),
+            lambda job: suspension.find(job, effect),
+            if_gone=Absent(_gone(effect)),
+        )
+        return await self._until_gone(effect, lever, found) if effect.action == "suspend_job" else found
+
+    async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        """Resume what this very effect suspended. `Blocked` by "a person" who resumed it before."""
+        lever = _lever(effect)
+        if isinstance(lever, Refused):
+            return lever
+        if effect.action == "suspend_job":
+            gone = AlreadyDone(detail=_gone(effect))
+            return await self._turn(effect, lever, suspension.take_back, lease, if_gone=gone)
+        return Refused(f"{effect.action} cannot be taken back")
+
+    async def close(self) -> None:
+        """Let go of connections."""
+        await self._cluster.close()
+
+    async def _turn(
+        self, effect: Effect, lever: Lever, decide: Decide, lease: LeaseHeld, if_gone: Outcome | None = None
+    ) -> Outcome:
+        return await change(
+            self._cluster,
+            _path(effect, lever),
+            lambda job: decide(job, lever, effect),
+            lease,
+            if_gone=if_gone or Refused(_gone(effect)),
+        )
+
+    async def _until_gone(self, effect: Effect, lever: Lever, turned: Outcome) -> Outcome:
+        """A suspend counts once the pods are gone: only then are their GPUs free and nothing writes a checkpoint."""
+        if not isinstance(turned, AlreadyDone | Waiting):
+            return turned
+
+        async def once() -> Outcome:
+            job = await self._job(effect, lever)
+            if not lever.is_suspended(job):
+                return turned
+            left = verifying.unfinished(await self._pods(effect, lever, job))
+            if not left and not lever.is_suspension_seen(job):
+                waiting = f"the controller of {effect.target.kind}s has yet to see that it is suspended"
+                return Waiting(suspension.PODS_PAUSE_S, waiting, {"suspended": True})
+            if not left:
+                done = f"{effect.target.namespace}/{effect.target.name} is suspended and its pods are gone"
+                return AlreadyDone(detail=done) if not effect.prior else Done(detail=done)
+            names = ", ".join(pod["metadata"]["name"] for pod in left[:5])
+            return Waiting(
+                suspension.PODS_PAUSE_S, f"{len(left)} pods are going: {names}", {"suspended": True}
+            )
+
+        return await attempted(once)
+
+    async def _verify(self, effect: Effect, lever: Lever) -> Outcome:
+        try:
+            job = await self._job(effect, lever)
+        except NotFound:
+            return Refused(_gone(effect))
+        if effect.target.uid is not None and job["metadata"].get("uid") != effect.target.uid:
+            return Refused(f"another {lever.kind} bears the name {effect.target.name} now")
+        pods = await self._pods(effect, lever, job)
+        nodes = await self._cluster.list_all(path_of("v1", "nodes"))
+        return verifying.judge(job, lever, pods, {node["metadata"]["name"]: node for node in nodes})
+
+    async def _job(self, effect: Effect, lever: Lever) -> Object:
+        return await self._cluster.get(_path(effect, lever))
+
+    async def _pods(self, effect: Effect, lever: Lever, job: Object) -> list[Object]:
+        path = path_of("v1", "pods", namespace=effect.target.namespace)
+        query = {"labelSelector": f"{lever.pod_label}={effect.target.name}"}
+        return verifying.owned(await self._cluster.list_all(path, query=query), job)
+
+
+def _lever(effect: Effect) -> Lever | Refused:
+    lever = LEVERS.get(effect.target.kind)
+    if lever is None:
+        return Refused(
+            f"no way is known to suspend a {effect.target.kind}; known are {', '.join(sorted(LEVERS))}"
+        )
+    if not effect.target.namespace:
+        return Refused(f"{effect.action}: the target names no namespace")
+    return lever
+
+
+def _path(effect: Effect, lever: Lever) -> str:
+    return lever.path(str(effect.target.namespace), effect.target.name)
+
+
+def _gone(effect: Effect) -> str:
+    return f"there is no {effect.target}"
+
+
+def _unknown(effect: Effect) -> Refused:
+    return Refused(f"jobs know no action {effect.action}")

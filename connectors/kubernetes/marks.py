@@ -1,0 +1,52 @@
+"""The names Faultline writes on what it touches, and who else has a say there.
+
+Everything outward is marked with the incident and the key of the effect, so that a process that knows nothing but the
+effect can tell what was done, and so that people see it in `kubectl describe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+DOMAIN = "faultline.dev"
+INCIDENT = f"{DOMAIN}/incident"
+"""Annotation: the incident an object is held for, on a node several, separated by commas. Also the key of the taint."""
+EFFECT = f"{DOMAIN}/effect"
+"""Annotation of a node: the keys of the effects that hold it, in the order of the incidents."""
+PRIOR = f"{DOMAIN}/prior"
+"""Annotation of a node: `schedulable` or `unschedulable`, as it was before the first incident closed it."""
+MANAGED = f"{DOMAIN}/managed"
+"""Label or annotation that people set to `false` to keep Faultline off."""
+
+A_PERSON = "a person"
+"""`Blocked.by` where somebody other than Faultline changed what it had made: their word counts."""
+
+
+def effect_mark(action: str) -> str:
+    """The annotation that holds the key of the last effect of one action on an object, e.g. of `suspend_job`."""
+    return f"{EFFECT}-{action}"
+
+
+def annotations_of(thing: Mapping[str, Any]) -> dict[str, str]:
+    """The annotations of any object; empty where it has none."""
+    return dict(thing.get("metadata", {}).get("annotations") or {})
+
+
+def labels_of(thing: Mapping[str, Any]) -> dict[str, str]:
+    """The labels of any object; empty where it has none."""
+    return dict(thing.get("metadata", {}).get("labels") or {})
+
+
+def opted_out(thing: Mapping[str, Any]) -> bool:
+    """True when a person keeps Faultline off this object."""
+    return "false" in (labels_of(thing).get(MANAGED), annotations_of(thing).get(MANAGED))
+
+
+def controller(thing: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The owner that controls an object, or None for one on its own."""
+    for owner in thing.get("metadata", {}).get("ownerReferences") or []:
+        if owner.get("controller"):
+            found: Mapping[str, Any] = owner
+            return found
+    return None
