@@ -57,9 +57,9 @@ def marks_of(job: Object) -> Marks:
 def suspend(job: Object, lever: Lever, effect: Effect) -> Change | Outcome:
     """Turn the switch off, or find that this effect did. What it finds done may still have pods: see `until_gone`."""
     marks, off, name = marks_of(job), lever.is_suspended(job), _name(job)
+    if marks.held and not off and marks.incident == effect.incident and _is_it(job, effect):
+        return Blocked(A_PERSON, f"a person resumed {name} after Faultline had suspended it")
     if marks.suspended == effect.key and _is_it(job, effect):
-        if marks.held and not off:
-            return Blocked(A_PERSON, f"a person resumed {name} after Faultline had suspended it")
         return AlreadyDone(detail=f"{name} is suspended" if off else f"{name} was suspended and is resumed")
     if (no := out_of_reach(job, lever, effect)) is not None:
         return no

@@ -8,7 +8,8 @@ A node that Faultline closes carries, written in one request together with `spec
     annotation  faultline.dev/prior      what spec.unschedulable was before the first owner came
 
 The last owner to go restores `prior`. Whoever finds the marks but not the state that belongs to them knows that somebody
-else has decided otherwise in between, and keeps off. See docs/decisions/004-who-owns-a-cordon.md.
+else has decided otherwise in between, and keeps off; only a new incident may close the node anew.
+Why it is so: docs/decisions/004-who-owns-a-cordon.md.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ def cordon(node: Object, effect: Effect) -> Change | Outcome:
             "foreign marks", f"{name} bears marks of {INCIDENT} that Faultline cannot read as its own"
         )
     if hold is not None and (change := taken_over(node, hold)):
-        return Blocked(A_PERSON, change)
+        if hold.by_incident(effect.incident):
+            return Blocked(A_PERSON, change)
+        hold = None  # their word ended that hold; what happens to the node later is a matter of its own
     if hold is not None and hold.by_key(effect.key):
         return AlreadyDone(_result(hold))
     if opted_out(node):
