@@ -103,7 +103,13 @@ async def briefly(once: Callable[[], Awaitable[T]]) -> T:
         stop=stop_after_attempt(ATTEMPTS) | stop_before_delay(DEADLINE_S),
         reraise=True,
     )
-    return await tries(once)
+
+    async def attempt() -> (
+        T
+    ):  # tenacity awaits only what is itself a coroutine function, which a lambda is not
+        return await once()
+
+    return await tries(attempt)
 
 
 def outcome_of(error: FaultlineError) -> Outcome:
