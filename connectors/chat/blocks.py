@@ -23,7 +23,6 @@ from streams.model.message import (
     Paragraph,
     Table,
     Tone,
-    cut,
     plain,
 )
 
@@ -140,7 +139,7 @@ def _button(button: Button) -> dict[str, Any]:
     element = {
         "type": "button",
         "action_id": f"faultline.{button.action}",
-        "text": {"type": "plain_text", "text": cut(button.label, MAX_LABEL), "emoji": False},
+        "text": {"type": "plain_text", "text": plain(button.label, MAX_LABEL), "emoji": False},
         "value": button.value,
     }
     return element if button.style == "plain" else element | {"style": button.style}

@@ -1,0 +1,231 @@
+"""The words of a thread: each function turns documents into one neutral message. Pure, and free of any chat system's form.
+
+A reader on a phone learns from the first two lines what broke, where, what it stops and what happens next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import orjson
+
+from streams.model.conversation import TimelineEntry, Verb
+from streams.model.incident import Incident, IncidentState
+from streams.model.message import (
+    Block,
+    Button,
+    Buttons,
+    Code,
+    Fact,
+    Facts,
+    Heading,
+    Message,
+    Paragraph,
+    Table,
+    Tone,
+    plain,
+    some,
+)
+from streams.model.run import Mode, PlannedStep, Run, RunState, StepState
+
+MAX_PROOFS = 10
+MAX_LINES = 4
+MAX_LOG_LINES = 12
+MAX_NAMES = 6
+
+_INCIDENT = {
+    IncidentState.OPEN: ("🔴", "open", Tone.BAD),
+    IncidentState.MITIGATING: ("🟠", "being mitigated", Tone.ACTIVE),
+    IncidentState.VERIFYING: ("🟡", "verifying", Tone.ACTIVE),
+    IncidentState.AWAITING_HUMAN: ("🟣", "waiting for a person", Tone.ASKING),
+    IncidentState.RESOLVED: ("🟢", "resolved", Tone.GOOD),
+    IncidentState.SUPPRESSED: ("⚪", "suppressed", Tone.QUIET),
+    IncidentState.MERGED: ("⚪", "part of another incident", Tone.QUIET),
+}
+_STEP = {
+    StepState.PENDING: ("▫️", "not begun", Tone.QUIET),
+    StepState.AWAITING_APPROVAL: ("🟣", "waiting for approval", Tone.ASKING),
+    StepState.BLOCKED: ("⏸️", "held up", Tone.ACTIVE),
+    StepState.RUNNING: ("⏳", "under way", Tone.ACTIVE),
+    StepState.DONE: ("✅", "done", Tone.GOOD),
+    StepState.SKIPPED: ("⏭️", "skipped", Tone.QUIET),
+    StepState.WOULD: ("👁️", "would do", Tone.QUIET),
+    StepState.FAILED: ("❌", "failed", Tone.BAD),
+    StepState.CANCELLED: ("🚫", "cancelled", Tone.QUIET),
+}
+_MODE = {
+    Mode.SHADOW: "shadow: touches nothing",
+    Mode.APPROVE: "asks before it acts",
+    Mode.AUTO: "acts by itself",
+}
+
+
+def root_message(incident: Incident, runs: Sequence[Run]) -> Message:
+    """The incident as it stands: what, where, what it stops, and what is being done."""
+    glyph, word, tone = _INCIDENT[incident.state]
+    impact = incident.impact
+    stops = f"{impact.gpus} GPUs, {impact.gpu_hours_per_hour:.0f} GPU-hours an hour" if impact.gpus else ""
+    facts = [
+        Fact("State", f"{word} · {incident.severity} · {incident.certainty}"),
+        Fact("Where", f"{incident.root} · {incident.cluster}"),
+        Fact("Jobs", some(map(str, incident.jobs), MAX_NAMES)),
+        Fact("Nodes", some(incident.nodes, MAX_NAMES)),
+        Fact("Stands still", stops),
+        Fact("Began", at=incident.fault_at),
+        Fact("Resolved", at=incident.closed_at) if incident.closed_at else Fact(""),
+        Fact("Lasted", took(incident.closed_at - incident.fault_at)) if incident.closed_at else Fact(""),
+        Fact("Flapping", f"{incident.flaps} times") if incident.flaps > 1 else Fact(""),
+    ]
+    blocks: list[Block] = [
+        Heading(f"{glyph} {incident.title}"),
+        Paragraph(incident.reason),
+        Facts(tuple(fact for fact in facts if fact.text or fact.at)),
+    ]
+    if incident.merged_into:
+        blocks.append(Paragraph(f"Goes on in {incident.merged_into}."))
+    if runs:
+        blocks.append(Paragraph(_now(runs[-1])))
+    blocks.append(Paragraph(incident.id, quiet=True))
+    return Message(f"{glyph} {word}: {incident.title} · {incident.cluster}", tuple(blocks), tone)
+
+
+def evidence_message(incident: Incident) -> Message:
+    """The observations behind the incident, causes first, with the raw lines of the causes."""
+    order = {"cause": 0, "symptom": 1}
+    proofs = sorted(incident.proofs, key=lambda proof: (order.get(proof.role, 2), proof.occurred_at))
+    rows = tuple(
+        (
+            clock_time(proof.occurred_at),
+            proof.role,
+            proof.summary if proof.count == 1 else f"{proof.summary} (x{proof.count})",
+            str(proof.entity),
+        )
+        for proof in proofs[:MAX_PROOFS]
+    )
+    lines = [evidence.text for proof in proofs for evidence in proof.evidence[:1] if evidence.text]
+    blocks: list[Block] = [Heading("Evidence"), Table(("UTC", "role", "what", "where"), rows)]
+    if lines:
+        blocks.append(Code("\n".join(plain(line, 400) for line in lines[:MAX_LINES])))
+    if len(proofs) > MAX_PROOFS:
+        blocks.append(Paragraph(f"and {len(proofs) - MAX_PROOFS} more observations", quiet=True))
+    return Message(f"Evidence: {len(proofs)} observations", tuple(blocks))
+
+
+def step_message(run: Run, planned: PlannedStep, number: int) -> Message:
+    """One step as it stands."""
+    step = run.step(planned.id)
+    glyph, word, tone = _STEP[step.state]
+    what = _what(planned)
+    facts = [Fact("State", word)]
+    if step.started_at:
+        facts.append(Fact("Begun", at=step.started_at))
+    if step.started_at and step.finished_at:
+        facts.append(Fact("Took", took(step.finished_at - step.started_at)))
+    if step.undo is not None:
+        facts.append(Fact("Undo", f"{step.undo.state} {step.undo.reason}".strip()))
+    if step.effect is not None:
+        shown = ((name, step.effect.result.get(name)) for name in ("ticket", "url"))
+        facts += [Fact(name.capitalize(), str(value)) for name, value in shown if value]
+    heading = f"{glyph} {number}/{len(run.plan.steps)} {what}"
+    blocks: list[Block] = [Heading(heading), Facts(tuple(facts))]
+    if step.reason:
+        blocks.append(Paragraph(step.reason))
+    return Message(f"{heading}: {word}", tuple(blocks), tone)
+
+
+def plan_message(run: Run) -> Message:
+    """What a runbook in shadow mode would have done."""
+    summary = (
+        f"👁️ Runbook {run.plan.runbook} would do {len(run.plan.steps)} steps; shadow mode touches nothing"
+    )
+    blocks: tuple[Block, ...] = (Heading(summary), _plan_table(run), *_reason(run.reason or run.plan.why))
+    return Message(summary, blocks)
+
+
+def approval_message(incident: Incident, run: Run, planned: PlannedStep) -> Message:
+    """The question whether a step may be taken, or who answered it how."""
+    step = run.step(planned.id)
+    decision = next((a for a in reversed(run.approvals) if a.step == planned.id), None)
+    what = _what(planned)
+    if decision is not None:
+        glyph, word = ("✅", "approved") if decision.approved else ("⛔", "rejected")
+        heading = f"{glyph} {what}: {word} by {decision.actor}"
+        tone = Tone.GOOD if decision.approved else Tone.QUIET
+        decided = Facts((Fact("Decided", at=decision.at),))
+        return Message(heading, (Heading(heading), decided, *_reason(decision.reason)), tone)
+    if step.state is not StepState.AWAITING_APPROVAL:
+        heading = f"⌛ {what}: no longer asked"
+        return Message(heading, (Heading(heading), *_reason(step.reason)), Tone.QUIET)
+    heading = f"🟣 May Faultline {what[:1].lower()}{what[1:]}?"
+    expires = [Fact("Expires", at=step.due_at)] if step.due_at else []
+    facts = (Fact("Incident", incident.title), Fact("Runbook", run.plan.runbook), *expires)
+    value = orjson.dumps(
+        {"i": incident.id, "c": incident.cluster, "s": planned.id, "d": run.plan.digest}
+    ).decode()
+    buttons = (
+        Button(Verb.APPROVE, "Approve", value, "primary"),
+        Button(Verb.REJECT, "Reject", value, "danger"),
+    )
+    small = Paragraph(
+        f"plan {run.plan.digest[:12]} · or: faultline incidents approve {incident.id}", quiet=True
+    )
+    return Message(
+        heading, (Heading(heading), Facts(facts), _plan_table(run), Buttons(buttons), small), Tone.ASKING
+    )
+
+
+def log_message(log: Sequence[TimelineEntry]) -> Message:
+    """The latest lines of the timeline, oldest first."""
+    lines = [
+        f"{clock_time(entry.at)} {plain(entry.actor, 40)}: {plain(entry.text.replace(chr(10), ' '), 180)}"
+        for entry in log[-MAX_LOG_LINES:]
+    ]
+    return Message("What happened", (Heading("What happened (UTC)"), Code("\n".join(lines))))
+
+
+def took(span: timedelta) -> str:
+    """A duration for people: `42 s`, `3 min 5 s`, `2 h 10 min`."""
+    seconds = max(0, int(span.total_seconds()))
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def clock_time(at: datetime) -> str:
+    """Hours, minutes and seconds in UTC."""
+    return at.astimezone(UTC).strftime("%H:%M:%S")
+
+
+def _now(run: Run) -> str:
+    """One line on how far the run has come."""
+    head = f"Runbook {run.plan.runbook} ({_MODE[run.plan.mode]})"
+    if run.state.is_over:
+        ending = {RunState.SUCCEEDED: "is through", RunState.SHADOWED: "has said what it would do"}
+        said = ending.get(run.state, f"has ended: {run.state}")
+        return f"{head} {said}{f': {run.reason}' if run.reason else ''}"
+    for number, planned in enumerate(run.plan.steps, start=1):
+        step = run.step(planned.id)
+        if not step.state.is_over:
+            reason = f", {step.reason}" if step.reason else ""
+            return f"{head}: step {number} of {len(run.plan.steps)}, {_what(planned)}, {_STEP[step.state][1]}{reason}"
+    return f"{head}: every step is taken"
+
+
+def _plan_table(run: Run) -> Table:
+    rows = tuple(
+        (str(number), _what(planned), str(planned.target or ""), "yes" if planned.destructive else "no")
+        for number, planned in enumerate(run.plan.steps, start=1)
+    )
+    return Table(("#", "step", "target", "destructive"), rows)
+
+
+def _what(planned: PlannedStep) -> str:
+    return planned.describe or planned.action.replace("_", " ")
+
+
+def _reason(text: str) -> tuple[Paragraph, ...]:
+    return (Paragraph(text),) if text else ()

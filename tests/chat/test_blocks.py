@@ -1,0 +1,182 @@
+"""A message in Slack's form and on a terminal: what it shows, and what hostile text cannot do with it."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from connectors.chat.blocks import MAX_TOTAL, MAX_VALUE, render
+from connectors.chat.terminal import render as on_terminal
+from connectors.tickets.adf import document
+from faultline.standins.jira import _wrong_document
+from faultline.standins.slack import _wrong_content
+from runbooks.threads import wanted
+from streams.model.codec import decode, encode
+from streams.model.conversation import TimelineEntry
+from streams.model.incident import IncidentState
+from streams.model.message import (
+    Button,
+    Buttons,
+    Code,
+    Fact,
+    Facts,
+    Heading,
+    Message,
+    Paragraph,
+    Table,
+    Tone,
+    plain,
+)
+from streams.model.run import Mode, StepState
+from tests.chat.documents import NOW, incident, run
+
+GOLDEN = Path(__file__).parent / "golden"
+HOSTILE = "<!channel> <@U1> @here <http://evil.example|click> & ```\n*bold* \x1b[2J\x07\u202egnp.exe\ud800"
+
+
+def everything(text: str) -> Message:
+    return Message(
+        text,
+        (
+            Heading(text),
+            Paragraph(text),
+            Facts((Fact(text, text), Fact("when", at=NOW))),
+            Table((text, "b"), ((text, text),)),
+            Code(text),
+            Buttons((Button("approve", text, "v"),)),
+        ),
+        Tone.BAD,
+    )
+
+
+CASES = {
+    "open": wanted(incident(), [], []),
+    "mitigating": wanted(
+        incident(state=IncidentState.MITIGATING),
+        [run(incident(), cordon=StepState.DONE, ticket=StepState.RUNNING)],
+        [TimelineEntry(incident().id, "c1", NOW, "responder", "step.done", "cordoned node-07")],
+    ),
+    "asking": wanted(
+        incident(state=IncidentState.AWAITING_HUMAN),
+        [run(incident(), Mode.APPROVE, cordon=StepState.AWAITING_APPROVAL)],
+        [],
+    ),
+    "shadow": wanted(incident(), [run(incident(), Mode.SHADOW, cordon=StepState.WOULD)], []),
+    "resolved": wanted(incident(state=IncidentState.RESOLVED, closed_at=NOW), [], []),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_thread_looks_as_it_was_approved(name: str, request: pytest.FixtureRequest) -> None:
+    """To approve a new look: delete the file under golden/, run once, and read the diff."""
+    shown = [{"slot": slot.name, **render(slot.message)} for slot in CASES[name]]
+    golden = GOLDEN / f"{name}.json"
+    if not golden.exists():
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(json.dumps(shown, indent=1, ensure_ascii=False) + "\n")
+        pytest.fail(f"{golden.name} was missing and is written now: read it")
+    assert shown == json.loads(golden.read_text())
+
+
+def test_a_message_survives_the_way_through_kafka() -> None:
+    message = everything("x")
+    assert decode(Message, encode(message)) == message
+    assert decode(Message, encode(message)).digest == message.digest
+
+
+def test_hostile_text_can_neither_mention_nor_link_nor_leave_its_code_block() -> None:
+    shown = render(everything(HOSTILE))
+    parsed = [shown["text"], *(part["text"] for part in _mrkdwn_parts(shown))]
+    for text in parsed:
+        for dangerous in ("<!channel>", "<@U1>", "<http", "\x1b", "\u202e"):
+            assert dangerous not in text
+    fenced = [text for text in parsed if text.startswith("```")]
+    assert len(fenced) == 2
+    assert all(text.endswith("```") and "```" not in text[3:-3] for text in fenced)
+    assert all(part["verbatim"] for part in _mrkdwn_parts(shown))
+
+
+def _mrkdwn_parts(shown: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every text object of a message that Slack parses."""
+    blocks = shown["blocks"] + shown["attachments"][0]["blocks"]
+    parts = [
+        part
+        for block in blocks
+        for part in [*block.get("fields", []), *block.get("elements", []), block.get("text", {})]
+    ]
+    return [part for part in parts if part.get("type") == "mrkdwn"]
+
+
+@given(st.text(max_size=300), st.integers(1, 60))
+def test_whatever_it_says_a_message_keeps_within_the_caps(text: str, times: int) -> None:
+    *blocks, buttons = everything(text * times or "x").blocks
+    message = Message(text * times or "x", (*blocks * times, buttons), Tone.GOOD)
+    assert _wrong_content(render(message)) is None
+    assert _wrong_document(document(message, footer="faultline-k")) is None
+
+
+def test_an_overlong_message_says_so_and_keeps_its_buttons() -> None:
+    buttons = Buttons((Button("approve", "Approve", "v" * MAX_VALUE),))
+    message = Message("s", (Heading("h"), *[Code("x" * 2500)] * 20, buttons))
+    blocks = render(message)["attachments"][0]["blocks"]
+    assert [b["type"] for b in blocks[-2:]] == ["actions", "context"]
+    assert sum(len(json.dumps(b)) for b in blocks) < MAX_TOTAL + 2000
+
+
+def test_a_cut_never_leaves_half_an_escape_behind() -> None:
+    text = render(Message("&" * 1000))["text"]
+    assert text.rstrip("…").replace("&amp;", "") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("a\x1bb\x00c", 9, "abc"),
+        ("a\nb\tc", 9, "a\nb\tc"),
+        ("", 1, ""),
+    ],
+)
+def test_plain_text_is_bounded_and_free_of_control_characters(text: str, limit: int, expected: str) -> None:
+    assert plain(text, limit) == expected
+
+
+def test_on_a_terminal_hostile_text_neither_colours_nor_clears() -> None:
+    out = StringIO()
+    console = Console(file=out, width=100, force_terminal=False)
+    console.print(on_terminal(everything("[red]x[/red] \x1b[2J <!channel>")))
+    said = out.getvalue()
+    assert "\x1b" not in said
+    assert "[red]x[/red]" in said
+
+
+def test_in_a_ticket_text_is_only_ever_text() -> None:
+    doc = document(everything(HOSTILE), footer="faultline-k")
+    assert _wrong_document(doc) is None
+    kinds = {node["type"] for node in _nodes(doc)}
+    assert kinds <= {
+        "doc",
+        "heading",
+        "paragraph",
+        "text",
+        "table",
+        "tableRow",
+        "tableHeader",
+        "tableCell",
+        "codeBlock",
+    }
+    assert all("marks" not in node or node["marks"] == [{"type": "code"}] for node in _nodes(doc))
+
+
+def _nodes(node: dict[str, object]) -> list[dict[str, object]]:
+    children = node.get("content")
+    assert children is None or isinstance(children, list)
+    return [node, *(below for child in children or [] for below in _nodes(child))]
