@@ -56,13 +56,15 @@ class _Playing:
 class Standin:
     """Base of a stand-in. Subclasses add routes to `self.app` and answer with `web.Response`.
 
-    Use it as an async context manager, or `start` and `stop` it. `down` refuses every connection while True.
+    Use it as an async context manager, or `start` and `stop` it. While `down`, every connection is cut without a look at the
+    request and counted in `turned_away`.
     """
 
     def __init__(self) -> None:
         self.app = web.Application(middlewares=[self._middleware], client_max_size=MAX_BODY_BYTES)
         self.requests: list[Request] = []
         self.down = False
+        self.turned_away = 0
         self._playing = _Playing()
         self._runner: web.AppRunner | None = None
         self._port = 0
@@ -112,6 +114,7 @@ class Standin:
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         if self.down:
+            self.turned_away += 1
             return _cut(request)
         raw = await request.read()
         fault = self._playing.take(request.path)

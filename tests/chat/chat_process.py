@@ -1,0 +1,64 @@
+"""The chat process as a program of its own, so that a test can kill or freeze it: `python -m tests.chat.chat_process JSON`.
+
+The argument is a JSON object: `bootstrap`, `prefix`, `partitions`, `slack` (base URL), and optionally `die_at` or
+`freeze_at`, the label of a crash point at which it kills or stops itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from pydantic import SecretStr
+
+from connectors.chat.limits import Limits, Rate
+from connectors.chat.slack import Slack
+from faultline import logs
+from runbooks.chat import Chat
+from streams.model.settings import KafkaSettings, SlackSettings
+
+CHANNEL = "C0INCIDENTS"
+FAST = Limits({"chat.postMessage": Rate(1000, 1000), "chat.update": Rate(1000, 1000)})
+
+
+def main() -> None:
+    """Run until killed."""
+    wishes: dict[str, Any] = json.loads(sys.argv[1])
+
+    def at(label: str) -> None:
+        if label == wishes.get("die_at"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if label == wishes.get("freeze_at"):
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    kafka = KafkaSettings(
+        bootstrap=wishes["bootstrap"],
+        topic_prefix=wishes["prefix"],
+        cluster_partitions=wishes["partitions"],
+        session_timeout_ms=wishes.get("session_timeout_ms", 6000),
+    )
+    settings = SlackSettings(
+        base_url=wishes["slack"],
+        token=SecretStr("xoxb-standin"),
+        channel=CHANNEL,
+        timeout_s=2.0,
+        history_lag_s=0.2,
+    )
+    chat = Chat(
+        kafka,
+        Slack(settings, limits=FAST),
+        channel=CHANNEL,
+        debounce_s=0.2,
+        lease_s=wishes.get("lease_s", 3.0),
+        at=at,
+    )
+    logs.configure("chat", level="debug", form="json")
+    asyncio.run(chat.run())
+
+
+if __name__ == "__main__":
+    main()
