@@ -1,0 +1,310 @@
+"""The detector on a real broker: nothing is lost when it dies, nothing that is sent to it ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from streams import kafka as clients
+from streams import provisioning
+from streams.dead_letters import HEADER, KEY_HEADER, MAX_BYTES
+from streams.detector import DetectorProcess
+from streams.model.clock import rfc3339
+from streams.model.codec import decode
+from streams.model.conversation import DeadLetter
+from streams.model.errors import Unreachable
+from streams.model.settings import DetectorSettings, KafkaSettings
+from streams.model.signal import Signal, SignalBatch, SignalState
+from streams.topics import (
+    DEAD_LETTERS,
+    RAW,
+    RAW_JOB_LOGS,
+    RAW_METRICS,
+    RAW_NODE_LOGS,
+    SIGNALS,
+    Topic,
+    partition_of,
+)
+from tests.testbed.children import Child
+from tests.testbed.kafka import Kafka
+from tests.testbed.waiting import eventually
+
+pytestmark = pytest.mark.kafka
+PARTITIONS = 3
+
+
+@pytest.fixture
+async def settings(kafka: Kafka) -> KafkaSettings:
+    """The broker with topics under a prefix of this test's own."""
+    mine = KafkaSettings(
+        bootstrap=kafka.bootstrap,
+        topic_prefix=f"detector-{uuid.uuid4().hex[:8]}.",
+        replication_factor=1,
+        min_insync_replicas=1,
+        raw_partitions=PARTITIONS,
+        cluster_partitions=2,
+        session_timeout_ms=2000,
+    )
+    await provisioning.apply(mine)
+    return mine
+
+
+@asynccontextmanager
+async def producing(settings: KafkaSettings) -> AsyncIterator[AIOKafkaProducer]:
+    producer = await clients.started(clients.producer(settings, linger_ms=5), settings)
+    try:
+        yield producer
+    finally:
+        await producer.stop()
+
+
+@asynccontextmanager
+async def detecting(settings: KafkaSettings) -> AsyncIterator[DetectorProcess]:
+    """A detector in this process, cancelled in order at the end."""
+    process = DetectorProcess(settings, DetectorSettings(), cluster="c1")
+    task = asyncio.create_task(process.run())
+    try:
+        yield process
+        assert not task.done(), task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def everything(settings: KafkaSettings, topic: Topic) -> list[Any]:
+    """All records of a topic that a read-committed reader sees now."""
+    name = clients.topic_name(settings, topic)
+    consumer: AIOKafkaConsumer = await clients.started(clients.consumer(settings, group=None), settings)
+    try:
+        count = settings.cluster_partitions if topic.partitions == "cluster" else settings.raw_partitions
+        partitions = [TopicPartition(name, number) for number in range(count)]
+        consumer.assign(partitions)
+        await consumer.seek_to_beginning()
+        ends = await consumer.end_offsets(partitions)
+        records: list[Any] = []
+        while any([await consumer.position(tp) < end for tp, end in ends.items()]):
+            for batch in (await consumer.getmany(timeout_ms=200)).values():
+                records += batch
+        return records
+    finally:
+        await consumer.stop()
+
+
+async def signals(settings: KafkaSettings) -> list[Signal]:
+    records = await everything(settings, SIGNALS)
+    for record in records:
+        assert record.partition == partition_of(record.key.decode(), settings.cluster_partitions)
+    return [signal for record in records for signal in decode(SignalBatch, record.value).signals]
+
+
+def xid(pid: int) -> bytes:
+    return f"[ 12.3] NVRM: Xid (PCI:0000:3b:00): 43, pid={pid}, name=python, Ch 00000008".encode()
+
+
+def pids(found: Sequence[Signal]) -> set[Any]:
+    return {signal.attributes["pid"] for signal in found}
+
+
+async def produce(
+    settings: KafkaSettings, wanted: range, *, chatter: int, topic: Topic = RAW_NODE_LOGS
+) -> None:
+    """Write an Xid line for each number, and `chatter` lines that mean nothing after each."""
+    name = clients.topic_name(settings, topic)
+    async with producing(settings) as producer:
+        for pid in wanted:
+            await producer.send(name, xid(pid), key=b"gpu-%d" % (pid % 40))
+            for _ in range(chatter):
+                await producer.send(name, b"Nov 21 07:13:13 gpu-1 kubelet[1]: all is well", key=b"gpu-1")
+        await producer.flush()
+
+
+async def test_every_line_of_a_topic_becomes_a_signal_or_is_counted(settings: KafkaSettings) -> None:
+    await produce(settings, range(1, 301), chatter=9)
+    async with detecting(settings) as process:
+        counts = process.counts[RAW_NODE_LOGS.name]
+
+        async def all_read() -> bool:
+            return counts.records == 3000
+
+        await eventually(all_read, "all records are read")
+    assert (counts.signalling, counts.ignored, counts.dead_letters, counts.signals) == (300, 2700, 0, 300)
+    found = await signals(settings)
+    assert sorted(pids(found)) == list(range(1, 301))
+    assert len(found) == 300
+    assert all(signal.evidence[0].text for signal in found)
+
+
+GARBAGE = [
+    None,
+    b"",
+    b"\x00\xff\xfe" * 50,
+    b'{"log": "cut in the mid',
+    xid(1)[:30] + b"\xff\xff",
+    b'{"a": "NVRM: Xid (PCI:0000:3b:00): 79"}',
+    b'{"log": "\xff NVRM: Xid (PCI:0000:3b:00): 79"}',
+    b'{"x":' * 3000 + b'"NVRM: Xid (PCI:0000:3b:00): 79"' + b"}" * 3000,
+    b'{"log": "' + b"x" * 5_000_000 + b'NVRM: Xid (PCI:0000:3b:00): 79"}',
+    b"[" * 200_000,
+]
+
+
+async def test_garbage_on_every_raw_topic_is_accounted_for_and_ends_nothing(settings: KafkaSettings) -> None:
+    async with producing(settings) as producer:
+        for topic in RAW:
+            for value in [*GARBAGE, xid(7)]:
+                await producer.send_and_wait(clients.topic_name(settings, topic), value, key=b"gpu-1")
+    async with detecting(settings) as process:
+
+        async def all_read() -> bool:
+            return sum(counts.records for counts in process.counts.values()) == len(RAW) * (len(GARBAGE) + 1)
+
+        await eventually(all_read, "all records are read")
+    for topic in RAW:
+        counts = process.counts[topic.name]
+        assert (counts.records, counts.signalling, counts.ignored, counts.dead_letters) == (11, 1, 5, 5), (
+            topic.name
+        )
+    assert len(await signals(settings)) == len(RAW)
+    letters = await everything(settings, DEAD_LETTERS)
+    assert len(letters) == 5 * len(RAW)
+    for letter in letters:
+        headers = dict(letter.headers)
+        why = decode(DeadLetter, headers[HEADER])
+        assert letter.key.decode() == why.topic
+        assert headers[KEY_HEADER] == b"gpu-1"
+        assert why.reason
+        assert (why.truncated, len(letter.value)) == (
+            why.size_bytes > MAX_BYTES,
+            min(why.size_bytes, MAX_BYTES),
+        )
+    assert {decode(DeadLetter, dict(letter.headers)[HEADER]).topic for letter in letters} == {
+        t.name for t in RAW
+    }
+
+
+def child(settings: KafkaSettings, folder: Path) -> Child:
+    arguments = [sys.executable, "-m", "tests.detector.child", settings.model_dump_json()]
+    return Child("detector", arguments, log=folder / "detector.log", cwd=Path(__file__).parents[2])
+
+
+async def test_a_detector_killed_again_and_again_under_load_loses_no_signal(
+    settings: KafkaSettings, tmp_path: Path
+) -> None:
+    wanted = range(1, 8001)
+    load = asyncio.create_task(produce(settings, wanted, chatter=4))
+    for kill in range(3):
+        running = child(settings, tmp_path)
+        before = len(await signals(settings))
+
+        async def is_at_work(before: int = before) -> bool:
+            return len(await signals(settings)) > before
+
+        await eventually(is_at_work, f"signals come before kill {kill}")
+        running.kill()
+    await load
+    last = child(settings, tmp_path)
+    try:
+
+        async def none_missing() -> bool:
+            return pids(await signals(settings)) == set(wanted)
+
+        await eventually(none_missing, "every line has its signal", timeout_s=60)
+    finally:
+        assert last.stop() == -15
+    found = await signals(settings)
+    assert len({signal.id for signal in found}) == len(wanted), "a repeated signal is the same signal"
+
+
+async def test_partitions_move_to_a_second_detector_without_a_loss(settings: KafkaSettings) -> None:
+    written = 0
+
+    async def write_until(process: DetectorProcess, what: str) -> None:
+        async def reads() -> bool:
+            nonlocal written
+            await produce(settings, range(written + 1, written + 201), chatter=0)
+            written += 200
+            return process.counts[RAW_NODE_LOGS.name].records > 0
+
+        await eventually(reads, what)
+
+    async with detecting(settings) as first:
+        await write_until(first, "the first reads")
+        async with detecting(settings) as second:
+            await write_until(second, "the second reads too")
+
+        async def none_missing() -> bool:
+            return pids(await signals(settings)) == set(range(1, written + 1))
+
+        await eventually(none_missing, "every line has its signal")
+
+
+async def send_pauses(settings: KafkaSettings, scrapes: dict[int, int]) -> None:
+    """A pause counter's seconds, by the seconds at which it was scraped."""
+    start = datetime(2026, 11, 21, 7, 0, tzinfo=UTC)
+    async with producing(settings) as producer:
+        for second, paused_s in scrapes.items():
+            sample = {
+                "timestamp": rfc3339(start + timedelta(seconds=second)),
+                "value": str(paused_s * 1_000_000),
+                "name": "node_ethtool_transmitted_prio3_pause_duration",
+                "labels": {"device": "eth2", "node": "gpu-1"},
+            }
+            name = clients.topic_name(settings, RAW_METRICS)
+            await producer.send_and_wait(name, orjson.dumps(sample), key=b"gpu-1")
+
+
+async def states(settings: KafkaSettings) -> list[SignalState]:
+    return [signal.state for signal in await signals(settings)]
+
+
+async def test_a_storm_that_began_before_a_crash_is_still_told_to_be_over(settings: KafkaSettings) -> None:
+    await send_pauses(settings, {0: 0, 15: 15, 30: 30})
+    async with detecting(settings):
+
+        async def fires() -> bool:
+            return await states(settings) == [SignalState.FIRING]
+
+        await eventually(fires, "the storm is told")
+    await send_pauses(settings, {45: 30})
+    async with detecting(settings) as process:
+
+        async def is_over() -> bool:
+            return await states(settings) == [SignalState.FIRING, SignalState.CLEARED]
+
+        await eventually(is_over, "its end is told, and its begin not again")
+        assert process.counts[RAW_METRICS.name].records == 1, "what is read again is not counted again"
+
+
+async def test_of_a_pods_progress_only_the_newest_is_told(settings: KafkaSettings) -> None:
+    at = datetime.now(UTC).timestamp() // 5 * 5
+    pod = {"pod_name": "llm-0", "namespace_name": "ml", "host": "gpu-1"}
+    name = clients.topic_name(settings, RAW_JOB_LOGS)
+    async with producing(settings) as producer:
+        for step in range(1, 101):
+            line = {"@timestamp": at + step / 1000, "log": f"step: {step} loss: 2.5", "kubernetes": pod}
+            await producer.send(name, orjson.dumps(line), key=b"llm-0")
+    async with detecting(settings) as process:
+
+        async def all_read() -> bool:
+            return process.counts[RAW_JOB_LOGS.name].records == 100
+
+        await eventually(all_read, "all lines are read")
+    steps = [signal.attributes["step"] for signal in await signals(settings)]
+    assert steps[-1] == 100
+    assert len(steps) < 10
+
+
+async def test_without_a_broker_it_says_which_address_does_not_answer() -> None:
+    nowhere = KafkaSettings(bootstrap="127.0.0.1:1")
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
+        await DetectorProcess(nowhere, DetectorSettings(), cluster="c1").run()
