@@ -13,6 +13,7 @@ import pytest
 
 from tests.testbed import parts
 from tests.testbed.build import in_ci
+from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 
 MARKERS = ("kafka", "cluster")
@@ -28,6 +29,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """
     with Kafka.running(tmp_path_factory.mktemp("kafka")) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One control plane for the whole run; use pools and namespaces of your own.
+
+    Mark the test ``cluster``. Whoever kills or freezes a part of it starts one of its own:
+    ``ControlPlane.running(tmp_path)``.
+    """
+    with ControlPlane.running(tmp_path_factory.mktemp("kubernetes")) as running:
+        yield running
 
 
 @pytest.hookimpl(tryfirst=True)

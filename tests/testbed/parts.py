@@ -113,7 +113,7 @@ PARTS = (
         GO,
         programs=tuple(
             (name, f"k8s.io/kubernetes/cmd/{name}")
-            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
         ),
     ),
 )

@@ -1,0 +1,112 @@
+"""What runs on the testbed, as plain objects: GPU nodes, a PyTorchJob, an indexed Job, a disruption budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+GPU = "nvidia.com/gpu"
+POOL = "testbed.faultline.dev/pool"
+
+
+def pytorch_job(
+    name: str,
+    namespace: str,
+    *,
+    pool: str,
+    workers: int = 3,
+    gpus: int = 8,
+    annotations: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return a PyTorchJob of a master and ``workers`` workers, each with ``gpus`` GPUs, on nodes of ``pool``."""
+    pod = _pod("pytorch", pool, gpus, annotations)
+    replicas = {"restartPolicy": "OnFailure", "template": pod}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "runPolicy": {"suspend": False, "cleanPodPolicy": "None"},
+            "pytorchReplicaSpecs": {
+                "Master": {"replicas": 1} | replicas,
+                "Worker": {"replicas": workers} | replicas,
+            },
+        },
+    }
+
+
+def indexed_job(
+    name: str,
+    namespace: str,
+    *,
+    pool: str,
+    pods: int = 4,
+    gpus: int = 8,
+    annotations: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return an indexed batch/v1 Job of ``pods`` pods, each with ``gpus`` GPUs, on the nodes of ``pool``."""
+    pod = _pod("train", pool, gpus, annotations)
+    pod["spec"]["restartPolicy"] = "Never"
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "completionMode": "Indexed",
+            "completions": pods,
+            "parallelism": pods,
+            "backoffLimit": 6,
+            "template": pod,
+        },
+    }
+
+
+def disruption_budget(
+    name: str, namespace: str, *, match_labels: dict[str, str], min_available: int | str
+) -> dict[str, Any]:
+    """Return a PodDisruptionBudget that keeps ``min_available`` of the matching pods from eviction."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"minAvailable": min_available, "selector": {"matchLabels": match_labels}},
+    }
+
+
+def gpu_node(name: str, *, pool: str, gpus: int = 8, labels: dict[str, str] | None = None) -> dict[str, Any]:
+    """Return a node that a simulated kubelet takes care of, with room for pods and ``gpus`` GPUs."""
+    room = {"cpu": "192", "memory": "2Ti", "pods": "110", GPU: str(gpus)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": name,
+            "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                POOL: pool,
+                **(labels or {}),
+            },
+        },
+        "status": {
+            "allocatable": room,
+            "capacity": room,
+            "addresses": [
+                {"type": "Hostname", "address": name},
+                {"type": "InternalIP", "address": "127.0.0.1"},
+            ],
+        },
+    }
+
+
+def _pod(container: str, pool: str, gpus: int, annotations: dict[str, str] | None) -> dict[str, Any]:
+    return {
+        "metadata": {"annotations": annotations or {}},
+        "spec": {
+            "nodeSelector": {POOL: pool},
+            "containers": [
+                {"name": container, "image": "training:1", "resources": {"limits": {GPU: str(gpus)}}},
+            ],
+        },
+    }
