@@ -25,9 +25,8 @@ MESSAGE = Message("GPU fell off the bus", (Heading("GPU fell off the bus"), Para
 
 
 def slack(url: str, limits: Limits | None = None, **settings: object) -> Slack:
-    defaults = {"timeout_s": 0.4, "history_lag_s": 0.05, "channel": CHANNEL}
-    chosen = SlackSettings(base_url=url, token=SecretStr("xoxb-standin"), **(defaults | settings))
-    return Slack(chosen, limits=limits)
+    wishes = {"timeout_s": 0.4, "history_lag_s": 0.05, "channel": CHANNEL, "token": SecretStr("xoxb-standin")}
+    return Slack(SlackSettings(base_url=url, **(wishes | settings)), limits=limits)
 
 
 def effect(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from pydantic import SecretStr
@@ -24,10 +25,9 @@ def is_write(method: str, path: str) -> bool:
     return method != "GET" and "search" not in path
 
 
-def jira(url: str, **settings: object) -> Jira:
-    defaults = {"timeout_s": 0.4, "search_lag_s": 0.05}
-    user, token = "faultline@example.test", SecretStr("standin-token")
-    return Jira(JiraSettings(base_url=url, user=user, token=token, **(defaults | settings)))
+def jira(url: str, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, **settings: object) -> Jira:
+    wishes = {"timeout_s": 0.4, "search_lag_s": 0.05, "user": "faultline@example.test"} | settings
+    return Jira(JiraSettings(base_url=url, token=SecretStr("standin-token"), **wishes), sleep=sleep)
 
 
 def effect(action: str, key: str, **params: str) -> Effect:
