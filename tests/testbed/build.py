@@ -5,7 +5,7 @@ compiled by Go. Each part is built once and again only when its recipe changes. 
 with all cores that the memory carries.
 
 What it costs on two cores, from nothing: about 7 minutes (Kafka 15 s, etcd 40 s, KWOK 1 min, training
-operator 1 min, Kubernetes 4 min), 2 GB of memory at the API server's link, 400 MB of builds in ``.testbed/``,
+operator 1 min, Kubernetes 4 min), 2 GB of memory at the API server's link, 500 MB of builds in ``.testbed/``,
 and about 5 GB of Go's own caches, which ``go clean -cache -modcache`` gives back.
 
 A machine without Java, Maven or Go cannot build. With ``--if-toolchain`` that is said loudly and is no
