@@ -22,6 +22,7 @@ from streams.model.codec import decode, encode
 from streams.model.conversation import DeadLetter, TimelineEntry
 from streams.model.errors import BadInput
 from streams.model.incident import Incident
+from streams.model.pulse import Pulse
 from streams.model.run import Run
 from streams.model.settings import KafkaSettings
 from streams.model.thread import Thread
@@ -47,7 +48,9 @@ class Chat:
         lease_s: float = LEASE_S,
         clock: Clock = utc_now,
         at: Callable[[str], None] = ignore,
+        pulse: Pulse | None = None,
     ) -> None:
+        self._pulse = pulse or Pulse()
         self._connector = connector
         self._channel = channel
         self._debounce_s = debounce_s
@@ -81,6 +84,7 @@ class Chat:
                     self._take(arrival)
                 self._begin_work()
                 self._see_to_workers()
+                self._pulse.ready(all(owned.caught_up for owned in self._owner.owned.values()))
         finally:
             await self._owner.stop()
 
