@@ -20,6 +20,7 @@ EXIT_UNREACHABLE = 3
 
 COMMANDS = {
     "config": "check the settings and print them",
+    "detect": "read log lines and print the signals in them",
     "incidents": "list, show and decide incidents",
     "topics": "create, alter or compare the Kafka topics",
 }

@@ -25,6 +25,7 @@ from streams.detect.detector import Detector
 from streams.kafka import KafkaError
 from streams.model.clock import MonotonicClock, boot_seconds, from_millis
 from streams.model.errors import Unreachable
+from streams.model.pulse import Pulse
 from streams.model.record import RawRecord
 from streams.model.settings import DetectorSettings, KafkaSettings
 from streams.topics import RAW, RAW_FABRIC, RAW_METRICS, RAW_NODE_LOGS
@@ -56,6 +57,7 @@ class DetectorProcess:
         settings: Batch sizes and the header that names the cluster.
         cluster: The cluster of records without that header.
         clock: Seconds, for the pace of the log.
+        pulse: Beaten on every poll.
         at: Called with the name of each point that matters in a crash.
     """
 
@@ -66,12 +68,14 @@ class DetectorProcess:
         *,
         cluster: str,
         clock: MonotonicClock = boot_seconds,
+        pulse: Pulse | None = None,
         at: Callable[[str], None] = ignore,
     ) -> None:
         self._kafka = kafka_settings
         self._settings = settings
         self._detector = Detector(cluster, cluster_header=settings.cluster_header)
         self._clock = clock
+        self._pulse = pulse or Pulse()
         self._at = at
         self._log = structlog.get_logger(process=PROCESS)
         self._names = {kafka.topic_name(kafka_settings, topic): topic.name for topic in RAW}
@@ -105,6 +109,7 @@ class DetectorProcess:
             polled = await consumer.getmany(
                 timeout_ms=self._settings.poll_ms, max_records=self._settings.batch_records
             )
+            self._pulse.ready()
             term = self._ownership.term
             if polled:
                 async with self._ownership.lock:

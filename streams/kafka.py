@@ -6,7 +6,6 @@ when what it stands for is safely written, and only then.
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Iterable
 from typing import Any
@@ -24,8 +23,8 @@ __all__ = [
     "admin",
     "consumer",
     "group_name",
-    "honour_cancellation",
     "producer",
+    "ssl_context",
     "started",
     "topic_name",
 ]
@@ -95,26 +94,7 @@ async def started(client: Any, settings: KafkaSettings) -> Any:
         raise Unreachable(
             f"Kafka does not answer at {settings.bootstrap} (kafka.bootstrap): {error}"
         ) from error
-    try:
-        honour_cancellation()
-    except asyncio.CancelledError:
-        await client.stop()
-        raise
     return client
-
-
-def honour_cancellation() -> None:
-    """Raise a cancellation of the current task that was lost on the way.
-
-    aiokafka awaits with `asyncio.wait_for`, which up to Python 3.11 returns normally when the cancellation arrives in the
-    same turn of the loop as the result. A process would then run on, and ignore its only SIGTERM.
-
-    Raises:
-        CancelledError: when the task has been asked to end.
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def subscribe(
@@ -124,15 +104,20 @@ def subscribe(
     client.subscribe(list(names), listener=listener)
 
 
+def ssl_context(settings: KafkaSettings) -> ssl.SSLContext:
+    """The TLS settings of `kafka.ssl_*`."""
+    context = ssl.create_default_context(cafile=settings.ssl_cafile)
+    if settings.ssl_certfile:
+        context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile)
+    return context
+
+
 def _security(settings: KafkaSettings) -> dict[str, Any]:
     if settings.security_protocol == "PLAINTEXT":
         return {}
     options: dict[str, Any] = {"security_protocol": settings.security_protocol}
     if "SSL" in settings.security_protocol.split("_"):
-        context = ssl.create_default_context(cafile=settings.ssl_cafile)
-        if settings.ssl_certfile:
-            context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile)
-        options["ssl_context"] = context
+        options["ssl_context"] = ssl_context(settings)
     if settings.security_protocol.startswith("SASL"):
         options |= {
             "sasl_mechanism": settings.sasl_mechanism,

@@ -1,0 +1,71 @@
+"""The manifests on a real API server: they are accepted as they are, and the rights they give are exactly those needed."""
+
+import json
+
+import pytest
+
+from tests.deploy.manifests import objects
+from tests.testbed.control_plane import ControlPlane, KubectlFailed
+
+pytestmark = pytest.mark.cluster
+
+INVENTORY = "system:serviceaccount:faultline:inventory"
+RESPONDER = "system:serviceaccount:faultline:responder"
+BYSTANDER = "system:serviceaccount:faultline:bystander"
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: ControlPlane) -> ControlPlane:
+    items = {"apiVersion": "v1", "kind": "List", "items": list(objects())}
+    control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(items))
+    return control_plane
+
+
+def may(cluster: ControlPlane, user: str, verb: str, resource: str) -> bool:
+    kind, _, part = resource.partition("/")
+    asked = ["auth", "can-i", verb, kind, "--all-namespaces", f"--as={user}"]
+    try:
+        return cluster.kubectl(*asked, *([f"--subresource={part}"] if part else [])).strip() == "yes"
+    except KubectlFailed:  # kubectl's exit code says no as well
+        return False
+
+
+def test_everything_is_accepted_and_a_deployment_stands_for_each_process(installed: ControlPlane) -> None:
+    names = {d["metadata"]["name"] for d in installed.get("deployments", "--namespace", "faultline")}
+    assert names == {"detector", "inventory", "correlator", "responder", "chat"}
+
+
+@pytest.mark.parametrize(
+    ("user", "verb", "resource"),
+    [
+        (INVENTORY, "list", "nodes"),
+        (INVENTORY, "watch", "pods"),
+        (INVENTORY, "watch", "pytorchjobs.kubeflow.org"),
+        (RESPONDER, "patch", "nodes"),
+        (RESPONDER, "create", "pods/eviction"),
+        (RESPONDER, "patch", "jobs.batch"),
+        (RESPONDER, "patch", "pytorchjobs.kubeflow.org"),
+    ],
+)
+def test_what_a_process_does_it_may(installed: ControlPlane, user: str, verb: str, resource: str) -> None:
+    assert may(installed, user, verb, resource)
+
+
+@pytest.mark.parametrize(
+    ("user", "verb", "resource"),
+    [
+        (INVENTORY, "patch", "nodes"),
+        (INVENTORY, "list", "secrets"),
+        (RESPONDER, "delete", "pods"),
+        (RESPONDER, "delete", "nodes"),
+        (RESPONDER, "delete", "jobs.batch"),
+        (RESPONDER, "create", "jobs.batch"),
+        (RESPONDER, "get", "secrets"),
+        (BYSTANDER, "list", "pods"),
+        (BYSTANDER, "get", "nodes"),
+    ],
+)
+def test_what_a_process_does_not_do_it_may_not(
+    installed: ControlPlane, user: str, verb: str, resource: str
+) -> None:
+    assert not may(installed, user, verb, resource)
