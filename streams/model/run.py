@@ -24,9 +24,13 @@ class Mode(StrEnum):
 
 
 class EffectState(StrEnum):
-    """An outward change: meant, known to have happened, known not to, or to be looked up."""
+    """An outward change: meant, known to have happened, known not to, or to be looked up.
+
+    `waiting` surely needs another call, not before the step's due time: a long change under way, or a call that was put off.
+    """
 
     INTENDED = "intended"
+    WAITING = "waiting"
     CONFIRMED = "confirmed"
     REFUSED = "refused"
     UNKNOWN = "unknown"
@@ -68,7 +72,7 @@ class RunState(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """True when nothing is due any more."""
+        """True when its outcome stands. A ticket, or taking back what was done, may still be due: see `Run.has_work`."""
         return self in (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SHADOWED)
 
 
@@ -103,8 +107,10 @@ class PlannedStep:
     approval: bool = False
     deadline_s: float = 900.0
     on_failure: str = "stop"
-    """`stop`, `continue` or `escalate`."""
+    """`stop` ends the run for a person to take over, `continue` lets those that need this step go on without it."""
     describe: str = ""
+    undo: bool = False
+    """Taken back when a revision of the incident removes the reason for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,13 @@ class StepRecord:
     finished_at: datetime | None = None
     deadline_at: datetime | None = None
     reason: str = ""
+    verdict: str = ""
+    """What the guardrails last said: empty (allowed or not asked yet), `would`, `refused` or `needs_approval`."""
+
+    @property
+    def is_being_undone(self) -> bool:
+        """True while taking the step back is meant or under way."""
+        return self.undo is not None and self.undo.state not in (EffectState.UNDONE, EffectState.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +199,29 @@ class Run:
     incident_revision: int = 0
     incident_facts: Mapping[str, Attribute] = field(default_factory=dict)
     finished_at: datetime | None = None
+    admitted_at: datetime | None = None
+    """When its first destructive step passed the limits; the whole run counts against the window from then on."""
+    outcome: str = ""
+    """Once over: `succeeded`, `failed`, `cancelled`, `shadowed`, `rejected` or `expired`."""
+    undoing: str = ""
+    """Why what was done is being taken back; empty while it is not."""
+    commands: tuple[str, ...] = ()
+    """Ids of a person's decisions that this run has taken in, latest last, bounded."""
+    context: Mapping[str, Attribute] = field(default_factory=dict)
+    """What people and connectors are told about the incident."""
     schema: int = 1
+
+    @property
+    def has_work(self) -> bool:
+        """True while anything is left to do or to find out."""
+        return not self.state.is_over or any(not r.state.is_over or r.is_being_undone for r in self.steps)
+
+    def planned(self, step_id: str) -> PlannedStep:
+        """One step of the plan. Raises KeyError for an id the plan does not have."""
+        for step in self.plan.steps:
+            if step.id == step_id:
+                return step
+        raise KeyError(step_id)
 
     def step(self, step_id: str) -> StepRecord:
         """The record of one step. Raises KeyError for an id the plan does not have."""

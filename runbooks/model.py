@@ -1,0 +1,163 @@
+"""What a runbook is: YAML, strict, without anything in it that executes. Unknown keys are refused at their place.
+
+id: gpu-off-bus
+revision: 1
+match: incident.family == "gpu_off_bus" && incident.root.node != ""
+steps:
+  - {id: cordon, action: cordon_node, target: root_node, undo: true}
+  - {id: suspend, action: suspend_job, target: jobs, needs: [cordon], undo: true}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from runbooks.conditions import Condition
+from runbooks.documents import parse
+from streams.model.errors import ConfigError
+from streams.model.run import Mode
+
+DESTRUCTIVE = frozenset({"cordon_node", "drain_node", "suspend_job"})
+"""Actions that take something away from somebody. Everything else always flows."""
+
+TICKETS = frozenset({"open_ticket", "comment_ticket", "close_ticket"})
+"""Actions that an installation may do without: they are skipped where nothing carries them out."""
+
+UNDOABLE = frozenset({"cordon_node", "suspend_job"})
+"""Actions that a runbook may mark with `undo`."""
+
+INTERNAL = frozenset({"await_progress", "notify", "ask"})
+"""Actions of the engine itself: they change nothing outside."""
+
+Action = Literal[
+    "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
+    "open_ticket", "comment_ticket", "close_ticket", "await_progress", "notify", "ask",
+]  # fmt: skip
+
+Selector = Literal["root_node", "root_job", "jobs", "root_node_jobs", "incident"]
+"""`jobs` are all the incident stopped, `root_node_jobs` only those placed on the root's node. Both may be several or none."""
+
+
+def _compiled(source: str) -> str:
+    condition(source)
+    return source
+
+
+Cel = Annotated[str, AfterValidator(_compiled)]
+Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+
+
+@lru_cache(maxsize=512)
+def condition(source: str) -> Condition:
+    """The compiled form of a condition. Raises ValueError when it is not CEL."""
+    return Condition(source)
+
+
+class Strict(BaseModel):
+    """Base of everything in a runbook's file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Step(Strict):
+    """One typed action. A step whose target is several jobs becomes one planned step per job."""
+
+    id: Id
+    action: Action
+    target: Selector
+    params: Mapping[str, str | int | float | bool] = Field(default_factory=dict)
+    needs: tuple[Id, ...] = ()
+    when: Cel | None = None
+    approval: bool = False
+    deadline_s: float = Field(900.0, gt=0, le=7 * 86400)
+    on_failure: Literal["stop", "continue"] = "stop"
+    undo: bool = False
+    describe: str = Field("", max_length=300)
+
+
+class Runbook(Strict):
+    """What to do about one kind of incident. The highest priority that matches is taken, then the id decides."""
+
+    id: Id
+    revision: int = Field(ge=1)
+    description: str = Field(min_length=10)
+    owner: str
+    mode: Mode
+    match: Cel
+    priority: int = Field(0, ge=0, le=1000)
+    steps: tuple[Step, ...] = Field(min_length=1, max_length=30)
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> Self:
+        seen: dict[str, Step] = {}
+        for number, step in enumerate(self.steps):
+            if step.id in seen:
+                raise _fault(f"step {step.id} is there twice", number, "id")
+            for need in step.needs:
+                if need not in seen:
+                    raise _fault(f"step {step.id} needs {need}, which is no earlier step", number, "needs")
+            seen[step.id] = step
+            if step.action in ("suspend_job", "drain_node") and not _after_closing(step, seen):
+                what = f"step {step.id} ({step.action}) must need a cordon_node step that stops the run when it fails"
+                raise _fault(what, number, "needs")
+            if step.undo and step.action not in UNDOABLE:
+                raise _fault(f"{step.action} cannot be taken back", number, "undo")
+        return self
+
+
+def _fault(what: str, step: int, key: str) -> PydanticCustomError:
+    """A fault between keys, with its place for the reader of the file."""
+    return PydanticCustomError("runbook", "{what}", {"what": what, "at": ("steps", step, key)})
+
+
+def _after_closing(step: Step, seen: Mapping[str, Step]) -> bool:
+    """A job is acted on only after its bad node is closed, else it could come back to it."""
+    reached, waiting = set[str](), list(step.needs)
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += seen[name].needs
+    return any(seen[n].action == "cordon_node" and seen[n].on_failure == "stop" for n in reached)
+
+
+def load_text(text: str, file: str) -> Runbook:
+    """One runbook. Raises ConfigError with file, line and column of every fault."""
+    return parse(Runbook, text, file)
+
+
+def load(directories: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Runbook, ...]:
+    """The shipped library and every `*.yaml` of the directories, sorted by id.
+
+    Raises:
+        ConfigError: a file cannot be read, is not right, or an id is there twice.
+    """
+    found: dict[str, tuple[Runbook, str]] = {}
+    sources = [(path, "library/") for path in _library()] if shipped else []
+    for directory in directories:
+        if not directory.is_dir():
+            raise ConfigError(f"responder.runbook_dirs: {directory} is not a directory")
+        sources += [(path, f"{directory}/") for path in sorted(directory.glob("*.yaml"))]
+    for path, where in sources:
+        name = where + path.name
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name}: cannot be read: {error}") from error
+        runbook = load_text(text, name)
+        if runbook.id in found:
+            raise ConfigError(f"{name}:1:1: id {runbook.id} is also in {found[runbook.id][1]}")
+        found[runbook.id] = (runbook, name)
+    return tuple(found[key][0] for key in sorted(found))
+
+
+def _library() -> list[Path]:
+    folder = Path(str(resources.files("runbooks") / "library"))
+    return sorted(folder.glob("*.yaml"))

@@ -1,0 +1,195 @@
+"""What became of a call, and what a successor does with calls whose end nobody saw. Part of the machine in `run.py`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from connectors.base import (
+    Absent,
+    AlreadyDone,
+    Blocked,
+    Done,
+    Outcome,
+    Refused,
+    Retry,
+    Unknown,
+    Waiting,
+)
+from runbooks.desk import CallKind, Desk, Turn
+from runbooks.leases import MARGIN_S
+from runbooks.run import fail
+from runbooks.undoing import call_off
+from streams.model.run import EffectRecord, EffectState, PlannedStep, Run, StepState
+
+A_PERSON = "a person"
+"""What connectors put into `Blocked.by` when a person has decided otherwise."""
+
+LONGEST_PAUSE_S = 60.0
+
+
+def concluded(run: Run, step_id: str, kind: CallKind, outcome: Outcome, now: datetime) -> Turn:
+    """Take in the outcome of a call. An outcome that nobody waits for (any more) changes nothing."""
+    desk = Desk(run, now)
+    planned, record = run.planned(step_id), run.step(step_id)
+    if kind in ("undo", "undo_lookup"):
+        if record.undo is not None and record.undo.state in (EffectState.INTENDED, EffectState.UNKNOWN):
+            _undo(desk, planned, record.undo, outcome, looked=kind == "undo_lookup")
+    elif record.effect is not None and not record.state.is_over:
+        if kind == "lookup" and record.effect.state is EffectState.UNKNOWN:
+            _looked(desk, planned, record.effect, outcome)
+        elif kind == "apply" and record.effect.state is EffectState.INTENDED:
+            _applied(desk, planned, record.effect, outcome)
+    return desk.turn()
+
+
+def recover(run: Run, now: datetime) -> Turn:
+    """Take over a run: what a predecessor meant to do is unknown until its lease has run out and we have looked."""
+    desk = Desk(run, now)
+    for record in run.steps:
+        for name in ("effect", "undo"):
+            row: EffectRecord | None = getattr(record, name)
+            if row is None or row.state is not EffectState.INTENDED:
+                continue
+            due = max(now, row.lease_until + timedelta(seconds=MARGIN_S))
+            desk.set(record.id, **{name: replace(row, state=EffectState.UNKNOWN)}, due_at=due)
+            desk.note("step.inherited", f"{row.action} {row.target} was under way; looking at {due:%H:%M:%S}")
+    return desk.turn()
+
+
+def _applied(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Outcome) -> None:
+    match outcome:
+        case Done() | AlreadyDone():
+            _confirm(desk, planned, effect, outcome)
+        case Waiting():
+            _again(desk, planned, effect, outcome.after_s, outcome.detail, result=outcome.result)
+        case Retry():
+            pause = max(outcome.after_s, min(LONGEST_PAUSE_S, 0.5 * 2 ** min(effect.attempts, 10)))
+            _again(desk, planned, effect, pause, outcome.reason)
+        case Unknown():
+            _unknown(desk, planned, effect, outcome.after_s, outcome.reason)
+        case Absent():
+            _unknown(desk, planned, effect, 1.0, "the connector does not say what it did")
+        case Refused():
+            _refuse(desk, planned, effect, outcome.reason)
+        case Blocked() if outcome.by == A_PERSON:
+            _overruled(desk, planned, effect, outcome.reason)
+        case Blocked():
+            _again(
+                desk, planned, effect, outcome.after_s, f"blocked by {outcome.by}: {outcome.reason}",
+                result=outcome.result, blocked=True,
+            )  # fmt: skip
+
+
+def _looked(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Outcome) -> None:
+    match outcome:
+        case Done() | AlreadyDone():
+            _confirm(desk, planned, effect, outcome)
+        case Waiting():
+            _again(desk, planned, effect, outcome.after_s, outcome.detail, result=outcome.result)
+        case Absent() if desk.stopping:
+            desk.set(
+                planned.id, effect=replace(effect, state=EffectState.REFUSED, reason="it was never made")
+            )
+            desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
+        case Absent():
+            _again(desk, planned, effect, 0.0, "it was never made")
+        case Retry() | Unknown() | Blocked():
+            _unknown(desk, planned, effect, max(1.0, outcome.after_s), f"cannot be told: {outcome.reason}")
+        case Refused():
+            _unknown(desk, planned, effect, LONGEST_PAUSE_S, f"cannot be told: {outcome.reason}")
+
+
+def _confirm(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Done | AlreadyDone) -> None:
+    row = replace(
+        effect,
+        state=EffectState.CONFIRMED,
+        confirmed_at=desk.now,
+        result={**effect.result, **outcome.result},
+        reason=outcome.detail,
+    )
+    desk.set(planned.id, effect=row)
+    desk.finish(planned.id, StepState.DONE, outcome.detail)
+
+
+def _again(
+    desk: Desk, planned: PlannedStep, effect: EffectRecord, after_s: float, reason: str, *,
+    result: object = None, blocked: bool = False,
+) -> None:  # fmt: skip
+    """Another call is surely needed. When the next one would come after the deadline, there is no point in waiting."""
+    record = desk.records[planned.id]
+    merged = {**effect.result, **(result if isinstance(result, dict) else {})}
+    desk.set(planned.id, effect=replace(effect, state=EffectState.WAITING, reason=reason, result=merged))
+    due = desk.in_seconds(after_s)
+    if desk.stopping:
+        desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
+    elif record.deadline_at is not None and due >= record.deadline_at:
+        fail(desk, planned, f"not done within {planned.deadline_s:.0f} s: {reason}")
+    else:
+        if record.reason != reason:
+            desk.note("step.waiting", f"{planned.action} {planned.target}: {reason}", step=planned.id)
+        state = StepState.BLOCKED if blocked else StepState.RUNNING
+        desk.set(planned.id, state=state, due_at=due, reason=reason)
+
+
+def _unknown(desk: Desk, planned: PlannedStep, effect: EffectRecord, after_s: float, reason: str) -> None:
+    desk.set(
+        planned.id,
+        effect=replace(effect, state=EffectState.UNKNOWN, reason=reason),
+        due_at=desk.in_seconds(after_s),
+        reason=reason,
+    )
+    desk.note("step.unknown", f"{planned.action} {planned.target}: {reason}; looking it up", step=planned.id)
+
+
+def _refuse(desk: Desk, planned: PlannedStep, effect: EffectRecord, reason: str) -> None:
+    desk.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=reason))
+    if desk.stopping:
+        desk.finish(planned.id, StepState.CANCELLED, reason)
+    else:
+        fail(desk, planned, reason)
+
+
+def _overruled(desk: Desk, planned: PlannedStep, effect: EffectRecord, reason: str) -> None:
+    """A person has changed what we acted on: theirs is the last word, for this run as a whole."""
+    desk.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=reason))
+    desk.finish(planned.id, StepState.CANCELLED, reason)
+    call_off(desk, "cancelled", reason, release=True)
+
+
+def _undo(desk: Desk, planned: PlannedStep, undo: EffectRecord, outcome: Outcome, *, looked: bool) -> None:
+    what = f"taking back {planned.action} {planned.target}"
+    match outcome:
+        case Absent():
+            _undone(desk, planned, undo, f"{what}: it is gone")
+        case Done() | AlreadyDone() if not looked:
+            _undone(desk, planned, undo, f"{what}: {outcome.detail or 'done'}")
+        case Done() | AlreadyDone():
+            _undo_later(desk, planned, undo, 0.0, "still there")
+        case Waiting():
+            _undo_later(desk, planned, undo, outcome.after_s, outcome.detail)
+        case Retry():
+            _undo_later(desk, planned, undo, max(1.0, outcome.after_s), outcome.reason)
+        case Blocked() if outcome.by != A_PERSON:
+            _undo_later(desk, planned, undo, outcome.after_s, outcome.reason)
+        case Unknown():
+            desk.set(
+                planned.id,
+                undo=replace(undo, state=EffectState.UNKNOWN, reason=outcome.reason),
+                due_at=desk.in_seconds(outcome.after_s),
+            )
+        case Refused() | Blocked():
+            row = replace(undo, state=EffectState.REFUSED, reason=outcome.reason)
+            desk.set(planned.id, undo=row, due_at=None)
+            desk.note("step.not_undone", f"{what}: left as it is: {outcome.reason}", step=planned.id)
+
+
+def _undone(desk: Desk, planned: PlannedStep, undo: EffectRecord, text: str) -> None:
+    row = replace(undo, state=EffectState.UNDONE, confirmed_at=desk.now)
+    desk.set(planned.id, undo=row, due_at=None)
+    desk.note("step.undone", text, step=planned.id)
+
+
+def _undo_later(desk: Desk, planned: PlannedStep, undo: EffectRecord, after_s: float, reason: str) -> None:
+    row = replace(undo, state=EffectState.WAITING, reason=reason)
+    desk.set(planned.id, undo=row, due_at=desk.in_seconds(after_s))

@@ -1,0 +1,113 @@
+"""A runbook bound to an incident: real targets, one planned step each, and a digest over all that a person approves."""
+
+from __future__ import annotations
+
+from runbooks.conditions import facts_of
+from runbooks.model import DESTRUCTIVE, Runbook, Step, condition
+from runbooks.view import ClusterView
+from streams.model.codec import encode
+from streams.model.digest import digest
+from streams.model.entity import JobRef
+from streams.model.incident import Incident
+from streams.model.run import Mode, Plan, PlannedStep, Target
+
+JOBS = ("jobs", "root_node_jobs")
+
+
+def plan(incident: Incident, runbook: Runbook, view: ClusterView, ceiling: Mode) -> Plan:
+    """Bind `runbook` to `incident`. The mode is the tamer one of the runbook's and the installation's (`ceiling`).
+
+    The same incident, inventory and runbook give the same plan and digest. A step without a target (no job to act on)
+    or whose `when` does not hold is left out, and nothing waits for it.
+    """
+    facts = facts_of(incident)
+    bound: dict[str, list[PlannedStep]] = {}
+    for step in runbook.steps:
+        if step.when is not None and not condition(step.when).holds(facts):
+            bound[step.id] = []
+            continue
+        asks = runbook.mode is Mode.APPROVE
+        bound[step.id] = [_planned(step, t, bound, asks=asks) for t in _targets(step, incident, view)]
+    steps = tuple(planned for group in bound.values() for planned in group)
+    mode = tamer(runbook.mode, ceiling)
+    return Plan(
+        runbook=runbook.id,
+        runbook_revision=runbook.revision,
+        mode=mode,
+        steps=steps,
+        digest=plan_digest(incident.id, runbook.id, runbook.revision, mode, steps),
+        why=runbook.description.strip(),
+    )
+
+
+def tamer(one: Mode, other: Mode) -> Mode:
+    """The mode that touches less."""
+    order = (Mode.SHADOW, Mode.APPROVE, Mode.AUTO)
+    return min(one, other, key=order.index)
+
+
+def plan_digest(
+    incident: str, runbook: str, revision: int, mode: Mode, steps: tuple[PlannedStep, ...]
+) -> str:
+    """Over everything that is approved: whoever approves one plan has not approved another."""
+    return digest(incident, runbook, revision, mode, *(encode(step).decode() for step in steps), size=16)
+
+
+def _planned(step: Step, target: Target, bound: dict[str, list[PlannedStep]], *, asks: bool) -> PlannedStep:
+    several = step.target in JOBS
+    return PlannedStep(
+        id=f"{step.id}:{target.kind}/{target.namespace}/{target.name}" if several else step.id,
+        action=step.action,
+        target=target,
+        params=dict(sorted(step.params.items())),
+        destructive=step.action in DESTRUCTIVE,
+        needs=tuple(sorted(_needs(step, target, bound))),
+        approval=step.approval or (asks and step.action in DESTRUCTIVE),
+        deadline_s=step.deadline_s,
+        on_failure=step.on_failure,
+        describe=step.describe,
+        undo=step.undo,
+    )
+
+
+def _needs(step: Step, target: Target, bound: dict[str, list[PlannedStep]]) -> set[str]:
+    """A step on one job waits for the needed step on the same job; any other waits for all of them."""
+    needs: set[str] = set()
+    for need in step.needs:
+        group = bound[need]
+        same = [p for p in group if p.target is not None and p.target.key == target.key]
+        needs |= {p.id for p in (same or group)}
+    return needs
+
+
+def _targets(step: Step, incident: Incident, view: ClusterView) -> list[Target]:
+    root = incident.root
+    match step.target:
+        case "incident":
+            return [Target("Incident", incident.id)]
+        case "root_node" if root.node is not None:
+            fact = view.nodes.get(root.node)
+            return [Target("Node", root.node, uid=fact.uid if fact else None)]
+        case "root_job" if root.job is not None:
+            return [_job(root.job, view)]
+        case "jobs":
+            return [_job(job, view) for job in _running(incident.jobs, view)]
+        case "root_node_jobs" if root.node is not None:
+            placed = view.jobs_on(root.node)
+            return [_job(job, view) for job in _running(incident.jobs, view) if job.key in placed]
+    return []
+
+
+def _running(jobs: tuple[JobRef, ...], view: ClusterView) -> list[JobRef]:
+    """Jobs that are not known to have finished well, each once, in a fixed order."""
+    by_key = {job.key: job for job in jobs}
+    return [
+        by_key[key]
+        for key in sorted(by_key)
+        if not ((fact := view.jobs.get(key)) is not None and fact.finished and not fact.failed)
+    ]
+
+
+def _job(job: JobRef, view: ClusterView) -> Target:
+    fact = view.jobs.get(job.key)
+    return Target(job.kind, job.name, job.namespace, uid=job.uid or (fact.job.uid if fact else None))

@@ -1,0 +1,389 @@
+"""The state machine of one run: run + event + now → run + what follows. Pure; nothing is remembered anywhere but in the run.
+
+    begin        a plan becomes a run
+    advance      whatever is due now: the next step, a retry, a lookup, an expiry     (tick)
+    concluded    what became of a call                                               (outcome)   in outcomes.py
+    recover      a successor takes over what its predecessor left                                in outcomes.py
+    decided      a person's command                                                              in decisions.py
+    revised      a new revision of the incident                                                  in decisions.py
+
+Every event but the tick is followed by `advance`, which draws the consequences.
+
+Order is held by `needs`; besides, the calls of a run go one after the other, tickets apart: a ticket system that is down must
+not hold up a cordon. A call is made only out of a turn whose run was committed with the call's effect as `intended`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from runbooks.desk import FINAL, Desk, Report, Situation, Turn, same_target
+from runbooks.guardrails import Case, Kind, judge
+from runbooks.model import INTERNAL, TICKETS
+from runbooks.undoing import advance_undo, call_off, look_up_undo
+from streams.model.incident import Incident
+from streams.model.run import (
+    EffectState,
+    Mode,
+    Plan,
+    PlannedStep,
+    Run,
+    RunState,
+    StepRecord,
+    StepState,
+    run_id,
+)
+
+LOOK_AGAIN_S = 30.0
+"""How long a lookup may take before another one is sent."""
+
+HELD_LOOK_S = 5.0
+"""How often a step that a guardrail holds is looked at again."""
+
+_FIRM = (StepState.DONE, StepState.SKIPPED, StepState.WOULD)
+
+
+def begin(incident: Incident, plan: Plan, now: datetime) -> Turn:
+    """A plan becomes a run with a deterministic id. Nothing is done yet: `advance` it."""
+    run = Run(
+        id=run_id(incident.id, plan.runbook, plan.runbook_revision),
+        incident=incident.id,
+        incarnation=incident.incarnation,
+        cluster=incident.cluster,
+        plan=plan,
+        state=RunState.RUNNING,
+        steps=tuple(StepRecord(step.id) for step in plan.steps),
+        created_at=now,
+        updated_at=now,
+        title=incident.title,
+        reason=incident.reason,
+        incident_revision=incident.revision,
+        incident_facts=incident.facts,
+        context=context_of(incident, plan),
+    )
+    desk = Desk(run, now)
+    mode = "in shadow: nothing is touched" if plan.mode is Mode.SHADOW else f"in mode {plan.mode}"
+    desk.note("run.planned", f"runbook {plan.runbook} with {len(plan.steps)} steps, {mode}")
+    if plan.mode is not Mode.SHADOW:
+        _report(desk, "run.started")
+    return desk.turn()
+
+
+def advance(run: Run, situation: Situation, now: datetime) -> Turn:
+    """Do whatever is due. Call it after every event and at every tick; it changes nothing when nothing is due."""
+    desk = Desk(run, now)
+    if run.plan.mode is Mode.SHADOW:
+        _shadow(desk, situation)
+    else:
+        for planned in run.plan.steps:
+            _step(desk, planned, situation)
+            look_up_undo(desk, planned, LOOK_AGAIN_S)
+        advance_undo(desk, situation.policy.lease_s)
+    settle(desk)
+    return desk.turn()
+
+
+def due_at(run: Run) -> datetime | None:
+    """The earliest time at which `advance` may have something to do; None when only news can move the run."""
+    times = [record.due_at for record in run.steps if record.due_at is not None]
+    return min(times) if times else None
+
+
+def settle(desk: Desk) -> None:
+    """Bring the run's own state in line with its steps and report every change of it."""
+    run, records = desk.run, desk.records
+    if run.state.is_over:
+        return
+    open_steps = [p for p in run.plan.steps if not records[p.id].state.is_over and not _is_errand(p)]
+    undoing = any(record.is_being_undone for record in records.values())
+    if not open_steps and not undoing:
+        outcome = run.outcome or ("shadowed" if run.plan.mode is Mode.SHADOW else "succeeded")
+        state = FINAL.get(outcome, RunState.CANCELLED)
+        desk.change(state=state, outcome=outcome, finished_at=desk.now)
+        desk.note(
+            "run.finished", f"run {outcome}" + (f": {run.reason}" if run.outcome else ""), outcome=outcome
+        )
+        _report(desk, "run.finished", outcome=outcome)
+        return
+    state = _state(desk, open_steps)
+    if state is run.state or desk.stopping:
+        return
+    desk.change(state=state)
+    kind = {RunState.RUNNING: "started", RunState.AWAITING_APPROVAL: "awaiting_approval"}.get(
+        state, "verifying"
+    )
+    _report(desk, f"run.{kind}")
+
+
+def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | bool]:
+    """What people and connectors are told about the incident, in plain values."""
+    return {
+        "title": incident.title,
+        "reason": incident.reason,
+        "family": incident.family,
+        "severity": str(incident.severity),
+        "certainty": str(incident.certainty),
+        "root": str(incident.root),
+        "jobs": ", ".join(str(job) for job in incident.jobs[:10]),
+        "runbook": f"{plan.runbook} revision {plan.runbook_revision}",
+    }
+
+
+def _state(desk: Desk, open_steps: list[PlannedStep]) -> RunState:
+    states = {desk.records[p.id].state for p in open_steps}
+    if StepState.AWAITING_APPROVAL in states and StepState.RUNNING not in states:
+        return RunState.AWAITING_APPROVAL
+    tail = open_steps and all(p.action in ("verify_job", "await_progress") for p in open_steps)
+    return RunState.VERIFYING if tail else RunState.RUNNING
+
+
+def _is_errand(planned: PlannedStep) -> bool:
+    """A step whose fate does not change the run's: the job runs again whether or not the ticket system is up."""
+    return planned.action in TICKETS and planned.on_failure == "continue"
+
+
+def _report(desk: Desk, kind: str, outcome: str = "") -> None:
+    desk.reports.append(Report(kind, outcome, reason=desk.run.reason))
+
+
+# ── one step ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _step(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+    record = desk.records[planned.id]
+    if record.state.is_over:
+        return
+    effect = record.effect
+    if effect is not None and effect.state is EffectState.UNKNOWN:
+        _look_up(desk, planned)
+    elif effect is not None and effect.state is EffectState.INTENDED:
+        return
+    elif desk.stopping:
+        desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
+    elif effect is not None:
+        _go_on(desk, planned, situation)
+    elif record.state is StepState.RUNNING:
+        _watch(desk, planned, situation)
+    else:
+        _start(desk, planned, situation)
+
+
+def _start(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+    """Begin a step when what it needs is done, its lane is free and nothing stands against it."""
+    record = desk.records[planned.id]
+    if record.state is StepState.AWAITING_APPROVAL and record.deadline_at and desk.now >= record.deadline_at:
+        call_off(desk, "expired", f"nobody decided on {planned.id} in time", release=True)
+        return
+    missing = _missing_need(desk, planned)
+    if missing is None or _lane_busy(desk, planned):
+        return
+    if missing:
+        desk.finish(planned.id, StepState.CANCELLED, missing)
+    elif planned.action in INTERNAL:
+        _start_internal(desk, planned, situation)
+    elif planned.action not in situation.actions:
+        _unconfigured(desk, planned)
+    elif _allowed(desk, planned, situation):
+        if planned.destructive and desk.run.admitted_at is None:
+            desk.change(admitted_at=desk.now)
+        desk.intend(planned, situation.policy.lease_s)
+
+
+def _allowed(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
+    """Ask the guardrails; when they say no, write down why and what would lift it."""
+    record = desk.records[planned.id]
+    ruling = judge(_case(desk, planned, situation), begun=record.effect is not None)
+    if ruling is None:
+        return True
+    if ruling.kind is Kind.REFUSE:
+        desk.note("step.refused", f"{planned.action} {planned.target} refused: {ruling}", step=planned.id)
+        call_off(desk, "cancelled", str(ruling), release=True)
+        return False
+    asks = ruling.kind is Kind.ASK
+    state = StepState.AWAITING_APPROVAL if asks else StepState.BLOCKED
+    if (record.state, record.reason) != (state, str(ruling)):
+        word = "needs approval" if asks else "is held"
+        desk.note(f"step.{state}", f"{planned.action} {planned.target} {word}: {ruling}", step=planned.id)
+    expiry = record.deadline_at or (desk.in_seconds(situation.policy.approval_expiry_s) if asks else None)
+    desk.set(
+        planned.id,
+        state=state,
+        reason=str(ruling),
+        verdict="needs_approval" if asks else "refused",
+        deadline_at=expiry,
+        due_at=expiry if asks else desk.in_seconds(HELD_LOOK_S),
+    )
+    return False
+
+
+def _go_on(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+    """A change under way or put off: call again when due, give up at the deadline."""
+    record = desk.records[planned.id]
+    if record.deadline_at is not None and desk.now >= record.deadline_at:
+        fail(desk, planned, f"not done within {planned.deadline_s:.0f} s: {record.reason}")
+    elif record.due_at is not None and desk.now < record.due_at:
+        return
+    elif not _lane_busy(desk, planned) and _allowed(desk, planned, situation):
+        desk.intend(planned, situation.policy.lease_s)
+
+
+def fail(desk: Desk, planned: PlannedStep, reason: str) -> None:
+    """A step has failed for good: go on without it or end the run, giving back what only waits for the end."""
+    desk.finish(planned.id, StepState.FAILED, reason)
+    if planned.on_failure == "stop" and not desk.stopping:
+        call_off(desk, "failed", f"{planned.id} failed: {reason}", release=True)
+
+
+def _look_up(desk: Desk, planned: PlannedStep) -> None:
+    record = desk.records[planned.id]
+    if record.due_at is None or desk.now >= record.due_at:
+        desk.set(planned.id, due_at=desk.in_seconds(LOOK_AGAIN_S))
+        desk.call(planned, "lookup")
+
+
+def _unconfigured(desk: Desk, planned: PlannedStep) -> None:
+    if planned.action in TICKETS:
+        desk.finish(planned.id, StepState.SKIPPED, "no ticket system configured")
+    else:
+        fail(desk, planned, f"nothing here can {planned.action}")
+
+
+def _missing_need(desk: Desk, planned: PlannedStep) -> str | None:
+    """Empty when all needs are met, None while they may still be, else why they never will be."""
+    waiting = False
+    for need in planned.needs:
+        state, other = desk.records[need].state, desk.run.planned(need)
+        if state in _FIRM or (state is StepState.FAILED and other.on_failure == "continue"):
+            continue
+        if state.is_over:
+            return f"it needs {need}, which is {state}"
+        waiting = True
+    return None if waiting else ""
+
+
+def _lane_busy(desk: Desk, planned: PlannedStep) -> bool:
+    """Whether a call of the same lane is in the air or its fate unknown: calls of a run go one after the other."""
+    open_states = (EffectState.INTENDED, EffectState.UNKNOWN)
+    for other in desk.run.plan.steps:
+        if (other.action in TICKETS) is not (planned.action in TICKETS) or other.id == planned.id:
+            continue
+        record = desk.records[other.id]
+        rows = (record.effect if not record.state.is_over else None, record.undo)
+        if any(row is not None and row.state in open_states for row in rows):
+            return True
+    return False
+
+
+def _case(desk: Desk, planned: PlannedStep, situation: Situation) -> Case:
+    run = replace(desk.run, steps=tuple(desk.records.values()))
+    return Case(
+        situation.incident, run, planned, situation.view, situation.others, situation.policy, desk.now
+    )
+
+
+# ── steps of the engine itself ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _start_internal(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+    record = desk.records[planned.id]
+    match planned.action:
+        case "notify":
+            desk.finish(planned.id, StepState.DONE, planned.describe)
+        case "ask" if _answered(desk):
+            desk.finish(planned.id, StepState.DONE, "a person has taken it")
+        case "ask" if record.state is not StepState.AWAITING_APPROVAL:
+            until = desk.in_seconds(planned.deadline_s)
+            desk.set(
+                planned.id,
+                state=StepState.AWAITING_APPROVAL,
+                reason=planned.describe,
+                verdict="needs_approval",
+                deadline_at=until,
+                due_at=until,
+            )
+            desk.note("step.awaiting_approval", planned.describe or "a person is asked", step=planned.id)
+        case "await_progress":
+            desk.set(
+                planned.id,
+                state=StepState.RUNNING,
+                started_at=desk.now,
+                deadline_at=desk.in_seconds(planned.deadline_s),
+            )
+            _watch(desk, planned, situation)
+
+
+def _answered(desk: Desk) -> bool:
+    return any(a.approved and a.digest == desk.run.plan.digest for a in desk.run.approvals)
+
+
+def _watch(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+    """`await_progress`: done at the first sign of progress after the resume, or when a job that never shows any has settled."""
+    record, target = desk.records[planned.id], planned.target
+    since = _resumed_at(desk, planned) or record.started_at or desk.now
+    seen = [p for p in situation.incident.progress if target is not None and p.job.key == target.key]
+    later = [p for p in seen if p.at > since]
+    settle_s = float(str(planned.params.get("settle_s", 60)))
+    settled = (record.started_at or desk.now) + timedelta(seconds=settle_s)
+    if later:
+        step = f" (step {later[-1].step})" if later[-1].step is not None else ""
+        desk.finish(planned.id, StepState.DONE, f"{target} makes progress again{step}")
+    elif not seen and desk.now >= settled:
+        desk.finish(
+            planned.id,
+            StepState.DONE,
+            f"{target} has never reported progress; it has run for {settle_s:.0f} s",
+        )
+    elif record.deadline_at is not None and desk.now >= record.deadline_at:
+        fail(desk, planned, f"{target} made no progress within {planned.deadline_s:.0f} s of its resume")
+    else:
+        desk.set(planned.id, due_at=record.deadline_at if seen else settled)
+
+
+def _resumed_at(desk: Desk, planned: PlannedStep) -> datetime | None:
+    for other in desk.run.plan.steps:
+        if other.action == "resume_job" and same_target(other.target, planned.target):
+            effect = desk.records[other.id].effect
+            return effect.confirmed_at if effect else None
+    return None
+
+
+# ── shadow ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _shadow(desk: Desk, situation: Situation) -> None:
+    """Decide everything, touch nothing, not even by looking. A new revision makes every step pending again."""
+    for planned in desk.run.plan.steps:
+        record = desk.records[planned.id]
+        if record.state is not StepState.PENDING:
+            continue
+        if planned.action in TICKETS and planned.action not in situation.actions:
+            verdict, reason = "", "no ticket system configured"
+        else:
+            verdict, reason = _verdict(desk, planned, situation)
+        state = StepState.WOULD if verdict else StepState.SKIPPED
+        if verdict == "would" and planned.destructive and desk.run.admitted_at is None:
+            desk.change(admitted_at=desk.now)
+        desk.set(
+            planned.id,
+            state=state,
+            verdict=verdict,
+            reason=reason,
+            started_at=record.started_at or desk.now,
+            finished_at=desk.now,
+        )
+        if (record.verdict, record.reason) != (verdict, reason):
+            text = f"{planned.action} {planned.target}: {verdict or 'skipped'} {reason}".strip()
+            desk.note(f"step.{verdict or 'skipped'}", text, step=planned.id)
+
+
+def _verdict(desk: Desk, planned: PlannedStep, situation: Situation) -> tuple[str, str]:
+    refused = [need for need in planned.needs if desk.records[need].verdict == "refused"]
+    if refused:
+        return "refused", f"it needs {refused[0]}, which is refused"
+    if planned.action == "ask":
+        return "needs_approval", planned.describe
+    ruling = judge(_case(desk, planned, situation))
+    if ruling is None:
+        return "would", planned.describe
+    return ("needs_approval" if ruling.kind is Kind.ASK else "refused"), str(ruling)
