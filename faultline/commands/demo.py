@@ -1,0 +1,49 @@
+"""`faultline demo`: four incidents in front of your eyes, on a machine with nothing but Python."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import click
+
+from faultline.demo.performance import Interrupted, perform
+from faultline.demo.screens import screen_for
+from faultline.output import output_option
+
+
+@click.command("demo")
+@output_option
+@click.option(
+    "--capture",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("demo-capture"),
+    show_default=True,
+    help="Directory for the capture of what the pipeline was told.",
+)
+def command(output: str, capture: Path) -> int:
+    """Play four faults on a cluster of 16 nodes x 8 GPUs with three training jobs, and check what became of each.
+
+    Everything runs on this machine's loopback and is gone at the end, but for the capture. Exit code 1 when anything is not
+    as the stories demand.
+    """
+    logging.getLogger("aiokafka").setLevel(
+        logging.CRITICAL
+    )  # the spectator outlives no broker; the processes log for themselves
+    screen = screen_for(output)
+    try:
+        found = asyncio.run(perform(screen, capture))
+    except Interrupted as end:
+        screen.close()
+        screen.note(str(end))
+        return 130
+    except BaseException:
+        screen.close()
+        raise
+    screen.close()
+    screen.conclude(found)
+    first = next((r.incident.id for r in found.results if r.incident), None)
+    screen.note(f"replay it:   faultline replay {capture}")
+    screen.note(f"explain it:  faultline explain {first} --capture {capture}")
+    return 0 if found.good else 1
