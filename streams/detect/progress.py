@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from streams.detect.finding import Finding, Stream
-from streams.detect.quoting import reported
+from streams.detect.quoting import quoted
 from streams.detect.wording import Wordings
 from streams.model.clock import to_millis
 from streams.model.record import LogLine
@@ -30,7 +30,7 @@ class Progress:
         if line.pod is None:
             return
         for hit in self._wordings.find(line.text, line.start):
-            if "step" in hit.fields and reported(line, hit.start):
+            if "step" in hit.fields and not quoted(line.text[line.start : hit.start]):
                 yield Finding(hit.row.kind, hit.row.severity, hit.fields, text=line.text)
                 return
 

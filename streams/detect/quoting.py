@@ -23,7 +23,10 @@ class Prose(BaseModel):
     words: tuple[str, ...]
 
 
-_GROUPS = re.compile(r"\[[^\]]{0,200}\]|\([^)]{0,200}\)|<[\w./-]{1,64}>")
+_GROUPS = re.compile(r"\[[^\]]{0,200}\]|\([^)]{0,200}\)|<(?:std(?:out|err)|\d{1,3})>")
+_STRUCTURE = re.compile(
+    r"\.[ch]pp:\d{1,6}\]|\[rank ?\d{1,7}\]|\[\s{0,8}\d{1,10}\.\d{1,9}\]\s{0,4}$", re.IGNORECASE
+)
 _FIELD = re.compile(r"[\w.@-]{1,64}=(?:\"?[^\s\"]{0,128}\"?)$")
 _MESSAGE_FIELD = re.compile(r"\b(?:msg|message|MESSAGE|log)\s?[=:]\s?\\?[\"']$")
 _CLOCKWORK = re.compile(r"[\dTZ:.,+/|;-]{1,40}$")
@@ -35,12 +38,26 @@ _IDENTIFIER = re.compile(r"[\w.@#/+:-]{1,128}$")
 _EXCEPTION = re.compile(r"\w*(?:Error|Exception|Traceback|Warning)\b")
 _ANNOUNCERS = re.compile(
     r"(?:[\w./]{1,64}:\d{1,6} (?:\(\w{1,64}\) )?)?NCCL WARN "
+    r"|(?:RuntimeError: )?NCCL communicator was aborted on rank \d{1,7}\.? {0,2}(?:Original reason for failure was: ?)?"
     r"|(?:Process group|NCCL) watchdog thread terminated with exception: ?|\bwhat\(\): {0,4}"
     r"|(?:torch\.distributed\.)?DistBackendError: ?|terminate called after throwing an instance of '[^']{0,80}'"
 )
 _PROSE = frozenset(load_catalog("prose", Prose).words)
 _QUOTES = "\"'`“”‘’«»"
-_MOST_WORDS = 2
+_SPEAKERS = KERNEL_TAGS | {
+    "journal",
+    "journald",
+    "syslog",
+    "host",
+    "node",
+    "nccl",
+    "console",
+    "nvrm",
+    "vrm",
+    "rm",
+    "m",
+}
+_NVRM = re.compile(r"NVRM\s?:")
 
 
 def reported(line: LogLine, at: int, *, by_kernel: bool = False, after: int | None = None) -> bool:
@@ -53,12 +70,19 @@ def reported(line: LogLine, at: int, *, by_kernel: bool = False, after: int | No
         after: End of a message of the same line that was found to be reported: two lines may be glued together.
     """
     before = line.text[(line.start if after is None else after) : at]
-    if _quoted(before):
+    if quoted(before):
         return False
     if line.source == "kernel" or "orchagent" in line.source or after is not None:
         return True
-    if by_kernel and line.source not in _MAY_RELAY_KERNEL:
+    if line.text.rstrip().endswith("?"):
         return False
+    if by_kernel:
+        if line.source not in _MAY_RELAY_KERNEL:
+            return False
+        if before and (before[-1].isalnum() or before[-1] in ".)"):
+            return True  # no blank in between: two lines were glued together, as no writer does
+        if (earlier := _NVRM.search(before)) is not None:
+            before = before[: earlier.start()]
     return _looks_like_a_header(_ANNOUNCERS.sub(" ", before))
 
 
@@ -73,28 +97,30 @@ _MAY_RELAY_KERNEL = KERNEL_TAGS | {
 }
 
 
-def _quoted(before: str) -> bool:
+def quoted(before: str) -> bool:
     """An opening quote without its end, unless it opens the message field of a structured line."""
     tail = before.rstrip()
     if not tail or _MESSAGE_FIELD.search(tail):
         return False
     if tail[-1] in _QUOTES + ">$#/=":
-        return True
+        return not tail.endswith(("<stderr>", "<stdout>"))
     return before.count('"') % 2 == 1 or before.count("`") % 2 == 1
 
 
 def _looks_like_a_header(before: str) -> bool:
-    """Times, levels, brackets and up to two names: yes. Sentences: no."""
+    """Times, levels, brackets and a name or two: yes. Sentences: no."""
     if len(before) > 512:
         return False
+    # A clock or a source position right before the message is proof enough for more names.
+    most = 4 if _STRUCTURE.search(before) else 2
     names = 0
     for token in _GROUPS.sub(" ", _MESSAGE_FIELD.sub(" ", before)).split():
         if _CLOCKWORK.match(token) or _LEVEL.match(token) or _FIELD.match(token):
             continue
-        if token.rstrip(":,?!").lower() in _PROSE or _EXCEPTION.search(token):
+        word = token.rstrip(":,?!|").lower()
+        if word in _PROSE or _EXCEPTION.search(token) or not _IDENTIFIER.match(token):
             return False
-        if not _IDENTIFIER.match(token):
-            return False
-        # A bare word is half a sentence; a name with digits, dashes or a colon is a host, a pod or a program.
-        names += 2 if token.isalpha() and not token.isupper() else 1
-    return names <= _MOST_WORDS
+        # A bare word may begin a sentence; a name with digits or dashes is a host, a pod or a program.
+        bare = word.isalpha() and word not in _SPEAKERS
+        names += (most // 2 if most > 2 else most + 1) if bare else 1
+    return names <= most

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import Any
 
 import re2
@@ -18,6 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from streams.detect.catalog import load_catalog
 from streams.model.errors import ConfigError
 from streams.model.signal import Attribute, Severity, SignalState
+
+MAX_HITS = 16
+"""Messages that are looked for in one line: two may be glued together, hundreds are an attack."""
 
 MAX_MESSAGE = 4096
 """Characters after the opening words in which fields are looked for."""
@@ -120,7 +124,7 @@ class Wordings:
         for row, opens, needs, unless, own in self._rows:
             if row.fallback and found:
                 continue
-            for match in opens.finditer(text, start):
+            for match in islice(opens.finditer(text, start), MAX_HITS):
                 if (needs and not needs.search(text)) or (unless and unless.search(text)):
                     break
                 found = True

@@ -8,6 +8,7 @@ be glued together. So: find the stable head, take whatever stands in the parenth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import re2
@@ -15,6 +16,7 @@ import re2
 from streams.detect import xid_catalog
 from streams.detect.finding import Finding, Recent, Stream
 from streams.detect.quoting import reported
+from streams.detect.wording import MAX_HITS, MAX_MESSAGE
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity, SignalState
@@ -70,7 +72,7 @@ class Xid:
         """The Xids of one line, in order."""
         self._remember_uuid(line, stream)
         after: int | None = None
-        for head in _HEAD.finditer(line.text, line.start):
+        for head in islice(_HEAD.finditer(line.text, line.start), MAX_HITS):
             if not reported(line, head.start(), by_kernel=True, after=after):
                 continue
             after = head.end()
@@ -125,12 +127,14 @@ class Xid:
 
 def _rest(text: str, start: int) -> tuple[str, int]:
     """What follows the code, up to the next line that was glued on, without that line's header."""
-    glued = _NEXT.search(text, start)
-    end = glued.start() if glued else len(text)
-    rest = text[start:end].lstrip(",.; \t")
-    if glued and (header := _TRAILING_HEADER.search(rest)) is not None:
+    rest = text[start : start + MAX_MESSAGE]
+    glued = _NEXT.search(rest)
+    if glued is None:
+        return rest.lstrip(",.; \t"), len(text)
+    rest = rest[: glued.start()]
+    if (header := _TRAILING_HEADER.search(rest)) is not None:
         rest = rest[: header.start()]
-    return rest[:4096], end
+    return rest.lstrip(",.; \t"), start + glued.start()
 
 
 def _process(rest: str, attributes: Attributes) -> str:

@@ -25,8 +25,12 @@ _KMSG = re.compile(r"\d{1,5},\d{1,20},\d{1,20},[^;\n]{0,128};")
 _TALOS = re.compile(
     r"(?:(?P<host>[\w.-]{1,255}): )?(?P<facility>kern|user|daemon): {1,4}\w{3,9}: \[(?P<ts>[0-9T:.Z+-]{10,40})\]: ?"
 )
+_DECODED = re.compile(r"(?P<facility>kern|user|daemon|syslog) {0,8}: ?(?P<level>[a-z]{3,7}) {0,4}: ")
+_EPOCH = re.compile(r"(?P<ts>1\d{9}\.\d{3,9}) ")
+_HOST_FIRST = re.compile(r"(?P<host>(?=[\w.-]{0,255}\d)[A-Za-z][\w.-]{0,254}):? (?=\d{4}-\d\d-\d\d[T ]\d\d:)")
 _ISO = re.compile(
-    r"\[?(?P<ts>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?)\]?[ \t]{1,4}"
+    r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?\[?"
+    r"(?P<ts>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?)(?: UTC)?\]?[ \t]{1,4}"
 )
 _BSD = re.compile(
     rf"\[?(?:(?P<y1>\d{{4}}) )?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? {{1,2}})?(?P<month>{_MONTH}) {{1,2}}(?P<day>\d{{1,2}}) "
@@ -37,11 +41,20 @@ _COMPOSE = re.compile(r"[\w./-]{1,64} {0,8}\| ")
 _MONOTONIC = re.compile(r"\[\s{0,8}\d{1,10}\.\d{1,9}\]\s{0,4}")
 _CALLER = re.compile(r"\[\s{0,8}[TC]\d{1,8}\]\s{0,4}")
 _HOST_AND_TAG = re.compile(
-    rf"(?:(?!(?:{_LEVEL}|NVRM)\b)(?P<host>[\w.-]{{1,255}}) )?(?:(?:{_LEVEL}) )?"
+    rf"(?:(?:{_LEVEL}) )?(?:(?!(?:{_LEVEL}|NVRM)\b)(?P<host>[\w.-]{{1,255}}) )?(?:(?:{_LEVEL}) )?"
     r"(?P<tag>[\w./#@+-]{1,64})(?:\((?:[^)\n]{0,64})\))?(?:\[(?P<pid>[\w.-]{1,16})\])?:(?:\s|$|(?=\[))"
 )
-_HOST_THEN_MESSAGE = re.compile(r"(?P<host>[\w.-]{1,255}):? (?=\[\s{0,8}\d{1,10}\.\d{1,9}\]|NVRM: )")
-_KERNEL_ONLY = re.compile(r"(?:(?P<host>[A-Za-z0-9][\w.-]{0,254}) )?(?P<tag>kernel)(?:\[\d{1,10}\])?: ?")
+_HOST_THEN_MESSAGE = re.compile(
+    r"(?P<host>(?!(?:kernel|kern|kmsg|dmesg)\b)[\w.-]{1,255}):? (?=\[\s{0,8}\d{1,10}\.\d{1,9}\]|NVRM: )"
+)
+_BRACKETED_HOST = re.compile(r"\[(?P<host>[A-Za-z][\w.-]{1,254})\] (?=\[\s{0,8}\d{1,10}\.\d{1,9}\])")
+_KERNEL_ONLY = re.compile(
+    r"(?:(?P<host>(?!(?:kern|user|daemon|local\d|syslog)\.)[A-Za-z0-9][\w.-]{0,254}) )?"
+    r"(?P<tag>kernel)(?:\[\d{1,10}\])?: ?"
+)
+
+_MAX_HEADER = 512
+"""How far a header within a header is looked for."""
 
 KERNEL_TAGS = frozenset({"kernel", "kern", "kmsg", "dmesg", "klogd", "vmunix"})
 
@@ -68,6 +81,15 @@ def read(text: str, reference: datetime) -> Header:
             return _of_rfc5424(text, full, reference)
     elif (match := _COMPOSE.match(text, position)) is not None:
         position = match.end()
+    if (match := _DECODED.match(text, position)) is not None:
+        rest = read(text[match.end() : match.end() + _MAX_HEADER], reference)
+        kernel = rest.kernel or match["facility"] == "kern"
+        return Header(match.end() + rest.start, rest.at, rest.host, rest.tag, kernel, rest.certain)
+    if (match := _HOST_FIRST.match(text, position)) is not None:
+        rest = read(text[match.end() : match.end() + _MAX_HEADER], reference)
+        return Header(
+            match.end() + rest.start, rest.at, rest.host or match["host"], rest.tag, rest.kernel, rest.certain
+        )
     if (match := _KMSG.match(text, position)) is not None:
         return _after_clock(text, Header(match.end(), kernel=True))
     if (match := _TALOS.match(text, position)) is not None:
@@ -79,6 +101,9 @@ def read(text: str, reference: datetime) -> Header:
             match["facility"] == "kern",
             certain=True,
         )
+    if (match := _EPOCH.match(text, position)) is not None:
+        at = times.epoch(match["ts"])
+        return _origin(text, Header(match.end(), at, certain=at is not None), timed=True)
     if (match := _ISO.match(text, position)) is not None:
         stamp = match["ts"]
         certain = stamp.endswith("Z") or "+" in stamp[19:] or "-" in stamp[19:]
@@ -102,11 +127,11 @@ def _origin(text: str, header: Header, *, timed: bool) -> Header:
     """Host and program after the time; without a time only what cannot be mistaken for prose is taken."""
     position = header.start
     if timed and (runtime := _CRI.match(text, position)) is not None:
-        inner = read(text[runtime.end() : runtime.end() + 512], header.at) if header.at else Header()
+        inner = read(text[runtime.end() : runtime.end() + _MAX_HEADER], header.at) if header.at else Header()
         return Header(
             runtime.end() + inner.start, header.at, inner.host, inner.tag, inner.kernel, header.certain
         )
-    match = _HOST_THEN_MESSAGE.match(text, position)
+    match = _BRACKETED_HOST.match(text, position) or _HOST_THEN_MESSAGE.match(text, position)
     if match is not None and not timed and not any(c.isdigit() for c in match["host"]):
         match = None  # without a time or a digit it may be a word of a sentence
     match = match or (_HOST_AND_TAG if timed else _KERNEL_ONLY).match(text, position)
@@ -123,4 +148,7 @@ def _after_clock(text: str, header: Header) -> Header:
     for pattern in (_MONOTONIC, _CALLER):
         if (match := pattern.match(text, position)) is not None:
             position, kernel = match.end(), True
-    return Header(position, header.at, header.host, header.tag, kernel, header.certain)
+    host, tag = header.host, header.tag
+    if host is None and not tag and kernel and (match := _KERNEL_ONLY.match(text, position)) is not None:
+        position, host, tag = match.end(), match["host"], match["tag"]
+    return Header(position, header.at, host, tag, kernel, header.certain)
