@@ -83,7 +83,7 @@ class Detector:
         families: tuple[Family, ...] = (*self._lines, *self._samples, self._events)
         hints = [hint for family in families for hint in family.hints]
         self._prefilter = Prefilter([*hints, rb'"MESSAGE"\s{0,4}:\s{0,4}\['])
-        self._line_filter = Prefilter(hint for family in self._lines for hint in family.hints)
+        self._line_filters = [(Prefilter(family.hints), family) for family in self._lines]
 
     def select(self, values: Sequence[bytes]) -> list[int]:
         """Indexes of the values that `read` must see; all others hold nothing of interest. One call for a batch."""
@@ -114,17 +114,17 @@ class Detector:
         ignored = 0
         for observation in observations:
             before = len(signals)
-            for finding in self._findings(observation, stream, alone=len(observations) == 1):
+            for finding in self._findings(observation, stream):
                 signals.append(_signal(finding, observation, stream, record))
             ignored += len(signals) == before
         return Detected(tuple(signals), len(observations), ignored)
 
-    def _findings(self, observation: Observation, stream: Stream, *, alone: bool) -> Iterable[Finding]:
+    def _findings(self, observation: Observation, stream: Stream) -> Iterable[Finding]:
         if isinstance(observation, LogLine):
-            if not alone and not self._line_filter.keeps(observation.text.encode("utf-8", "replace")):
-                return
-            for line_family in self._lines:
-                yield from line_family.read(observation, stream)
+            raw = observation.text.encode("utf-8", "replace")
+            for line_filter, line_family in self._line_filters:
+                if line_filter.wants(raw):
+                    yield from line_family.read(observation, stream)
         elif isinstance(observation, Sample):
             for sample_family in self._samples:
                 yield from sample_family.read(observation, stream)

@@ -21,9 +21,13 @@ class Prefilter:
     def __init__(self, hints: Iterable[bytes]) -> None:
         self._wanted = re2.compile(b"|".join(b"(?:%b)" % hint for hint in dict.fromkeys(hints)))
 
+    def wants(self, value: bytes) -> bool:
+        """True when the value holds what one of the hints looks for."""
+        return self._wanted.search(value) is not None
+
     def keeps(self, value: bytes) -> bool:
-        """True when the value must be read."""
-        return self._wanted.search(value) is not None or broken_json(value)
+        """True when the value must be read: it is wanted, or broken."""
+        return self.wants(value) or broken_json(value)
 
     def select(self, values: Sequence[bytes]) -> list[int]:
         """Indexes of the values that must be read, in order."""
