@@ -130,7 +130,6 @@ class DetectorProcess:
         for partition, records in polled.items():
             self._detect(partition, records, batch)
             await asyncio.sleep(0)  # heartbeats go on while a big batch is read
-        self._at("detector:before_produce")
         await self._write(producer, batch.outgoing(self._kafka.cluster_partitions))
         self._at("detector:after_produce")
         await self._commit(consumer, {tp: records[-1].offset + 1 for tp, records in polled.items()})
@@ -154,6 +153,7 @@ class DetectorProcess:
 
     async def _write(self, producer: AIOKafkaProducer, messages: list[Outgoing]) -> None:
         """Write all and wait for all; what failed for now is written again, for the rules have already seen the records."""
+        self._at("detector:before_produce")
         attempt = 0
         while messages:
             results = await asyncio.gather(

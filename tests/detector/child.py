@@ -1,9 +1,15 @@
-"""A detector as a process of its own, for tests that kill it: settings as JSON in the first argument."""
+"""A detector as a process of its own, for tests that kill it.
+
+Arguments: the Kafka settings as JSON and, for one that ends itself by SIGKILL, a label and how often it must have come by.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sys
+from collections import Counter
 
 from streams.detector import DetectorProcess
 from streams.model.settings import DetectorSettings, KafkaSettings
@@ -11,7 +17,15 @@ from streams.model.settings import DetectorSettings, KafkaSettings
 
 async def main() -> None:
     settings = KafkaSettings.model_validate_json(sys.argv[1])
-    await DetectorProcess(settings, DetectorSettings(batch_records=500), cluster="c1").run()
+    label, times = sys.argv[2:4] if len(sys.argv) > 2 else ("", "0")
+    seen: Counter[str] = Counter()
+
+    def at(here: str) -> None:
+        seen[here] += 1
+        if here == label and seen[here] == int(times):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    await DetectorProcess(settings, DetectorSettings(batch_records=500), cluster="c1", at=at).run()
 
 
 if __name__ == "__main__":

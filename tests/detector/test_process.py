@@ -192,9 +192,37 @@ async def test_garbage_on_every_raw_topic_is_accounted_for_and_ends_nothing(sett
     }
 
 
-def child(settings: KafkaSettings, folder: Path) -> Child:
-    arguments = [sys.executable, "-m", "tests.detector.child", settings.model_dump_json()]
+def child(settings: KafkaSettings, folder: Path, *until: str) -> Child:
+    """A detector process; `until` is a label and a count, where it kills itself."""
+    arguments = [sys.executable, "-m", "tests.detector.child", settings.model_dump_json(), *until]
     return Child("detector", arguments, log=folder / "detector.log", cwd=Path(__file__).parents[2])
+
+
+async def none_is_missing(settings: KafkaSettings, wanted: range, folder: Path) -> None:
+    """Run a last detector until every line has its signal, and see that repeated ones are the same."""
+    last = child(settings, folder)
+    try:
+
+        async def all_there() -> bool:
+            return pids(await signals(settings)) == set(wanted)
+
+        await eventually(all_there, "every line has its signal", timeout_s=60)
+    finally:
+        assert last.stop() == -15
+    assert len({signal.id for signal in await signals(settings)}) == len(wanted)
+
+
+@pytest.mark.parametrize(
+    "label", ["detector:before_produce", "detector:after_produce", "detector:after_commit"]
+)
+async def test_a_detector_that_dies_at_any_point_of_a_batch_loses_no_signal(
+    settings: KafkaSettings, tmp_path: Path, label: str
+) -> None:
+    wanted = range(1, 2001)
+    await produce(settings, wanted, chatter=0)
+    for times in ("1", "2"):
+        assert child(settings, tmp_path, label, times).wait() == -9
+    await none_is_missing(settings, wanted, tmp_path)
 
 
 async def test_a_detector_killed_again_and_again_under_load_loses_no_signal(
@@ -212,17 +240,7 @@ async def test_a_detector_killed_again_and_again_under_load_loses_no_signal(
         await eventually(is_at_work, f"signals come before kill {kill}")
         running.kill()
     await load
-    last = child(settings, tmp_path)
-    try:
-
-        async def none_missing() -> bool:
-            return pids(await signals(settings)) == set(wanted)
-
-        await eventually(none_missing, "every line has its signal", timeout_s=60)
-    finally:
-        assert last.stop() == -15
-    found = await signals(settings)
-    assert len({signal.id for signal in found}) == len(wanted), "a repeated signal is the same signal"
+    await none_is_missing(settings, wanted, tmp_path)
 
 
 async def test_partitions_move_to_a_second_detector_without_a_loss(settings: KafkaSettings) -> None:
