@@ -47,15 +47,15 @@ class Chat:
         debounce_s: float = 1.0,
         lease_s: float = LEASE_S,
         clock: Clock = utc_now,
-        pulse: Pulse | None = None,
         at: Callable[[str], None] = ignore,
+        pulse: Pulse | None = None,
     ) -> None:
+        self._pulse = pulse or Pulse()
         self._connector = connector
         self._channel = channel
         self._debounce_s = debounce_s
         self._lease_s = lease_s
         self._clock = clock
-        self._pulse = pulse or Pulse()
         self._at = at
         self._keepers: dict[Owned[Thread], ThreadKeeper] = {}
         self._working: dict[Owned[Thread], asyncio.Task[NoReturn]] = {}
@@ -84,7 +84,7 @@ class Chat:
                     self._take(arrival)
                 self._begin_work()
                 self._see_to_workers()
-                self._pulse.ready()
+                self._pulse.ready(all(owned.caught_up for owned in self._owner.owned.values()))
         finally:
             await self._owner.stop()
 

@@ -225,7 +225,11 @@ class ThreadKeeper:
         post = replace(old, create=intent, due_at=None) if old else Post(slot.name, intent)
         thread = await self._commit(thread.with_post(post))
         self._at(f"{action}:after_intent")
-        outcome = await self._apply(self._effect(thread, post, slot), lease)
+        effect = self._effect(thread, post, slot)
+        if intent.attempts == 1:
+            # The journal is ours alone, and it knows of no earlier try: there is nothing to look for.
+            effect = replace(effect, params={**effect.params, "fresh": True})
+        outcome = await self._apply(effect, lease)
         self._at(f"{action}:after_call")
         if outcome is None:
             return

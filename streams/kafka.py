@@ -6,6 +6,7 @@ when what it stands for is safely written, and only then.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Iterable
 from typing import Any
@@ -23,6 +24,7 @@ __all__ = [
     "admin",
     "consumer",
     "group_name",
+    "honour_cancellation",
     "producer",
     "ssl_context",
     "started",
@@ -94,7 +96,26 @@ async def started(client: Any, settings: KafkaSettings) -> Any:
         raise Unreachable(
             f"Kafka does not answer at {settings.bootstrap} (kafka.bootstrap): {error}"
         ) from error
+    try:
+        honour_cancellation()
+    except asyncio.CancelledError:
+        await client.stop()
+        raise
     return client
+
+
+def honour_cancellation() -> None:
+    """Raise a cancellation of the current task that was lost on the way.
+
+    aiokafka awaits with `asyncio.wait_for`, which up to Python 3.11 returns normally when the cancellation arrives in the
+    same turn of the loop as the result. A process would then run on, and ignore its only SIGTERM.
+
+    Raises:
+        CancelledError: when the task has been asked to end.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def subscribe(

@@ -28,12 +28,6 @@ class Rate:
     burst: int
 
 
-POSTS = Rate(per_s=1.0, burst=3)
-"""chat.postMessage: about one a second and channel, with short bursts."""
-EDITS = Rate(per_s=50 / 60, burst=10)
-"""Tier 3, fifty a minute: chat.update, conversations.history, conversations.replies."""
-
-
 @dataclass(slots=True)
 class _Bucket:
     rate: Rate
@@ -49,17 +43,22 @@ class _Bucket:
         return max(turn, self.closed_until - now)
 
 
+POST = "chat.postMessage"
+
+
 class Limits:
-    """The buckets of one token. `rates` names the rate by method; other methods are Tier 3."""
+    """The buckets of one token: `posts` for new messages (bursts of three), `others` for every other method."""
 
     def __init__(
         self,
-        rates: dict[str, Rate] | None = None,
         *,
+        posts_per_s: float = 1.0,
+        calls_per_minute: float = 50.0,
         clock: MonotonicClock = boot_seconds,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._rates = {"chat.postMessage": POSTS} if rates is None else rates
+        self._posts = Rate(posts_per_s, burst=3)
+        self._others = Rate(calls_per_minute / 60, burst=10)
         self._clock = clock
         self._sleep = sleep
         self._buckets: dict[Key, _Bucket] = {}
@@ -83,6 +82,6 @@ class Limits:
 
     def _bucket(self, method: str, channel: str) -> _Bucket:
         if (method, channel) not in self._buckets:
-            rate = self._rates.get(method, EDITS)
+            rate = self._posts if method == POST else self._others
             self._buckets[method, channel] = _Bucket(rate, rate.burst, self._clock())
         return self._buckets[method, channel]

@@ -30,8 +30,10 @@ class Slack:
     """`open_thread`, `reply`, `edit`.
 
     Targets: `Channel <id>`, for a reply `Thread <ts>`, for an edit `Message <ts>`, the last two in the namespace of the
-    channel. Params: `message` (an encoded `Message`), `since` (seconds since the epoch: no copy can be older), for the edit
-    of a reply `thread_ts`. An edit has the key of the message it edits. Results: `channel`, `ts`.
+    channel. An edit has the key of the message it edits. Results: `channel`, `ts`.
+
+    Params: `message` (an encoded `Message`), `since` (seconds since the epoch: no copy can be older), `fresh` (true when the
+    caller's journal says that nobody has tried before: spares the look), for the edit of a reply `thread_ts`.
     """
 
     actions = frozenset({"open_thread", "reply", "edit"})
@@ -45,6 +47,8 @@ class Slack:
     ) -> None:
         if not settings.channel:
             raise ConfigError("slack.channel: not set; give the channel's id (C…)")
+        if limits is None:
+            limits = Limits(posts_per_s=settings.posts_per_s, calls_per_minute=settings.calls_per_minute)
         self._api = SlackApi(settings, limits)
         self._lag_s = settings.history_lag_s
         self._sleep = sleep
@@ -72,7 +76,7 @@ class Slack:
     async def _post(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         channel = _channel(effect)
         content = self._content(effect)
-        copies = await self._copies(effect)
+        copies = [] if effect.params.get("fresh") is True else await self._copies(effect)
         if copies:
             await self._remove(channel, [str(copy["ts"]) for copy in copies[1:]], lease)
             return AlreadyDone({"channel": channel, "ts": str(copies[0]["ts"])})

@@ -31,10 +31,10 @@ Posted = Mapping[str, Any]
 class SlackApi:
     """The requests. Every method raises what `connectors.http.read` and `change` raise."""
 
-    def __init__(self, settings: SlackSettings, limits: Limits | None = None) -> None:
+    def __init__(self, settings: SlackSettings, limits: Limits) -> None:
         if settings.token is None:
             raise ConfigError("slack.token: not set, so nothing can be posted")
-        self._limits = limits or Limits()
+        self._limits = limits
         self._bot_id: str | None = None
         self._http = http_client(
             settings.base_url,

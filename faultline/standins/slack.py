@@ -6,6 +6,7 @@ is gone), and takes messages only within Block Kit's caps.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -49,6 +50,13 @@ class Posting:
         """The idempotency key in its metadata."""
         payload = (self.metadata or {}).get("event_payload") or {}
         return payload.get("key")
+
+    @property
+    def lines(self) -> list[str]:
+        """What a reader sees, as plain lines: escapes undone, marks of bold and code left out, buttons in brackets."""
+        shown = [*self.blocks, *(block for one in self.attachments for block in one.get("blocks", []))]
+        texts = [text for block in shown for text in _texts(block)] or [self.text]
+        return [_readable(line) for text in texts for line in text.splitlines()]
 
 
 class SlackStandin(Standin):
@@ -226,6 +234,19 @@ class SlackStandin(Standin):
         if channel not in self.channels:
             return "channel_not_found"
         return "is_archived" if channel in self.archived and not reading else None
+
+
+def _texts(block: Mapping[str, Any]) -> list[str]:
+    if block["type"] == "actions":
+        return [" ".join(f"[{one['text']['text']}]" for one in block["elements"])]
+    own = [block["text"]["text"]] if "text" in block else []
+    facts = [one["text"].replace("\n", " ", 1) for one in block.get("fields", [])]
+    return own + facts + [one["text"] for one in block.get("elements", [])]
+
+
+def _readable(line: str) -> str:
+    line = re.sub(r"<!date\^\d+\^[^|>]*\|([^>]*)>", r"\1", line.replace("```", "").replace("*", ""))
+    return line.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def _page(messages: list[Posting], args: Mapping[str, Any]) -> dict[str, Any]:

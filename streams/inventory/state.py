@@ -38,7 +38,7 @@ class Inventory:
         self._pods_under: defaultdict[Identity, set[Identity]] = defaultdict(set)
         self._owners_of: dict[Identity, frozenset[Identity]] = {}
         self._wanted: dict[str, FactRecord] = {}
-        self._published: dict[str, FactRecord] = {}
+        self._published: dict[str, FactRecord | None] = {}
         self._listed: set[str] = set()
         self._touched: dict[str, None] = {}
 
@@ -48,12 +48,14 @@ class Inventory:
         return self._settled
 
     @property
-    def facts(self) -> Mapping[str, FactRecord]:
-        """What has been told and not taken back, by key."""
+    def facts(self) -> Mapping[str, FactRecord | None]:
+        """What has been told and not taken back, by key; None for what was adopted unread."""
         return self._published
 
-    def adopt(self, published: Mapping[str, FactRecord]) -> None:
-        """Take over what the topic holds of this cluster, by key. Call before the first event."""
+    def adopt(self, published: Mapping[str, FactRecord | None]) -> None:
+        """Take over what the topic holds of this cluster, by key; None where it could not be read, which differs from
+        everything. Call before the first event.
+        """
         self._published.update(published)
 
     def apply(self, event: WatchEvent) -> list[FactChange]:
@@ -169,10 +171,11 @@ class Inventory:
         changes: list[FactChange] = []
         for key in self._touched:
             new, old = self._wanted.get(key), self._published.get(key)
-            if new is None and old is not None:
-                del self._published[key]
-                changes.append((key, None))
-            elif new is not None and (old is None or not _same(new, old)):
+            if new is None:
+                if key in self._published:
+                    del self._published[key]
+                    changes.append((key, None))
+            elif old is None or not _same(new, old):
                 self._published[key] = new
                 changes.append((key, new))
         self._touched.clear()

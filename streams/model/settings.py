@@ -135,6 +135,10 @@ class SlackSettings(Section):
         2.0, ge=0, description="pause between two looks for a message that may have been posted"
     )
     debounce_s: float = Field(1.0, ge=0, description="details of one message are edited at most this often")
+    posts_per_s: float = Field(1.0, gt=0, description="new messages a channel takes; Slack allows about one")
+    calls_per_minute: float = Field(
+        50.0, gt=0, description="calls of each other method and channel; Slack's tier 3 allows fifty"
+    )
 
 
 class JiraSettings(Section):

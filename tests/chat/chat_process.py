@@ -15,14 +15,12 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from connectors.chat.limits import Limits, Rate
 from connectors.chat.slack import Slack
 from faultline import logs
 from runbooks.chat import Chat
 from streams.model.settings import KafkaSettings, SlackSettings
 
 CHANNEL = "C0INCIDENTS"
-FAST = Limits({"chat.postMessage": Rate(1000, 1000), "chat.update": Rate(1000, 1000)})
 
 
 def main() -> None:
@@ -47,10 +45,12 @@ def main() -> None:
         channel=CHANNEL,
         timeout_s=2.0,
         history_lag_s=0.2,
+        posts_per_s=1000,
+        calls_per_minute=60_000,
     )
     chat = Chat(
         kafka,
-        Slack(settings, limits=FAST),
+        Slack(settings),
         channel=CHANNEL,
         debounce_s=0.2,
         lease_s=wishes.get("lease_s", 3.0),

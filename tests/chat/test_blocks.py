@@ -16,7 +16,7 @@ from connectors.chat.blocks import MAX_TOTAL, MAX_VALUE, render
 from connectors.chat.terminal import render as on_terminal
 from connectors.tickets.adf import document
 from faultline.standins.jira import _wrong_document
-from faultline.standins.slack import _wrong_content
+from faultline.standins.slack import Posting, _wrong_content
 from runbooks.threads import wanted
 from streams.model.codec import decode, encode
 from streams.model.conversation import TimelineEntry
@@ -83,6 +83,20 @@ def test_a_thread_looks_as_it_was_approved(name: str, request: pytest.FixtureReq
         golden.write_text(json.dumps(shown, indent=1, ensure_ascii=False) + "\n")
         pytest.fail(f"{golden.name} was missing and is written now: read it")
     assert shown == json.loads(golden.read_text())
+
+
+def test_the_stand_in_shows_what_a_reader_sees() -> None:
+    (root, *_, approval) = CASES["asking"]
+    posting = _posting(approval.message)
+    assert posting.lines[0] == "🟣 May Faultline cordon node-07?"
+    assert "[Approve] [Reject]" in posting.lines
+    assert "Began 2026-03-04 05:05:07 UTC" in _posting(root.message).lines
+    assert _posting(Message("s", (Paragraph("a < b & c"),))).lines[-1] == "a < b & c"
+
+
+def _posting(message: Message) -> Posting:
+    content = render(message)
+    return Posting("1.1", "C1", content["text"], content["blocks"], content["attachments"])
 
 
 def test_a_message_survives_the_way_through_kafka() -> None:

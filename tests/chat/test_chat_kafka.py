@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -197,6 +198,22 @@ async def test_while_slack_is_down_nothing_is_lost_and_afterwards_nothing_is_dou
     assert len(keys) == len(set(keys))
 
 
+async def test_a_burst_of_details_becomes_a_few_edits_that_end_with_the_latest(world: World) -> None:
+    incident = new_incident()
+    await world.tell(incident)
+    with world.chat():
+        await world.see(world.replies, "the thread is there")
+        began = time.monotonic()
+        for revision in range(2, 402):
+            await world.tell(replace(incident, revision=revision, reason=f"{revision} signals"))
+        await world.see(
+            lambda: "401 signals" in str(world.slack.roots()[0].attachments), "the latest is shown"
+        )
+        took_s = time.monotonic() - began
+    (root,) = world.slack.roots()
+    assert root.edits <= took_s / 0.2 + 2  # the debounce of this process is 0.2 s
+
+
 async def test_each_step_is_one_reply_edited_as_it_goes(world: World) -> None:
     incident = new_incident()
     await world.tell(incident)
@@ -252,6 +269,7 @@ async def test_a_process_frozen_before_its_call_makes_no_call_when_it_wakes(worl
         with world.chat():
             await world.see(world.replies, "the successor has told it")
             frozen.signal(signal.SIGCONT)
+            await world.see(lambda: b"call not made" in frozen.log.read_bytes(), "its lease is gone")
             await world.see(lambda: b"partition lost" in frozen.log.read_bytes(), "the woken one is fenced")
             await world.see(
                 lambda: frozen.log.read_bytes().count(b"journal open") > PARTITIONS, "it joins anew"

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from connectors.base import Absent, AlreadyDone, Done, NoLease, Refused, Retry, Unknown
-from connectors.chat.limits import MAX_WAIT_S, Limits, Rate
+from connectors.chat.limits import MAX_WAIT_S, Limits
 from connectors.chat.slack import Slack
 from faultline.standins.server import Fault
 from faultline.standins.slack import Posting, SlackStandin
@@ -175,16 +175,16 @@ async def test_a_long_turn_is_handed_back_and_a_short_one_waited_for() -> None:
         slept.append(seconds)
         now[0] += seconds
 
-    limits = Limits(
-        {"m": Rate(per_s=1.0, burst=2), "slow": Rate(per_s=0.1, burst=1)}, clock=lambda: now[0], sleep=sleep
-    )
-    for _ in range(3):
-        await limits.take("m", "C1")
+    limits = Limits(posts_per_s=1.0, calls_per_minute=6.0, clock=lambda: now[0], sleep=sleep)
+    for _ in range(4):
+        await limits.take("chat.postMessage", "C1")
     assert slept == [1.0]
-    await limits.take("m", "C2")
-    await limits.take("slow", "C1")
+    await limits.take("chat.postMessage", "C2")
+    for _ in range(10):
+        await limits.take("chat.update", "C1")
     with pytest.raises(Temporary) as held:
-        await limits.take("slow", "C1")
+        await limits.take("chat.update", "C1")
+    assert slept == [1.0]
     assert held.value.retry_after_s is not None
     assert held.value.retry_after_s > MAX_WAIT_S
 

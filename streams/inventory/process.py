@@ -1,0 +1,193 @@
+"""The inventory process: what a watch tells becomes records of the `inventory` topic.
+
+It keeps nothing but memory: the compacted topic itself says what earlier processes published, so objects that vanished
+while nobody watched get their tombstones. Two of these at once do no harm: both write what the API server says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import structlog
+from aiokafka import AIOKafkaProducer, TopicPartition
+
+from streams import kafka
+from streams.inventory.state import FactChange, Inventory
+from streams.inventory.topology import read_links
+from streams.model.clock import Clock, utc_now
+from streams.model.codec import decode, encode
+from streams.model.errors import BadInput, ConfigError, Unreachable
+from streams.model.inventory import FactRecord, LinkFact
+from streams.model.settings import KafkaSettings
+from streams.model.watching import KindListed, Watches, WatchEvent
+from streams.topics import INVENTORY, partition_of
+
+log = structlog.get_logger()
+
+MOST_EVENTS = 1000
+"""Events taken into one round of publishing."""
+QUEUE = 10_000
+"""Events waiting before the watches are held up."""
+
+
+class InventoryProcess:
+    """Publishes the facts of one cluster until cancelled.
+
+    `watches` tells what the cluster holds. Facts are held back until every watched kind has been listed, but once the
+    first has been, no longer than `settle_within_s`: a kind that may not be listed must not silence all others.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        settings: KafkaSettings,
+        watches: Watches,
+        *,
+        topology_file: Path | None = None,
+        settle_within_s: float = 30.0,
+        clock: Clock = utc_now,
+    ) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._watches = watches
+        self._topology_file = topology_file
+        self._settle_within_s = settle_within_s
+        self._clock = clock
+        self._inventory = Inventory(cluster)
+        self._unlisted = set(watches.kinds)
+        self._events: asyncio.Queue[WatchEvent] = asyncio.Queue(QUEUE)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the topic holds what the cluster holds, and every change from here on."""
+        return self._inventory.settled
+
+    async def run(self) -> None:
+        """Publish until cancelled; API server outages are the watches' to survive.
+
+        Raises:
+            Unreachable: when Kafka does not answer, at the start or for longer than the producer retries.
+            ConfigError: when the topology file cannot be used.
+        """
+        if self._topology_file is not None:
+            self._inventory.links(_links(self._cluster, self._topology_file, self._clock))
+        published = await read_back(self._cluster, self._settings)
+        self._inventory.adopt(published)
+        log.info("took over what was published before", cluster=self._cluster, facts=len(published))
+        producer = await kafka.started(kafka.producer(self._settings), self._settings)
+        tasks = {
+            asyncio.create_task(self._watches.run(self._events.put), name="watches"),
+            asyncio.create_task(self._publish(producer), name="publish"),
+        }
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await producer.stop()
+
+    async def _publish(self, producer: AIOKafkaProducer) -> None:
+        now = asyncio.get_running_loop().time
+        settle_by: float | None = None
+        while True:
+            changes: list[FactChange] = []
+            for event in await self._next_events(None if settle_by is None else settle_by - now()):
+                changes += self._learn(event)
+                if isinstance(event, KindListed):
+                    self._unlisted.discard(event.kind)
+                    settle_by = now() + self._settle_within_s if settle_by is None else settle_by
+            if not self.settled and settle_by is not None and (not self._unlisted or now() >= settle_by):
+                changes += self._settle()
+                settle_by = float("inf")
+            await self._send(producer, changes)
+
+    async def _next_events(self, within_s: float | None) -> list[WatchEvent]:
+        """At least one event, or none when the time is over; then all that wait already."""
+        try:
+            async with asyncio.timeout(None if within_s == float("inf") else within_s):
+                events = [await self._events.get()]
+        except TimeoutError:
+            return []
+        while len(events) < MOST_EVENTS and not self._events.empty():
+            events.append(self._events.get_nowait())
+        return events
+
+    def _learn(self, event: WatchEvent) -> list[FactChange]:
+        try:
+            return self._inventory.apply(event)
+        except BadInput as error:
+            log.warning("skipped an object that cannot be understood", reason=str(error))
+            return []
+
+    def _settle(self) -> list[FactChange]:
+        changes = self._inventory.settle()
+        if self._unlisted:
+            log.warning("publishing without kinds that could not be listed", kinds=sorted(self._unlisted))
+        log.info("inventory is complete", cluster=self._cluster, facts=len(self._inventory.facts))
+        return changes
+
+    async def _send(self, producer: AIOKafkaProducer, changes: list[FactChange]) -> None:
+        """Write the newest of each key, and wait until all of it is acknowledged."""
+        topic = kafka.topic_name(self._settings, INVENTORY)
+        partition = partition_of(self._cluster, self._settings.cluster_partitions)
+        try:
+            sent = [
+                await producer.send(topic, encode(record) if record else None, key.encode(), partition)
+                for key, record in dict(changes).items()
+            ]
+            await asyncio.gather(*sent)
+        except kafka.KafkaError as error:
+            raise Unreachable(
+                f"Kafka at {self._settings.bootstrap} does not take facts: {error!r}"
+            ) from error
+
+
+async def read_back(cluster: str, settings: KafkaSettings) -> dict[str, FactRecord | None]:
+    """The facts of one cluster as the topic holds them now, by key; None for one that cannot be read.
+
+    Raises:
+        Unreachable: when no broker answers.
+    """
+    where = TopicPartition(
+        kafka.topic_name(settings, INVENTORY), partition_of(cluster, settings.cluster_partitions)
+    )
+    consumer = kafka.consumer(settings, group=None, fetch_max_wait_ms=100)
+    latest: dict[str, bytes] = {}
+    try:
+        await kafka.started(consumer, settings)
+        consumer.assign([where])
+        await consumer.seek_to_beginning(where)
+        end = (await consumer.end_offsets([where]))[where]
+        while await consumer.position(where) < end:
+            for record in (await consumer.getmany(where, timeout_ms=200)).get(where, []):
+                key = (record.key or b"").decode("utf-8", "replace")
+                latest.pop(key, None)
+                if record.value is not None and key.startswith(f"{cluster}/"):
+                    latest[key] = record.value
+    except kafka.KafkaError as error:
+        raise Unreachable(f"Kafka at {settings.bootstrap} does not answer: {error!r}") from error
+    finally:
+        await consumer.stop()
+    kafka.honour_cancellation()
+    return {key: _read(key, value) for key, value in latest.items()}
+
+
+def _read(key: str, value: bytes) -> FactRecord | None:
+    try:
+        return decode(FactRecord, value)
+    except BadInput as error:
+        log.warning("a fact of another version is replaced", key=key, reason=str(error))
+        return None
+
+
+def _links(cluster: str, file: Path, clock: Clock) -> list[LinkFact]:
+    try:
+        return read_links(cluster, file.read_text(), clock())
+    except OSError as error:
+        raise ConfigError(f"cannot read inventory.topology_file {file}: {error.strerror}") from error
+    except (BadInput, UnicodeDecodeError) as error:
+        raise ConfigError(f"inventory.topology_file {file}: {error}") from error
