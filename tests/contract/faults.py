@@ -60,7 +60,11 @@ Fault = Answer | Cut | Hang
 
 @dataclass(frozen=True)
 class Seen:
-    """One request that arrived at the proxy. `status` is None where the client got no answer."""
+    """One request that arrived at the proxy.
+
+    `status` is what the client was told, None where it got no answer; `served` is what the server said, None where it
+    never saw the request.
+    """
 
     method: str
     path: str
@@ -68,6 +72,7 @@ class Seen:
     at_s: float
     status: int | None
     body: bytes
+    served: int | None = None
 
 
 class FaultProxy:
@@ -131,9 +136,11 @@ class FaultProxy:
         # Written down before anything is awaited, in the order of arrival; the status follows.
         row = len(self.seen)
         self.seen.append(Seen(request.method, path, write, at_s, None, body))
-        answer = None
+        answer, served = None, None
         if fault is None or fault.forward:
             answer = await self._forward(request, path, body)
+            served = answer.status
+            self.seen[row] = Seen(request.method, path, write, at_s, None, body, served)
         match fault:
             case Answer():
                 answer = web.Response(status=fault.status, text=fault.body, headers=dict(fault.headers))
@@ -144,7 +151,7 @@ class FaultProxy:
                 await self._closing.wait()
                 return web.Response(status=500)
         assert answer is not None
-        self.seen[row] = Seen(request.method, path, write, at_s, answer.status, body)
+        self.seen[row] = Seen(request.method, path, write, at_s, answer.status, body, served)
         return answer
 
     async def _forward(self, request: web.Request, path: str, body: bytes) -> web.Response:

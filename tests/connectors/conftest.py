@@ -1,0 +1,48 @@
+"""Corners of clusters for the tests of the connectors to Kubernetes: of a real one, and of the emulated one that ships."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.connectors.kube_world import KubeWorld
+from tests.testbed.control_plane import ControlPlane
+
+BOTH = [
+    pytest.param("real", marks=pytest.mark.cluster),
+    pytest.param("emulated", marks=pytest.mark.embedded),
+]
+
+
+@pytest.fixture
+async def world(control_plane: ControlPlane) -> AsyncIterator[KubeWorld]:
+    """A corner of the real control plane that no other test touches."""
+    async with KubeWorld.on(control_plane.kubeconfig(), control_plane) as world:
+        yield world
+
+
+@pytest.fixture(scope="session")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The kubeconfig of an emulated cluster that lives as long as the run."""
+    folder = tmp_path_factory.mktemp("emulated")
+    command = [sys.executable, "-m", "faultline.embedded.cluster", str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        yield Path(json.loads(child.stdout.readline())["kubeconfig"])
+        child.stdin.close()
+        child.wait(timeout=10)
+
+
+@pytest.fixture(params=BOTH)
+async def either_world(request: pytest.FixtureRequest) -> AsyncIterator[KubeWorld]:
+    """A corner of the real control plane, and then of the emulated cluster: both keep the same contract."""
+    control_plane = request.getfixturevalue("control_plane") if request.param == "real" else None
+    kubeconfig = control_plane.kubeconfig() if control_plane else request.getfixturevalue("emulated")
+    async with KubeWorld.on(kubeconfig, control_plane) as world:
+        yield world

@@ -1,0 +1,105 @@
+"""Cordon, uncordon and drain hold to the contract, on a real API server and on the emulated one."""
+
+from __future__ import annotations
+
+import pytest
+
+from connectors.base import Connector, Effect, NoLease
+from connectors.kubernetes.client import Object, path_of
+from connectors.kubernetes.nodes import Nodes
+from streams.model.run import Target
+from tests.connectors.kube_world import NODES, KubeWorld
+from tests.contract.case import Case
+from tests.contract.suite import ConnectorContract
+
+
+class NodeCase(Case):
+    """An effect on one node of the world."""
+
+    action = ""
+
+    def __init__(self, world: KubeWorld, node: str) -> None:
+        super().__init__(world.proxy)
+        self.world = world
+        self.node = node
+
+    def effect(self) -> Effect:
+        return self.world.effect(self.action, Target("Node", self.node))
+
+    def connector(self) -> Connector:
+        return Nodes(self.world.through_proxy())
+
+    async def snapshot(self) -> object:
+        node = await self.world.node(self.node)
+        # The node controller's own taints come and go as it likes.
+        taints = [
+            t for t in node["spec"].get("taints") or [] if not t["key"].startswith("node.kubernetes.io/")
+        ]
+        return node["spec"].get("unschedulable"), taints, node["metadata"].get("annotations")
+
+    async def foreign_change(self) -> None:
+        await self.world.patch_node(self.node, {"spec": {"unschedulable": None}})
+
+    def taken(self) -> list[Object]:
+        """The bodies of the patches that the server took from Faultline."""
+        return self.world.taken("PATCH", f"{NODES}/{self.node}")
+
+
+class CordonCase(NodeCase):
+    action = "cordon_node"
+
+    async def changes(self) -> int:
+        closed = [body["spec"]["unschedulable"] is True for body in self.taken()]
+        return closed.count(True) - closed.count(False)
+
+
+class UncordonCase(NodeCase):
+    action = "uncordon_node"
+    has_undo = False
+
+    async def changes(self) -> int:
+        return [body["spec"]["unschedulable"] is None for body in self.taken()].count(True)
+
+
+class DrainCase(NodeCase):
+    action = "drain_node"
+    has_undo = False
+
+    def __init__(self, world: KubeWorld, node: str, pod: str) -> None:
+        super().__init__(world, node)
+        self.pod = path_of("v1", "pods", namespace=world.namespace, name=pod, subresource="eviction")
+
+    async def changes(self) -> int:
+        return len(self.world.taken("POST", self.pod))
+
+    async def snapshot(self) -> object:
+        return [
+            (p["metadata"]["uid"], p["metadata"].get("deletionTimestamp")) for p in await self.world.pods()
+        ]
+
+
+class TestCordonNode(ConnectorContract):
+    @pytest.fixture
+    async def case(self, either_world: KubeWorld) -> Case:
+        world = either_world
+        return CordonCase(world, await world.add_node())
+
+
+class TestUncordonNode(ConnectorContract):
+    @pytest.fixture
+    async def case(self, either_world: KubeWorld) -> Case:
+        world = either_world
+        node = await world.add_node()
+        cordon = world.effect("cordon_node", Target("Node", node))
+        await Nodes(world.cluster).apply(cordon, NoLease())
+        return UncordonCase(world, node)
+
+
+class TestDrainNode(ConnectorContract):
+    @pytest.fixture
+    async def case(self, either_world: KubeWorld) -> Case:
+        world = either_world
+        node = await world.add_node(kubelet=True)
+        pod = await world.add_pod(node)
+        await world.patch_node(node, {"spec": {"unschedulable": True}})
+        return DrainCase(world, node, pod)
