@@ -19,6 +19,7 @@ from streams.model.clock import Clock, utc_now
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, ConfigError, Unreachable
 from streams.model.inventory import FactRecord, LinkFact
+from streams.model.pulse import Pulse
 from streams.model.settings import KafkaSettings
 from streams.model.watching import KindListed, Watches, WatchEvent
 from streams.topics import INVENTORY, partition_of
@@ -27,6 +28,8 @@ log = structlog.get_logger()
 
 MOST_EVENTS = 1000
 """Events taken into one round of publishing."""
+BEAT_S = 5.0
+"""A cluster in which nothing changes must not look like a process that hangs."""
 QUEUE = 10_000
 """Events waiting before the watches are held up."""
 
@@ -47,6 +50,7 @@ class InventoryProcess:
         topology_file: Path | None = None,
         settle_within_s: float = 30.0,
         clock: Clock = utc_now,
+        pulse: Pulse | None = None,
     ) -> None:
         self._cluster = cluster
         self._settings = settings
@@ -54,6 +58,7 @@ class InventoryProcess:
         self._topology_file = topology_file
         self._settle_within_s = settle_within_s
         self._clock = clock
+        self._pulse = pulse or Pulse()
         self._inventory = Inventory(cluster)
         self._unlisted = set(watches.kinds)
         self._events: asyncio.Queue[WatchEvent] = asyncio.Queue(QUEUE)
@@ -104,11 +109,12 @@ class InventoryProcess:
                 changes += self._settle()
                 settle_by = float("inf")
             await self._send(producer, changes)
+            self._pulse.ready(self.settled)
 
     async def _next_events(self, within_s: float | None) -> list[WatchEvent]:
         """At least one event, or none when the time is over; then all that wait already."""
         try:
-            async with asyncio.timeout(None if within_s == float("inf") else within_s):
+            async with asyncio.timeout(BEAT_S if within_s is None else min(within_s, BEAT_S)):
                 events = [await self._events.get()]
         except TimeoutError:
             return []
