@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import signal
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -83,6 +85,13 @@ class World:
         except TimeoutError as late:
             logs = "\n".join(p.read_text()[-3000:] for p in sorted(self.folder.glob("chat-*.log")))
             raise AssertionError(f"{late}; roots {self.slack.roots()}; {logs}") from late
+
+    async def work(self, calls: int) -> None:
+        """Wait until so many more calls were made, or until every thread has its two replies."""
+        enough = len(self.slack.requests) + calls
+        await self.see(
+            lambda: len(self.slack.requests) >= enough or len(self.replies()) >= 24, "work was done"
+        )
 
     async def dead_letters(self, count: int) -> list[Any]:
         consumer = AIOKafkaConsumer(
@@ -319,3 +328,34 @@ async def test_a_root_that_a_person_deletes_is_posted_anew_with_all_its_replies(
     (new,) = world.slack.roots()
     assert new.ts != old.ts
     assert "mitigated" in new.text
+
+
+@pytest.mark.parametrize("seed", [1])
+async def test_under_kills_and_lost_answers_every_message_is_there_once(world: World, seed: int) -> None:
+    """Two owners at a time, killed wherever they happen to be, while every third answer is lost."""
+    chance = random.Random(seed)
+    incidents = [new_incident(f"c{n}") for n in range(12)]
+    world.slack.fail(Fault("chat.", "lose_answer", times=25))
+    for incident in incidents:
+        await world.tell(incident)
+        await world.tell(documents.run(incident, cordon=StepState.RUNNING))
+    for _ in range(3):
+        with world.chat():
+            with world.chat():
+                await world.work(chance.randint(5, 30))
+            await world.work(chance.randint(5, 30))
+    for incident in incidents:
+        await world.tell(replace(incident, revision=2, state=IncidentState.RESOLVED, closed_at=utc_now()))
+        done = documents.run(incident, cordon=StepState.DONE, ticket=StepState.DONE)
+        await world.tell(replace(done, revision=2))
+    with world.chat():
+        await world.see(
+            lambda: sum("resolved" in r.text for r in world.slack.roots()) == len(incidents), "all roots", 120
+        )
+        await world.see(
+            lambda: sum(r.text.endswith(": done") for r in world.replies()) == 24, "all steps", 120
+        )
+        await world.see(lambda: sum("Evidence" in r.text for r in world.replies()) == 12, "all evidence", 60)
+    keys = Counter(message.key for message in world.slack.channels["C0INCIDENTS"] if not message.deleted)
+    assert set(keys.values()) == {1}
+    assert len(keys) == len(incidents) * 4
