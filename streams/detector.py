@@ -23,7 +23,7 @@ from streams import kafka
 from streams.detect.batch import Batch, Counts, Outgoing, read_safely
 from streams.detect.detector import Detector
 from streams.kafka import KafkaError
-from streams.model.clock import MonotonicClock, boot_seconds, from_millis
+from streams.model.clock import MonotonicClock, boot_seconds, from_millis, utc_now
 from streams.model.errors import Unreachable
 from streams.model.pulse import Pulse
 from streams.model.record import RawRecord
@@ -258,7 +258,7 @@ def _raw(topic: str, record: Any) -> RawRecord:
         topic,
         record.partition,
         record.offset,
-        from_millis(max(record.timestamp, 0)),
+        from_millis(record.timestamp) if record.timestamp > 0 else utc_now(),
         record.key,
         record.value,
         tuple(record.headers),

@@ -11,6 +11,7 @@ import orjson
 
 from streams.detect.detector import Detector
 from streams.detect.finding import Stream
+from streams.detect.quoting import written_by_people
 from streams.envelopes import Outside, open_record, times
 from streams.model.record import LogLine, RawRecord
 from streams.model.signal import Signal
@@ -52,7 +53,10 @@ def _read(
     node = record.get("node")
     node = node if isinstance(node, str) and node else None
     raw = _raw(record["text"], number, received)
-    kernel = any(word in str(record.get("source", "")).lower() for word in ("kern", "kmsg", "dmesg"))
+    source = str(record.get("source", "")).lower()
+    if written_by_people(source):
+        return
+    kernel = any(word in source for word in ("kern", "kmsg", "dmesg"))
     opened = open_record(raw.value or b"", Outside(received, node))
     observations = [
         replace(found, node=node or found.node, source="kernel" if kernel else found.source)

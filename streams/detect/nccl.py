@@ -19,12 +19,12 @@ from streams.envelopes import times
 from streams.model.record import LogLine
 from streams.model.signal import Attribute
 
-_WORLD_RANK = re2.compile(r"\[rank ?(\d{1,7})\] ?:")
+_WORLD_RANK = re2.compile(r"(?i)\brank[ _-]?(\d{1,7})\]? ?:")
 _GROUP = re2.compile(
     r"\[(?:PG(?: ID)? (?P<id>\d{1,10})(?: PG GUID (?P<guid>[^\s(\]]{1,64})(?:\((?P<name>[^)]{0,64})\))?)? )?"
     r"Rank (?P<rank>\d{1,7})\]"
 )
-_CLOCK = re2.compile(r"\[[EWIF](?P<month>\d{1,2})(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?) ")
+_CLOCK = re2.compile(r"\b[EWIF](?P<month>\d{1,2})(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?) ")
 _DEFAULT_GROUP = ("0", "default_pg")
 
 
@@ -38,12 +38,14 @@ class Nccl:
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The messages of one line, in order."""
         after: int | None = None
+        since = 0
         echoed = "terminated with exception" in line.text or "what():" in line.text
         for hit in self._wordings.find(line.text, line.start):
             if not reported(line, hit.start, after=after):
                 continue
-            yield self._finding(line, hit, stream, after or 0, echoed=echoed)
-            after = hit.end
+            # A line that was glued on brings its own prefix, and it stands in the tail of this message.
+            yield self._finding(line, hit, stream, since, echoed=echoed)
+            after, since = hit.end, hit.start
 
     def _finding(self, line: LogLine, hit: Hit, stream: Stream, since: int, *, echoed: bool) -> Finding:
         prefix = line.text[since : hit.start]

@@ -29,8 +29,9 @@ class Progress:
         """At most one finding a line, and none for lines of no pod."""
         if line.pod is None:
             return
-        for hit in self._wordings.find(line.text, line.start):
-            if "step" in hit.fields and not quoted(line.text[line.start : hit.start]):
+        # From the very beginning: `step:` after a time looks like the name of a program.
+        for hit in self._wordings.find(line.text, 0):
+            if "step" in hit.fields and not quoted(line.text[: hit.start]):
                 yield Finding(hit.row.kind, hit.row.severity, hit.fields, text=line.text)
                 return
 

@@ -21,6 +21,8 @@ class Prose(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     words: tuple[str, ...]
+    sources: tuple[str, ...]
+    speakers: tuple[str, ...]
 
 
 _GROUPS = re.compile(r"\[[^\]]{0,200}\]|\([^)]{0,200}\)|<(?:std(?:out|err)|\d{1,3})>")
@@ -37,26 +39,16 @@ _LEVEL = re.compile(
 _IDENTIFIER = re.compile(r"[\w.@#/+:-]{1,128}$")
 _EXCEPTION = re.compile(r"\w*(?:Error|Exception|Traceback|Warning)\b")
 _ANNOUNCERS = re.compile(
+    r"[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} {1,8}\d{0,10} ?[\w/.]{1,128}\.(?:cpp|hpp|cc|h|py):\d{1,6}\] ?|"
     r"(?:[\w./]{1,64}:\d{1,6} (?:\(\w{1,64}\) )?)?NCCL WARN "
     r"|(?:RuntimeError: )?NCCL communicator was aborted on rank \d{1,7}\.? {0,2}(?:Original reason for failure was: ?)?"
     r"|(?:Process group|NCCL) watchdog thread terminated with exception: ?|\bwhat\(\): {0,4}"
     r"|(?:torch\.distributed\.)?DistBackendError: ?|terminate called after throwing an instance of '[^']{0,80}'"
 )
-_PROSE = frozenset(load_catalog("prose", Prose).words)
+_SHEET = load_catalog("prose", Prose)
+_PROSE = frozenset(_SHEET.words)
 _QUOTES = "\"'`“”‘’«»"
-_SPEAKERS = KERNEL_TAGS | {
-    "journal",
-    "journald",
-    "syslog",
-    "host",
-    "node",
-    "nccl",
-    "console",
-    "nvrm",
-    "vrm",
-    "rm",
-    "m",
-}
+_SPEAKERS = KERNEL_TAGS | frozenset(_SHEET.speakers)
 _NVRM = re.compile(r"NVRM\s?:")
 
 
@@ -69,6 +61,8 @@ def reported(line: LogLine, at: int, *, by_kernel: bool = False, after: int | No
         by_kernel: Only the kernel says such a thing; a line of another program that holds it is a quotation.
         after: End of a message of the same line that was found to be reported: two lines may be glued together.
     """
+    if written_by_people(line.source):
+        return False
     before = line.text[(line.start if after is None else after) : at]
     if quoted(before):
         return False
@@ -95,6 +89,12 @@ _MAY_RELAY_KERNEL = KERNEL_TAGS | {
     "systemd-journald",
     "rsyslogd",
 }
+
+
+def written_by_people(source: str) -> bool:
+    """True for a source that passes on what people write: a chat, a ticket, a bot."""
+    source = source.lower()
+    return bool(source) and source != "kernel" and any(word in source for word in _SHEET.sources)
 
 
 def quoted(before: str) -> bool:

@@ -47,6 +47,10 @@ _HOST_AND_TAG = re.compile(
 _HOST_THEN_MESSAGE = re.compile(
     r"(?P<host>(?!(?:kernel|kern|kmsg|dmesg)\b)[\w.-]{1,255}):? (?=\[\s{0,8}\d{1,10}\.\d{1,9}\]|NVRM: )"
 )
+_HOST_AND_LEVEL = re.compile(
+    rf"(?P<host>(?=[\w.-]{{0,255}}[\d-])[\w.-]{{1,255}}) (?:{_LEVEL}) (?P<tag>[\w./#@+-]{{1,64}})(?:\[\d{{1,10}}\])?: ?"
+)
+_HOST_ALONE = re.compile(r"(?P<host>(?=[\w.-]{0,255}[\d-])[A-Za-z][\w.-]{0,254}) (?=\S)")
 _BRACKETED_HOST = re.compile(r"\[(?P<host>[A-Za-z][\w.-]{1,254})\] (?=\[\s{0,8}\d{1,10}\.\d{1,9}\])")
 _KERNEL_ONLY = re.compile(
     r"(?:(?P<host>(?!(?:kern|user|daemon|local\d|syslog)\.)[A-Za-z0-9][\w.-]{0,254}) )?"
@@ -112,7 +116,8 @@ def read(text: str, reference: datetime) -> Header:
     if (match := _BSD.match(text, position)) is not None:
         year = match["y1"] or match["y2"] or match["y3"]
         at = times.yearless(match["month"], match["day"], match["clock"], reference, year=year)
-        return _origin(text, Header(match.end(), at, kernel=match[0].startswith("[")), timed=True)
+        syslog = not match[0].startswith("[")
+        return _origin(text, Header(match.end(), at, kernel=not syslog), timed=True, syslog=syslog)
     return _origin(text, Header(position), timed=False)
 
 
@@ -123,7 +128,7 @@ def _of_rfc5424(text: str, match: re.Match[str], reference: datetime) -> Header:
     return _after_clock(text, Header(match.end(), at, host, tag, tag in KERNEL_TAGS, certain=at is not None))
 
 
-def _origin(text: str, header: Header, *, timed: bool) -> Header:
+def _origin(text: str, header: Header, *, timed: bool, syslog: bool = False) -> Header:
     """Host and program after the time; without a time only what cannot be mistaken for prose is taken."""
     position = header.start
     if timed and (runtime := _CRI.match(text, position)) is not None:
@@ -134,7 +139,12 @@ def _origin(text: str, header: Header, *, timed: bool) -> Header:
     match = _BRACKETED_HOST.match(text, position) or _HOST_THEN_MESSAGE.match(text, position)
     if match is not None and not timed and not any(c.isdigit() for c in match["host"]):
         match = None  # without a time or a digit it may be a word of a sentence
-    match = match or (_HOST_AND_TAG if timed else _KERNEL_ONLY).match(text, position)
+    match = (
+        match
+        or _HOST_AND_LEVEL.match(text, position)
+        or (_HOST_AND_TAG if timed else _KERNEL_ONLY).match(text, position)
+        or (_HOST_ALONE.match(text, position) if syslog else None)
+    )
     if match is None or (found := match.groupdict()).get("tag") == "NVRM":
         return _after_clock(text, header)
     tag = found.get("tag") or ""

@@ -62,3 +62,10 @@ def test_the_source_of_a_record_lets_the_kernel_speak_in_full() -> None:
     odd = f"mlx5_core 0000:5c:00.0: something {XID}"
     assert found({"id": 1, "text": odd, "source": "kernel"}) == [(1, "gpu.xid", "cluster")]
     assert found({"id": 1, "text": odd}) == []
+
+
+def test_what_people_write_is_no_report() -> None:
+    assert found({"id": 1, "text": XID, "source": "slack"}) == []
+    watchdog = "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=31, OpType=ALLREDUCE"
+    assert found(f"Nov 21 07:13:13 h slackbot[3]: dana: {watchdog}") == []
+    assert found(f"Nov 21 07:13:13 h python3[3]: {watchdog}") != []

@@ -166,6 +166,26 @@ def test_a_storm_belongs_to_the_switch_and_its_restore_clears_it() -> None:
     assert (storm.attributes["queue"], storm.attributes["direction"]) == (3, "received_by_switch")
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Nov 21 07:13:13.1 leaf-2 NOTICE swss#orchagent: :- report_pfc_storm: ",
+        "Nov 21 07:13:13 leaf-2 swss#orchagent: ",
+        "Nov 21 07:13:13 leaf-2 ",
+        "2026 Nov 21 07:13:13.123456 leaf-2 NOTICE swss#orchagent[61]: :- ",
+        "<133>1 2026-11-21T07:13:13.1Z leaf-2 swss#orchagent 61 - - :- ",
+        "<133>Nov 21 07:13:13 leaf-2 NOTICE swss#orchagent: ",
+        "2026-11-21T07:13:13.1+00:00 leaf-2 NOTICE swss#orchagent: ",
+        "leaf-2 NOTICE swss#orchagent: ",
+    ],
+)
+def test_a_switchs_line_names_the_switch_behind_any_header(head: str) -> None:
+    (signal,) = signals(
+        head + "PFC Watchdog detected PFC storm on port Ethernet112, queue index 3, queue id 0x15"
+    )
+    assert signal.entity.key == "port/leaf-2/Ethernet112"
+
+
 def test_going_back_to_no_recovery_action_clears() -> None:
     (signal,) = signals(
         "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)"

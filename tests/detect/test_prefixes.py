@@ -75,6 +75,14 @@ def test_a_watchdog_line_names_its_rank_behind_any_prefix(prefix: str) -> None:
     assert (signal.attributes["seq"], signal.attributes["elapsed_ms"]) == (31, 600009)
 
 
+def test_two_ranks_glued_into_one_line_keep_their_ranks() -> None:
+    line = (
+        "[rank{0}]:[E1120 04:43:20.1 ProcessGroupNCCL.cpp:616] [PG ID 0 PG GUID 0(default_pg) Rank {0}] "
+        + WATCHDOG
+    )
+    assert [s.attributes["rank"] for s in signals(line.format(5) + line.format(6))] == [5, 6]
+
+
 @pytest.mark.parametrize("message", [XID, "[Rank 2] " + WATCHDOG], ids=["xid", "watchdog"])
 @pytest.mark.parametrize(
     "around",
