@@ -82,7 +82,13 @@ class CorrelatorSettings(Section):
     retention_minutes: float = Field(
         45.0, gt=0, description="how long placements and signals are kept for back-dated faults"
     )
-    web_port: int = Field(0, ge=0, description="not used unless above 0")
+    hang_settle_s: float = Field(
+        20.0, ge=0, description="a culprit is named from watchdogs alone after no report for this long"
+    )
+    application_settle_s: float = Field(
+        10.0, ge=0, description="how long an application fault waits for hardware evidence to explain it"
+    )
+    node_settle_s: float = Field(30.0, ge=0, description="how long a node must be NotReady to be an incident")
 
 
 class BlastRadius(Section):
