@@ -1,0 +1,57 @@
+"""The correlator's measures of time, with where they come from. All of them in event time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from streams.model.settings import CorrelatorSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """How long things are waited for, looked back on and kept."""
+
+    retention: timedelta = timedelta(minutes=45)
+    """Longer than the longest collective timeout (30 min before PyTorch 2.2) with the heartbeat on top."""
+    before: timedelta = timedelta(minutes=5)
+    """A cause may lie this long before the collective that hangs of it."""
+    after: timedelta = timedelta(minutes=2)
+    """… and be told this long after the last watchdog: NotReady trails a fault by a minute, a shipper by more."""
+    linger: timedelta = timedelta(minutes=2)
+    """After the end of an incident, what still comes belongs to it; later it is a new incarnation."""
+    hang_settle: timedelta = timedelta(seconds=20)
+    """A culprit is named from watchdogs alone only when no report came for this long, or every rank has reported."""
+    application_settle: timedelta = timedelta(seconds=10)
+    node_settle: timedelta = timedelta(seconds=30)
+    """NotReady must last this long: a kubelet that restarts is no incident."""
+    storm_settle: timedelta = timedelta(seconds=2)
+    brief_storm: timedelta = timedelta(seconds=1)
+    """A storm restored within this is a burst, not a storm."""
+    together: timedelta = timedelta(seconds=10)
+    """The same code on several nodes of a job within this comes from the job."""
+    board: timedelta = timedelta(minutes=2)
+    """GPUs of one node that fail within this fail of one cause."""
+    episode_gap: timedelta = timedelta(minutes=1)
+    quiet: timedelta = timedelta(minutes=5)
+    """Application faults of one job further apart are two."""
+    storm_join: timedelta = timedelta(minutes=1)
+    progress_every: timedelta = timedelta(seconds=5)
+    stale: timedelta = timedelta(hours=6)
+    """A hang or application incident that nobody closed and of which nothing more was heard ends after this."""
+    slack: timedelta = timedelta(seconds=15)
+    """A pod's end and its node's last lines are told by different clocks."""
+    same_pods_gap: timedelta = timedelta(minutes=10)
+    """Reports of the same pods this far apart still belong to one hang: aborting takes its time."""
+    prune_every: timedelta = timedelta(minutes=1)
+    bases_kept: timedelta = timedelta(days=30)
+
+    @classmethod
+    def of(cls, settings: CorrelatorSettings) -> Config:
+        """The measures that are open to settings, the rest as they are."""
+        return cls(
+            retention=timedelta(minutes=settings.retention_minutes),
+            hang_settle=timedelta(seconds=settings.hang_settle_s),
+            application_settle=timedelta(seconds=settings.application_settle_s),
+            node_settle=timedelta(seconds=settings.node_settle_s),
+        )

@@ -1,0 +1,202 @@
+"""From a hypothesis to the document that is published: texts, proofs, blast radius. Written for a tired person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from streams.correlate.families import families
+from streams.correlate.hypotheses import Hypothesis
+from streams.correlate.placement import Stay
+from streams.correlate.sightings import Sighting, order
+from streams.model.entity import JobRef
+from streams.model.incident import (
+    Candidate,
+    Impact,
+    Incident,
+    IncidentState,
+    Progress,
+    Proof,
+)
+from streams.model.signal import Severity
+
+MAX_CAUSES, MAX_SYMPTOMS, MAX_CONTEXT, MAX_CANDIDATES = 10, 16, 8, 12
+"""What a document holds at most; it travels in one record, and nobody reads more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a document needs besides its hypothesis."""
+
+    stays: Sequence[Stay]
+    """Where the affected jobs stood when it began."""
+    symptoms: Sequence[Sighting]
+    jobs: Sequence[JobRef]
+    progress: tuple[Progress, ...]
+    state: IncidentState
+    closed_at: datetime | None
+    note: str = ""
+
+
+def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
+    """The first revision of an incident, as far as its hypothesis goes."""
+    row = families()[h.family]
+    jobs = tuple(sorted({j.key: j for j in around.jobs}.values(), key=lambda j: j.key))
+    affected = {stay.node for stay in around.stays}
+    nodes = tuple(sorted({*affected, h.root.node} - {None}, key=str))
+    words = _words(h, jobs)
+    reason = row.reason.format_map(words)
+    return Incident(
+        id=h.id,
+        cluster=h.root.cluster,
+        family=h.family,
+        root=h.root,
+        incarnation=h.incarnation,
+        revision=1,
+        state=around.state,
+        severity=_severity(h, row.severity, jobs),
+        certainty=h.certainty,
+        title=row.title.format_map(words),
+        reason=f"{reason}. {around.note}" if around.note else reason,
+        fault_at=h.fault_at,
+        opened_at=now,
+        updated_at=now,
+        closed_at=around.closed_at,
+        jobs=jobs,
+        nodes=tuple(str(n) for n in nodes),
+        impact=_impact(around.stays, jobs, nodes),
+        facts=dict(sorted(h.facts.items())),
+        proofs=_proofs(h, around.symptoms),
+        candidates=_candidates(h, reason),
+        progress=around.progress,
+        flaps=h.flaps,
+    )
+
+
+def told_apart(incident: Incident) -> Incident:
+    """The document without what changes by itself, for telling whether there is news in it."""
+    return replace(incident, revision=0, updated_at=incident.opened_at, progress=())
+
+
+def _words(h: Hypothesis, jobs: Sequence[JobRef]) -> Mapping[str, str]:
+    words = {name: str(value) for name, value in h.facts.items()}
+    failed = h.facts.get("gpus_failed")
+    place = f"{h.root}" if h.root.gpu else f"a GPU of {h.root.node}"
+    if isinstance(failed, int) and failed > 1:
+        place = f"{place}, the first of {failed} GPUs of that board"
+    return _Words(
+        words
+        | {
+            "node": h.root.node or str(h.root),
+            "place": place,
+            "job": str(h.root.job or next(iter(jobs), "a job")),
+            "source": h.root.node or str(h.root),
+            "signs": _signs(h),
+            "why": h.why,
+        }
+    )
+
+
+class _Words(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return "not known"
+
+
+def _signs(h: Hypothesis) -> str:
+    codes: dict[str, None] = {}
+    for s in sorted(h.causes, key=order):
+        name = f"XID {s.code}" if s.code is not None else "a line without an XID"
+        codes[f"{name} {s.text('mnemonic')}".strip()] = None
+    return ", ".join(list(codes)[:5])
+
+
+def _severity(h: Hypothesis, usual: Severity, jobs: Sequence[JobRef]) -> Severity:
+    if h.family in ("node_down",) and jobs:
+        return Severity.CRITICAL
+    if h.family in ("node_down",) and not jobs:
+        return Severity.WARNING
+    return usual
+
+
+def _impact(stays: Sequence[Stay], jobs: Sequence[JobRef], nodes: Sequence[object]) -> Impact:
+    keys = {job.key for job in jobs}
+    gpus = sum(stay.gpus for stay in stays if stay.job.key in keys)
+    return Impact(jobs=len(jobs), nodes=len(nodes), gpus=gpus, gpu_hours_per_hour=float(gpus))
+
+
+def _proofs(h: Hypothesis, symptoms: Sequence[Sighting]) -> tuple[Proof, ...]:
+    causes = {s.id for s in h.causes}
+    context = [s for s in h.context if s.id not in causes]
+    known = causes | {s.id for s in context}
+    following = [s for s in (*h.symptoms, *symptoms) if s.id not in known]
+    return (
+        *_grouped(h.causes, "cause", MAX_CAUSES),
+        *_grouped(context, "context", MAX_CONTEXT),
+        *_grouped(following, "symptom", MAX_SYMPTOMS),
+    )
+
+
+def _grouped(sightings: Iterable[Sighting], role: str, most: int) -> Iterable[Proof]:
+    """One proof for each kind of thing at each place that tells it, its earliest line standing for all.
+
+    Of every kind the first place comes in before the second of any: a hundred nodes' clean-up must not hide the timeouts.
+    """
+    groups: dict[tuple[str, str, str], dict[str, Sighting]] = {}
+    for s in sorted(sightings, key=order):
+        where = s.entity.node or s.entity.switch or (s.entity.pod.key if s.entity.pod else "")
+        if role == "cause":
+            where = s.entity.key if s.kind.startswith("gpu") else where
+        groups.setdefault((s.kind, s.text("xid") or s.text("subtype"), where), {})[s.id] = s
+    turns: dict[tuple[str, str], int] = {}
+    proofs: list[tuple[int, Proof]] = []
+    for (kind, what, _), group in groups.items():
+        first = next(iter(group.values()))
+        turn = turns[(kind, what)] = turns.get((kind, what), -1) + 1
+        evidence = (
+            first.id,
+            first.kind,
+            first.entity,
+            first.at,
+            role,
+            summary(first),
+            first.evidence,
+            len(group),
+        )
+        proofs.append((turn, Proof(*evidence)))
+    chosen = [p for _, p in sorted(proofs, key=lambda t: (t[0], t[1].occurred_at, t[1].signal_id))][:most]
+    return sorted(chosen, key=lambda p: (p.occurred_at, p.signal_id))
+
+
+def summary(s: Sighting) -> str:
+    """One line about a sighting, of our own words and numbers only."""
+    match s.kind:
+        case "gpu.xid":
+            name = f"XID {s.code} {s.text('mnemonic')}".strip()
+            return f"{name} on {s.entity}" + (f", recovery: {s.text('action')}" if s.code == 154 else "")
+        case "gpu.off_bus":
+            return f"off the bus, without an XID: {s.entity}"
+        case "nccl.timeout":
+            waited = s.number("elapsed_ms")
+            parts = [f"rank {s.text('rank') or s.entity.rank} waited"]
+            parts += [f"{waited / 1000:.0f} s"] if waited else []
+            parts += [f"in collective {s.text('seq')}"] if s.text("seq") else []
+            parts += [f"(last enqueued {s.text('last_enqueued')})"] if s.text("last_enqueued") else []
+            return " ".join(parts)
+        case "fabric.pfc_storm":
+            said = {"sent": "sends pause without end", "received": "is paused"}.get(
+                s.text("direction"), "is paused by what is attached"
+            )
+            return f"{s.entity} {said}" if s.firing else f"{s.entity} is quiet again"
+        case "node.not_ready":
+            return f"{s.entity.node} is {'NotReady' if s.firing else 'Ready'}"
+        case _:
+            return f"{s.kind} at {s.entity}"
+
+
+def _candidates(h: Hypothesis, reason: str) -> tuple[Candidate, ...]:
+    seen: dict[tuple[str, str, str], Candidate] = {}
+    for c in h.candidates:
+        seen.setdefault((c.entity.key, c.family, c.rule), c)
+    others = sorted(seen.values(), key=lambda c: (c.family, c.entity.key, c.rule))
+    return (Candidate(h.root, h.family, True, h.rule, reason), *others[: MAX_CANDIDATES - 1])

@@ -1,0 +1,57 @@
+"""One explanation, before it is published: a root, its evidence and what it explains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from streams.correlate.families import families, level
+from streams.correlate.sightings import Sighting
+from streams.model.entity import Entity, JobRef
+from streams.model.incident import Candidate, Certainty, incident_id
+from streams.model.signal import Attribute
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A root cause. `scope` is the place that is evaluated as one: `node/NAME`, `job/KEY` or `port/SWITCH/PORT`.
+
+    `first_at` to `last_at` is when its evidence was seen; `fault_at` is when it began, back-dated. `ready_at` is the moment
+    from which it may open an incident; one that is open already is amended at once.
+    """
+
+    scope: str
+    root: Entity
+    family: str
+    incarnation: int
+    certainty: Certainty
+    fault_at: datetime
+    first_at: datetime
+    last_at: datetime
+    ready_at: datetime
+    rule: str
+    why: str = ""
+    cleared_at: datetime | None = None
+    flaps: int = 0
+    causes: tuple[Sighting, ...] = ()
+    context: tuple[Sighting, ...] = ()
+    symptoms: tuple[Sighting, ...] = ()
+    jobs: tuple[JobRef, ...] = ()
+    facts: Mapping[str, Attribute] = field(default_factory=dict)
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The incident it is."""
+        return incident_id(self.root.cluster, self.root, self.family, self.incarnation)
+
+    @property
+    def strength(self) -> tuple[int, int]:
+        """For choosing between two: certainty first, then the family's rank."""
+        return (level(self.certainty), families()[self.family].rank)
+
+
+def rejected(root: Entity, family: str, rule: str, reason: str) -> Candidate:
+    """An explanation that was weighed and found wanting."""
+    return Candidate(root, family, False, rule, reason)

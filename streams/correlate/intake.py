@@ -1,0 +1,306 @@
+"""Where a signal or fact is kept, and what has to be judged anew because of it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from streams.correlate.config import Config
+from streams.correlate.nodes import readiness
+from streams.correlate.placement import Placements
+from streams.correlate.reports import ERROR, TIMEOUT
+from streams.correlate.rows import (
+    JobRow,
+    NodeRow,
+    PodRow,
+    PortRow,
+    RunsRow,
+    State,
+    with_pod_fact,
+    with_pod_gone,
+    with_sighting,
+)
+from streams.correlate.sightings import Sighting, added, sighting
+from streams.model.entity import JobRef, PodRef
+from streams.model.inventory import Fact, JobFact, LinkFact, NodeFact, PodFact
+from streams.model.signal import Signal
+
+NODE_KINDS = frozenset({"gpu.xid", "gpu.off_bus", "node.not_ready", TIMEOUT, ERROR, "fabric.pfc_storm"})
+_ORDINAL = re.compile(r"(?:-(?:worker|master|launcher|node|replica))?(?:-\d+)+(?:-[a-z0-9]{5})?$")
+_MAX_RUN_EVENTS = 64
+
+
+@dataclass(slots=True)
+class Touched:
+    """What has to be judged anew. `causes` are incidents whose symptoms changed."""
+
+    nodes: set[str] = field(default_factory=set)
+    jobs: set[str] = field(default_factory=set)
+    ports: set[str] = field(default_factory=set)
+    causes: set[str] = field(default_factory=set)
+
+    def __ior__(self, other: Touched) -> Touched:
+        self.nodes |= other.nodes
+        self.jobs |= other.jobs
+        self.ports |= other.ports
+        self.causes |= other.causes
+        return self
+
+    def scope(self, scope: str) -> None:
+        """Touch a place by its scope."""
+        kind, _, name = scope.partition("/")
+        {"node": self.nodes, "job": self.jobs, "port": self.ports}[kind].add(name)
+
+
+class Intake:
+    """Writes rows. Keeps the few indexes that rows are found by."""
+
+    def __init__(self, state: State, placements: Placements) -> None:
+        self._state = state
+        self._placements = placements
+        self._ports: dict[str, set[str]] = defaultdict(set)
+        self._guesses: dict[str, set[str]] = defaultdict(set)
+        self.ignored = 0
+        """Signals of kinds, or without the place, that correlation has no use for."""
+        for name, port in state.ports.items():
+            if port.link and port.link.node:
+                self._ports[port.link.node].add(name)
+        for name, pod in state.pods.items():
+            self._guess(name, pod)
+
+    def everything(self) -> Touched:
+        """All that anything was seen of: what a start has to judge."""
+        touched = Touched(nodes={n for n, row in self._state.nodes.items() if row.seen})
+        touched.ports = {n for n, row in self._state.ports.items() if row.seen}
+        for name, row in self._state.pods.items():
+            if row.seen:
+                touched.jobs |= self._jobs_of(name)
+        for document in self._state.documents.values():
+            touched.scope(document.scope)
+        return touched
+
+    def ports_of(self, node: str) -> Iterable[str]:
+        """Switch ports with this node at their end, sorted."""
+        return sorted(self._ports.get(node, ()))
+
+    def hosts_at(self, port: str) -> set[str]:
+        """The node at the end of a switch port, if it is one."""
+        row = self._state.ports.get(port)
+        return {row.link.node} if row and row.link and row.link.node else set()
+
+    def unplaced(self, job: str) -> list[str]:
+        """Pods whose placement nobody told, taken for parts of the guessed job."""
+        return sorted(self._guesses.get(job, ()))
+
+    def guessed(self, key: str) -> JobRef:
+        """The job reference behind a guessed key."""
+        kind, namespace, name = key.split("/", 2)
+        return JobRef(kind, namespace, name)
+
+    def signal(self, signal: Signal) -> Touched:
+        """Keep one signal."""
+        seen = sighting(signal)
+        entity = signal.entity
+        if seen is None:
+            self.ignored += 1
+        elif seen.kind.startswith("run."):
+            return self._run(seen)
+        elif seen.kind == "job.progress" and entity.pod:
+            return self._progress(entity.pod, seen)
+        elif seen.kind in (TIMEOUT, ERROR) and entity.pod:
+            return self._in_pod(entity.pod, seen)
+        elif seen.kind == "fabric.pfc_storm" and entity.switch and entity.port:
+            return self._on_port(f"{entity.switch}/{entity.port}", seen)
+        elif seen.kind in NODE_KINDS and entity.node:
+            return self._on_node(entity.node, seen)
+        else:
+            self.ignored += 1
+        return Touched()
+
+    def fact(self, key: str, fact: Fact | None, at: datetime) -> Touched:
+        """Keep one fact, or its end. `key` is the record's: `<cluster>/<kind>/<name>`."""
+        _, kind, name = key.split("/", 2)
+        match fact:
+            case NodeFact():
+                return self._node(fact)
+            case PodFact():
+                return self._pod(name, with_pod_fact(self._state.pods.get(name, PodRow()), fact))
+            case JobFact():
+                return self._job(name, fact, None)
+            case LinkFact():
+                return self._link(name, fact)
+        if kind == "pod" and name in self._state.pods:
+            return self._pod(name, with_pod_gone(self._state.pods[name], at))
+        if kind == "job" and name in self._state.jobs:
+            return self._job(name, None, at)
+        return Touched()
+
+    def prune(self, now: datetime, config: Config, open_jobs: set[str]) -> Touched:
+        """Forget what is older than the retention and part of nothing open. Returns what was touched by it."""
+        cut = now - config.retention
+        touched = Touched()
+        busy = {d.scope for d in self._state.documents.values()}
+        for name, row in list(self._state.nodes.items()):
+            if row.seen and f"node/{name}" not in busy and not (self._placements.jobs_near(name) & open_jobs):
+                kept = {k: left for k, group in row.seen.items() if (left := _since(group, cut))}
+                if kept != row.seen:
+                    self._state.nodes.put(name, replace(row, seen=kept))
+                    touched.nodes.add(name)
+        for name, port in list(self._state.ports.items()):
+            if (
+                port.seen
+                and f"port/{name}" not in busy
+                and not any(f"node/{n}" in busy for n in self.hosts_at(name))
+            ):
+                kept = {k: left for k, group in port.seen.items() if (left := _since(group, cut))}
+                if kept != port.seen:
+                    self._state.ports.put(name, replace(port, seen=kept))
+                    touched.ports.add(name)
+        for name, pod in list(self._state.pods.items()):
+            jobs = self._jobs_of(name)
+            if not jobs & open_jobs:
+                touched |= self._prune_pod(name, pod, cut)
+        for name, job in list(self._state.jobs.items()):
+            if job.gone_at and job.gone_at < cut and name not in open_jobs:
+                self._state.jobs.drop(name)
+        for name, base in list(self._state.bases.items()):
+            if base.until < now - config.bases_kept:
+                self._state.bases.drop(name)
+        return touched
+
+    def _prune_pod(self, name: str, row: PodRow, cut: datetime) -> Touched:
+        over = {s.uid for s in self._placements.of_pod(name) if s.end is not None and s.end < cut}
+        tenancies = tuple(t for t in row.tenancies if t.fact.uid not in over)
+        seen = {k: left for k, group in row.seen.items() if (left := _since(group, cut))}
+        if tenancies == row.tenancies and seen == row.seen:
+            return Touched()
+        if not tenancies and not seen:
+            touched = Touched(jobs=self._jobs_of(name))
+            self._state.pods.drop(name)
+            self._forget_guess(name)
+            self._placements.update(name, None)
+            return touched
+        return self._pod(name, replace(row, tenancies=tenancies, seen=seen))
+
+    def _node(self, fact: NodeFact) -> Touched:
+        row = self._state.nodes.get(fact.name, NodeRow())
+        if row.fact is None or row.fact.observed_at <= fact.observed_at:
+            row = replace(row, fact=fact)
+        told = readiness(fact)
+        if told.firing or any(k.startswith("node.not_ready") for k in row.seen) or fact.ready_since:
+            row = replace(row, seen=with_sighting(row.seen, f"node.not_ready|{told.firing}", told))
+        return Touched(nodes={fact.name}) if self._state.nodes.put(fact.name, row) else Touched()
+
+    def _pod(self, name: str, row: PodRow) -> Touched:
+        if not self._state.pods.put(name, row):
+            return Touched()
+        self._forget_guess(name)
+        guessed = self._jobs_of(name)
+        nodes, jobs = self._placements.update(name, row)
+        self._guess(name, row)
+        busy = {n for n in nodes if (seen := self._state.nodes.get(n)) is not None and seen.seen}
+        return Touched(
+            nodes=busy | {n for n in nodes if self._ports.get(n)},
+            jobs=jobs | (guessed if row.seen else set()),
+        )
+
+    def _job(self, name: str, fact: JobFact | None, gone_at: datetime | None) -> Touched:
+        row = self._state.jobs.get(name, JobRow())
+        if fact is not None and (row.fact is None or row.fact.observed_at <= fact.observed_at):
+            row = replace(row, fact=fact)
+        if gone_at is not None:
+            row = replace(row, gone_at=max(gone_at, row.gone_at or gone_at))
+        return Touched(jobs={name}) if self._state.jobs.put(name, row) else Touched()
+
+    def _link(self, name: str, link: LinkFact) -> Touched:
+        row = self._state.ports.get(name, PortRow())
+        if row.link is not None and row.link.observed_at > link.observed_at:
+            return Touched()
+        before = self.hosts_at(name)
+        if not self._state.ports.put(name, replace(row, link=link)):
+            return Touched()
+        for node in before:
+            self._ports[node].discard(name)
+        if link.node:
+            self._ports[link.node].add(name)
+        return Touched(nodes=before | self.hosts_at(name), ports={name})
+
+    def _on_node(self, node: str, seen: Sighting) -> Touched:
+        row = self._state.nodes.get(node, NodeRow())
+        rank = (
+            f"|{seen.entity.rank if seen.entity.rank is not None else seen.text('rank')}|{seen.text('pg')}"
+            if seen.kind.startswith("nccl")
+            else ""
+        )
+        detail = seen.text("xid") or seen.text("direction")
+        key = f"{seen.kind}|{seen.entity.key}|{detail}|{seen.text('queue')}|{seen.firing}{rank}"
+        if seen.kind == "node.not_ready":
+            key = f"node.not_ready|{seen.firing}"
+        changed = self._state.nodes.put(node, replace(row, seen=with_sighting(row.seen, key, seen)))
+        return Touched(nodes={node}) if changed else Touched()
+
+    def _on_port(self, name: str, seen: Sighting) -> Touched:
+        row = self._state.ports.get(name, PortRow())
+        key = f"{seen.kind}|{seen.text('queue')}|{seen.text('priority')}|{seen.firing}"
+        changed = self._state.ports.put(name, replace(row, seen=with_sighting(row.seen, key, seen)))
+        return Touched(ports={name}, nodes=self.hosts_at(name)) if changed else Touched()
+
+    def _in_pod(self, pod: PodRef, seen: Sighting) -> Touched:
+        row = self._state.pods.get(pod.key, PodRow())
+        rank = seen.entity.rank if seen.entity.rank is not None else seen.text("rank")
+        key = f"{seen.kind}|{rank}|{seen.text('pg')}|{seen.text('pg_rank')}|{seen.text('subtype')}"
+        row = replace(row, seen=with_sighting(row.seen, key, seen))
+        if not self._state.pods.put(pod.key, row):
+            return Touched()
+        self._guess(pod.key, row)
+        return Touched(jobs=self._jobs_of(pod.key))
+
+    def _progress(self, pod: PodRef, seen: Sighting) -> Touched:
+        row = self._state.pods.get(pod.key, PodRow())
+        step = seen.number("step")
+        best = max(
+            (row.progress_at, row.progress_step),
+            (seen.at, step),
+            key=lambda p: (p[0] is not None, p[0] or seen.at, p[1] or 0),
+        )
+        changed = self._state.pods.put(pod.key, replace(row, progress_at=best[0], progress_step=best[1]))
+        jobs = {stay.job.key for stay in self._placements.of_pod(pod.key)}
+        return Touched(causes={f"progress:{job}" for job in jobs}) if changed else Touched()
+
+    def _run(self, seen: Sighting) -> Touched:
+        incident = seen.text("incident")
+        row = self._state.runs.get(incident, RunsRow())
+        events = added(row.events, seen) if len(row.events) < _MAX_RUN_EVENTS else row.events
+        if not incident or not self._state.runs.put(incident, RunsRow(events)):
+            return Touched()
+        touched = Touched(causes={incident})
+        if (document := self._state.documents.get(incident)) is not None:
+            touched.scope(document.scope)
+        return touched
+
+    def _jobs_of(self, pod: str) -> set[str]:
+        return {stay.job.key for stay in self._placements.of_pod(pod)} or {_guess(pod)}
+
+    def _guess(self, pod: str, row: PodRow) -> None:
+        if row.seen and not self._placements.of_pod(pod):
+            self._guesses[_guess(pod)].add(pod)
+
+    def _forget_guess(self, pod: str) -> None:
+        key = _guess(pod)
+        if key in self._guesses:
+            self._guesses[key].discard(pod)
+            if not self._guesses[key]:
+                del self._guesses[key]
+
+
+def _guess(pod: str) -> str:
+    """Pods of one job differ in their ordinals; until the inventory says better, the rest of the name is the job."""
+    namespace, _, name = pod.partition("/")
+    return f"Pod/{namespace}/{_ORDINAL.sub('', name) or name}"
+
+
+def _since(group: tuple[Sighting, ...], cut: datetime) -> tuple[Sighting, ...]:
+    return tuple(s for s in group if s.at >= cut)

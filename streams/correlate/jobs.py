@@ -1,0 +1,429 @@
+"""Judging one job: what its symptoms are explained by, and who is suspected when nothing explains them.
+
+The order of precedence is read in `judge`: hardware on a member node, a storm in its part of the fabric, the job's own code,
+and only then the ranks themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from streams.correlate.applications import Burst, bursts
+from streams.correlate.config import Config
+from streams.correlate.culprits import Finding, all_told, find_culprit
+from streams.correlate.families import families
+from streams.correlate.hypotheses import Hypothesis, rejected
+from streams.correlate.placement import Stay
+from streams.correlate.reports import Episode, Told, episodes, joined
+from streams.correlate.sightings import Sighting
+from streams.model.entity import Entity, JobRef
+from streams.model.incident import Candidate, Certainty
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Incarnations of one job in one domain: those published, with their period, and how many are forgotten until when."""
+
+    taken: tuple[tuple[datetime, datetime, int], ...] = ()
+    base: int = 0
+    until: datetime | None = None
+
+    def given(self, periods: Sequence[tuple[datetime, datetime]], gap: timedelta) -> list[int]:
+        """A number for each period in order: that of the published one it overlaps, else the next free one."""
+        top = max([self.base, *(number for _, _, number in self.taken)])
+        given: list[int] = []
+        for start, end in periods:
+            known = [
+                n
+                for since, until, n in self.taken
+                if start <= until + gap and end >= since - gap and n not in given
+            ]
+            given.append(min(known) if known else top + 1)
+            top = max(top, given[-1])
+        return given
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything about one job that the judgement may use."""
+
+    cluster: str
+    job: JobRef
+    told: Sequence[Told]
+    codes: Sequence[Sighting]
+    """XIDs on nodes where the job stood at that moment."""
+    stays: Sequence[Stay]
+    """Every known stay."""
+    causes: Sequence[Hypothesis]
+    """Roots on nodes the job stood on, and storms it may suffer from."""
+    near_storms: frozenset[str]
+    """Ids of storms that reach the job: it has a node on the source, on the same leaf, or with pause received."""
+    closed: dict[str, datetime]
+    """When the incidents of `causes` ended."""
+    not_ready: frozenset[str]
+    """Nodes that were NotReady."""
+    moved_at: datetime | None
+    """The last sign of progress."""
+    ended_at: datetime | None
+    """When the job finished or was deleted."""
+    numbers: Mapping[str, Numbers] = field(default_factory=dict)
+    """Which incarnations are taken, by domain."""
+
+    @property
+    def scope(self) -> str:
+        """The place that is evaluated as one."""
+        return f"job/{self.job.key}"
+
+    @property
+    def root(self) -> Entity:
+        """The job as a root."""
+        return Entity(self.cluster, job=self.job)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """A node that one job's ranks point at."""
+
+    node: str
+    job: JobRef
+    finding: Finding
+    episode: Episode
+    ready_at: datetime
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(slots=True)
+class Judgement:
+    """The outcome for one job. `explained` maps a period of its symptoms to the incident that explains them."""
+
+    claims: dict[str, list[Sighting]] = field(default_factory=dict)
+    explained: list[tuple[datetime, datetime, str]] = field(default_factory=list)
+    hypotheses: list[Hypothesis] = field(default_factory=list)
+    suspicions: list[Suspicion] = field(default_factory=list)
+
+    def claim(self, cause: str, since: datetime, until: datetime, symptoms: Sequence[Sighting]) -> None:
+        """These symptoms follow from that incident."""
+        self.explained.append((since, until, cause))
+        self.claims.setdefault(cause, []).extend(symptoms)
+
+
+def judge(evidence: Evidence, config: Config) -> Judgement:
+    """What explains this job's symptoms."""
+    judgement = Judgement()
+    hangs = _hangs(evidence, config)
+    faults = bursts(evidence.codes, config)
+    loose: list[Burst] = []
+    torn_down: list[Burst] = []
+    for burst in faults:
+        cause = _explaining(evidence, burst.start, burst.start, burst.end, config)
+        if cause is not None:
+            judgement.claim(cause.id, burst.start, burst.end, burst.sightings)
+        elif _torn_down_by(burst, hangs, config) is not None:
+            torn_down.append(burst)
+        else:
+            loose.append(burst)
+    numbers = _numbers(evidence, "application", [(b.start, b.end) for b in loose], config.quiet)
+    applications = [
+        (burst, hypothesis)
+        for burst, number in zip(loose, numbers, strict=True)
+        if (hypothesis := _application(evidence, burst, number, config)) is not None
+    ]
+    judgement.hypotheses += [hypothesis for _, hypothesis in applications]
+    numbers = _numbers(evidence, "hang", [(e.start, e.end) for e in hangs], config.episode_gap)
+    for episode, number in zip(hangs, numbers, strict=True):
+        spoke = set(episode.reporters.values())
+        cause = _explaining(evidence, episode.start, episode.told_at, episode.end, config, spoke)
+        if cause is not None:
+            lines = [t.sighting for t in episode.told]
+            judgement.claim(
+                cause.id, episode.start, episode.end, [*lines, *_teardown(torn_down, episode, config)]
+            )
+            continue
+        _judge_hang(evidence, judgement, episode, number, applications, torn_down, config)
+    _claim_teardown(evidence, judgement, config)
+    return judgement
+
+
+def _numbers(
+    evidence: Evidence, domain: str, periods: Sequence[tuple[datetime, datetime]], gap: timedelta
+) -> list[int]:
+    return evidence.numbers.get(domain, Numbers()).given(periods, gap)
+
+
+def _hangs(evidence: Evidence, config: Config) -> list[Episode]:
+    """The job's hangs: what the same pods report within minutes is still the same one being torn down."""
+    numbers = evidence.numbers.get("hang", Numbers())
+    told = [t for t in evidence.told if numbers.until is None or t.sighting.at > numbers.until]
+    found: list[Episode] = []
+    for episode in episodes(told, config.episode_gap):
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and episode.start - last.end <= config.same_pods_gap
+            and _same_pods(evidence, last, episode)
+        ):
+            found[-1] = joined(last, episode)
+        else:
+            found.append(episode)
+    return found
+
+
+def _same_pods(evidence: Evidence, one: Episode, other: Episode) -> bool:
+    spoke = {t.pod for t in one.told} & {t.pod for t in other.told}
+    before = {s.uid for s in evidence.stays if s.pod in spoke and s.overlaps(one.end, one.end)}
+    after = {s.uid for s in evidence.stays if s.pod in spoke and s.overlaps(other.end, other.end)}
+    return bool(before & after)
+
+
+def _judge_hang(
+    evidence: Evidence,
+    judgement: Judgement,
+    episode: Episode,
+    count: int,
+    applications: Sequence[tuple[Burst, Hypothesis]],
+    torn_down: Sequence[Burst],
+    config: Config,
+) -> None:
+    stays = standing(evidence.stays, episode.start, config)
+    finding = find_culprit(episode, stays)
+    shared = _storm_for(evidence, episode, finding, config)
+    if shared is not None:
+        judgement.claim(shared.id, episode.start, episode.end, [t.sighting for t in episode.told])
+        return
+    for burst, application in applications:
+        if _crash_explains(burst, episode, finding, config):
+            judgement.claim(application.id, episode.start, episode.end, [t.sighting for t in episode.told])
+            return
+    ready_at = episode.seen_at if all_told(episode, stays) else episode.seen_at + config.hang_settle
+    teardown = _teardown(torn_down, episode, config)
+    candidates = _rejections(evidence, episode, finding, config)
+    node = _accused(finding, evidence.not_ready)
+    if node is not None:
+        judgement.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
+        judgement.claim(f"silent:{node}", episode.start, episode.end, teardown)
+        return
+    family = "application" if finding.mismatch else "hang"
+    hypothesis = _hang(evidence, episode, finding, count, family, ready_at, candidates, teardown)
+    judgement.hypotheses.append(hypothesis)
+
+
+def _accused(finding: Finding, not_ready: frozenset[str]) -> str | None:
+    """The one node to name. Of several suspects it is the one that is also NotReady, if just one is."""
+    gone = [node for node in finding.suspects if node in not_ready]
+    if len(gone) == 1:
+        return gone[0]
+    return finding.node if finding.certainty is not Certainty.WEAK else None
+
+
+def standing(stays: Sequence[Stay], at: datetime, config: Config) -> list[Stay]:
+    """Where the job stood when a hang began, and of each pod name only one stay."""
+    there = [s for s in stays if s.overlaps(at - config.slack, at + config.slack)]
+    latest: dict[str, Stay] = {}
+    for stay in sorted(there, key=lambda s: (s.start, s.uid)):
+        if stay.start <= at or stay.pod not in latest:
+            latest[stay.pod] = stay
+    return [latest[pod] for pod in sorted(latest)]
+
+
+def _explaining(
+    evidence: Evidence,
+    start: datetime,
+    told_at: datetime,
+    end: datetime,
+    config: Config,
+    spoke: Collection[str | None] = (),
+) -> Hypothesis | None:
+    """The strongest root on a member node that was there when the symptoms began, or told soon after.
+
+    A node that is NotReady but whose ranks still speak (`spoke`) is not what the others wait for.
+    """
+    members = {s.node for s in evidence.stays if s.overlaps(start - config.slack, end)}
+    fitting = [
+        cause
+        for cause in evidence.causes
+        if cause.certainty is not Certainty.WEAK
+        and cause.root.node in members
+        and (cause.family != "node_down" or (cause.ready_at <= told_at and cause.root.node not in spoke))
+        and _in_time(cause, start, end, evidence.closed, config)
+    ]
+    return max(fitting, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
+
+
+def _in_time(
+    cause: Hypothesis, start: datetime, end: datetime, closed: dict[str, datetime], config: Config
+) -> bool:
+    if cause.fault_at > end + config.after:
+        return False
+    over = closed.get(cause.id) or cause.cleared_at
+    return cause.last_at >= start - config.before or over is None or over + config.linger >= start
+
+
+def _storm_for(evidence: Evidence, episode: Episode, finding: Finding, config: Config) -> Hypothesis | None:
+    """A storm elsewhere: it takes a job whose own ranks accuse nobody, or one that it surely reaches."""
+    storms = [
+        c
+        for c in evidence.causes
+        if c.family == "pfc_storm"
+        and (c.id in evidence.near_storms or finding.node is None)
+        and _in_time(c, episode.start, episode.end, evidence.closed, config)
+    ]
+    return max(
+        storms,
+        key=lambda c: (c.id in evidence.near_storms, *c.strength, -c.fault_at.timestamp(), c.id),
+        default=None,
+    )
+
+
+def _torn_down_by(burst: Burst, hangs: Sequence[Episode], config: Config) -> Episode | None:
+    """A hang whose watchdogs spoke before the codes: killed processes leave XIDs on every node."""
+    for hang in hangs:
+        if hang.told_at - config.together <= burst.start <= hang.end + config.quiet:
+            return hang
+    return None
+
+
+def _teardown(torn_down: Sequence[Burst], hang: Episode, config: Config) -> list[Sighting]:
+    return [s for burst in torn_down if _torn_down_by(burst, [hang], config) for s in burst.sightings]
+
+
+def _crash_explains(burst: Burst, episode: Episode, finding: Finding, config: Config) -> bool:
+    if not episode.start - config.before <= burst.start < episode.told_at:
+        return False
+    return burst.is_shared or not finding.suspects or set(finding.suspects) <= set(burst.nodes)
+
+
+def _application(evidence: Evidence, burst: Burst, count: int, config: Config) -> Hypothesis | None:
+    if burst.says_nothing:
+        return None
+    job, code = evidence.job, burst.code
+    where = ", ".join(burst.nodes[:6]) + (" …" if len(burst.nodes) > 6 else "")
+    if burst.is_shared:
+        why = f"XID {code} on {len(burst.nodes)} nodes of {job} within seconds ({where}): code fails like that, hardware does not"
+        certainty = Certainty.DECISIVE if len(burst.nodes) > 2 else Certainty.LIKELY
+    else:
+        why = f"XID {code} on one node of {job} ({where}): most likely its own code; watch whether it follows the GPU"
+        certainty = Certainty.WEAK
+    gpus = sorted({s.entity.key: s.entity for s in burst.sightings}.items())
+    return Hypothesis(
+        scope=evidence.scope,
+        root=evidence.root,
+        family="application",
+        incarnation=count,
+        certainty=certainty,
+        fault_at=burst.start,
+        first_at=burst.start,
+        last_at=burst.end,
+        ready_at=burst.seen_at + config.application_settle,
+        rule="same code on many nodes" if burst.is_shared else "application code",
+        why=why,
+        cleared_at=_recovered(evidence, burst.end, config),
+        causes=burst.sightings,
+        jobs=(job,),
+        facts={
+            "xid": code,
+            "xids": tuple(sorted({s.code for s in burst.sightings if s.code})),
+            "shared_nodes": len(burst.nodes),
+        },
+        candidates=tuple(
+            rejected(
+                entity,
+                "gpu_fault",
+                "hardware",
+                f"{code} asks for no reset, and no other code stands beside it",
+            )
+            for _, entity in gpus[:6]
+        ),
+    )
+
+
+def _hang(
+    evidence: Evidence,
+    episode: Episode,
+    finding: Finding,
+    count: int,
+    family: str,
+    ready_at: datetime,
+    candidates: tuple[Candidate, ...],
+    teardown: list[Sighting],
+) -> Hypothesis:
+    return Hypothesis(
+        scope=evidence.scope,
+        root=evidence.root,
+        family=family,
+        # A mismatch is counted with the hangs, far from the bursts of codes, so that the two never share an id.
+        incarnation=count if family == "hang" else 1000 + count,
+        certainty=finding.certainty,
+        fault_at=episode.start,
+        first_at=episode.start,
+        last_at=episode.end,
+        ready_at=ready_at,
+        rule=finding.rule,
+        why=finding.why,
+        cleared_at=_recovered(evidence, episode.end, None),
+        causes=tuple(t.sighting for t in episode.told),
+        symptoms=tuple(teardown),
+        jobs=(evidence.job,),
+        facts=culprit_facts(finding, episode),
+        candidates=candidates,
+    )
+
+
+def culprit_facts(
+    finding: Finding, episode: Episode
+) -> dict[str, int | bool | str | tuple[int, ...] | tuple[str, ...]]:
+    """What runbooks and people may want to know of a hang."""
+    ranks = tuple(r for r in finding.ranks if isinstance(r, int))[:64]
+    return {
+        "culprit_ranks": ranks,
+        "suspect_nodes": finding.suspects[:16],
+        "silent": finding.silent,
+        "ranks_reported": len(episode.reporters),
+        "waited_s": int((episode.told_at - episode.start).total_seconds()),
+    }
+
+
+def _recovered(evidence: Evidence, after: datetime, config: Config | None) -> datetime | None:
+    """When a job that stood still was seen to move again, or came to its end."""
+    slack = (config or Config()).together
+    ends = [at for at in (evidence.moved_at, evidence.ended_at) if at is not None and at > after + slack]
+    return min(ends, default=None)
+
+
+def _rejections(
+    evidence: Evidence, episode: Episode, finding: Finding, config: Config
+) -> tuple[Candidate, ...]:
+    found = []
+    for cause in evidence.causes:
+        if cause.certainty is Certainty.WEAK:
+            reason = "its evidence is too weak to explain a hang"
+        elif cause.family == "pfc_storm" and cause.id not in evidence.near_storms:
+            reason = "the storm does not reach this job's nodes"
+        elif not _in_time(cause, episode.start, episode.end, evidence.closed, config):
+            reason = "it was over before the hang began, or came long after"
+        else:
+            continue
+        found.append(rejected(cause.root, cause.family, cause.rule, reason))
+    if finding.node is None and len(finding.suspects) > 1:
+        for node in finding.suspects[:6]:
+            root = Entity(evidence.cluster, node=node)
+            found.append(
+                rejected(
+                    root,
+                    "silent_node",
+                    finding.rule,
+                    "one of several suspected nodes: none is closed on that",
+                )
+            )
+    return tuple(found[:12])
+
+
+def _claim_teardown(evidence: Evidence, judgement: Judgement, config: Config) -> None:
+    """Clean-up codes (45 and its like) go to whatever explains the job at that time; alone they mean nothing."""
+    for s in evidence.codes:
+        if (
+            families().role(s) == "symptom"
+            and (cause := _explaining(evidence, s.at, s.at, s.at, config)) is not None
+        ):
+            judgement.claims.setdefault(cause.id, []).append(s)

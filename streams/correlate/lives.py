@@ -1,0 +1,166 @@
+"""An incident's life: where one incarnation ends and the next begins, and what state it is in.
+
+Both are functions of what was seen and said, with its times; never of the order in which it was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from streams.correlate.families import families
+from streams.correlate.rows import BaseRow, State
+from streams.correlate.sightings import Sighting
+from streams.model.entity import Entity
+from streams.model.incident import IncidentState, incident_id
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One incarnation's stretch of evidence. `cleared_at` is None while something in it is still wrong."""
+
+    incarnation: int
+    start: datetime
+    last: datetime
+    cleared_at: datetime | None
+    flaps: int
+    sightings: tuple[Sighting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """From something being wrong until it was well again, in one stream of sightings."""
+
+    start: datetime
+    last: datetime
+    end: datetime | None
+    sightings: tuple[Sighting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What the runs of one incident have come to."""
+
+    state: IncidentState | None = None
+    closed_at: datetime | None = None
+    reason: str = ""
+
+
+_ORDER = {
+    "run.started": 0,
+    "run.awaiting_approval": 1,
+    "run.verifying": 2,
+    "run.finished": 3,
+    "run.resolved": 4,
+}
+_STATES = {
+    "run.started": IncidentState.MITIGATING,
+    "run.awaiting_approval": IncidentState.AWAITING_HUMAN,
+    "run.verifying": IncidentState.VERIFYING,
+}
+
+
+class Lives:
+    """Closings and counts of incarnations, looked up in the rows."""
+
+    def __init__(self, state: State, linger: timedelta) -> None:
+        self._state = state
+        self._linger = linger
+
+    def runs(self, incident: str) -> RunView:
+        """What was said of an incident. The first closing counts; what a run says after it is of no more use."""
+        row = self._state.runs.get(incident)
+        view = RunView()
+        for event in sorted(row.events if row else (), key=lambda e: (e.at, _ORDER.get(e.kind, 9), e.id)):
+            reason = event.text("reason")
+            outcome = event.text("outcome")
+            if event.kind == "run.resolved" or (event.kind == "run.finished" and outcome == "succeeded"):
+                return RunView(IncidentState.RESOLVED, event.at, reason)
+            if event.kind == "run.finished":
+                after = None if outcome == "shadowed" else IncidentState.AWAITING_HUMAN
+                view = RunView(after, None, reason)
+            elif event.kind in _STATES:
+                view = RunView(_STATES[event.kind], None, reason)
+        return view
+
+    def base(self, root: Entity, domain: str) -> BaseRow | None:
+        """What is forgotten of a root."""
+        return self._state.bases.get(f"{root.key}|{domain}")
+
+    def forget(self, root: Entity, domain: str, incarnation: int, until: datetime) -> None:
+        """Note that incarnations up to this one are over and their evidence is dropped."""
+        before = self.base(root, domain)
+        if before is not None:
+            incarnation, until = max(before.count, incarnation), max(before.until, until)
+        self._state.bases.put(f"{root.key}|{domain}", BaseRow(incarnation, until))
+
+    def closing(self, root: Entity, domain: str, incarnation: int) -> datetime | None:
+        """When a run or a person closed this incarnation, under whatever family it went."""
+        if not self._state.runs:
+            return None
+        ids = (incident_id(root.cluster, root, name, incarnation) for name in families().in_domain(domain))
+        times = [view.closed_at for name in ids if (view := self.runs(name)).closed_at is not None]
+        return min((t for t in times if t), default=None)
+
+    def sessions(
+        self, root: Entity, domain: str, spells: Iterable[Spell], names: Sequence[Entity] = ()
+    ) -> list[Session]:
+        """Spells of one place put together into incarnations. `names` are the roots it may be published under, if not `root`.
+
+        A spell that begins while the last incarnation is open, or within the linger after its end, is part of it (a flap, if
+        it had ended). Once a run or a person has closed it, anything later than the linger is a new one.
+        """
+        base = self.base(root, domain)
+        count = base.count if base else 0
+        names = names or (root,)
+        sessions: list[Session] = []
+        for spell in sorted((m for s in spells for m in _moments(s)), key=lambda s: (s.start, s.last)):
+            if base and spell.last <= base.until + self._linger:
+                continue
+            current = sessions[-1] if sessions else None
+            if current is None or self._is_over(current, names, domain, spell.start):
+                sessions.append(
+                    Session(count + len(sessions) + 1, spell.start, spell.last, spell.end, 0, spell.sightings)
+                )
+            else:
+                sessions[-1] = _joined(current, spell)
+        return sessions
+
+    def _is_over(self, session: Session, names: Sequence[Entity], domain: str, at: datetime) -> bool:
+        ends = [session.cleared_at, *(self.closing(name, domain, session.incarnation) for name in names)]
+        return any(end is not None and at > end + self._linger for end in ends)
+
+
+def _moments(spell: Spell) -> Iterable[Spell]:
+    """A spell sighting by sighting: an incarnation may be closed in the middle of one that nobody cleared."""
+    return (Spell(s.at, s.at, spell.end, (s,)) for s in spell.sightings)
+
+
+def _joined(session: Session, spell: Spell) -> Session:
+    ends = [session.cleared_at, spell.end]
+    flapped = session.cleared_at is not None and spell.start > session.cleared_at
+    return replace(
+        session,
+        last=max(session.last, spell.last),
+        cleared_at=None if None in ends else max(e for e in ends if e),
+        flaps=session.flaps + flapped,
+        sightings=(*session.sightings, *spell.sightings),
+    )
+
+
+def spells(stream: Iterable[Sighting]) -> list[Spell]:
+    """Cut one stream of firing and cleared sightings into spells.
+
+    A clear ends the spell before it; firing again while it lasts only prolongs it.
+    """
+    found: list[Spell] = []
+    for s in sorted(stream, key=lambda s: (s.at, not s.firing, s.id)):
+        open_ = found[-1] if found and found[-1].end is None else None
+        if s.firing and open_ is None:
+            found.append(Spell(s.at, s.at, None, (s,)))
+        elif s.firing and open_ is not None:
+            found[-1] = replace(open_, last=s.at, sightings=(*open_.sightings, s))
+        elif open_ is not None:
+            found[-1] = replace(open_, end=s.at)
+    return found

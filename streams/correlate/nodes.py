@@ -1,0 +1,87 @@
+"""A node that is not ready, as the API server's events and the node's own conditions tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from streams.correlate.config import Config
+from streams.correlate.hypotheses import Hypothesis
+from streams.correlate.lives import Lives, Session, spells
+from streams.correlate.rows import NodeRow
+from streams.correlate.sightings import Sighting
+from streams.model.digest import digest
+from streams.model.entity import Entity
+from streams.model.incident import Certainty
+from streams.model.inventory import NodeFact
+from streams.model.signal import Severity
+
+NOT_READY = "node.not_ready"
+
+
+def readiness(fact: NodeFact) -> Sighting:
+    """What a node's fact says of its readiness, as a sighting: events get lost, conditions are read again."""
+    at = (fact.ready_since or fact.observed_at) if fact.ready else fact.observed_at
+    name = digest("readiness", fact.name, fact.uid, fact.ready, at.isoformat(), size=12)
+    entity = Entity(fact.cluster, node=fact.name)
+    return Sighting(
+        name,
+        NOT_READY,
+        entity,
+        at,
+        at,
+        fact.observed_at,
+        Severity.ERROR,
+        fact.ready is False,
+        {"source": "node"},
+    )
+
+
+def down_sessions(
+    root: Entity, row: NodeRow, seen: Iterable[Sighting], lives: Lives, config: Config
+) -> list[Session]:
+    """When the node was not ready; blips shorter than the settling time are left out."""
+    stretches = [
+        spell
+        for spell in spells(s for s in seen if s.kind == NOT_READY)
+        if spell.end is None or spell.end - spell.start >= config.node_settle
+    ]
+    return lives.sessions(root, "node", stretches)
+
+
+def node_down(
+    root: Entity, row: NodeRow, seen: Iterable[Sighting], lives: Lives, config: Config
+) -> list[Hypothesis]:
+    """A hypothesis for each time the node was not ready for long enough."""
+    maintenance = row.fact is not None and row.fact.maintenance
+    found = []
+    for session in down_sessions(root, row, seen, lives, config):
+        reason = next((s.text("reason") for s in session.sightings if s.text("reason")), "")
+        told = "kubelet no longer answers" if "Unknown" in reason else "the API server shows it NotReady"
+        found.append(
+            Hypothesis(
+                scope=f"node/{root.node}",
+                root=root,
+                family="node_down",
+                incarnation=session.incarnation,
+                certainty=Certainty.LIKELY,
+                fault_at=session.start,
+                first_at=session.start,
+                last_at=session.last,
+                ready_at=min(s.seen_at for s in session.sightings) + config.node_settle,
+                rule="node gone",
+                why=f"{root.node}: {told}, and nothing else explains it",
+                cleared_at=session.cleared_at,
+                flaps=session.flaps,
+                causes=session.sightings,
+                facts={"node_not_ready": session.cleared_at is None, "maintenance": maintenance},
+            )
+        )
+    return found
+
+
+def not_ready_near(
+    seen: Iterable[Sighting], hypothesis: Hypothesis, slack: timedelta
+) -> tuple[Sighting, ...]:
+    """NotReady sightings that go with another fault of the same node."""
+    return tuple(s for s in seen if s.kind == NOT_READY and s.firing and s.at >= hypothesis.fault_at - slack)

@@ -1,0 +1,153 @@
+"""All roots of one node, weighed against each other: the strongest names the incident, what follows from it joins it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from streams.correlate.config import Config
+from streams.correlate.families import families
+from streams.correlate.gpus import gpu_faults
+from streams.correlate.hypotheses import Hypothesis
+from streams.correlate.jobs import Suspicion, culprit_facts
+from streams.correlate.lives import Lives, Spell
+from streams.correlate.nodes import NOT_READY, node_down
+from streams.correlate.rows import NodeRow, PortRow
+from streams.correlate.sightings import Sighting, order
+from streams.correlate.storms import host_storms
+from streams.model.entity import Entity
+from streams.model.incident import Candidate, Certainty
+
+
+@dataclass(slots=True)
+class NodeRoots:
+    """Roots that stand, and which of the others became part of which (by incident id)."""
+
+    standing: list[Hypothesis] = field(default_factory=list)
+    merged: dict[str, str] = field(default_factory=dict)
+
+
+def hard_roots(
+    root: Entity, row: NodeRow, ports: Mapping[str, PortRow], lives: Lives, config: Config
+) -> list[Hypothesis]:
+    """Everything on a node that can be seen without asking its jobs."""
+    assert root.node is not None
+    seen = [s for group in row.seen.values() for s in group]
+    return [
+        *gpu_faults(root.node, seen, lives, config),
+        *host_storms(root.cluster, root.node, seen, ports, lives, config),
+        *node_down(root, row, seen, lives, config),
+    ]
+
+
+def weighed_roots(
+    roots: Sequence[Hypothesis],
+    silent: Sequence[Hypothesis],
+    row: NodeRow,
+    closed: Mapping[str, datetime],
+    config: Config,
+) -> NodeRoots:
+    """Let each root take in what follows from it."""
+    result = NodeRoots()
+    ranked = sorted([*roots, *silent], key=lambda h: (-families()[h.family].rank, h.fault_at, h.id))
+    for root in ranked:
+        host = next((h for h in result.standing if _takes_in(h, root, closed, config)), None)
+        if host is None:
+            result.standing.append(root)
+            continue
+        result.merged[root.id] = host.id
+        at = result.standing.index(host)
+        result.standing[at] = _with(host, root)
+    not_ready = [s for group in row.seen.values() for s in group if s.kind == NOT_READY and s.firing]
+    result.standing = [_with_readiness(h, not_ready, config) for h in result.standing]
+    return result
+
+
+def silent_roots(root: Entity, suspicions: Iterable[Suspicion], lives: Lives) -> list[Hypothesis]:
+    """A node that the ranks of one or more jobs point at."""
+    by_lines: dict[str, Suspicion] = {}
+    stretches = []
+    for suspicion in sorted(suspicions, key=lambda s: (s.episode.start, s.job.key)):
+        lines = tuple(t.sighting for t in suspicion.episode.told)
+        by_lines |= {line.id: suspicion for line in lines}
+        stretches.append(Spell(suspicion.episode.start, suspicion.episode.end, None, lines[:1]))
+    found = []
+    for session in lives.sessions(root, "silent", stretches):
+        members = list({id(by_lines[s.id]): by_lines[s.id] for s in session.sightings}.values())
+        found.append(_silent(root, session.incarnation, members))
+    return found
+
+
+def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothesis:
+    best = max(
+        members, key=lambda m: (m.finding.certainty is Certainty.DECISIVE, -m.episode.start.timestamp())
+    )
+    return Hypothesis(
+        scope=f"node/{root.node}",
+        root=root,
+        family="silent_node",
+        incarnation=incarnation,
+        certainty=best.finding.certainty,
+        fault_at=min(m.episode.start for m in members),
+        first_at=min(m.episode.start for m in members),
+        last_at=max(m.episode.end for m in members),
+        ready_at=min(m.ready_at for m in members),
+        rule=best.finding.rule,
+        why=f"{best.job} hangs: {best.finding.why}",
+        causes=tuple(sorted((t.sighting for m in members for t in m.episode.told), key=order)),
+        jobs=tuple(sorted({m.job for m in members}, key=lambda j: j.key)),
+        facts=culprit_facts(best.finding, best.episode),
+        candidates=tuple(c for m in members for c in m.candidates),
+    )
+
+
+def _takes_in(host: Hypothesis, other: Hypothesis, closed: Mapping[str, datetime], config: Config) -> bool:
+    if other.family not in families()[host.family].explains and not _same_hang(host, other):
+        return False
+    over = closed.get(host.id) or host.cleared_at
+    if over is not None and other.fault_at > over + config.linger:
+        return False
+    return other.fault_at >= host.fault_at - config.before
+
+
+def _same_hang(host: Hypothesis, other: Hypothesis) -> bool:
+    """NotReady on a node that its jobs' ranks accuse: the same outage, seen twice."""
+    return host.family == "silent_node" and other.family == "node_down"
+
+
+def _with(host: Hypothesis, other: Hypothesis) -> Hypothesis:
+    note = Candidate(
+        other.root,
+        other.family,
+        False,
+        "follows from the root",
+        f"{host.family} on {host.root.node} explains it",
+    )
+    return replace(
+        host,
+        context=tuple(
+            sorted({s.id: s for s in (*host.context, *other.causes, *other.context)}.values(), key=order)
+        ),
+        jobs=tuple(sorted({*host.jobs, *other.jobs}, key=lambda j: j.key)),
+        candidates=(*host.candidates, note),
+    )
+
+
+def _with_readiness(h: Hypothesis, not_ready: Sequence[Sighting], config: Config) -> Hypothesis:
+    if h.family == "node_down":
+        return h
+    near = [s for s in not_ready if h.fault_at - config.before <= s.at <= h.last_at + config.before]
+    if not near:
+        return h
+    known = {s.id for s in h.context}
+    certainty, why = h.certainty, h.why
+    if h.family == "silent_node":
+        certainty, why = Certainty.DECISIVE, f"{h.why}; and the node is NotReady"
+    return replace(
+        h,
+        certainty=certainty,
+        why=why,
+        context=tuple(sorted([*h.context, *(s for s in near if s.id not in known)], key=order)),
+        facts={**h.facts, "node_not_ready": True},
+    )

@@ -1,0 +1,328 @@
+"""Publishing: comparing what is thought now with what was said last, and saying only what is news.
+
+Every change is a new revision of the whole document; an incident whose reason is gone is merged into the one that explains it
+now, or withdrawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from streams.correlate.config import Config
+from streams.correlate.documents import Surroundings, document, told_apart
+from streams.correlate.families import families
+from streams.correlate.hypotheses import Hypothesis
+from streams.correlate.jobs import Numbers, standing
+from streams.correlate.lives import Lives
+from streams.correlate.placement import Placements, Stay
+from streams.correlate.rows import DocumentRow, State
+from streams.correlate.sightings import Sighting
+from streams.model.conversation import TimelineEntry
+from streams.model.entity import Entity, JobRef
+from streams.model.incident import Certainty, Incident, IncidentState, Progress
+
+ACTOR = "correlator"
+_ACTIVE = (IncidentState.MITIGATING, IncidentState.VERIFYING, IncidentState.AWAITING_HUMAN)
+
+Successor = Callable[[str, str, Sequence[JobRef], datetime], Hypothesis | None]
+Claims = Mapping[str, Mapping[str, Sequence[Sighting]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one step brought: incidents at their new revisions, and a line for each on the timeline."""
+
+    incidents: tuple[Incident, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
+
+    def __add__(self, other: Changes) -> Changes:
+        return Changes(self.incidents + other.incidents, self.timeline + other.timeline)
+
+
+class Publisher:
+    """Knows the documents as published, and by which scope and job they are found."""
+
+    def __init__(self, state: State, placements: Placements, lives: Lives, config: Config) -> None:
+        self._state = state
+        self._placements = placements
+        self._lives = lives
+        self._config = config
+        self._by_scope: dict[str, set[str]] = {}
+        self._by_job: dict[str, set[str]] = {}
+        for name, row in state.documents.items():
+            self._index(name, row)
+
+    def open_jobs(self) -> set[str]:
+        """Keys of jobs that an incident which is not over, or was until lately, speaks of."""
+        return set(self._by_job)
+
+    def scopes_of(self, cause: str) -> set[str]:
+        """Scopes to publish anew for an incident, or for `progress:JOB`."""
+        if cause.startswith("progress:"):
+            names = self._by_job.get(cause.removeprefix("progress:"), set())
+            return {self._state.documents[n].scope for n in names if n in self._state.documents}
+        row = self._state.documents.get(cause)
+        return {row.scope} if row else set()
+
+    def waiting_for_progress(self, causes: Iterable[str]) -> set[str]:
+        """Of the jobs that moved (`progress:JOB`), those with an incident of their own, which that may end."""
+        moved = {c.removeprefix("progress:") for c in causes if c.startswith("progress:")}
+        return {job for job in moved if self._by_scope.get(f"job/{job}")}
+
+    def numbers(self, job: str) -> dict[str, Numbers]:
+        """Which incarnations of a job's own incidents are taken."""
+        found: dict[str, Numbers] = {}
+        for domain in ("application", "hang"):
+            taken = []
+            for name in sorted(self._by_scope.get(f"job/{job}", ())):
+                row = self._state.documents[name]
+                if families()[row.incident.family].domain == domain and row.incident.incarnation < 1000:
+                    taken.append((row.incident.fault_at, row.last_at, row.incident.incarnation))
+            base = self._state.bases.get(f"job/{job}|{domain}")
+            found[domain] = Numbers(tuple(taken), base.count if base else 0, base.until if base else None)
+        return found
+
+    def progress_of(self, job: str) -> tuple[datetime | None, int | None]:
+        """The latest sign of progress of any of the job's pods, and its step."""
+        best: tuple[datetime | None, int | None] = (None, None)
+        for pod in self._placements.pods_of(job):
+            row = self._state.pods.get(pod)
+            if (
+                row
+                and row.progress_at
+                and (best[0] is None or (row.progress_at, row.progress_step or 0) > (best[0], best[1] or 0))
+            ):
+                best = (row.progress_at, row.progress_step)
+        return best
+
+    def publish(
+        self, standing_: Mapping[str, list[Hypothesis]], claims: Claims, successor: Successor, now: datetime
+    ) -> tuple[Changes, list[tuple[datetime, str]]]:
+        """Bring the documents of these scopes up to date. Returns what is news and when to look again."""
+        changes = Changes()
+        wakes: list[tuple[datetime, str]] = []
+        for scope in sorted(standing_):
+            for h in sorted(standing_[scope], key=lambda h: h.id):
+                if h.id not in self._state.documents and h.ready_at > now:
+                    wakes.append((h.ready_at, scope))
+                    continue
+                changes += self._amend(scope, h, claims.get(h.id, {}), now)
+                wakes += [(at, scope) for at in self._ends(h) if at > now]
+        for scope in sorted(standing_):
+            kept = {h.id for h in standing_[scope]}
+            for name in sorted(self._by_scope.get(scope, set()) - kept):
+                gone, wake = self._give_up(scope, name, successor, now)
+                changes += gone
+                wakes += wake
+        return changes, wakes
+
+    def prune(self, now: datetime) -> None:
+        """Forget incidents that are over for longer than the retention; their incarnations stay counted."""
+        cut = now - self._config.retention
+        for name, row in list(self._state.documents.items()):
+            incident = row.incident
+            if (
+                not incident.state.is_over
+                or max(incident.closed_at or incident.updated_at, row.last_at) >= cut
+            ):
+                continue
+            if incident.state is IncidentState.RESOLVED:
+                root = incident.root
+                if incident.family == "pfc_storm" and root.node:
+                    root = Entity(incident.cluster, node=root.node)
+                until = max(row.last_at, incident.closed_at or row.last_at)
+                self._lives.forget(root, families()[incident.family].domain, incident.incarnation, until)
+            self._state.documents.drop(name)
+            self._state.runs.drop(name)
+            self._unindex(name, row)
+        for name, runs in list(self._state.runs.items()):
+            if name not in self._state.documents and runs.events and runs.events[-1].at < cut:
+                self._state.runs.drop(name)
+
+    def _ends(self, h: Hypothesis) -> list[datetime]:
+        ends = [h.cleared_at + self._config.linger] if h.cleared_at else []
+        if h.family in ("hang", "application"):
+            ends.append(h.last_at + self._config.stale)
+        return ends
+
+    def _amend(
+        self, scope: str, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime
+    ) -> Changes:
+        h = _strengthened(h, claims)
+        before = self._state.documents.get(h.id)
+        old = before.incident if before else None
+        new = document(h, self._around(h, old, claims, now), now)
+        if old is not None:
+            new = self._carried_over(old, new, h, now)
+            if told_apart(new) == told_apart(old) and not self._progressed(old, new):
+                return Changes()
+        row = DocumentRow(new, scope, h.last_at)
+        self._state.documents.put(h.id, row)
+        self._index(h.id, row)
+        return Changes((new,), (_line(old, new, now),))
+
+    def _around(
+        self, h: Hypothesis, old: Incident | None, claims: Mapping[str, Sequence[Sighting]], now: datetime
+    ) -> Surroundings:
+        jobs = {job.key: job for job in h.jobs}
+        if h.root.node is not None:
+            for at in sorted({h.fault_at, h.first_at, h.last_at}):
+                jobs |= {s.job.key: s.job for s in self._placements.on_node(h.root.node, at, at)}
+        for key in claims:
+            jobs.setdefault(key, self._ref(key))
+        stays: list[Stay] = []
+        for key in sorted(jobs):
+            slack = self._config.slack
+            there = self._placements.of_job(key, h.fault_at - slack, max(h.fault_at, h.first_at) + slack)
+            stays += standing(there, h.fault_at, self._config)
+        symptoms = {s.id: s for found in claims.values() for s in found}
+        state, closed_at, note = self._life(h, now)
+        progress = tuple(
+            p for key in sorted(jobs) if (p := self._progress(jobs[key], h.fault_at)) is not None
+        )
+        return Surroundings(
+            stays, list(symptoms.values()), list(jobs.values()), progress, state, closed_at, note
+        )
+
+    def _ref(self, key: str) -> JobRef:
+        for pod in self._placements.pods_of(key):
+            for stay in self._placements.of_pod(pod):
+                if stay.job.key == key:
+                    return stay.job
+        kind, namespace, name = key.split("/", 2)
+        return JobRef(kind, namespace, name)
+
+    def _progress(self, job: JobRef, since: datetime) -> Progress | None:
+        at, step = self.progress_of(job.key)
+        return Progress(job, at, step) if at is not None and at > since else None
+
+    def _life(self, h: Hypothesis, now: datetime) -> tuple[IncidentState, datetime | None, str]:
+        runs = self._lives.runs(h.id)
+        linger = self._config.linger
+        if runs.closed_at is not None:
+            return IncidentState.RESOLVED, runs.closed_at, ""
+        cleared = h.cleared_at is not None and h.cleared_at + linger <= now
+        if cleared and runs.state not in (IncidentState.MITIGATING, IncidentState.VERIFYING):
+            return IncidentState.RESOLVED, h.cleared_at, "It has cleared"
+        if runs.state is not None:
+            return runs.state, None, ""
+        if h.facts.get("maintenance") is True and h.family in ("node_down", "silent_node"):
+            return IncidentState.SUPPRESSED, None, "The node is in planned maintenance"
+        if h.family in ("hang", "application") and h.last_at + self._config.stale <= now:
+            return IncidentState.RESOLVED, h.last_at + self._config.stale, "Nothing more was heard of it"
+        return IncidentState.OPEN, None, ""
+
+    def _carried_over(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:
+        new = replace(new, revision=old.revision + 1, opened_at=old.opened_at)
+        if new.state is IncidentState.RESOLVED and old.state is IncidentState.RESOLVED:
+            new = replace(new, closed_at=old.closed_at)
+        if now - h.last_at > self._config.retention - self._config.before:
+            # What it was built from is about to be forgotten; what was found stays found.
+            jobs = {j.key: j for j in (*old.jobs, *new.jobs)}
+            new = replace(
+                new,
+                jobs=tuple(jobs[k] for k in sorted(jobs)),
+                nodes=tuple(sorted({*old.nodes, *new.nodes})),
+                impact=max(old.impact, new.impact, key=lambda i: i.gpus),
+                proofs=old.proofs,
+                candidates=old.candidates,
+            )
+        return new
+
+    def _progressed(self, old: Incident, new: Incident) -> bool:
+        """Progress is told while somebody waits for it, and not for every iteration."""
+        if new.state not in _ACTIVE or new.progress == old.progress:
+            return False
+        known = {p.job.key: p.at for p in old.progress}
+        every = self._config.progress_every
+        return any(p.job.key not in known or p.at >= known[p.job.key] + every for p in new.progress)
+
+    def _give_up(
+        self, scope: str, name: str, successor: Successor, now: datetime
+    ) -> tuple[Changes, list[tuple[datetime, str]]]:
+        row = self._state.documents[name]
+        old = row.incident
+        if old.state.is_over:
+            return Changes(), []
+        heir = successor(name, scope, old.jobs, old.fault_at)
+        if heir is not None and heir.id not in self._state.documents:
+            return Changes(), [(max(heir.ready_at, now), scope)]
+        if heir is not None:
+            new = replace(
+                old,
+                state=IncidentState.MERGED,
+                merged_into=heir.id,
+                reason=f"{old.reason}. Explained by {heir.family} at {heir.root}",
+            )
+        else:
+            new = replace(
+                old,
+                state=IncidentState.RESOLVED,
+                certainty=Certainty.WEAK,
+                reason=f"Withdrawn: later evidence took its reason away. It was: {old.reason}",
+            )
+        new = replace(new, revision=old.revision + 1, updated_at=now, closed_at=now)
+        self._state.documents.put(name, replace(row, incident=new))
+        return Changes((new,), (_line(old, new, now),)), []
+
+    def _index(self, name: str, row: DocumentRow) -> None:
+        self._by_scope.setdefault(row.scope, set()).add(name)
+        for job in row.incident.jobs:
+            self._by_job.setdefault(job.key, set()).add(name)
+
+    def _unindex(self, name: str, row: DocumentRow) -> None:
+        keys = [(self._by_scope, row.scope), *((self._by_job, job.key) for job in row.incident.jobs)]
+        for index, key in keys:
+            if key in index:
+                index[key].discard(name)
+                if not index[key]:
+                    del index[key]
+
+
+def _strengthened(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> Hypothesis:
+    """What a job suffers makes likely roots certain: a kubelet may only be restarting, a NIC may only be slow, but not then."""
+    suffering = sorted(
+        job for job, symptoms in claims.items() if any(s.kind.startswith("nccl.") for s in symptoms)
+    )
+    if not suffering or h.certainty is not Certainty.LIKELY:
+        return h
+    if h.family == "node_down":
+        why = (
+            f"{h.why}; and its ranks are silent while those of {suffering[0].partition('/')[2]} wait for them"
+        )
+        return replace(h, certainty=Certainty.DECISIVE, why=why)
+    if h.family == "pfc_storm" and h.rule == "pause sent" and h.facts.get("shared_nodes") == 1:
+        why = f"{h.why}; and {len(suffering)} job(s) fail on the network meanwhile"
+        return replace(h, certainty=Certainty.DECISIVE, why=why)
+    return h
+
+
+def _line(old: Incident | None, new: Incident, now: datetime) -> TimelineEntry:
+    if old is None:
+        event, text = "incident.opened", f"{new.title}: {new.reason}"
+    elif new.state is IncidentState.MERGED:
+        event, text = "incident.merged", f"merged into {new.merged_into}"
+    elif new.state is not old.state:
+        event, text = f"incident.{new.state.value}", f"{old.state.value} → {new.state.value}"
+    else:
+        event, text = "incident.amended", f"revision {new.revision}: {_news(old, new)}"
+    return TimelineEntry(new.id, new.cluster, now, ACTOR, event, text, {"revision": new.revision})
+
+
+def _news(old: Incident, new: Incident) -> str:
+    parts = []
+    if len(new.jobs) != len(old.jobs):
+        parts.append(f"{len(new.jobs)} jobs affected")
+    if len(new.nodes) != len(old.nodes):
+        parts.append(f"{len(new.nodes)} nodes affected")
+    if new.certainty is not old.certainty:
+        parts.append(f"certainty {old.certainty.value} → {new.certainty.value}")
+    if new.reason != old.reason:
+        parts.append(new.reason)
+    if len(new.proofs) != len(old.proofs):
+        parts.append(f"{len(new.proofs)} kinds of evidence")
+    if new.progress != old.progress:
+        parts.append("progress seen")
+    return "; ".join(parts) or "more evidence"

@@ -1,0 +1,127 @@
+"""What the ranks of a job said about their collectives, put together by hang and by process group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from streams.correlate.placement import Stay
+from streams.correlate.sightings import Sighting
+
+TIMEOUT, ERROR = "nccl.timeout", "nccl.error"
+
+Rank = int | str
+"""A global rank, or `pod#local` where only the pod is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One sighting with who told it and where that stood."""
+
+    sighting: Sighting
+    rank: Rank
+    pod: str | None
+    node: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """One rank in one process group: how far it had come. Numbers are None where no line gave them."""
+
+    rank: Rank
+    node: str | None
+    group: str
+    seq: int | None = None
+    """The lowest collective it waited in until the watchdog spoke."""
+    op: str = ""
+    last_enqueued: int | None = None
+    last_completed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One hang: every report whose waiting overlaps. `start` is back-dated; `told_at` is the first line's time."""
+
+    start: datetime
+    told_at: datetime
+    end: datetime
+    seen_at: datetime
+    told: tuple[Told, ...]
+
+    @property
+    def reporters(self) -> dict[Rank, str | None]:
+        """Who said anything, and on which node."""
+        return {t.rank: t.node for t in self.told}
+
+    def waiters(self) -> dict[str, list[Waiter]]:
+        """Per process group, one entry for each rank that spoke of it."""
+        groups: dict[str, dict[Rank, Waiter]] = {}
+        for told in self.told:
+            if told.sighting.kind == TIMEOUT:
+                group = told.sighting.text("pg") or "0"
+                known = groups.setdefault(group, {})
+                known[told.rank] = _heard(
+                    known.get(told.rank) or Waiter(told.rank, told.node, group), told.sighting
+                )
+        return {name: list(ranks.values()) for name, ranks in sorted(groups.items())}
+
+
+def _heard(waiter: Waiter, s: Sighting) -> Waiter:
+    seq = s.number("seq")
+    waits = s.text("subtype") != "dump" and seq is not None
+    lower = waits and seq is not None and (waiter.seq is None or seq < waiter.seq)
+    return replace(
+        waiter,
+        seq=seq if lower else waiter.seq,
+        op=s.text("op") if lower and s.text("op") else waiter.op or s.text("op"),
+        last_enqueued=_highest(waiter.last_enqueued, s.number("last_enqueued")),
+        last_completed=_highest(waiter.last_completed, s.number("last_completed")),
+    )
+
+
+def _highest(one: int | None, other: int | None) -> int | None:
+    known = [n for n in (one, other) if n is not None]
+    return max(known, default=None)
+
+
+def told_by(s: Sighting, stay: Stay | None) -> Told:
+    """Who told a line: its global rank, else a name made of pod and rank inside its group."""
+    rank = s.entity.rank if s.entity.rank is not None else s.number("rank")
+    pod = s.entity.pod.key if s.entity.pod else None
+    if rank is not None:
+        who: Rank = rank
+    elif stay is not None and len(stay.ranks) == 1:
+        who = stay.ranks[0]
+    else:
+        who = f"{pod or s.entity.node}#{s.number('pg_rank') if s.number('pg_rank') is not None else '?'}"
+    return Told(s, who, pod, stay.node if stay else s.entity.node)
+
+
+def episodes(told: Iterable[Told], gap: timedelta) -> list[Episode]:
+    """Cut reports into hangs: reports belong together when their waiting overlaps, give or take the gap."""
+    found: list[list[Told]] = []
+    until: datetime | None = None
+    for one in sorted(told, key=lambda t: (t.sighting.fault_at, t.sighting.at, t.sighting.id)):
+        if until is None or one.sighting.fault_at > until + gap:
+            found.append([])
+            until = one.sighting.at
+        found[-1].append(one)
+        until = max(until, one.sighting.at)
+    return [_episode(group) for group in found]
+
+
+def joined(one: Episode, other: Episode) -> Episode:
+    """Two stretches of reports as one hang."""
+    return _episode([*one.told, *other.told])
+
+
+def _episode(group: list[Told]) -> Episode:
+    lines = [t.sighting for t in group]
+    return Episode(
+        start=min(s.fault_at for s in lines),
+        told_at=min(s.at for s in lines),
+        end=max(s.at for s in lines),
+        seen_at=max(s.seen_at for s in lines),
+        told=tuple(sorted(group, key=lambda t: (t.sighting.at, t.sighting.id))),
+    )

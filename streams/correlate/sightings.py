@@ -1,0 +1,116 @@
+"""A signal as the correlator keeps it, and the one container for many of them.
+
+Everything kept is upsert-shaped: the same signal again, in whatever order, gives the same state. Where there are too many,
+the earliest and the latest are kept; that too does not depend on the order of arrival.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from streams.model.entity import Entity
+from streams.model.signal import Attribute, Evidence, Severity, Signal, SignalState
+
+KEPT_EACH_END = 6
+"""Of one kind of sighting at one place, this many of the earliest and this many of the latest are kept."""
+
+EVIDENCE_TEXT = 320
+"""Characters of the raw line that are kept here; the record itself is found by its coordinates."""
+
+FUTURE = timedelta(minutes=5)
+PAST = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One signal, reduced. `at` is the line's time, `fault_at` the same back-dated by what the line says it had waited."""
+
+    id: str
+    kind: str
+    entity: Entity
+    at: datetime
+    fault_at: datetime
+    seen_at: datetime
+    severity: Severity
+    firing: bool = True
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def code(self) -> int | None:
+        """The XID, if it is one."""
+        return self.number("xid")
+
+    def number(self, name: str) -> int | None:
+        """An attribute that is a whole number."""
+        value = self.attributes.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def text(self, name: str) -> str:
+        """An attribute as text, empty when it is not there."""
+        value = self.attributes.get(name)
+        return "" if value is None else str(value)
+
+
+def sighting(signal: Signal) -> Sighting | None:
+    """Reduce a signal; None for one that tells of long ago (a journal replayed after a reboot).
+
+    A clock that runs more than five minutes ahead is not believed: Kafka's time is taken instead.
+    """
+    if signal.observed_at - signal.occurred_at > PAST:
+        return None
+    at = signal.occurred_at if signal.occurred_at <= signal.observed_at + FUTURE else signal.observed_at
+    waited = signal.attributes.get("elapsed_ms")
+    back = (
+        timedelta(milliseconds=min(waited, 86_400_000))
+        if isinstance(waited, int) and waited > 0
+        else timedelta()
+    )
+    evidence = tuple(replace(e, text=e.text[:EVIDENCE_TEXT]) for e in signal.evidence[:1])
+    return Sighting(
+        signal.id,
+        signal.kind,
+        signal.entity,
+        at,
+        at - back,
+        signal.observed_at,
+        signal.severity,
+        signal.state is SignalState.FIRING,
+        signal.attributes,
+        evidence,
+    )
+
+
+def order(one: Sighting) -> tuple[datetime, str]:
+    """Sightings are sorted by their line's time, then by id."""
+    return (one.at, one.id)
+
+
+def added(kept: tuple[Sighting, ...], new: Sighting) -> tuple[Sighting, ...]:
+    """`kept` with `new` in it: sorted, without duplicates, bounded. The same tuple when nothing changed."""
+    for position, known in enumerate(kept):
+        if known.id == new.id:
+            best = min(known, new, key=_preference)
+            return kept if best == known else (*kept[:position], best, *kept[position + 1 :])
+    if len(kept) >= 2 * KEPT_EACH_END and order(kept[KEPT_EACH_END - 1]) < order(new) < order(
+        kept[-KEPT_EACH_END]
+    ):
+        return kept
+    merged = list(kept)
+    insort(merged, new, key=order)
+    if len(merged) > 2 * KEPT_EACH_END:
+        del merged[KEPT_EACH_END]
+    return tuple(merged)
+
+
+def _preference(one: Sighting) -> tuple[datetime, str]:
+    """Of two copies of one line the one seen first is kept, whichever arrives first here."""
+    return (one.seen_at, one.evidence[0].coordinates if one.evidence else "")
+
+
+def firing(sightings: Iterable[Sighting]) -> list[Sighting]:
+    """Those that say something is wrong, in order."""
+    return sorted((s for s in sightings if s.firing), key=order)

@@ -1,0 +1,226 @@
+"""Whatever the order, the splits, the repetitions: the same incidents in the end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from streams.correlate import Core
+from streams.model.entity import Entity
+from streams.model.incident import Incident, IncidentState, incident_id
+from streams.model.inventory import Fact
+from streams.model.signal import Signal
+from tests.correlate.world import (
+    FOUR,
+    World,
+    at,
+    cluster,
+    gpu,
+    job,
+    link,
+    nccl_error,
+    not_ready,
+    pause,
+    pods,
+    progress,
+    run,
+    storm,
+    summary,
+    timeouts,
+    xid,
+)
+
+Story = tuple[list[Fact], list[Signal]]
+
+
+def off_bus_story() -> Story:
+    noise = [xid(n, 45, 3, index=i) for n in FOUR for i in range(2)] + [xid(n, 43, 3.5) for n in FOUR]
+    signals = [
+        xid("n2", 79, 0, index=3),
+        xid("n2", 154, 1, index=3, action="restart_bm"),
+        *noise,
+        not_ready("n2", 50),
+    ]
+    return cluster({"llama": FOUR}), [*signals, *timeouts("llama", [r for r in range(32) if r != 11], 600)]
+
+
+def silent_story() -> Story:
+    waiting = [r for r in range(32) if r // 8 != 2]
+    return cluster({"llama": FOUR}), [
+        *timeouts("llama", waiting, 600),
+        *(summary("llama", r, 602, enqueued=103, seq=100) for r in waiting),
+    ]
+
+
+def storm_story() -> Story:
+    facts = [
+        *cluster({"llama": ["n1", "n2"], "gemma": ["n3", "n4"]}),
+        link("leaf-1", "Ethernet8", "n1", "mlx5_2"),
+        link("leaf-1", "Ethernet120", peer="spine-1"),
+    ]
+    signals = [
+        storm("leaf-1", "Ethernet8", 0),
+        storm("leaf-1", "Ethernet120", 1),
+        pause("n1", "mlx5_2", "sent", 15),
+        pause("n3", "mlx5_0", "received", 15),
+    ]
+    return facts, [
+        *signals,
+        *(nccl_error("gemma", r, 31) for r in range(16)),
+        *(nccl_error("llama", r, 32) for r in range(8, 16)),
+    ]
+
+
+def application_story() -> Story:
+    return cluster({"llama": FOUR}), [
+        *(xid(n, 31, i * 0.7) for i, n in enumerate(FOUR)),
+        *(xid(n, 45, 3) for n in FOUR),
+        *timeouts("llama", range(32), 602),
+    ]
+
+
+def moved_story() -> Story:
+    """A job loses a node, is moved by a run, and loses another one later."""
+    facts = cluster({"llama": FOUR}, spare=["n9"])
+    after = pods("llama", ["n1", "n9", "n3", "n4"], since=120, attempt=2)
+    before = [replace(p, ended_at=at(100), observed_at=at(101)) for p in pods("llama", FOUR)]
+    first = incident_id("east", Entity("east", node="n2", gpu=gpu(0)), "gpu_off_bus", 1)
+    signals = [
+        xid("n2", 79, 0),
+        run("started", first, 5),
+        run("finished", first, 300, "succeeded"),
+        *(xid(n, 45, 90) for n in FOUR),
+    ]
+    signals += [progress("llama", 290, 7), *timeouts("llama", [r for r in range(32) if r // 8 != 1], 1500)]
+    return [*facts, *before, *after], signals
+
+
+def two_faults_story() -> Story:
+    facts = cluster({"llama": ["n1", "n2"], "gemma": ["n3", "n4"]})
+    return facts, [
+        xid("n1", 48, 0),
+        xid("n1", 95, 2),
+        not_ready("n3", 40),
+        *timeouts("llama", range(8, 16), 600),
+        *timeouts("gemma", range(8, 16), 605),
+    ]
+
+
+STORIES: list[Callable[[], Story]] = [
+    off_bus_story,
+    silent_story,
+    storm_story,
+    application_story,
+    moved_story,
+    two_faults_story,
+]
+
+
+def essence(incident: Incident) -> tuple[Any, ...]:
+    """What must not depend on the order."""
+    return (
+        incident.id,
+        incident.root,
+        incident.family,
+        incident.state,
+        incident.certainty,
+        incident.jobs,
+        incident.nodes,
+        incident.reason,
+        incident.fault_at,
+        incident.facts,
+        incident.impact,
+        incident.candidates,
+        [(p.signal_id, p.role, p.count) for p in incident.proofs],
+    )
+
+
+def outcome(steps: list[Fact | list[Signal]]) -> list[tuple[Any, ...]]:
+    """Everything taken in, then time passing."""
+    rows: dict[str, bytes] = {}
+    core = Core(rows)
+    published: dict[str, Incident] = {}
+    for step in steps:
+        changes = (
+            core.on_signals(step, at(1600))
+            if isinstance(step, list)
+            else core.on_fact(step.key, step, at(1600))
+        )
+        published |= {i.id: i for i in changes.incidents}
+    for second in (1601, 1630, 1700, 1900):
+        published |= {i.id: i for i in core.on_tick(at(second)).incidents}
+    standing = [
+        i
+        for i in published.values()
+        if i.state is not IncidentState.MERGED and not i.reason.startswith("Withdrawn")
+    ]
+    return sorted((essence(i) for i in standing), key=lambda e: str(e[0]))
+
+
+@pytest.mark.parametrize("story", STORIES)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_order_any_split_any_repetition_ends_in_the_same_incidents(
+    story: Callable[[], Story], data: st.DataObject
+) -> None:
+    facts, signals = story()
+    expected = outcome([*facts, signals])
+    assert expected
+    chance = random.Random(data.draw(st.integers(0, 2**32), label="seed"))
+    repeated = [*signals, *chance.choices(signals, k=data.draw(st.integers(0, 8), label="repeats"))]
+    chance.shuffle(repeated)
+    size = data.draw(st.integers(1, 12), label="batch")
+    steps: list[Fact | list[Signal]] = [repeated[i : i + size] for i in range(0, len(repeated), size)]
+    late = list(facts)
+    chance.shuffle(late)
+    for fact in late:
+        steps.insert(chance.randint(0, len(steps)), fact)
+    assert outcome(steps) == expected
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_reading_everything_a_second_time_changes_nothing(story: Callable[[], Story]) -> None:
+    facts, signals = story()
+    world = World(facts)
+    for _ in range(2):
+        world.see(*signals)
+        world.pass_to(1900, step=10)
+        revisions = len(world.revisions)
+    world.see(*signals)
+    world.pass_to(2000, step=10)
+    assert len(world.revisions) == revisions
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_read_as_it_happens_it_ends_as_when_read_at_once(story: Callable[[], Story]) -> None:
+    facts, signals = story()
+    world = World(facts)
+    for signal in sorted(signals, key=lambda s: s.observed_at):
+        world.pass_to((signal.observed_at - at(0)).total_seconds())
+        world.see(signal)
+        if len(world.revisions) % 3 == 0:
+            world.restart()
+    world.pass_to(1900, step=5)
+    assert sorted((essence(i) for i in world.incidents()), key=lambda e: str(e[0])) == outcome(
+        [*facts, signals]
+    )
+
+
+def test_the_stories_end_as_they_should() -> None:
+    assert [
+        sorted((e[2], e[1].node or str(e[1].job)) for e in outcome([*facts, signals]))
+        for facts, signals in (s() for s in STORIES)
+    ] == [
+        [("gpu_off_bus", "n2")],
+        [("silent_node", "n3")],
+        [("pfc_storm", "n1")],
+        [("application", str(job("llama")))],
+        [("gpu_off_bus", "n2"), ("silent_node", "n9")],
+        [("gpu_memory", "n1"), ("node_down", "n3")],
+    ]
