@@ -1,55 +1,379 @@
-"""The correlator without Kafka: signals, facts and time in, incidents out. No I/O, no clock of its own."""
+"""One cluster's correlation: what came in is kept, what it touches is judged anew, what is news is published.
+
+The order is always the same: ports, nodes, the jobs on them, the nodes those jobs accuse; then documents. Only what a batch
+touched is looked at, so the cost of a signal does not depend on the size of the cluster.
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from streams.correlate.cluster import Cluster
 from streams.correlate.config import Config
-from streams.correlate.publishing import Changes
-from streams.correlate.rows import Rows
+from streams.correlate.families import families
+from streams.correlate.gpus import KINDS as GPU_KINDS
+from streams.correlate.hypotheses import Hypothesis
+from streams.correlate.intake import Intake, Touched
+from streams.correlate.jobs import Evidence, Judgement, Suspicion, judge
+from streams.correlate.lives import Lives
+from streams.correlate.nodes import NOT_READY
+from streams.correlate.nodewise import NodeRoots, hard_roots, silent_roots, weighed_roots
+from streams.correlate.placement import Placements, Stay
+from streams.correlate.publishing import Changes, Publisher
+from streams.correlate.reports import ERROR, TIMEOUT, Told, told_by
+from streams.correlate.rows import NodeRow, PortRow, Rows, State
+from streams.correlate.sightings import Sighting
+from streams.correlate.storms import fabric_storm, victims, weigh
+from streams.model.entity import Entity, JobRef
 from streams.model.inventory import Fact
 from streams.model.signal import Signal
 
 
 class Core:
-    """Correlation of any number of clusters, each by itself.
+    """The correlation of one cluster without Kafka: signals, facts and time in, incidents out. No I/O, no clock of its own.
 
     `rows` keeps the state: only changed rows are written, once per call. A new core on the same rows goes on where the old
     one stopped. The same signals and facts in any order, split and repeated at will, end in the same incidents.
     """
 
-    def __init__(self, rows: Rows, config: Config | None = None) -> None:
-        self._rows = rows
+    def __init__(self, cluster: str, rows: Rows, config: Config | None = None) -> None:
+        self.name = cluster
         self._config = config or Config()
-        self._clusters: dict[str, Cluster] = {}
-        for name in sorted({key.partition("|")[0] for key, _ in rows.items()}):
-            self._cluster(name)
+        self._state = State(rows, cluster)
+        self._lives = Lives(self._state, self._config.linger)
+        self._placements = Placements(self._state, self._config.slack)
+        self._intake = Intake(self._state, self._placements)
+        self._publisher = Publisher(self._state, self._placements, self._lives, self._config)
+        self._hard: dict[str, list[Hypothesis]] = {}
+        self._fabric: dict[str, list[Hypothesis]] = {}
+        self._roots: dict[str, NodeRoots] = {}
+        self._hosts: dict[str, str] = {}
+        """Of a root that became part of another: whose."""
+        self._home: dict[str, str] = {}
+        """Of a root: the scope it is judged in."""
+        self._judgements: dict[str, Judgement] = {}
+        self._accused: dict[str, dict[str, list[Suspicion]]] = defaultdict(dict)
+        self._storms: dict[str, Hypothesis] = {}
+        self._wakes: list[tuple[datetime, str]] = []
+        self._now: datetime | None = None
+        self._pruned_at: datetime | None = None
+        self._touched = self._intake.everything()
 
-    def on_signals(self, signals: Iterable[Signal], now: datetime) -> Changes:
-        """Take in signals of any clusters. `now` is when they were read, in Kafka's time."""
-        by_cluster: dict[str, list[Signal]] = defaultdict(list)
+    def on_signals(self, signals: Sequence[Signal], now: datetime) -> Changes:
+        """Take in signals of this cluster. `now` is when they were read, in Kafka's time."""
         for signal in signals:
-            by_cluster[signal.entity.cluster].append(signal)
-        changes = Changes()
-        for name in sorted(by_cluster):
-            changes += self._cluster(name).on_signals(by_cluster[name], now)
-        return changes
+            self._touched |= self._intake.signal(signal)
+        return self._settle(now)
 
     def on_fact(self, key: str, fact: Fact | None, at: datetime) -> Changes:
-        """Take in one inventory record: its key, its fact (None for a tombstone) and its time."""
-        return self._cluster(key.partition("/")[0]).on_fact(key, fact, at)
+        """Take in one inventory record: its key `<cluster>/<kind>/<name>`, its fact (None for a tombstone) and its time."""
+        self._touched |= self._intake.fact(key, fact, at)
+        return self._settle(at)
 
     def on_tick(self, now: datetime) -> Changes:
-        """Let time pass for every cluster."""
-        changes = Changes()
-        for name in sorted(self._clusters):
-            changes += self._clusters[name].on_tick(now)
+        """Let time pass: what was waited for is decided, what is over is forgotten."""
+        while self._wakes and self._wakes[0][0] <= now:
+            self._touched.scope(heapq.heappop(self._wakes)[1])
+        if self._pruned_at is None or now - self._pruned_at >= self._config.prune_every:
+            self._pruned_at = now
+            self._touched |= self._intake.prune(now, self._config, self._publisher.open_jobs())
+            self._publisher.prune(now)
+            self._home = {h.id: h.scope for h in self._all()}
+        return self._settle(now)
+
+    def _settle(self, now: datetime) -> Changes:
+        self._now = now = max(now, self._now or now)
+        touched, self._touched = self._touched, Touched()
+        touched.jobs |= self._publisher.waiting_for_progress(touched.causes)
+        self._evaluate_ports(touched)
+        self._evaluate_nodes(touched)
+        self._evaluate_jobs(touched)
+        for node in touched.nodes:
+            self._assemble(node)
+        changes = self._publish(touched, now)
+        self._state.flush()
         return changes
 
-    def _cluster(self, name: str) -> Cluster:
-        if name not in self._clusters:
-            self._clusters[name] = Cluster(self._rows, self._config, name)
-        return self._clusters[name]
+    # What is seen without asking jobs.
+
+    def _evaluate_ports(self, touched: Touched) -> None:
+        for name in touched.ports:
+            row = self._state.ports.get(name, PortRow())
+            before = self._fabric.pop(name, [])
+            after = fabric_storm(self.name, name, row, self._lives, self._config)
+            if after:
+                self._fabric[name] = after
+                self._home |= {h.id: h.scope for h in after}
+            touched.nodes |= self._intake.hosts_at(name)
+            if before != after:
+                touched.jobs |= self._troubled()
+
+    def _evaluate_nodes(self, touched: Touched) -> None:
+        for node in list(touched.nodes):
+            row = self._state.nodes.get(node, NodeRow())
+            root = Entity(self.name, node=node)
+            ports = {name: self._state.ports[name] for name in self._intake.ports_of(node)}
+            before = self._hard.pop(node, [])
+            after = hard_roots(root, row, ports, self._lives, self._config)
+            if after:
+                self._hard[node] = after
+                self._home |= {h.id: h.scope for h in after}
+            touched.jobs |= self._placements.jobs_near(node)
+            if any(h.family == "pfc_storm" for h in (*before, *after)):
+                self._weigh_storms(touched)
+
+    def _weigh_storms(self, touched: Touched) -> None:
+        """Storms of several hosts are weighed against each other; whoever is weighed anew is published anew."""
+        storms = [h for roots in self._hard.values() for h in roots if h.family == "pfc_storm"]
+        weighed = {h.id: h for h in weigh(storms, self._config)}
+        changed = {h.root.node for h in weighed.values() if self._storms.get(h.id) != h}
+        changed |= {h.root.node for name, h in self._storms.items() if name not in weighed}
+        self._storms = weighed
+        if changed:
+            touched.nodes |= {node for node in changed if node}
+            touched.jobs |= self._troubled()
+
+    # Jobs.
+
+    def _evaluate_jobs(self, touched: Touched) -> None:
+        for key in sorted(touched.jobs):
+            before = self._judgements.pop(key, Judgement())
+            evidence = self._evidence(key)
+            after = judge(evidence, self._config) if evidence is not None else Judgement()
+            if after.explained or after.hypotheses or after.suspicions or after.claims:
+                self._judgements[key] = after
+                self._home |= {h.id: h.scope for h in after.hypotheses}
+            for suspicion in before.suspicions:
+                self._accused[suspicion.node].pop(key, None)
+            for suspicion in after.suspicions:
+                self._accused[suspicion.node].setdefault(key, []).append(suspicion)
+            touched.nodes |= {s.node for s in (*before.suspicions, *after.suspicions)}
+            for cause in before.claims.keys() | after.claims.keys():
+                if before.claims.get(cause) != after.claims.get(cause):
+                    touched.causes.add(cause)
+
+    def _evidence(self, key: str) -> Evidence | None:
+        stays = [
+            stay
+            for pod in self._placements.pods_of(key)
+            for stay in self._placements.of_pod(pod)
+            if stay.job.key == key
+        ]
+        told = self._told(key, stays)
+        codes = self._codes(stays)
+        if not told and not codes:
+            return None
+        nodes = {stay.node for stay in stays}
+        causes = [h for node in sorted(nodes) for h in self._hard.get(node, ()) if h.family != "pfc_storm"]
+        causes += [self._storms.get(h.id, h) for h in self._all_storms()]
+        closed = {h.id: at for h in causes if (at := self._lives.runs(h.id).closed_at) is not None}
+        row = self._state.jobs.get(key)
+        ended = row.gone_at if row else None
+        if row and row.fact and row.fact.finished:
+            ended = min(ended or row.fact.observed_at, row.fact.observed_at)
+        return Evidence(
+            cluster=self.name,
+            job=stays[-1].job if stays else self._intake.guessed(key),
+            told=told,
+            codes=codes,
+            stays=stays,
+            causes=causes,
+            near_storms=frozenset(
+                h.id for h in causes if h.family == "pfc_storm" and self._reaches(h, nodes)
+            ),
+            closed=closed,
+            not_ready=frozenset(n for n in nodes if self._was_not_ready(n)),
+            moved_at=self._publisher.progress_of(key)[0],
+            ended_at=ended,
+            numbers=self._publisher.numbers(key),
+        )
+
+    def _told(self, key: str, stays: Sequence[Stay]) -> list[Told]:
+        """What the job's ranks said: in their own pods' logs, or in a node's log when only this job stood there."""
+        told = []
+        for pod in (*self._placements.pods_of(key), *self._intake.unplaced(key)):
+            mine = self._placements.of_pod(pod)
+            row = self._state.pods.get(pod)
+            for s in (s for group in row.seen.values() for s in group) if row else ():
+                stay = _at(mine, s.at)
+                if stay is None or stay.job.key == key:
+                    told.append(told_by(s, stay))
+        for node in sorted({stay.node for stay in stays}):
+            for s in self._seen(node, (TIMEOUT, ERROR)):
+                there = {stay.job.key for stay in self._placements.on_node(node, s.fault_at, s.at)}
+                if there == {key}:
+                    told.append(told_by(s, None))
+        return told
+
+    def _codes(self, stays: Sequence[Stay]) -> list[Sighting]:
+        """XIDs on the job's nodes while it stood there, that are not causes by themselves."""
+        table, slack = families(), self._config.slack
+        by_node: dict[str, list[Stay]] = defaultdict(list)
+        for stay in stays:
+            by_node[stay.node].append(stay)
+        return [
+            s
+            for node in sorted(by_node)
+            for s in self._seen(node, GPU_KINDS)
+            if s.firing
+            and table.role(s) in ("application", "symptom")
+            and any(t.overlaps(s.at - slack, s.at) for t in by_node[node])
+        ]
+
+    def _seen(self, node: str, kinds: tuple[str, ...]) -> Iterable[Sighting]:
+        row = self._state.nodes.get(node)
+        if row is None:
+            return ()
+        return [s for group in row.seen.values() if group[0].kind in kinds for s in group]
+
+    def _was_not_ready(self, node: str) -> bool:
+        return any(s.firing for s in self._seen(node, (NOT_READY,)))
+
+    def _all_storms(self) -> list[Hypothesis]:
+        return [*self._storms.values(), *(h for storms in self._fabric.values() for h in storms)]
+
+    def _reaches(self, storm: Hypothesis, nodes: set[str]) -> bool:
+        """The source stands among the job's nodes or under the same leaf, or one of them is told to pause."""
+        if storm.root.node in nodes:
+            return True
+        leafs = {
+            row.fact.leaf for n in nodes if (row := self._state.nodes.get(n)) and row.fact and row.fact.leaf
+        }
+        source = self._state.nodes.get(storm.root.node or "")
+        near = {source.fact.leaf if source and source.fact else None, storm.root.switch} - {None}
+        if leafs & near:
+            return True
+        since, until = storm.fault_at - self._config.before, storm.last_at + self._config.retention
+        return any(victims(self._seen(n, ("fabric.pfc_storm",)), since, until) for n in nodes)
+
+    def _troubled(self) -> set[str]:
+        return set(self._judgements)
+
+    # Documents.
+
+    def _assemble(self, node: str) -> None:
+        row = self._state.nodes.get(node, NodeRow())
+        hard = [self._storms.get(h.id, h) for h in self._hard.get(node, ())]
+        accused = [s for job in sorted(self._accused.get(node, {})) for s in self._accused[node][job]]
+        silent = silent_roots(Entity(self.name, node=node), accused, self._lives) if accused else []
+        if not accused:
+            self._accused.pop(node, None)
+        closed = {h.id: at for h in (*hard, *silent) if (at := self._lives.runs(h.id).closed_at) is not None}
+        for merged in self._roots.get(node, NodeRoots()).merged:
+            self._hosts.pop(merged, None)
+        roots = weighed_roots(hard, silent, row, closed, self._config)
+        self._hosts |= roots.merged
+        if roots.standing or roots.merged:
+            self._roots[node] = roots
+        else:
+            self._roots.pop(node, None)
+
+    def _publish(self, touched: Touched, now: datetime) -> Changes:
+        scopes = (
+            {f"node/{n}" for n in touched.nodes}
+            | {f"job/{j}" for j in touched.jobs}
+            | {f"port/{p}" for p in touched.ports}
+        )
+        for cause in touched.causes:
+            scopes |= self._scope_of(cause)
+        standing = {scope: self._standing(scope) for scope in scopes}
+        changes, wakes = self._publisher.publish(standing, self._claims(standing), self._successor, now)
+        for wake in wakes:
+            heapq.heappush(self._wakes, wake)
+        return changes
+
+    def _standing(self, scope: str) -> list[Hypothesis]:
+        kind, _, name = scope.partition("/")
+        if kind == "node":
+            return self._roots[name].standing if name in self._roots else []
+        if kind == "job":
+            return self._judgements[name].hypotheses if name in self._judgements else []
+        return self._fabric_standing(name)
+
+    def _fabric_standing(self, port: str) -> list[Hypothesis]:
+        """Storms on uplinks while a host storms are its spreading, not roots of their own."""
+        return [h for h in self._fabric.get(port, []) if self._spread_from(h) is None]
+
+    def _spread_from(self, storm: Hypothesis) -> Hypothesis | None:
+        join = self._config.storm_join
+        sources = [
+            h for h in self._storms.values() if h.fault_at - join <= storm.fault_at <= h.last_at + join
+        ]
+        return min(sources, key=lambda h: (h.fault_at, h.id), default=None)
+
+    def _scope_of(self, cause: str) -> set[str]:
+        if cause.startswith("silent:"):
+            return {f"node/{cause.removeprefix('silent:')}"}
+        home = self._home.get(cause)
+        return self._publisher.scopes_of(cause) | ({home} if home else set())
+
+    def _claims(self, standing: dict[str, list[Hypothesis]]) -> dict[str, dict[str, list[Sighting]]]:
+        """By incident, then by job: the symptoms it explains. What became part of another root counts for that one."""
+        wanted = {h.id for found in standing.values() for h in found}
+        claims: dict[str, dict[str, list[Sighting]]] = defaultdict(dict)
+        for job, judgement in self._judgements.items():
+            for cause, symptoms in judgement.claims.items():
+                owner = self._owner(cause)
+                if owner in wanted:
+                    claims[owner].setdefault(job, []).extend(symptoms)
+        return claims
+
+    def _all(self) -> Iterable[Hypothesis]:
+        for found in (*self._hard.values(), *self._fabric.values()):
+            yield from found
+        for judgement in self._judgements.values():
+            yield from judgement.hypotheses
+
+    def _owner(self, cause: str) -> str:
+        if cause.startswith("silent:"):
+            roots = self._roots.get(cause.removeprefix("silent:"))
+            silent = [h.id for h in roots.standing if h.family == "silent_node"] if roots else []
+            return silent[-1] if silent else cause
+        return self._hosts.get(cause, cause)
+
+    def _successor(
+        self, incident: str, scope: str, jobs: Sequence[JobRef], fault_at: datetime
+    ) -> Hypothesis | None:
+        """What explains now what an incident was opened for, or None when nothing does."""
+        kind, _, name = scope.partition("/")
+        if kind == "node" and name in self._roots:
+            roots = self._roots[name]
+            owner = roots.merged.get(incident)
+            if found := [h for h in roots.standing if h.id == owner]:
+                return found[0]
+        if kind == "port":
+            hosts = [h for n in self._intake.hosts_at(name) for h in self._roots.get(n, NodeRoots()).standing]
+            return next((h for h in hosts if h.family == "pfc_storm"), None) or self._spread_of(name)
+        for job in jobs:
+            judgement = self._judgements.get(job.key, Judgement())
+            for since, until, cause in judgement.explained:
+                if (
+                    since - self._config.episode_gap <= fault_at <= until + self._config.quiet
+                    and cause != incident
+                ):
+                    owner = self._owner(cause)
+                    found = [h for s in self._scope_of(owner) for h in self._standing(s) if h.id == owner]
+                    if found:
+                        return found[0]
+            for suspicion in judgement.suspicions:
+                roots = self._roots.get(suspicion.node, NodeRoots())
+                if found := [
+                    h for h in roots.standing if h.family == "silent_node" or h.id in roots.merged.values()
+                ]:
+                    return found[0]
+            if others := [h for h in judgement.hypotheses if h.id != incident]:
+                return others[0]
+        if kind == "node" and name in self._roots:
+            return next((h for h in self._roots[name].standing if h.id != incident), None)
+        return None
+
+    def _spread_of(self, port: str) -> Hypothesis | None:
+        return next((s for h in self._fabric.get(port, []) if (s := self._spread_from(h)) is not None), None)
+
+
+def _at(stays: Sequence[Stay], at: datetime) -> Stay | None:
+    """The stay that a line of that time belongs to: the one it lies in, else the nearest before, else the first."""
+    begun = [stay for stay in stays if stay.start <= at]
+    return begun[-1] if begun else stays[0] if stays else None

@@ -27,12 +27,12 @@ V = TypeVar("V")
 
 
 class Rows(Protocol):
-    """The port: a mapping of text to bytes. A dict in tests and replay, Faust's table in the process."""
+    """The port: a mapping of text to bytes, for one cluster. A dict in tests and replay, Faust's table in the process."""
 
     def __setitem__(self, key: str, value: bytes) -> None: ...
     def __delitem__(self, key: str) -> None: ...
     def items(self) -> Any:
-        """Pairs of key and value, those of other cores included."""
+        """Pairs of key and value."""
         ...
 
 
@@ -132,7 +132,6 @@ class State:
 
     def __init__(self, rows: Rows, cluster: str) -> None:
         self._rows = rows
-        self._prefix = f"{cluster}|"
         self.cluster = cluster
         self.nodes = Shelf("node", NodeRow)
         self.pods = Shelf("pod", PodRow)
@@ -143,11 +142,10 @@ class State:
         self.bases = Shelf("base", BaseRow)
         self._written: set[str] = set()
         for key, value in list(rows.items()):
-            if key.startswith(self._prefix):
-                self._load(key, value)
+            self._load(key, value)
 
     def _load(self, key: str, value: bytes) -> None:
-        kind, _, name = key.removeprefix(self._prefix).partition("/")
+        kind, _, name = key.partition("/")
         for shelf in self._shelves():
             if shelf.kind == kind:
                 shelf[name] = decode(shelf.row, value)
@@ -161,7 +159,7 @@ class State:
         count = 0
         for shelf in self._shelves():
             for name in sorted(shelf.changed):
-                key = f"{self._prefix}{shelf.kind}/{name}"
+                key = f"{shelf.kind}/{name}"
                 if name in shelf:
                     self._rows[key] = encode(shelf[name])
                     self._written.add(key)

@@ -144,7 +144,7 @@ def essence(incident: Incident) -> tuple[Any, ...]:
 def outcome(steps: list[Fact | list[Signal]]) -> list[tuple[Any, ...]]:
     """Everything taken in, then time passing."""
     rows: dict[str, bytes] = {}
-    core = Core(rows)
+    core = Core("east", rows)
     published: dict[str, Incident] = {}
     for step in steps:
         changes = (

@@ -248,7 +248,7 @@ class World:
     def __init__(self, facts: Iterable[Fact] = (), config: Config | None = None) -> None:
         self.rows: dict[str, bytes] = {}
         self.config = config or Config()
-        self.core = Core(self.rows, self.config)
+        self.core = Core(CLUSTER, self.rows, self.config)
         self.now = at(-60)
         self.published: dict[str, Incident] = {}
         self.revisions: list[Incident] = []
@@ -275,7 +275,7 @@ class World:
 
     def restart(self) -> None:
         """A new process on the same rows."""
-        self.core = Core(self.rows, self.config)
+        self.core = Core(CLUSTER, self.rows, self.config)
 
     def incidents(self) -> list[Incident]:
         """What stands: everything that was not merged into something else."""
