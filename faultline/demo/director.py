@@ -52,10 +52,21 @@ class Director:
         self._tell = tell
 
     async def play(self, programme: Sequence[tuple[Build, str]] = PROGRAMME) -> list[Told]:
-        """All stories in order, then wait until every run has come to its end."""
+        """The stories in order, up to one that does not end well; then wait until every run has come to its end."""
         await self._world.write(stories.background(utc_now()))
         await self._until(self._all_move, 20.0)
-        told = [await self._story(number, build, job) for number, (build, job) in enumerate(programme, 1)]
+        told: list[Told] = []
+        for number, (build, job) in enumerate(programme, 1):
+            told.append(await self._story(number, build, job))
+            if told[-1].moving_at is None:
+                self._tell(
+                    Moment(
+                        utc_now(),
+                        "story",
+                        f"{job} did not run again in {STORY_TIMEOUT_S:g} s; the rest is not played",
+                    )
+                )
+                return told
         await self._until(lambda: self._settled(told), SETTLE_TIMEOUT_S)
         return told
 

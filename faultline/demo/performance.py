@@ -76,6 +76,7 @@ async def _play(
 ) -> verdict.Verdict:
     screen.note("three training jobs run on 12 nodes; now the faults")
     told = await Director(running, world, spectator.seen, screen.show).play()
-    found = await verdict.judge(running, world, spectator.seen, told)
+    await world.look()
+    found = verdict.judge(running, world, spectator.seen, told)
     await recording.record(running.kafka, capture)
     return found

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from faultline.demo.following import Channel, Moment
-from faultline.demo.verdict import Verdict
+from faultline.demo.verdict import Result, Verdict
 from faultline.explaining import printable
 from faultline.output import json_line
 from streams.model.clock import rfc3339
@@ -198,10 +198,10 @@ def conclusion(verdict: Verdict) -> Group:
         stories.add_row(
             Text(result.told.scene.title),
             Text(f"{incident.id}\n{incident.state.value}" if incident else "none"),
-            Text(result.told.scene.node or "nothing"),
+            Text(_closed(result, verdict)),
             Text(", ".join(issue.key for issue in result.tickets) or "none"),
             Text(", ".join(root.ts for root in result.threads) or "none"),
-            Text("by itself" if result.told.scene.node is None else f"{result.recovered_s or 0:.1f} s"),
+            Text(_recovery(result)),
         )
     where = Table(title="Jobs now", title_justify="left", header_style="bold")
     where.add_column("job")
@@ -215,3 +215,16 @@ def conclusion(verdict: Verdict) -> Group:
             f"{check.story + ': ' if check.story else ''}{check.text}\n"
         )
     return Group(Text(), stories, where, Text(), checks)
+
+
+def _closed(result: Result, verdict: Verdict) -> str:
+    mine = [
+        n for n, owner in verdict.closed.items() if result.incident and result.incident.id in owner.split(",")
+    ]
+    return ", ".join(mine) or "nothing"
+
+
+def _recovery(result: Result) -> str:
+    if result.told.scene.node is None:
+        return "by itself"
+    return f"{result.recovered_s:.1f} s" if result.recovered_s is not None else "not yet"
