@@ -15,7 +15,7 @@ from connectors.kubernetes.marks import INCIDENT
 from streams.model.run import Target
 from tests.connectors.kube_world import KubeWorld
 from tests.contract.case import Case
-from tests.contract.suite import ConnectorContract
+from tests.contract.suite import ConnectorContract, EffectContract
 from tests.testbed import workloads
 
 everywhere = pytest.mark.parametrize(
@@ -97,7 +97,7 @@ class TestSuspendJob(ConnectorContract):
 
 
 @everywhere
-class TestResumeJob(ConnectorContract):
+class TestResumeJob(EffectContract):
     @pytest.fixture
     async def case(self, either_world: KubeWorld, kind: str) -> AsyncIterator[Case]:
         world = either_world

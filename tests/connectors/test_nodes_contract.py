@@ -10,7 +10,7 @@ from connectors.kubernetes.nodes import Nodes
 from streams.model.run import Target
 from tests.connectors.kube_world import NODES, KubeWorld
 from tests.contract.case import Case
-from tests.contract.suite import ConnectorContract
+from tests.contract.suite import ConnectorContract, EffectContract
 
 
 class NodeCase(Case):
@@ -85,7 +85,7 @@ class TestCordonNode(ConnectorContract):
         return CordonCase(world, await world.add_node())
 
 
-class TestUncordonNode(ConnectorContract):
+class TestUncordonNode(EffectContract):
     @pytest.fixture
     async def case(self, either_world: KubeWorld) -> Case:
         world = either_world
@@ -95,7 +95,7 @@ class TestUncordonNode(ConnectorContract):
         return UncordonCase(world, node)
 
 
-class TestDrainNode(ConnectorContract):
+class TestDrainNode(EffectContract):
     @pytest.fixture
     async def case(self, either_world: KubeWorld) -> Case:
         world = either_world

@@ -11,7 +11,7 @@ How to put a connector under it, for each of its actions:
    server sees it*, what a person would do to it, how the server refuses and throttles.
 3. Build the connector against `case.proxy.url`, never against the server: all faults are made there, on real HTTP
    (`tests/contract/faults.py`). Give it timeouts of about a second.
-4. Inherit the suite, with a `case` fixture and the markers that its server needs:
+4. Inherit the suite, with a `case` fixture and the markers that its server needs; `EffectContract` where there is no undo:
 
        @pytest.mark.embedded
        class TestOpenTicket(ConnectorContract):

@@ -28,8 +28,7 @@ from tests.contract.faults import Answer, FaultProxy
 class Case(ABC):
     """One effect in a world of its own: nothing it touches is shared with another case.
 
-    `has_undo` is False for what cannot be taken back (a comment); `lasting` is False for what leaves no mark that a
-    later `lookup` could find. `max_changes` is how many changes of state the server counts for one effect.
+    `has_undo` is False for what cannot be taken back (a comment); `deadline_s` bounds how long one effect may take.
     """
 
     has_undo: bool = True

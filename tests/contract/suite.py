@@ -47,8 +47,8 @@ async def fresh(case: Case) -> AsyncIterator[Connector]:
         await connector.close()
 
 
-class ConnectorContract:
-    """Inherit with a `case` fixture; see `tests.contract`."""
+class EffectContract:
+    """What holds for every effect, also for one that cannot be taken back. Inherit with a `case` fixture."""
 
     async def test_called_twice_it_changes_the_world_once(self, case: Case) -> None:
         async with fresh(case) as connector:
@@ -192,6 +192,10 @@ class ConnectorContract:
             else:
                 pytest.fail("went on without its lease")
         assert len(case.proxy.writes) == 1
+
+
+class ConnectorContract(EffectContract):
+    """What holds for an effect that can be taken back, besides. Inherit with a `case` fixture; see `tests.contract`."""
 
     async def test_taken_back_it_is_gone_and_stays_gone(self, case: Case) -> None:
         self._needs_undo(case)
