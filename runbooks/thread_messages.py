@@ -118,6 +118,8 @@ def step_message(run: Run, planned: PlannedStep, number: int) -> Message:
     glyph, word, tone = _STEP[step.state]
     what = _what(planned)
     facts = [Fact("State", word)]
+    if planned.target is not None:
+        facts.append(Fact("Target", str(planned.target)))
     if step.started_at:
         facts.append(Fact("Begun", at=step.started_at))
     if step.started_at and step.finished_at:
