@@ -70,6 +70,23 @@ def revised(
     return desk.turn()
 
 
+def superseded(run: Run, by: str, now: datetime) -> Turn:
+    """Another runbook fits the incident better now, and this run has not made a single call."""
+    desk = Desk(run, now)
+    why = f"runbook {by} fits better now"
+    if run.plan.mode is Mode.SHADOW:
+        desk.change(outcome="cancelled", state=RunState.CANCELLED, undoing=why, reason=why, finished_at=now)
+    else:
+        call_off(desk, "cancelled", why)
+    return desk.turn()
+
+
+def may_be_superseded(run: Run) -> bool:
+    """Whether a run has neither made a call nor been decided on by a person."""
+    undecided = run.outcome in ("", "shadowed") and not run.approvals
+    return undecided and all(record.effect is None for record in run.steps)
+
+
 def _approve(desk: Desk, command: Command, policy: ResponderSettings) -> None:
     run, who = desk.run, command.actor
     asked = [r.id for r in desk.records.values() if r.state is StepState.AWAITING_APPROVAL]

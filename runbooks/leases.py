@@ -18,7 +18,7 @@ MARGIN_S = 2.0
 """How far the clocks of two machines may differ: the holder stops this much early, the successor waits this much longer."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Lease:
     """Fulfils `connectors.base.LeaseHeld` for one intent. Build it with `begin`, before the intent is committed."""
 

@@ -1,0 +1,265 @@
+"""Everything known of one partition: inventory, incidents and runs, and what has changed since the last commit. Pure.
+
+The responder and the replay both work a board: they feed it, let it `advance`, and `collect` what has to be written and called.
+Nothing it says may be acted on before the collected runs are committed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from connectors.base import Outcome
+from runbooks.decisions import decided, may_be_superseded, revised, superseded
+from runbooks.desk import Call, CallKind, Note, Report, Situation, Turn
+from runbooks.model import Runbook
+from runbooks.outcomes import concluded, recover
+from runbooks.plan import plan
+from runbooks.run import advance, begin, due_at
+from runbooks.select import select
+from runbooks.view import ClusterView
+from streams.model.conversation import Command, TimelineEntry, Verb
+from streams.model.entity import Entity
+from streams.model.incident import Incident, IncidentState
+from streams.model.inventory import Fact
+from streams.model.run import Run
+from streams.model.settings import ResponderSettings
+from streams.model.signal import MAX_BATCH, Severity, Signal, SignalBatch, signal
+
+PROCESS = "responder"
+
+KEEP_FINISHED = timedelta(days=30)
+"""How long a finished run stays in the journal once its incident is over: it is read at every take-up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What has to be committed together, and the calls that may start after that."""
+
+    runs: tuple[Run, ...] = ()
+    gone: tuple[Run, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
+    signals: tuple[SignalBatch, ...] = ()
+    calls: tuple[Call, ...] = ()
+
+
+@dataclass(slots=True)
+class _Pending:
+    runs: dict[str, None] = field(default_factory=dict)
+    gone: list[Run] = field(default_factory=list)
+    timeline: list[TimelineEntry] = field(default_factory=list)
+    signals: defaultdict[str, list[Signal]] = field(default_factory=lambda: defaultdict(list))
+    calls: list[Call] = field(default_factory=list)
+
+
+class Board:
+    """The state of one partition. `runs` are as last read or decided, committed or about to be."""
+
+    def __init__(
+        self,
+        runbooks: Sequence[Runbook],
+        policy: ResponderSettings,
+        actions: frozenset[str],
+        runs: Mapping[str, Run] | None = None,
+    ) -> None:
+        self._runbooks = runbooks
+        self._policy = policy
+        self._actions = actions
+        self.runs: dict[str, Run] = dict(runs or {})
+        self._by_incident: dict[str, list[str]] = {}
+        for run in sorted(self.runs.values(), key=lambda r: (r.created_at, r.id)):
+            self._by_incident.setdefault(run.incident, []).append(run.id)
+        self.incidents: dict[str, Incident] = {}
+        self._views: dict[str, ClusterView] = {}
+        self._fresh: dict[str, None] = {}
+        self._pending = _Pending()
+
+    def inherit(self, now: datetime) -> None:
+        """Take over what a predecessor left: calls whose end nobody saw are looked up once their lease is out."""
+        for run in list(self.runs.values()):
+            if run.has_work:
+                self._take(recover(run, now), now)
+
+    def view(self, cluster: str) -> ClusterView:
+        """What is known of a cluster's inventory."""
+        if cluster not in self._views:
+            self._views[cluster] = ClusterView(cluster)
+        return self._views[cluster]
+
+    def take_fact(self, key: str, fact: Fact | None) -> None:
+        """A record of the inventory; None for a tombstone."""
+        if fact is not None:
+            self.view(fact.cluster).put(fact)
+        else:
+            self.view(key.split("/", 1)[0]).forget(key)
+
+    def take_incident(self, incident: Incident) -> None:
+        """A revision of an incident; older ones than known are left out."""
+        known = self.incidents.get(incident.id)
+        if known is None or incident.revision > known.revision:
+            self.incidents[incident.id] = incident
+            self._fresh[incident.id] = None
+
+    def take_command(self, command: Command, now: datetime) -> None:
+        """A person's decision, given to every run of the incident."""
+        runs = [self.runs[run_id] for run_id in self._by_incident.get(command.incident, ())]
+        for run in runs:
+            self._take(decided(run, command, self._policy, now), now)
+        if runs:
+            return
+        said = f"{command.actor}: {command.verb}, and no run is there to hear it"
+        self._say(
+            Note(f"person.{command.verb}", said, command.actor), command.incident, command.cluster, command.at
+        )
+        if command.verb is Verb.RESOLVE:
+            report = Report("run.resolved", actor=command.actor, reason=command.reason)
+            self._report(report, command.incident, command.cluster, "", "", command.at)
+
+    def take_outcome(self, call: Call, outcome: Outcome, now: datetime) -> None:
+        """What became of a call."""
+        run = self.runs.get(call.run)
+        if run is not None:
+            self._take(concluded(run, call.step, call.kind, outcome, now), now)
+
+    def advance(self, now: datetime) -> None:
+        """Begin runs for new incidents, take in revisions, and move every run as far as it goes now."""
+        fresh, self._fresh = self._fresh, {}
+        for incident_id in fresh:
+            self._revise(self.incidents[incident_id], now)
+        for run in sorted(self.runs.values(), key=lambda r: (r.created_at, r.id)):
+            incident = self.incidents.get(run.incident)
+            if incident is not None and run.has_work:
+                self._take(advance(run, self._situation(run, incident), now), now)
+            elif self._is_old(run, now):
+                self._forget(run)
+
+    def due_at(self) -> datetime | None:
+        """The earliest time at which `advance` may have something to do without news."""
+        times = [due for run in self.runs.values() if run.has_work and (due := due_at(run)) is not None]
+        return min(times, default=None)
+
+    def collect(self) -> Changes:
+        """Everything since the last time, in the order in which it came to be."""
+        pending, self._pending = self._pending, _Pending()
+        batches = [
+            SignalBatch(cluster, tuple(signals[i : i + MAX_BATCH]))
+            for cluster, signals in pending.signals.items()
+            for i in range(0, len(signals), MAX_BATCH)
+        ]
+        return Changes(
+            runs=tuple(self.runs[run_id] for run_id in pending.runs if run_id in self.runs),
+            gone=tuple(pending.gone),
+            timeline=tuple(pending.timeline),
+            signals=tuple(batches),
+            calls=tuple(pending.calls),
+        )
+
+    def _revise(self, incident: Incident, now: datetime) -> None:
+        runs = [self.runs[run_id] for run_id in self._by_incident.get(incident.id, ())]
+        if not runs:
+            self._begin(incident, now)
+            return
+        for run in runs:
+            runbook = next((r for r in self._runbooks if r.id == run.plan.runbook), None)
+            same = runbook is not None and runbook.revision == run.plan.runbook_revision
+            bound = (
+                plan(incident, runbook, self.view(incident.cluster), run.plan.mode)
+                if same and runbook and not incident.state.is_over
+                else None
+            )
+            self._take(revised(run, incident, bound, now, self._guilty(incident)), now)
+        self._supersede(incident, self.runs[runs[-1].id], now)
+
+    def _begin(self, incident: Incident, now: datetime) -> None:
+        if incident.state.is_over or incident.state is IncidentState.SUPPRESSED:
+            return
+        choice = select(incident, self._runbooks)
+        if choice.runbook is None:
+            self._say(Note("run.none", choice.why), incident.id, incident.cluster, now)
+            return
+        bound = plan(incident, choice.runbook, self.view(incident.cluster), self._policy.mode)
+        turn = begin(incident, bound, now)
+        if turn.run.id in self.runs:
+            return
+        self._by_incident.setdefault(incident.id, []).append(turn.run.id)
+        self._take(turn, now)
+
+    def _supersede(self, incident: Incident, run: Run, now: datetime) -> None:
+        """A run that has only asked so far gives way when the evidence has grown to fit another runbook."""
+        if incident.state.is_over or not may_be_superseded(run):
+            return
+        better = select(incident, self._runbooks).runbook
+        if better is not None and better.id != run.plan.runbook:
+            self._take(superseded(run, better.id, now), now)
+            self._begin(incident, now)
+
+    def _guilty(self, incident: Incident) -> set[str]:
+        """Nodes that the incident this one was merged into holds guilty: they are not opened again."""
+        other = self.incidents.get(incident.merged_into or "")
+        return (
+            {other.root.node} if other is not None and other.root.node and not other.state.is_over else set()
+        )
+
+    def _situation(self, run: Run, incident: Incident) -> Situation:
+        others = [r for r in self.runs.values() if r.cluster == run.cluster and r.id != run.id]
+        return Situation(incident, self.view(run.cluster), others, self._policy, self._actions)
+
+    def _is_old(self, run: Run, now: datetime) -> bool:
+        incident = self.incidents.get(run.incident)
+        over = incident is None or incident.state.is_over
+        return (
+            over
+            and not run.has_work
+            and run.finished_at is not None
+            and run.finished_at < now - KEEP_FINISHED
+        )
+
+    def _forget(self, run: Run) -> None:
+        del self.runs[run.id]
+        self._by_incident[run.incident].remove(run.id)
+        self._pending.gone.append(run)
+
+    def _take(self, turn: Turn, now: datetime) -> None:
+        run = turn.run
+        if self.runs.get(run.id) != run:
+            self.runs[run.id] = run
+            self._pending.runs[run.id] = None
+        self._pending.calls += turn.calls
+        for note in turn.notes:
+            self._say(note, run.incident, run.cluster, now)
+        for report in turn.reports:
+            self._report(report, run.incident, run.cluster, run.id, run.plan.runbook, now)
+
+    def _say(self, note: Note, incident: str, cluster: str, at: datetime) -> None:
+        self._pending.timeline.append(
+            TimelineEntry(
+                incident, cluster, at, note.actor or PROCESS, note.event, note.text, note.attributes
+            )
+        )
+
+    def _report(
+        self, report: Report, incident: str, cluster: str, run: str, runbook: str, at: datetime
+    ) -> None:
+        said = {
+            "incident": incident, "run": run, "runbook": runbook, "outcome": report.outcome, "actor": report.actor,
+            "reason": report.reason,
+        }  # fmt: skip
+        self._pending.signals[cluster].append(
+            signal(
+                report.kind,
+                Entity(cluster),
+                severity=Severity.INFO,
+                occurred_at=at,
+                observed_at=at,
+                attributes={name: value for name, value in said.items() if value},
+            )
+        )
+
+
+def labels(calls: Iterable[Call], kinds: tuple[CallKind, ...] = ("apply", "undo")) -> list[str]:
+    """The names of calls at a crash point: the action, `undo_` before it when it is taken back."""
+    return [
+        ("undo_" if call.kind == "undo" else "") + call.effect.action for call in calls if call.kind in kinds
+    ]

@@ -1,0 +1,330 @@
+"""The process that acts: incidents, commands and inventory in; runs, timeline and `run.*` signals out; calls in between.
+
+For each owned partition a worker takes turns: let the board advance, commit everything it says in one transaction, then start
+the calls that transaction covers. A call's outcome is only another event for the board. Calls of different runs are in the air
+at the same time; the machine sees to their order inside a run.
+
+When a partition goes, its leases are revoked at once, so that no call starts any more; what is in the air may land and be
+written down for a moment, and what does not is looked up by the successor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import structlog
+from aiokafka import ConsumerRecord, TopicPartition
+
+from connectors.base import Connector, Outcome, Unknown
+from runbooks.board import PROCESS, Board, labels
+from runbooks.desk import Call
+from runbooks.journal import Outgoing
+from runbooks.leases import Lease
+from runbooks.model import Runbook
+from runbooks.ownership import LOST, Arrival, Owned, Owner
+from streams.model.clock import Clock, MonotonicClock, boot_seconds, from_millis, utc_now
+from streams.model.codec import decode, encode
+from streams.model.conversation import Command, DeadLetter
+from streams.model.errors import BadInput, Fenced
+from streams.model.incident import Incident
+from streams.model.inventory import FactRecord
+from streams.model.pulse import Pulse
+from streams.model.run import Run
+from streams.model.settings import KafkaSettings, ResponderSettings
+from streams.topics import COMMANDS, DEAD_LETTERS, INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE
+
+log = structlog.get_logger(__name__)
+
+LANDING_S = 3.0
+"""How long calls in the air may still land when their partition goes; far below a session timeout."""
+
+TICK_S = 1.0
+"""How often a worker looks without news: due times are not finer than that."""
+
+
+def ignore(label: str) -> None:
+    """The default for `at`: nobody watches."""
+
+
+@dataclass(eq=False, slots=True)
+class _Work:
+    """What a partition's worker holds while the partition is ours."""
+
+    owned: Owned[Run]
+    board: Board
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    dead: list[Outgoing] = field(default_factory=list)
+    air: dict[tuple[str, str, str], tuple[asyncio.Task[None], Lease]] = field(default_factory=dict)
+    landed: list[str] = field(default_factory=list)
+    worker: asyncio.Task[None] | None = None
+    leaving: bool = False
+
+
+class Responder:
+    """The process. `run` it until it is cancelled.
+
+    Args:
+        kafka_settings: The broker.
+        settings: Mode, limits and lease.
+        connectors: Those that are configured; an action that none of them knows is skipped or fails its step.
+        runbooks: All runbooks, shipped and own.
+        clock: The wall clock.
+        boot: Seconds that count on while the process is frozen.
+        pulse: Beaten on every poll; ready when every owned partition has been read.
+        at: Called with the name of each point that matters in a crash, e.g. `cordon_node:after_intent`.
+    """
+
+    def __init__(
+        self,
+        kafka_settings: KafkaSettings,
+        settings: ResponderSettings,
+        connectors: Sequence[Connector],
+        runbooks: Sequence[Runbook],
+        *,
+        clock: Clock = utc_now,
+        boot: MonotonicClock = boot_seconds,
+        pulse: Pulse | None = None,
+        at: Callable[[str], None] = ignore,
+    ) -> None:
+        self._settings = settings
+        self._by_action = {action: connector for connector in connectors for action in connector.actions}
+        self._runbooks = runbooks
+        self._clock = clock
+        self._boot = boot
+        self._pulse = pulse or Pulse()
+        self._at = at
+        self._works: dict[Owned[Run], _Work] = {}
+        self._failure: Exception | None = None
+        self._owner: Owner[Run] = Owner(
+            kafka_settings,
+            name=PROCESS,
+            topic=RUNS,
+            kind=Run,
+            key=lambda run: run.id,
+            replayed=(INVENTORY, INCIDENTS),
+            followed=(COMMANDS,),
+            let_go=self._let_go,
+        )
+
+    async def run(self) -> NoReturn:
+        """Own partitions and act on their incidents.
+
+        Raises:
+            Unreachable: when no broker answers.
+            BadInput: when a run cannot be read back.
+        """
+        try:
+            while True:
+                for arrival in await self._owner.poll():
+                    self._take(arrival)
+                for owned in list(self._owner.owned.values()):
+                    self._begin(owned)
+                self._see_to_workers()
+                self._pulse.ready(all(owned.caught_up for owned in self._owner.owned.values()))
+        finally:
+            await self._owner.stop()
+
+    # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _work(self, owned: Owned[Run]) -> _Work:
+        if owned not in self._works:
+            board = Board(self._runbooks, self._settings, frozenset(self._by_action), owned.journal.documents)
+            self._works[owned] = _Work(owned, board)
+        return self._works[owned]
+
+    def _take(self, arrival: Arrival[Run]) -> None:
+        work, record = self._work(arrival.owned), arrival.record
+        try:
+            self._read(work, arrival.topic, record)
+        except BadInput as error:
+            log.error("unreadable record", topic=record.topic, offset=record.offset, reason=str(error))
+            # Incidents and inventory stay in their compacted topics and are read again at every start.
+            if arrival.topic == COMMANDS.name:
+                work.dead.append(_dead_letter(record, str(error)))
+        if arrival.topic == COMMANDS.name:
+            work.offsets[self._owner.place(COMMANDS, record.partition)] = record.offset + 1
+        work.news.set()
+
+    def _read(self, work: _Work, topic: str, record: ConsumerRecord[bytes, bytes]) -> None:
+        key = (record.key or b"").decode(errors="replace")
+        if topic == INVENTORY.name:
+            fact = decode(FactRecord, record.value).fact if record.value is not None else None
+            if fact is None and key.count("/") < 2:
+                raise BadInput(f"a tombstone for {key!r}, which is no cluster/kind/name")
+            work.board.take_fact(key, fact)
+        elif record.value is None:
+            return
+        elif topic == INCIDENTS.name:
+            work.board.take_incident(decode(Incident, record.value))
+        else:
+            work.board.take_command(decode(Command, record.value), self._clock())
+
+    # ── turns ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self, owned: Owned[Run]) -> None:
+        """Start working a partition once everything that was there has been read."""
+        work = self._work(owned)
+        if owned.caught_up and work.worker is None and not work.leaving:
+            work.board.inherit(self._clock())
+            work.worker = asyncio.create_task(self._turns(work), name=f"runs of partition {owned.partition}")
+
+    async def _turns(self, work: _Work) -> None:
+        while not work.leaving:
+            work.news.clear()
+            # The lease is counted from before the commit: however long that takes has been paid for.
+            lease = Lease.begin(self._settings.lease_s, clock=self._clock, boot=self._boot)
+            work.board.advance(self._clock())
+            await self._commit(work, lease)
+            try:
+                await asyncio.wait_for(work.news.wait(), self._pause_s(work))
+            except TimeoutError:
+                continue
+
+    def _pause_s(self, work: _Work) -> float:
+        due = work.board.due_at()
+        left = TICK_S if due is None else (due - self._clock()).total_seconds()
+        return min(TICK_S, max(0.02, left))
+
+    async def _commit(self, work: _Work, lease: Lease | None) -> None:
+        """Write down everything there is, then start the calls it covers. Without a lease no call is started."""
+        changes = work.board.collect()
+        offsets, work.offsets = work.offsets, {}
+        landed, work.landed = work.landed, []
+        dead, work.dead = work.dead, []
+        partition = work.owned.partition
+        records = [
+            *(Outgoing(TIMELINE, partition, e.incident, encode(e)) for e in changes.timeline),
+            *(Outgoing(SIGNALS, partition, b.cluster, encode(b)) for b in changes.signals),
+            *dead,
+        ]
+        for name in labels(changes.calls):
+            self._at(f"{name}:before_intent")
+        await work.owned.journal.commit(
+            changes.runs,
+            gone=[run.id for run in changes.gone],
+            records=records,
+            offsets=offsets,
+            group=PROCESS,
+        )
+        for name in landed:
+            self._at(f"{name}:after_commit")
+        if lease is not None:
+            for call in changes.calls:
+                self._start(work, call, lease)
+
+    # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, work: _Work, call: Call, lease: Lease) -> None:
+        slot = (call.run, call.step, call.kind)
+        if work.leaving or slot in work.air:
+            return
+
+        def over(task: asyncio.Task[None]) -> None:
+            del work.air[slot]
+            if not task.cancelled() and isinstance(error := task.exception(), Exception):
+                self._failure = error
+
+        task = asyncio.create_task(self._call(work, call, lease), name=f"{call.kind} {call.effect.action}")
+        work.air[slot] = (task, lease)
+        task.add_done_callback(over)
+
+    async def _call(self, work: _Work, call: Call, lease: Lease) -> None:
+        names = labels((call,))
+        for name in names:
+            self._at(f"{name}:after_intent")
+        outcome = await self._outcome(call, lease)
+        for name in names:
+            self._at(f"{name}:after_call")
+        log.info(
+            "call",
+            kind=call.kind,
+            action=call.effect.action,
+            target=str(call.effect.target),
+            incident=call.effect.incident,
+            outcome=type(outcome).__name__,
+        )
+        work.board.take_outcome(call, outcome, self._clock())
+        work.landed += names
+        work.news.set()
+
+    async def _outcome(self, call: Call, lease: Lease) -> Outcome:
+        connector = self._by_action.get(call.effect.action)
+        if connector is None:
+            return Unknown(f"nothing here knows {call.effect.action} any more", after_s=30.0)
+        try:
+            if call.kind in ("lookup", "undo_lookup"):
+                return await connector.lookup(call.effect)
+            lease.check()
+            act = connector.apply if call.kind == "apply" else connector.undo
+            return await act(call.effect, lease)
+        except Fenced as error:
+            return Unknown(str(error))
+        except Exception as error:
+            # A fault in one connector must not stop the runs of others; what it did is not known, so it is looked up.
+            log.exception("connector failed", action=call.effect.action, target=str(call.effect.target))
+            return Unknown(f"{type(error).__name__} in the connector", after_s=30.0)
+
+    # ── letting go ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _see_to_workers(self) -> None:
+        """A partition that was lost is dropped; any other end of a worker ends the process."""
+        if self._failure is not None:
+            raise self._failure
+        for owned, work in list(self._works.items()):
+            if work.worker is None or not work.worker.done() or work.leaving:
+                continue
+            error = work.worker.exception()
+            if not isinstance(error, LOST):
+                raise error or RuntimeError("a worker ended by itself")
+            self._revoke(work, str(error))
+            self._owner.lost(owned, error)
+
+    async def _let_go(self, partitions: Sequence[int]) -> None:
+        """Start nothing more; give what is in the air a moment to land and be written down."""
+        going = [work for owned, work in self._works.items() if owned.partition in partitions]
+        for work in going:
+            self._revoke(work, f"partition {work.owned.partition} went to another owner")
+        await asyncio.gather(*(self._land(work) for work in going))
+        for work in going:
+            del self._works[work.owned]
+
+    def _revoke(self, work: _Work, reason: str) -> None:
+        work.leaving = True
+        work.news.set()
+        for _, lease in work.air.values():
+            lease.revoke(reason)
+
+    async def _land(self, work: _Work) -> None:
+        tasks = [task for task, _ in work.air.values()] + ([work.worker] if work.worker else [])
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=LANDING_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await self._commit(work, None)
+        except LOST as error:
+            log.info("not written down any more", partition=work.owned.partition, reason=str(error))
+        if work.worker is not None and not work.worker.cancelled():
+            ended = work.worker.exception()
+            if isinstance(ended, Exception) and not isinstance(ended, LOST):
+                self._failure = ended
+
+
+def _dead_letter(record: ConsumerRecord[bytes, bytes], reason: str) -> Outgoing:
+    """The record's own bytes; what is known of them goes into a header."""
+    value = record.value or b""
+    letter = DeadLetter(
+        stage=PROCESS,
+        reason=reason,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp=from_millis(record.timestamp),
+        size_bytes=len(value),
+    )
+    return Outgoing(DEAD_LETTERS, 0, record.topic, value, (("dead-letter", encode(letter)),))

@@ -1,0 +1,218 @@
+"""The responder on a real broker: killed at every point, frozen and woken, it changes everything exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runbooks.model import load_text
+from runbooks.responder import Responder
+from streams.model.clock import utc_now
+from streams.model.codec import decode, encode
+from streams.model.conversation import Command, TimelineEntry, Verb
+from streams.model.incident import Certainty, Incident
+from streams.model.inventory import FactRecord, JobFact, NodeFact, PodFact
+from streams.model.run import Mode, Run, RunState
+from streams.model.settings import KafkaSettings, ResponderSettings
+from streams.model.signal import SignalBatch
+from streams.topics import COMMANDS, DEAD_LETTERS, INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE, partition_of
+from tests.runbooks.responder_child import BOOK, FolderWorld
+from tests.runbooks.scenes import CLUSTER, cluster, incident
+from tests.runbooks.topics import committed, with_topics, write
+from tests.testbed.children import Child
+from tests.testbed.kafka import Kafka
+from tests.testbed.waiting import eventually
+
+pytestmark = pytest.mark.kafka
+
+ALL = (INVENTORY, INCIDENTS, COMMANDS, RUNS, TIMELINE, SIGNALS, DEAD_LETTERS)
+PARTITION = partition_of(CLUSTER, 2)
+STEPS = ("open_ticket", "cordon_node", "suspend_job", "drain_node", "resume_job")
+
+
+def fresh(certainty: Certainty = Certainty.DECISIVE) -> Incident:
+    """An incident of this moment: old ones are asked about."""
+    return incident(updated_at=utc_now(), opened_at=utc_now(), certainty=certainty)
+
+
+async def prepared(kafka: Kafka, about: Incident | None = None) -> KafkaSettings:
+    settings = await with_topics(kafka.bootstrap, *ALL)
+    view = cluster()
+    facts: list[NodeFact | PodFact | JobFact] = [
+        *view.nodes.values(),
+        *view.pods.values(),
+        *view.jobs.values(),
+    ]
+    await write(settings, INVENTORY, PARTITION, *((f.key, encode(FactRecord(f))) for f in facts))
+    about = about or fresh()
+    await write(settings, INCIDENTS, PARTITION, (about.id, encode(about)))
+    return settings
+
+
+async def run_of(settings: KafkaSettings) -> Run | None:
+    values = [value for _, value in await committed(settings, RUNS, PARTITION) if value]
+    return decode(Run, values[-1]) if values else None
+
+
+async def over(settings: KafkaSettings) -> Run | None:
+    run = await run_of(settings)
+    return run if run is not None and run.state.is_over and not run.has_work else None
+
+
+def calls(folder: Path) -> list[list[str]]:
+    file = folder / "calls"
+    return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def hit(folder: Path, label: str) -> bool:
+    return (folder / f"hit-{label.replace(':', '-')}").exists()
+
+
+class Herd:
+    """Responder processes of one test."""
+
+    def __init__(self, settings: KafkaSettings, folder: Path) -> None:
+        self._settings = settings
+        self._folder = folder
+        self.children: list[Child] = []
+
+    def start(self, sends: str = "KILL", at: tuple[str, ...] = ()) -> Child:
+        options = {
+            "bootstrap": self._settings.bootstrap,
+            "prefix": self._settings.topic_prefix,
+            "folder": str(self._folder),
+            "signal": sends,
+            "at": at,
+        }
+        command = [sys.executable, "-m", "tests.runbooks.responder_child", json.dumps(options)]
+        child = Child("responder", command, log=self._folder / f"log-{len(self.children)}")
+        self.children.append(child)
+        return child
+
+    def stop(self) -> None:
+        for child in self.children:
+            child.kill()
+
+
+@pytest.fixture
+def herds() -> Iterator[list[Herd]]:
+    found: list[Herd] = []
+    yield found
+    for herd in found:
+        herd.stop()
+
+
+@pytest.mark.parametrize("point", ["before_intent", "after_intent", "after_call", "after_commit"])
+async def test_killed_at_this_point_of_every_step_it_makes_every_change_once(
+    kafka: Kafka, tmp_path: Path, herds: list[Herd], point: str
+) -> None:
+    settings = await prepared(kafka)
+    herd = Herd(settings, tmp_path)
+    herds.append(herd)
+    at = tuple(f"{action}:{point}" for action in STEPS)
+
+    async def lived_through() -> Run | None:
+        if not herd.children or herd.children[-1].exit_code is not None:
+            herd.start("KILL", at)
+        return await over(settings)
+
+    run = await eventually(lived_through, "the run is over", timeout_s=150)
+    assert run.state is RunState.SUCCEEDED
+    assert all(hit(tmp_path, label) for label in at)
+    assert Counter(call[1] for call in calls(tmp_path)) == dict.fromkeys(STEPS, 1)
+    order = [call[1] for call in calls(tmp_path) if call[1] != "open_ticket"]
+    assert order == list(STEPS[1:])
+
+
+async def test_a_frozen_responder_that_wakes_after_its_time_makes_no_call(
+    kafka: Kafka, tmp_path: Path, herds: list[Herd]
+) -> None:
+    settings = await prepared(kafka)
+    herd = Herd(settings, tmp_path)
+    herds.append(herd)
+    frozen = herd.start("STOP", ("cordon_node:after_intent",))
+
+    async def is_frozen() -> bool:
+        return hit(tmp_path, "cordon_node:after_intent")
+
+    await eventually(is_frozen, "the first responder is frozen before its call")
+    successor = herd.start()
+    run = await eventually(lambda: over(settings), "the successor ends the run", timeout_s=60)
+    assert run.state is RunState.SUCCEEDED
+
+    os.kill(frozen.pid, signal.SIGCONT)
+
+    async def has_woken() -> bool:
+        return b"partition lost" in frozen.log.read_bytes() or b"not written down" in frozen.log.read_bytes()
+
+    await eventually(has_woken, "the woken one finds out that it is fenced", timeout_s=30)
+    made = [call for call in calls(tmp_path) if call[1] != "open_ticket"]
+    assert {int(call[0]) for call in made} == {successor.pid}
+    assert Counter(call[1] for call in calls(tmp_path)) == dict.fromkeys(STEPS, 1)
+    assert await over(settings) == run
+
+
+async def test_timeline_signals_and_offsets_are_written_with_the_run(kafka: Kafka, tmp_path: Path) -> None:
+    about = fresh(certainty=Certainty.LIKELY)
+    settings = await prepared(kafka, about)
+    task = asyncio.create_task(responder(settings, tmp_path).run())
+    try:
+
+        async def awaiting() -> Run | None:
+            run = await run_of(settings)
+            return run if run is not None and run.state is RunState.AWAITING_APPROVAL else None
+
+        waiting = await eventually(awaiting, "the run asks")
+        assert [call[1] for call in calls(tmp_path)] in ([], ["open_ticket"])
+        command = Command(
+            "c1", about.id, CLUSTER, Verb.APPROVE, "ada", about.updated_at, digest=waiting.plan.digest
+        )
+        await write(
+            settings,
+            COMMANDS,
+            PARTITION,
+            (about.id, b"{broken"),
+            (about.id, encode(command)),
+            (about.id, None),
+        )
+        await eventually(lambda: over(settings), "the run is over", timeout_s=60)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    batches = [
+        decode(SignalBatch, value) for _, value in await committed(settings, SIGNALS, PARTITION) if value
+    ]
+    kinds = [s.kind for b in batches for s in b.signals]
+    assert kinds == ["run.started", "run.awaiting_approval", "run.started", "run.finished"]
+    said = [
+        decode(TimelineEntry, value) for _, value in await committed(settings, TIMELINE, PARTITION) if value
+    ]
+    assert any(e.actor == "ada" and e.event == "person.approved" for e in said)
+    dead = await committed(settings, DEAD_LETTERS, 0)
+    assert [value for _, value in dead] == [b"{broken"]
+
+
+async def test_in_shadow_nothing_is_called(kafka: Kafka, tmp_path: Path) -> None:
+    settings = await prepared(kafka)
+    task = asyncio.create_task(responder(settings, tmp_path, Mode.SHADOW).run())
+    try:
+        run = await eventually(lambda: over(settings), "the shadow run is over")
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert run.state is RunState.SHADOWED
+    assert calls(tmp_path) == []
+
+
+def responder(settings: KafkaSettings, folder: Path, mode: Mode = Mode.AUTO) -> Responder:
+    policy = ResponderSettings(mode=mode, lease_s=5.0)
+    return Responder(settings, policy, [FolderWorld(folder)], [load_text(BOOK, "book.yaml")])
