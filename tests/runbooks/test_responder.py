@@ -126,7 +126,8 @@ async def test_killed_at_this_point_of_every_step_it_makes_every_change_once(
 
     run = await eventually(lived_through, "the run is over", timeout_s=150)
     assert run.state is RunState.SUCCEEDED
-    assert all(hit(tmp_path, label) for label in at)
+    # The ticket and the cordon may be written down by one commit, and then one death is all there is to die.
+    assert sum(hit(tmp_path, label) for label in at) >= len(STEPS) - (point == "after_commit")
     assert Counter(call[1] for call in calls(tmp_path)) == dict.fromkeys(STEPS, 1)
     order = [call[1] for call in calls(tmp_path) if call[1] != "open_ticket"]
     assert order == list(STEPS[1:])
