@@ -46,6 +46,10 @@ PARTITIONS = 3
 @pytest.fixture
 async def settings(kafka: Kafka) -> KafkaSettings:
     """The broker with topics under a prefix of this test's own."""
+    return await with_topics(kafka)
+
+
+async def with_topics(kafka: Kafka) -> KafkaSettings:
     mine = KafkaSettings(
         bootstrap=kafka.bootstrap,
         topic_prefix=f"detector-{uuid.uuid4().hex[:8]}.",
@@ -320,6 +324,23 @@ async def test_of_a_pods_progress_only_the_newest_is_told(settings: KafkaSetting
     steps = [signal.attributes["step"] for signal in await signals(settings)]
     assert steps[-1] == 100
     assert len(steps) < 10
+
+
+async def test_a_restart_of_the_broker_ends_nothing_and_loses_nothing(tmp_path: Path) -> None:
+    with Kafka.running(tmp_path) as broker:
+        settings = await with_topics(broker)
+        await produce(settings, range(1, 301), chatter=0)
+        async with detecting(settings) as process:
+
+            async def all_read(count: int) -> bool:
+                return process.counts[RAW_NODE_LOGS.name].records >= count
+
+            await eventually(lambda: all_read(300), "all are read before")
+            await asyncio.to_thread(broker.stop)
+            broker.start()
+            await produce(settings, range(301, 601), chatter=0)
+            await eventually(lambda: all_read(600), "all are read after", timeout_s=60)
+        assert pids(await signals(settings)) == set(range(1, 601))
 
 
 async def test_without_a_broker_it_says_which_address_does_not_answer() -> None:
