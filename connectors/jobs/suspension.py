@@ -31,6 +31,8 @@ from connectors.kubernetes.writing import Change
 SUSPENDED = effect_mark("suspend_job")
 RESUMED = effect_mark("resume_job")
 KUEUE = "kueue.x-k8s.io/queue-name"
+SOMEBODY_ELSE = "a suspension that is not Faultline's"
+"""`Blocked.by` where nobody has overruled Faultline: the job was suspended before it came."""
 PODS_PAUSE_S = 2.0
 
 
@@ -66,7 +68,7 @@ def suspend(job: Object, lever: Lever, effect: Effect) -> Change | Outcome:
     if off and marks.held:
         return Blocked(f"incident {marks.incident}", f"{name} is suspended for {marks.incident} already")
     if off:
-        return Blocked(A_PERSON, f"{name} is suspended, and not by Faultline")
+        return Blocked(suspended_by(marks), f"{name} is suspended, and not by Faultline")
     patch = _write(lever, True, {INCIDENT: effect.incident, SUSPENDED: effect.key, RESUMED: None})
     return Change(patch, Waiting(PODS_PAUSE_S, f"{name} is suspended, its pods are going"))
 
@@ -82,7 +84,7 @@ def resume(job: Object, lever: Lever, effect: Effect) -> Change | Outcome:
         return no
     if not marks.held:
         if off:
-            return Blocked(A_PERSON, f"{name} is suspended, and not by Faultline")
+            return Blocked(suspended_by(marks), f"{name} is suspended, and not by Faultline")
         return Refused(f"{name} is not suspended")
     if marks.incident != effect.incident:
         return Blocked(f"incident {marks.incident}", f"{name} is suspended for {marks.incident}")
@@ -111,6 +113,11 @@ def find(job: Object, effect: Effect) -> Outcome:
     marks = marks_of(job)
     key = marks.suspended if effect.action == "suspend_job" else marks.resumed
     return AlreadyDone() if key == effect.key and _is_it(job, effect) else Absent()
+
+
+def suspended_by(marks: Marks) -> str:
+    """Whose word a suspension is that Faultline does not hold: after Faultline's resume it is a person's, against it."""
+    return A_PERSON if marks.resumed is not None else SOMEBODY_ELSE
 
 
 def out_of_reach(job: Object, lever: Lever, effect: Effect) -> Refused | None:

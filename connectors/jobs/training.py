@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
+from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.jobs import suspension, verifying
 from connectors.jobs.levers import LEVERS, Lever
 from connectors.kubernetes.client import Cluster, Object, path_of
@@ -58,7 +58,12 @@ class TrainingJobs:
             return _unknown(effect)
         if effect.action == "verify_job":
             judged = await attempted(lambda: self._verify(effect, lever))
-            return AlreadyDone(judged.result, judged.detail) if isinstance(judged, Done) else judged
+            match judged:
+                case Done():
+                    return AlreadyDone(judged.result, judged.detail)
+                case Refused() | Blocked():
+                    return Absent(judged.reason)  # nothing was changed, so the next `apply` may say so itself
+            return judged
         found = await look(
             self._cluster,
             _path(effect, lever),

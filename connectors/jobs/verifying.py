@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 
 from connectors.base import AlreadyDone, Blocked, Done, Outcome, Refused, Waiting
 from connectors.jobs.levers import Lever
-from connectors.jobs.suspension import marks_of
+from connectors.jobs.suspension import marks_of, suspended_by
 from connectors.kubernetes.client import Object
-from connectors.kubernetes.marks import A_PERSON, controller
+from connectors.kubernetes.marks import controller
 from connectors.kubernetes.ownership import is_marked
 
 LOOK_AGAIN_S = 3.0
@@ -40,8 +40,8 @@ def judge(job: Object, lever: Lever, pods: Sequence[Object], nodes: Mapping[str,
     if end is not None:
         return Refused(f"{name} has failed")
     if lever.is_suspended(job):
-        by = "Faultline" if marks_of(job).held else A_PERSON
-        return Blocked(by, f"{name} is suspended by {by}")
+        marks = marks_of(job)
+        return Blocked("Faultline" if marks.held else suspended_by(marks), f"{name} is suspended")
     wanted, whole = lever.pods(job), [pod for pod in pods if _is_ready(pod)]
     if len(whole) < wanted:
         return Waiting(LOOK_AGAIN_S, f"{len(whole)} of {wanted} pods of {name} are ready{_why(pods)}")

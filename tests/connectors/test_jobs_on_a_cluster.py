@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.base import Connector, Done, Effect, NoLease, Outcome, Refused, Waiting
+from connectors.base import Absent, AlreadyDone, Connector, Done, Effect, NoLease, Outcome, Refused, Waiting
 from connectors.jobs.levers import LEVERS
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Object, path_of
@@ -67,6 +67,7 @@ async def test_a_job_leaves_its_bad_node_and_is_whole_elsewhere(world: KubeWorld
     resume = world.effect("resume_job", target, key="resume-1")
     assert isinstance(await until_over(jobs, resume), Done)
     whole = await until_over(jobs, verify)
+    assert isinstance(await jobs.lookup(verify), AlreadyDone)
     assert isinstance(whole, Done)
     placements = whole.result["placements"]
     assert isinstance(placements, tuple)
@@ -129,9 +130,11 @@ async def test_a_job_suspends_while_a_pod_hangs_and_is_not_done_before_it_is_gon
 @every_kind
 async def test_a_job_that_is_gone_or_another_one_is_refused(world: KubeWorld, kind: str) -> None:
     jobs = TrainingJobs(world.cluster)
-    gone = await jobs.apply(world.effect("suspend_job", Target(kind, "train", world.namespace)), LEASE)
+    missing = Target(kind, "train", world.namespace)
+    gone = await jobs.apply(world.effect("suspend_job", missing), LEASE)
     assert isinstance(gone, Refused)
     assert "there is no" in gone.reason
+    assert isinstance(await jobs.lookup(world.effect("verify_job", missing)), Absent)
     target, _ = await running_job(world, kind, nodes=4)
     other = replace(target, uid="uid-of-an-earlier-one")
     assert isinstance(await jobs.apply(world.effect("suspend_job", other), LEASE), Refused)

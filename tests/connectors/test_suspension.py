@@ -8,7 +8,16 @@ import pytest
 
 from connectors.base import Absent, AlreadyDone, Blocked, Refused
 from connectors.jobs.levers import LEVERS, Lever
-from connectors.jobs.suspension import RESUMED, SUSPENDED, find, marks_of, resume, suspend, take_back
+from connectors.jobs.suspension import (
+    RESUMED,
+    SOMEBODY_ELSE,
+    SUSPENDED,
+    find,
+    marks_of,
+    resume,
+    suspend,
+    take_back,
+)
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.marks import A_PERSON, INCIDENT, MANAGED
 from streams.model.run import Target
@@ -89,10 +98,6 @@ def test_what_a_person_switched_is_left_to_them(lever: Lever) -> None:
             resume(merged(resumed, off), lever, RESUME),
             suspend(merged(resumed, off), lever, SUSPEND_AGAIN),
         ],
-        "suspended before us": [
-            suspend(merged(job(), off), lever, SUSPEND),
-            resume(merged(job(), off), lever, RESUME),
-        ],
     }
     for what, decisions in by_hand.items():
         for decided in decisions:
@@ -136,6 +141,14 @@ def test_a_job_that_has_ended_is_neither_suspended_nor_resumed(kind: str, end: s
         assert isinstance(decided, Refused)
         assert end in decided.reason
     assert isinstance(take_back(merged(held(lever), over), lever, SUSPEND), AlreadyDone)
+
+
+@every_kind
+def test_a_job_that_was_suspended_before_us_is_in_the_way_but_overrules_nobody(lever: Lever) -> None:
+    found: Object = merged(job(), lever.suspend(True))
+    for decided in (suspend(found, lever, SUSPEND), resume(found, lever, RESUME)):
+        assert isinstance(decided, Blocked)
+        assert decided.by == SOMEBODY_ELSE
 
 
 @every_kind
