@@ -29,6 +29,10 @@ FAILED_WATCHES = 5
 """So many refused watches in a row, and the version itself is doubted (a server restored from a backup): list anew."""
 
 
+STEADY_S = 60.0
+"""What has worked for so long was no failure of the same kind: waiting begins small again."""
+
+
 @dataclass(slots=True)
 class Backoff:
     """Waiting times after failures: doubling, with full jitter, so that many watchers do not return as one herd."""
@@ -80,6 +84,7 @@ class KindWatches:
         self._pace = pace or Pace()
         self._clock = clock
         self._pause = pause
+        self._outage = _Outage(cluster.url)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -94,27 +99,35 @@ class KindWatches:
 
     async def _follow(self, kind: str, tell: Tell) -> None:
         now = asyncio.get_running_loop().time
-        backoff, trouble = Backoff(), _Trouble(kind, self._cluster.url)
+        backoff = Backoff()
         missing_since: float | None = None
         while True:
+            steady_since = now()
             try:
                 version = await self._list(kind, tell)
                 missing_since = None
-                trouble.over()
-                backoff.reset()
-                await self._watch(kind, version, tell, trouble, now() + self._pace.relist_s)
+                self._outage.over(kind)
+                steady_since = now()
+                await self._watch(kind, version, tell, steady_since + self._pace.relist_s)
             except NotFound:
                 missing_since = now() if missing_since is None else missing_since
                 gone = now() - missing_since >= self._pace.missing_s
                 await tell(KindListed(self._clock(), kind, frozenset() if gone else None))
-                trouble.over()
+                self._outage.over(kind)
                 await self._pause(self._pace.missing_s)
+                continue
             except Gone as error:
                 log.info("listing anew, the watch fell behind", kind=kind, reason=str(error))
-                await self._pause(backoff.next_s(error.retry_after_s))
+                wait_s = backoff.next_s(error.retry_after_s)
             except (Unreachable, Temporary, Permanent, ConfigError) as error:
-                trouble.begins(error)
-                await self._pause(backoff.next_s(getattr(error, "retry_after_s", None)))
+                self._outage.begins(kind, error)
+                wait_s = backoff.next_s(getattr(error, "retry_after_s", None))
+            else:
+                backoff.reset()
+                continue
+            if now() - steady_since > STEADY_S:
+                backoff.reset()
+            await self._pause(wait_s)
 
     async def _list(self, kind: str, tell: Tell) -> str:
         resource = await self._cluster.resource(kind)
@@ -129,7 +142,7 @@ class KindWatches:
         await tell(KindListed(self._clock(), kind, frozenset(names)))
         return version
 
-    async def _watch(self, kind: str, version: str, tell: Tell, trouble: _Trouble, until: float) -> None:
+    async def _watch(self, kind: str, version: str, tell: Tell, until: float) -> None:
         """Watch on from `version`, over cuts, until a new list is due.
 
         Raises:
@@ -146,7 +159,7 @@ class KindWatches:
                 )
                 async for event in events:
                     refused = 0
-                    trouble.over()
+                    self._outage.over(kind)
                     backoff.reset()
                     version = _version(event) or version
                     if event["type"] != "BOOKMARK":
@@ -155,7 +168,7 @@ class KindWatches:
                 raise
             except (Unreachable, Temporary) as error:
                 if now() - began < self._pace.silent_s / 2:  # a quiet watch that ends is not an outage
-                    trouble.begins(error)
+                    self._outage.begins(kind, error)
                     refused += isinstance(error, Temporary)
                 if refused == FAILED_WATCHES:
                     raise Gone(f"{refused} watches failed in a row, the last with: {error}") from error
@@ -163,29 +176,43 @@ class KindWatches:
                     backoff.next_s(error.retry_after_s if isinstance(error, Temporary) else None)
                 )
             else:
-                trouble.over()
+                self._outage.over(kind)
                 if (
                     now() - began < 1.0
                 ):  # a server that ends watches at once must not be asked in a tight loop
                     await self._pause(backoff.next_s())
 
 
-class _Trouble:
-    """One log line when an outage begins and one when it ends, whatever happens in between."""
+class _Outage:
+    """One log line when the server fails and one when all kinds are watched again, however many kinds there are.
 
-    def __init__(self, kind: str, url: str) -> None:
-        self._kind, self._url, self._since = kind, url, 0.0
+    What is refused for good (a missing right) concerns one kind, so it is told for each.
+    """
 
-    def begins(self, error: Exception) -> None:
-        if not self._since:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._failing: set[str] = set()
+        self._refused: set[str] = set()
+        self._since = 0.0
+
+    def begins(self, kind: str, error: Exception) -> None:
+        if isinstance(error, Permanent):
+            if kind not in self._refused:
+                log.warning("may not watch, trying on", kind=kind, server=self._url, reason=str(error))
+            self._refused.add(kind)
+            return
+        if not self._failing:
             self._since = asyncio.get_running_loop().time()
-            log.warning("cannot watch, trying on", kind=self._kind, server=self._url, reason=str(error))
+            log.warning("cannot watch, trying on", kind=kind, server=self._url, reason=str(error))
+        self._failing.add(kind)
 
-    def over(self) -> None:
-        if self._since:
-            lasted_s = round(asyncio.get_running_loop().time() - self._since, 1)
-            log.info("watching again", kind=self._kind, server=self._url, lasted_s=lasted_s)
-            self._since = 0.0
+    def over(self, kind: str) -> None:
+        self._refused.discard(kind)
+        if kind in self._failing:
+            self._failing.discard(kind)
+            if not self._failing:
+                lasted_s = round(asyncio.get_running_loop().time() - self._since, 1)
+                log.info("watching again", server=self._url, lasted_s=lasted_s)
 
 
 def _version(event: Object) -> str | None:
