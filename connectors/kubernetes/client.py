@@ -221,9 +221,11 @@ class Cluster:
         timeout_s: int = 300,
         silent_s: float = SILENT_WATCH_S,
         query: Mapping[str, str] | None = None,
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncIterator[Object]:
         """Raw events `{"type", "object"}` after `resource_version`, BOOKMARK ones included, until the server ends the
-        watch after `timeout_s` seconds; then watch again from the last resourceVersion seen.
+        watch after `timeout_s` seconds; then watch again from the last resourceVersion seen. `opened` is called once the
+        server has accepted the watch: a first event may be long in coming.
 
         Raises:
             Gone: the resourceVersion is too old; list again.
@@ -246,6 +248,7 @@ class Cluster:
                 raise errors.of_status(
                     response.status, response.headers, await response.read(), write=False, what=what
                 )
+            opened()
             async for line in _lines(response):
                 event = orjson.loads(line)
                 if event.get("type") == "ERROR":

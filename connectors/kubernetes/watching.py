@@ -155,11 +155,14 @@ class KindWatches:
             began, timeout_s = now(), max(1, min(WATCH_S, int(left_s)))
             try:
                 events = self._cluster.watch(
-                    resource.path(), version, timeout_s=timeout_s, silent_s=self._pace.silent_s
+                    resource.path(),
+                    version,
+                    timeout_s=timeout_s,
+                    silent_s=self._pace.silent_s,
+                    opened=lambda: self._outage.over(kind),
                 )
                 async for event in events:
                     refused = 0
-                    self._outage.over(kind)
                     backoff.reset()
                     version = _version(event) or version
                     if event["type"] != "BOOKMARK":

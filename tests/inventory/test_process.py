@@ -16,6 +16,7 @@ from streams import kafka as clients
 from streams.inventory.process import InventoryProcess, read_back
 from streams.model.errors import ConfigError, Unreachable
 from streams.model.inventory import FactRecord
+from streams.model.pulse import Pulse
 from streams.model.settings import KafkaSettings
 from streams.model.watching import KindListed, ObjectChange, Tell, WatchEvent
 from streams.topics import INVENTORY, partition_of
@@ -146,11 +147,14 @@ async def test_a_cluster_on_the_same_partition_is_left_alone(settings: KafkaSett
 
 async def test_a_kind_that_cannot_be_listed_does_not_silence_the_others(settings: KafkaSettings) -> None:
     watches = Told(ObjectChange(AT, "ADDED", node()), listed(NODES, ("", "gpu-01")))
-    process = InventoryProcess("c1", settings, watches, settle_within_s=0.2)
+    pulse = Pulse()
+    process = InventoryProcess("c1", settings, watches, settle_within_s=0.2, pulse=pulse)
+    assert not pulse.is_ready
     async with running(process):
         facts = await published(settings, lambda found: len(found) == 1)
     assert list(facts) == ["c1/node/gpu-01"]
     assert process.settled
+    assert pulse.is_ready
 
 
 async def test_the_cabling_file_is_published(settings: KafkaSettings, tmp_path: Path) -> None:
