@@ -21,9 +21,11 @@ from typing import Any, TextIO
 import orjson
 import zstandard
 
+from streams.inventory.kube_objects import read_change
 from streams.model.clock import from_millis, parse_rfc3339, rfc3339, to_millis
 from streams.model.errors import BadInput
 from streams.model.record import RawRecord
+from streams.model.watching import ObjectChange
 
 FORMAT = 1
 META = "meta.json"
@@ -40,21 +42,12 @@ class Meta:
 
 
 @dataclass(frozen=True, slots=True)
-class KubeChange:
-    """One line of `kube-objects.jsonl`: an object as the API server would have sent it to a watch."""
-
-    at: datetime
-    type: str
-    object: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Capture:
     """A capture in memory. Records of a topic keep the order of their file."""
 
     meta: Meta
     records: Mapping[str, tuple[RawRecord, ...]]
-    kube_changes: tuple[KubeChange, ...] = field(default=())
+    kube_changes: tuple[ObjectChange, ...] = field(default=())
 
 
 def read(directory: Path) -> Capture:
@@ -65,7 +58,7 @@ def read(directory: Path) -> Capture:
     """
     meta = _read_meta(directory / META)
     records: dict[str, tuple[RawRecord, ...]] = {}
-    changes: tuple[KubeChange, ...] = ()
+    changes: tuple[ObjectChange, ...] = ()
     for path in sorted(directory.iterdir()):
         name = path.name.removesuffix(".zst")
         if not name.endswith(".jsonl") or name == "truth.jsonl":
@@ -206,12 +199,8 @@ def _record(topic: str, line: Any, where: str) -> RawRecord:
             raise BadInput(f'{where}: needs "partition", "offset", "timestamp" (ms) and "value"')
 
 
-def _kube_change(line: Any, where: str) -> KubeChange:
-    match line:
-        case {"time": str(at), "type": ("ADDED" | "MODIFIED" | "DELETED") as kind, "object": dict(content)}:
-            try:
-                return KubeChange(parse_rfc3339(at), kind, content)
-            except BadInput as error:
-                raise BadInput(f"{where}: time: {error}") from error
-        case _:
-            raise BadInput(f'{where}: needs "time", "type" (ADDED, MODIFIED or DELETED) and "object"')
+def _kube_change(line: Any, where: str) -> ObjectChange:
+    try:
+        return read_change(line)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from error

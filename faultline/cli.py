@@ -20,8 +20,12 @@ EXIT_UNREACHABLE = 3
 
 COMMANDS = {
     "config": "check the settings and print them",
+    "demo": "play four incidents on an embedded cluster, from log line to resumed job",
     "detect": "read log lines and print the signals in them",
+    "explain": "say why an incident was decided the way it was",
     "incidents": "list, show and decide incidents",
+    "replay": "decide a capture again, in memory, touching nothing",
+    "run": "start one process: detector, inventory, correlator, responder or chat",
     "topics": "create, alter or compare the Kafka topics",
 }
 

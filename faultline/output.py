@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ from rich.text import Text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_WIDTH_WITHOUT_TERMINAL = 200
 FORMATS = ("table", "json")
 
 
@@ -37,7 +39,7 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, empty: s
         grid.add_column(heading, overflow="fold")
     for row in rows:
         grid.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=_WIDTH_WITHOUT_TERMINAL)
     console.print(grid if grid.row_count else Text(empty))
 
 

@@ -8,9 +8,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from faultline.capture import Capture, KubeChange, Meta, in_time_order, read, record_line, write
+from faultline.capture import Capture, Meta, in_time_order, read, record_line, write
 from streams.model.errors import BadInput
 from streams.model.record import RawRecord
+from streams.model.watching import ObjectChange
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 META = '{"cluster":"c1","from":"2026-03-01T12:00:00Z","to":"2026-03-01T13:00:00+01:00","format":1}'
@@ -27,7 +28,7 @@ def test_what_is_written_is_read_back_byte_for_byte(tmp_path: Path) -> None:
         record(1, None, key=None),
         record(2, b"\xff\xfe not utf-8", headers=(("h", b"\x80"), ("h", b"again"))),
     )
-    change = KubeChange(NOON, "ADDED", {"kind": "Node", "metadata": {"name": "n1"}})
+    change = ObjectChange(NOON, "ADDED", {"kind": "Node", "metadata": {"name": "n1"}})
     capture = Capture(Meta("c1", NOON, NOON + timedelta(hours=1)), {"raw.node-logs": records}, (change,))
     write(tmp_path, capture)
     assert read(tmp_path) == capture
@@ -53,7 +54,11 @@ def test_a_compressed_topic_reads_like_a_plain_one(tmp_path: Path) -> None:
             r"jsonl:2: value: must be",
         ),
         ("raw.fabric.jsonl", "not json", r"raw\.fabric\.jsonl:1"),
-        ("kube-objects.jsonl", '{"time":"soon","type":"ADDED","object":{}}', r"kube-objects\.jsonl:1: time"),
+        (
+            "kube-objects.jsonl",
+            '{"time":"soon","type":"ADDED","object":{}}',
+            r"kube-objects\.jsonl:1: not an RFC 3339 time",
+        ),
     ],
 )
 def test_a_broken_capture_says_which_file_and_line(

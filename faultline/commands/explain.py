@@ -1,0 +1,49 @@
+"""`faultline explain ID`: the rule, the evidence, the rejected candidates, and what each step did or would do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from faultline.explaining import explain
+from faultline.output import json_line, output_option
+from faultline.reading import pick, read_incidents, read_runs
+from faultline.settings import Settings, load
+from streams.model.codec import encode_plain
+from streams.model.incident import Incident
+from streams.model.run import Run
+
+
+@click.command("explain")
+@click.argument("incident_id")
+@click.option(
+    "--capture",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Decide this capture again and explain an incident of it; needs no broker.",
+)
+@output_option
+@click.pass_obj
+def command(config: Path | None, incident_id: str, capture: Path | None, output: str) -> None:
+    """Say why an incident was decided the way it was. INCIDENT_ID may be shortened as far as it stays unique."""
+    incident, runs = (
+        _from_capture(capture, incident_id) if capture else asyncio.run(_live(load(config), incident_id))
+    )
+    if output == "json":
+        json_line({"incident": encode_plain(incident), "runs": [encode_plain(run) for run in runs]})
+    else:
+        click.echo(explain(incident, runs))
+
+
+async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run]]:
+    incident = pick(await read_incidents(settings.kafka), prefix)
+    return incident, await read_runs(settings.kafka, incident)
+
+
+def _from_capture(capture: Path, prefix: str) -> tuple[Incident, list[Run]]:
+    from faultline.replaying import replay
+
+    decided = replay(capture)
+    incident = pick(decided.incidents, prefix)
+    return incident, [run for run in decided.runs if run.incident == incident.id]

@@ -1,0 +1,24 @@
+"""`faultline run NAME`: one process of the pipeline, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from faultline.logs import configure
+from faultline.processes import PROCESSES
+from faultline.serving import serve
+from faultline.settings import load
+from faultline.wiring import work_of
+
+
+@click.command("run")
+@click.argument("name", type=click.Choice(sorted(PROCESSES)))
+@click.pass_obj
+def command(config: Path | None, name: str) -> None:
+    """Start one process. Logs go to stderr: JSON, or one readable line each on a terminal."""
+    settings = load(config)
+    configure(name, level=settings.log_level, form=settings.log_format)
+    asyncio.run(serve(name, settings, work_of(name, settings)))

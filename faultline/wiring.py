@@ -1,0 +1,96 @@
+"""How each process is put together from settings: the only place that knows every room."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import structlog
+
+from connectors.base import Connector
+from connectors.chat.slack import Slack
+from connectors.jobs.training import TrainingJobs
+from connectors.kubernetes.client import Cluster
+from connectors.kubernetes.nodes import Nodes
+from connectors.kubernetes.watching import KindWatches, Pace
+from connectors.tickets.jira import Jira
+from faultline.settings import Settings
+from runbooks.chat import Chat
+from runbooks.model import load as load_runbooks
+from runbooks.responder import Responder
+from streams.correlate import Config, Core
+from streams.correlator import Correlator
+from streams.detector import DetectorProcess
+from streams.inventory.process import InventoryProcess
+from streams.model.pulse import Pulse
+
+log = structlog.get_logger(__name__)
+
+Work = Callable[[Pulse], Awaitable[None]]
+
+
+def work_of(name: str, settings: Settings) -> Work:
+    """The work of one process, ready to be started; `name` is a key of `PROCESSES`."""
+    makers: dict[str, Callable[[Settings, Pulse], Awaitable[None]]] = {
+        "detector": _detector,
+        "inventory": _inventory,
+        "correlator": _correlator,
+        "responder": _responder,
+        "chat": _chat,
+    }
+    make = makers[name]
+    return lambda pulse: make(settings, pulse)
+
+
+async def _detector(settings: Settings, pulse: Pulse) -> None:
+    await DetectorProcess(settings.kafka, settings.detector, cluster=settings.cluster, pulse=pulse).run()
+
+
+async def _inventory(settings: Settings, pulse: Pulse) -> None:
+    wanted = settings.inventory
+    async with await Cluster.connect(settings.kubernetes) as cluster:
+        kinds = ("v1/Node", "v1/Pod", *wanted.job_kinds)
+        watches = KindWatches(cluster, kinds, pace=Pace(relist_s=wanted.relist_s, page_size=wanted.page_size))
+        await InventoryProcess(
+            settings.cluster, settings.kafka, watches, topology_file=wanted.topology_file, pulse=pulse
+        ).run()
+
+
+async def _correlator(settings: Settings, pulse: Pulse) -> None:
+    config = Config.of(settings.correlator)
+    await Correlator(
+        settings.kafka, settings.correlator, lambda cluster, rows: Core(cluster, rows, config), pulse=pulse
+    ).run()
+
+
+async def _responder(settings: Settings, pulse: Pulse) -> None:
+    runbooks = load_runbooks(settings.responder.runbook_dirs)
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
+        connectors: list[Connector] = [Nodes(cluster), TrainingJobs(cluster)]
+        if settings.jira.base_url:
+            jira = Jira(settings.jira)
+            stack.push_async_callback(jira.close)
+            connectors.append(jira)
+        else:
+            log.info("no ticket system is configured (jira.base_url); steps that open tickets are skipped")
+        await Responder(settings.kafka, settings.responder, connectors, runbooks, pulse=pulse).run()
+
+
+async def _chat(settings: Settings, pulse: Pulse) -> None:
+    if settings.slack.token is None:
+        log.info("no chat is configured (slack.token); nothing is posted")
+        await _idle(pulse)
+    slack = Slack(settings.slack)
+    try:
+        await Chat(settings.kafka, slack, channel=settings.slack.channel, pulse=pulse).run()
+    finally:
+        await slack.close()
+
+
+async def _idle(pulse: Pulse) -> None:
+    """A process with nothing to do that is as it should be: alive, ready, and ended like any other."""
+    while True:
+        pulse.ready()
+        await asyncio.sleep(5)

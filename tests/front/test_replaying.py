@@ -1,0 +1,173 @@
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from faultline.capture import Capture, Meta
+from faultline.replaying import replay_capture
+from streams.model.record import RawRecord
+from streams.model.watching import ObjectChange
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NODES = [f"node-{number:02}" for number in range(40)]
+TRAINING = NODES[:4]
+
+
+def node(name: str) -> dict[str, Any]:
+    room = {"nvidia.com/gpu": "8"}
+    status = {"capacity": room, "allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "status": status,
+    }
+
+
+def pod(index: int) -> dict[str, Any]:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-train", "controller": True}
+    metadata = {
+        "name": f"train-{index}",
+        "namespace": "ml",
+        "uid": f"uid-train-{index}",
+        "labels": {"batch.kubernetes.io/job-completion-index": str(index)},
+        "ownerReferences": [owner],
+    }
+    container = {"name": "train", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+    status = {
+        "phase": "Running",
+        "startTime": "2026-03-01T11:00:00Z",
+        "conditions": [{"type": "Ready", "status": "True"}],
+    }
+    spec = {"nodeName": NODES[index], "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+JOB = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"name": "train", "namespace": "ml", "uid": "uid-train"},
+    "spec": {"completions": 4, "parallelism": 4, "completionMode": "Indexed"},
+}
+
+
+def kernel_line(seconds: int, host: str, message: str) -> tuple[str, int, dict[str, Any]]:
+    at = (NOON + timedelta(seconds=seconds)).timestamp()
+    return "raw.node-logs", seconds, {"@timestamp": at, "host": host, "priority": 4, "msg": message}
+
+
+def rank_line(seconds: int, rank: int) -> tuple[str, int, dict[str, Any]]:
+    text = (
+        f"[rank{rank}]:[E301 12:10:59.222288244 ProcessGroupNCCL.cpp:616] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] "
+        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=31, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+        "Timeout(ms)=600000) ran for 600009 milliseconds before timing out."
+    )
+    at = (NOON + timedelta(seconds=seconds)).timestamp()
+    pod_of = {"pod_name": f"train-{rank // 8}", "namespace_name": "ml", "host": NODES[rank // 8]}
+    return "raw.job-logs", seconds, {"@timestamp": at, "log": text, "stream": "stderr", "kubernetes": pod_of}
+
+
+def capture() -> Capture:
+    """A GPU of the second node falls off the bus; every rank of its job times out ten minutes later."""
+    lines = [
+        kernel_line(
+            60,
+            TRAINING[1],
+            "NVRM: Xid (PCI:0000:3b:00): 79, pid=77, name=python, GPU has fallen off the bus.",
+        )
+    ]
+    lines += [
+        kernel_line(61, host, "NVRM: Xid (PCI:0000:3b:00): 45, pid=77, name=python, Ch 00000008")
+        for host in TRAINING
+    ]
+    lines += [rank_line(662, rank) for rank in range(32)]
+    records: dict[str, list[RawRecord]] = {}
+    for number, (topic, seconds, value) in enumerate(lines):
+        at = NOON + timedelta(seconds=seconds)
+        records.setdefault(topic, []).append(
+            RawRecord(topic, number % 3, number // 3, at, None, orjson.dumps(value))
+        )
+    objects = [*map(node, NODES), JOB, *map(pod, range(4))]
+    changes = tuple(ObjectChange(NOON, "ADDED", content) for content in objects)
+    meta = Meta("east", NOON, NOON + timedelta(minutes=12))
+    return Capture(meta, {topic: tuple(found) for topic, found in records.items()}, changes)
+
+
+def test_one_dead_gpu_is_one_incident_and_one_plan() -> None:
+    decided = replay_capture(capture())
+    (incident,) = decided.incidents.values()
+    assert (incident.family, incident.root.node, incident.root.gpu and incident.root.gpu.pci) == (
+        "gpu_off_bus",
+        TRAINING[1],
+        "0000:3b:00",
+    )
+    assert [str(job) for job in incident.jobs] == ["ml/train"]
+    nodes = {action.target.name for action in decided.actions if action.target.kind == "Node"}
+    assert nodes == {TRAINING[1]}
+    assert {action.verdict for action in decided.actions} == {"would"}
+
+
+def test_the_json_lines_have_the_shape_that_scripts_rely_on() -> None:
+    lines = list(replay_capture(capture()).lines())
+    assert [line["record"] for line in lines[:2]] == ["incident", "action"]
+    assert lines[-1]["record"] == "summary"
+    assert lines[0]["root"] == {"cluster": "east", "node": TRAINING[1], "gpu": {"pci": "0000:3b:00"}}
+    assert set(lines[1]) == {
+        "record",
+        "incident",
+        "runbook",
+        "step",
+        "action",
+        "target",
+        "verdict",
+        "reason",
+        "at",
+    }
+    assert set(lines[-1]) == {"record", "records", "signals", "incidents", "dead_letters", "decision_hash"}
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_the_decision_does_not_depend_on_how_partitions_interleave(shuffle: random.Random) -> None:
+    whole = capture()
+    mixed: dict[str, tuple[RawRecord, ...]] = {}
+    for topic, records in whole.records.items():
+        lanes = {p: [r for r in records if r.partition == p] for p in range(3)}
+        order = [r.partition for r in records]
+        shuffle.shuffle(order)
+        mixed[topic] = tuple(lanes[partition].pop(0) for partition in order)
+    assert replay_capture(replace(whole, records=mixed)).decision_hash == replay_capture(whole).decision_hash
+
+
+def test_another_culprit_is_another_decision() -> None:
+    def moved(records: tuple[RawRecord, ...]) -> tuple[RawRecord, ...]:
+        swap = {TRAINING[1].encode(): TRAINING[2].encode()}
+        return tuple(
+            replace(
+                r,
+                value=(r.value or b"").replace(*next(iter(swap.items())))
+                if b": 79" in (r.value or b"")
+                else r.value,
+            )
+            for r in records
+        )
+
+    whole = capture()
+    other: Mapping[str, tuple[RawRecord, ...]] = {t: moved(r) for t, r in whole.records.items()}
+    assert replay_capture(replace(whole, records=other)).decision_hash != replay_capture(whole).decision_hash
+
+
+def test_garbage_in_a_capture_is_counted_and_changes_nothing() -> None:
+    whole = capture()
+    junk = tuple(
+        RawRecord("raw.metrics", 0, n, NOON + timedelta(seconds=n), None, value)
+        for n, value in enumerate([b"", b"\xff\xfe Xid", b'{"log": "NVRM: Xid', None, b"[" * 5000 + b"Xid"])
+    )
+    decided = replay_capture(replace(whole, records={**whole.records, "raw.metrics": junk}))
+    assert decided.records == replay_capture(whole).records + len(junk)
+    assert decided.decision_hash == replay_capture(whole).decision_hash
