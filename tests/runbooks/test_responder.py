@@ -57,13 +57,13 @@ async def prepared(kafka: Kafka, about: Incident | None = None) -> KafkaSettings
     return settings
 
 
-async def run_of(settings: KafkaSettings) -> Run | None:
-    values = [value for _, value in await committed(settings, RUNS, PARTITION) if value]
+async def run_of(settings: KafkaSettings, partition: int = PARTITION) -> Run | None:
+    values = [value for _, value in await committed(settings, RUNS, partition) if value]
     return decode(Run, values[-1]) if values else None
 
 
-async def over(settings: KafkaSettings) -> Run | None:
-    run = await run_of(settings)
+async def over(settings: KafkaSettings, partition: int = PARTITION) -> Run | None:
+    run = await run_of(settings, partition)
     return run if run is not None and run.state.is_over and not run.has_work else None
 
 
