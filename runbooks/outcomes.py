@@ -18,8 +18,7 @@ from connectors.base import (
 )
 from runbooks.desk import CallKind, Desk, Turn
 from runbooks.leases import MARGIN_S
-from runbooks.run import fail
-from runbooks.undoing import call_off
+from runbooks.undoing import call_off, fail
 from streams.model.run import EffectRecord, EffectState, PlannedStep, Run, StepState
 
 A_PERSON = "a person"

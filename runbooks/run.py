@@ -15,13 +15,14 @@ not hold up a cordon. A call is made only out of a turn whose run was committed 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from runbooks.desk import FINAL, Desk, Report, Situation, Turn, same_target
-from runbooks.guardrails import Case, Kind, judge
+from runbooks.desk import FINAL, Desk, Report, Situation, Turn
+from runbooks.guardrails import Kind, judge
+from runbooks.internal import start_internal, watch
 from runbooks.model import INTERNAL, TICKETS
-from runbooks.undoing import advance_undo, call_off, look_up_undo
+from runbooks.shadowing import case, shadow
+from runbooks.undoing import advance_undo, call_off, fail, look_up_undo
 from streams.model.incident import Incident
 from streams.model.run import (
     EffectState,
@@ -74,7 +75,7 @@ def advance(run: Run, situation: Situation, now: datetime) -> Turn:
     """Do whatever is due. Call it after every event and at every tick; it changes nothing when nothing is due."""
     desk = Desk(run, now)
     if run.plan.mode is Mode.SHADOW:
-        _shadow(desk, situation)
+        shadow(desk, situation)
     else:
         for planned in run.plan.steps:
             _step(desk, planned, situation)
@@ -147,9 +148,6 @@ def _report(desk: Desk, kind: str, outcome: str = "") -> None:
     desk.reports.append(Report(kind, outcome, reason=desk.run.reason))
 
 
-# ── one step ──────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _step(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
     record = desk.records[planned.id]
     if record.state.is_over:
@@ -164,7 +162,7 @@ def _step(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
     elif effect is not None:
         _go_on(desk, planned, situation)
     elif record.state is StepState.RUNNING:
-        _watch(desk, planned, situation)
+        watch(desk, planned, situation)
     else:
         _start(desk, planned, situation)
 
@@ -181,7 +179,7 @@ def _start(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
     if missing:
         desk.finish(planned.id, StepState.CANCELLED, missing)
     elif planned.action in INTERNAL:
-        _start_internal(desk, planned, situation)
+        start_internal(desk, planned, situation)
     elif planned.action not in situation.actions:
         _unconfigured(desk, planned)
     elif _allowed(desk, planned, situation):
@@ -193,7 +191,7 @@ def _start(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
 def _allowed(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
     """Ask the guardrails; when they say no, write down why and what would lift it."""
     record = desk.records[planned.id]
-    ruling = judge(_case(desk, planned, situation), begun=record.effect is not None)
+    ruling = judge(case(desk, planned, situation), begun=record.effect is not None)
     if ruling is None:
         return True
     if ruling.kind is Kind.REFUSE:
@@ -226,13 +224,6 @@ def _go_on(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
         return
     elif not _lane_busy(desk, planned) and _allowed(desk, planned, situation):
         desk.intend(planned, situation.policy.lease_s)
-
-
-def fail(desk: Desk, planned: PlannedStep, reason: str) -> None:
-    """A step has failed for good: go on without it or end the run, giving back what only waits for the end."""
-    desk.finish(planned.id, StepState.FAILED, reason)
-    if planned.on_failure == "stop" and not desk.stopping:
-        call_off(desk, "failed", f"{planned.id} failed: {reason}", release=True)
 
 
 def _look_up(desk: Desk, planned: PlannedStep) -> None:
@@ -273,117 +264,3 @@ def _lane_busy(desk: Desk, planned: PlannedStep) -> bool:
         if any(row is not None and row.state in open_states for row in rows):
             return True
     return False
-
-
-def _case(desk: Desk, planned: PlannedStep, situation: Situation) -> Case:
-    run = replace(desk.run, steps=tuple(desk.records.values()))
-    return Case(
-        situation.incident, run, planned, situation.view, situation.others, situation.policy, desk.now
-    )
-
-
-# ── steps of the engine itself ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _start_internal(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
-    record = desk.records[planned.id]
-    match planned.action:
-        case "notify":
-            desk.finish(planned.id, StepState.DONE, planned.describe)
-        case "ask" if _answered(desk):
-            desk.finish(planned.id, StepState.DONE, "a person has taken it")
-        case "ask" if record.state is not StepState.AWAITING_APPROVAL:
-            until = desk.in_seconds(planned.deadline_s)
-            desk.set(
-                planned.id,
-                state=StepState.AWAITING_APPROVAL,
-                reason=planned.describe,
-                verdict="needs_approval",
-                deadline_at=until,
-                due_at=until,
-            )
-            desk.note("step.awaiting_approval", planned.describe or "a person is asked", step=planned.id)
-        case "await_progress":
-            desk.set(
-                planned.id,
-                state=StepState.RUNNING,
-                started_at=desk.now,
-                deadline_at=desk.in_seconds(planned.deadline_s),
-            )
-            _watch(desk, planned, situation)
-
-
-def _answered(desk: Desk) -> bool:
-    return any(a.approved and a.digest == desk.run.plan.digest for a in desk.run.approvals)
-
-
-def _watch(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
-    """`await_progress`: done at the first sign of progress after the resume, or when a job that never shows any has settled."""
-    record, target = desk.records[planned.id], planned.target
-    since = _resumed_at(desk, planned) or record.started_at or desk.now
-    seen = [p for p in situation.incident.progress if target is not None and p.job.key == target.key]
-    later = [p for p in seen if p.at > since]
-    settle_s = float(str(planned.params.get("settle_s", 60)))
-    settled = (record.started_at or desk.now) + timedelta(seconds=settle_s)
-    if later:
-        step = f" (step {later[-1].step})" if later[-1].step is not None else ""
-        desk.finish(planned.id, StepState.DONE, f"{target} makes progress again{step}")
-    elif not seen and desk.now >= settled:
-        desk.finish(
-            planned.id,
-            StepState.DONE,
-            f"{target} has never reported progress; it has run for {settle_s:.0f} s",
-        )
-    elif record.deadline_at is not None and desk.now >= record.deadline_at:
-        fail(desk, planned, f"{target} made no progress within {planned.deadline_s:.0f} s of its resume")
-    else:
-        desk.set(planned.id, due_at=record.deadline_at if seen else settled)
-
-
-def _resumed_at(desk: Desk, planned: PlannedStep) -> datetime | None:
-    for other in desk.run.plan.steps:
-        if other.action == "resume_job" and same_target(other.target, planned.target):
-            effect = desk.records[other.id].effect
-            return effect.confirmed_at if effect else None
-    return None
-
-
-# ── shadow ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _shadow(desk: Desk, situation: Situation) -> None:
-    """Decide everything, touch nothing, not even by looking. A new revision makes every step pending again."""
-    for planned in desk.run.plan.steps:
-        record = desk.records[planned.id]
-        if record.state is not StepState.PENDING:
-            continue
-        if planned.action in TICKETS and planned.action not in situation.actions:
-            verdict, reason = "", "no ticket system configured"
-        else:
-            verdict, reason = _verdict(desk, planned, situation)
-        state = StepState.WOULD if verdict else StepState.SKIPPED
-        if verdict == "would" and planned.destructive and desk.run.admitted_at is None:
-            desk.change(admitted_at=desk.now)
-        desk.set(
-            planned.id,
-            state=state,
-            verdict=verdict,
-            reason=reason,
-            started_at=record.started_at or desk.now,
-            finished_at=desk.now,
-        )
-        if (record.verdict, record.reason) != (verdict, reason):
-            text = f"{planned.action} {planned.target}: {verdict or 'skipped'} {reason}".strip()
-            desk.note(f"step.{verdict or 'skipped'}", text, step=planned.id)
-
-
-def _verdict(desk: Desk, planned: PlannedStep, situation: Situation) -> tuple[str, str]:
-    refused = [need for need in planned.needs if desk.records[need].verdict == "refused"]
-    if refused:
-        return "refused", f"it needs {refused[0]}, which is refused"
-    if planned.action == "ask":
-        return "needs_approval", planned.describe
-    ruling = judge(_case(desk, planned, situation))
-    if ruling is None:
-        return "would", planned.describe
-    return ("needs_approval" if ruling.kind is Kind.ASK else "refused"), str(ruling)

@@ -45,6 +45,13 @@ def call_off(
         _say_what_stands(desk)
 
 
+def fail(desk: Desk, planned: PlannedStep, reason: str) -> None:
+    """A step has failed for good: go on without it or end the run, giving back what only waits for the end."""
+    desk.finish(planned.id, StepState.FAILED, reason)
+    if planned.on_failure == "stop" and not desk.stopping:
+        call_off(desk, "failed", f"{planned.id} failed: {reason}", release=True)
+
+
 def take_back(desk: Desk, reason: str, *, only_jobs: bool = False, keep: Container[str] = ()) -> None:
     """Mark what the run did, or may have done, for taking back."""
     for planned in desk.run.plan.steps:
