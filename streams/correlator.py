@@ -1,31 +1,38 @@
 """The correlator process: a Faust agent around the pure core.
 
-One agent reads signals, inventory and ticks; its state lies in one table whose changelog we create ourselves. Three things
+One agent reads signals, inventory and ticks; its state lies in one table whose changelog we create ourselves. Four things
 Faust would do differently are taken out of its hands:
 
-- An exception inside an agent acknowledges the event and goes on. Here nothing escapes: a record that cannot be read goes to
-  `dead-letters`; anything else holds the event back, unacknowledged, and ends the process, so that it is read again.
-- Timers may not write tables. Time comes in as a record: one tick per owned partition and second, on `ticks`.
-- Incidents go out through a producer of our own and are confirmed before the event that caused them is acknowledged.
+- Faust acknowledges an event when the agent asks for the next one, is cancelled, or fails. Here an event is acknowledged by
+  hand when everything that follows from it is written. A record that cannot be read goes to `dead-letters`; anything else
+  that goes wrong ends the process, and the event is read again.
+- Incidents go out through a producer of our own, first; only when the broker has them is the state written. So a crash in
+  between says an incident twice, with the same id and revision, and never keeps one that nobody was told.
+- Timers may not write tables. Time comes in as a record: one tick per owned partition and second, on `ticks`. While signals
+  are still unread, it is the time of the last one read: a backlog must not look like silence.
+- Whoever lost a partition in the middle of an event neither writes nor acknowledges: the new owner reads it again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import faust
 import structlog
 from aiokafka import AIOKafkaProducer
+from faust.types import TP
 
 from streams import kafka
 from streams.dead_letters import dead_letter
+from streams.kafka import KafkaError
 from streams.model.clock import Clock, from_millis, parse_rfc3339, rfc3339, utc_now
 from streams.model.codec import decode, encode
 from streams.model.conversation import TimelineEntry
-from streams.model.errors import BadInput, ConfigError, FaultlineError
+from streams.model.errors import BadInput, ConfigError, FaultlineError, Unreachable
 from streams.model.incident import Incident
 from streams.model.inventory import Fact, FactRecord
 from streams.model.pulse import Pulse
@@ -47,7 +54,13 @@ from streams.topics import (
 log = structlog.get_logger(__name__)
 
 Rows = MutableMapping[str, bytes]
-"""The core's state as rows; what is written here is in the changelog before the event is acknowledged."""
+"""The core's state as rows; what is written here is in the changelog before the event's offset is committed."""
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+def ignore(label: str) -> None:
+    """The default for `at`: nobody watches."""
 
 
 class Changes(Protocol):
@@ -65,7 +78,7 @@ class Changes(Protocol):
 class Core(Protocol):
     """The pure core, for one cluster."""
 
-    def on_signals(self, signals: tuple[Signal, ...], now: datetime) -> Changes:
+    def on_signals(self, signals: Sequence[Signal], now: datetime) -> Changes:
         """Take in observations."""
 
     def on_fact(self, key: str, fact: Fact | None, at: datetime) -> Changes:
@@ -90,14 +103,22 @@ class Correlator:
         *,
         clock: Clock = utc_now,
         pulse: Pulse | None = None,
+        at: Callable[[str], None] = ignore,
     ) -> None:
         self._kafka = kafka_settings
         self._settings = settings
         self._make_core = make_core
         self._clock = clock
         self._pulse = pulse or Pulse()
-        self._cores: dict[str, Core] = {}
+        self._at = at
+        self._cores: dict[str, _Held] = {}
+        self._stored: dict[int, set[str]] | None = None
+        self._term = 0
+        self._settled = False
+        self._busy = False
+        self._stream: Any = None
         self._latest_tick: dict[int, datetime] = {}
+        self._read_at: dict[int, datetime] = {}
         self._failure: asyncio.Future[None] | None = None
         self._producer: AIOKafkaProducer | None = None
         self._partitions = kafka_settings.cluster_partitions
@@ -112,8 +133,9 @@ class Correlator:
             ),
         )
         self._app.agent(self._source(), name="correlate", concurrency=1)(self._correlate)
-        self._app.on_partitions_revoked.connect(self._forget_cores)
-        self._app.on_partitions_assigned.connect(self._forget_cores)
+        self._app.on_partitions_revoked.connect(self._lose_ownership)
+        self._app.on_partitions_assigned.connect(self._lose_ownership)
+        self._app.on_rebalance_complete.connect(self._take_ownership)
 
     async def run(self) -> None:
         """Work until cancelled.
@@ -122,13 +144,15 @@ class Correlator:
             FaultlineError: when it cannot go on; the event in hand is not acknowledged and will be read again.
         """
         self._failure = asyncio.get_running_loop().create_future()
-        self._producer = await kafka.started(kafka.producer(self._kafka, linger_ms=2), self._kafka)
+        self._producer = kafka.producer(self._kafka, linger_ms=2)
         try:
+            await kafka.started(self._producer, self._kafka)
             self._app.finalize()
             await self._app.start()
-            self._pulse.ready()
-            log.info("correlator works", partitions=self._partitions)
+            log.info("correlator started", partitions=self._partitions)
             await self._live()
+        except KafkaError as error:
+            raise Unreachable(f"Kafka at {self._kafka.bootstrap}: {error!r}") from error
         finally:
             self._pulse.ready(False)
             await self._app.stop()
@@ -143,73 +167,145 @@ class Correlator:
                 return self._failure.result()
             if self._app.crashed or self._app.should_stop:
                 raise FaultlineError(f"the stream worker ended by itself: {self._app.crash_reason!r}")
-            if not self._app.rebalancing and not self._app.in_recovery:
+            if self._settled and not self._app.rebalancing and not self._app.in_recovery:
+                self._pulse.ready()
                 await self._send_ticks()
-                self._pulse.beat()
 
     async def _send_ticks(self) -> None:
+        """One tick for each owned partition."""
         assert self._producer is not None
         name = kafka.topic_name(self._kafka, TICKS)
-        now = rfc3339(self._clock()).encode()
+        now = self._clock()
         for partition in sorted(self._owned()):
-            await self._producer.send_and_wait(name, now, partition=partition)
+            told = now if await self._has_caught_up(partition) else self._read_at.get(partition)
+            if told is not None:
+                await self._producer.send_and_wait(name, rfc3339(told).encode(), partition=partition)
+
+    async def _has_caught_up(self, partition: int) -> bool:
+        """Whether every signal and fact that the broker has is read. Positions count, not offsets of records handled: the
+        last offset may be a transaction's marker, which nobody ever handles."""
+        if self._busy or (self._stream is not None and not self._stream.channel.queue.empty()):
+            return False
+        for topic in (SIGNALS, INVENTORY):
+            tp = TP(kafka.topic_name(self._kafka, topic), partition)
+            end = self._app.consumer.highwater(tp)
+            position = await self._app.consumer.position(tp)
+            if end is None or position is None or position < end:
+                return False
+        return True
 
     def _owned(self) -> set[int]:
         name = kafka.topic_name(self._kafka, SIGNALS)
         return {tp.partition for tp in self._app.consumer.assignment() if tp.topic == name}
 
     async def _correlate(self, stream: Any) -> AsyncIterator[None]:
+        stream.enable_acks = False
+        self._stream = stream
         async for event in stream.events():
+            self._busy = True
             try:
-                await self._handle(event)
-            except BadInput as error:
-                await self._bury(event, str(error))
+                done = await self._handle(event)
             except asyncio.CancelledError:
                 raise
-            except Exception as error:  # noqa: BLE001 - nothing may escape an agent: the event would be acknowledged
+            except Exception as error:  # noqa: BLE001 - nothing may escape an agent: Faust would go on behind it
                 await self._give_up(error)
+            else:
+                if done:
+                    await stream.ack(event)
+            finally:
+                self._busy = False
             yield
 
-    async def _handle(self, event: Any) -> None:
-        message = event.message
-        at = from_millis(message.timestamp)
-        match self._topic(message.topic):
-            case SIGNALS.name if event.value is not None:
-                batch = decode(SignalBatch, event.value)
-                core = self._core(batch.cluster)
-                await self._emit(batch.cluster, core.on_signals(batch.signals, at))
-            case INVENTORY.name:
-                key = (message.key or b"").decode(errors="replace")
-                fact = decode(FactRecord, event.value).fact if event.value is not None else None
-                cluster = fact.cluster if fact else key.partition("/")[0]
-                await self._emit(cluster, self._core(cluster).on_fact(key, fact, at))
-            case TICKS.name if event.value is not None:
-                await self._tick(message.partition, parse_rfc3339(event.value.decode(errors="replace")))
+    async def _handle(self, event: Any) -> bool:
+        """Everything that follows from one event. False when its partition was lost meanwhile."""
+        message, term = event.message, self._term
+        partition, at = message.partition, from_millis(message.timestamp)
+        try:
+            steps = self._read(self._topic(message.topic), message.key, event.value, partition, at)
+        except BadInput as error:
+            await self._bury(event, str(error))
+            return True
+        for cluster, step in steps:
+            held = self._core(cluster)
+            changes = step(held.core)
+            self._at("correlator:before_publish")
+            await self._publish(changes, partition)
+            self._at("correlator:after_publish")
+            if term != self._term:
+                return False
+            held.rows.store()
+            self._at("correlator:after_store")
+        if self._topic(message.topic) != TICKS.name:
+            self._read_at[partition] = max(at, self._read_at.get(partition, at))
+        return True
 
-    async def _tick(self, partition: int, now: datetime) -> None:
+    def _read(
+        self, topic: str, key: bytes | None, value: bytes | None, partition: int, at: datetime
+    ) -> list[tuple[str, Callable[[Core], Changes]]]:
+        """The steps that a record asks for, by cluster.
+
+        Raises:
+            BadInput: when it cannot be read, or lies in a partition that is not its cluster's.
+        """
+        if topic == TICKS.name:
+            return self._tick(partition, value)
+        if topic == SIGNALS.name:
+            if value is None:
+                raise BadInput("a batch of signals without a value")
+            batch = decode(SignalBatch, value)
+            if any(signal.entity.cluster != batch.cluster for signal in batch.signals):
+                raise BadInput("a batch with signals of several clusters")
+            cluster = batch.cluster
+            step: Callable[[Core], Changes] = lambda core: core.on_signals(batch.signals, at)  # noqa: E731
+        else:
+            name = (key or b"").decode(errors="replace")
+            if name.count("/") < 2:
+                raise BadInput("a fact whose key is not cluster/kind/name")
+            fact = decode(FactRecord, value).fact if value is not None else None
+            if fact is not None and fact.key != name:
+                raise BadInput(f"a fact of {fact.key[:80]} under the key {name[:80]}")
+            cluster = name.partition("/")[0]
+            step = lambda core: core.on_fact(name, fact, at)  # noqa: E731
+        if partition_of(cluster, self._partitions) != partition:
+            raise BadInput(f"cluster {cluster} does not belong in partition {partition}")
+        self._clusters(partition).add(cluster)
+        return [(cluster, step)]
+
+    def _tick(self, partition: int, value: bytes | None) -> list[tuple[str, Callable[[Core], Changes]]]:
         """Two owners may both tick while a rebalance is under way: time never runs backwards here."""
-        if now <= self._latest_tick.get(partition, now.min.replace(tzinfo=now.tzinfo)):
-            return
+        now = parse_rfc3339((value or b"").decode(errors="replace"))
+        if now <= self._latest_tick.get(partition, _NEVER):
+            return []
         self._latest_tick[partition] = now
-        for cluster in self._clusters(partition):
-            await self._emit(cluster, self._core(cluster).on_tick(now))
+        return [(cluster, lambda core: core.on_tick(now)) for cluster in sorted(self._clusters(partition))]
 
-    def _clusters(self, partition: int) -> list[str]:
-        stored = {bytes(key).partition(b"\0")[0].decode() for key in self._table}
-        return sorted(c for c in stored | set(self._cores) if partition_of(c, self._partitions) == partition)
+    def _clusters(self, partition: int) -> set[str]:
+        """Clusters of a partition: those with rows, and those heard of since."""
+        if self._stored is None:
+            self._stored = {}
+            for name in {bytes(key).partition(b"\0")[0].decode() for key in self._table}:
+                self._stored.setdefault(partition_of(name, self._partitions), set()).add(name)
+        return self._stored.setdefault(partition, set())
 
-    def _core(self, cluster: str) -> Core:
+    def _core(self, cluster: str) -> _Held:
         if cluster not in self._cores:
-            self._cores[cluster] = self._make_core(cluster, TableRows(self._table, cluster))
+            rows = TableRows(self._table, cluster)
+            self._cores[cluster] = _Held(self._make_core(cluster, rows), rows)
         return self._cores[cluster]
 
-    def _forget_cores(self, *_: Any, **__: Any) -> None:
+    def _lose_ownership(self, *_: Any, **__: Any) -> None:
+        self._term += 1
+        self._settled = False
         self._cores.clear()
+        self._stored = None
         self._latest_tick.clear()
+        self._read_at.clear()
 
-    async def _emit(self, cluster: str, changes: Changes) -> None:
+    def _take_ownership(self, *_: Any, **__: Any) -> None:
+        self._settled = True
+
+    async def _publish(self, changes: Changes, partition: int) -> None:
         """Incidents and timeline, confirmed by the broker."""
-        partition = partition_of(cluster, self._partitions)
         out = [(INCIDENTS, incident.id, encode(incident)) for incident in changes.incidents]
         out += [(TIMELINE, entry.incident, encode(entry)) for entry in changes.timeline]
         await self._send(out, partition)
@@ -279,29 +375,58 @@ class Correlator:
 
 
 class TableRows(MutableMapping[str, bytes]):
-    """The rows of one cluster inside the table all clusters share."""
+    """The rows of one cluster inside the table all clusters share. Writes wait for `store`."""
 
     def __init__(self, table: Any, cluster: str) -> None:
         self._table = table
         self._prefix = cluster.encode() + b"\0"
+        self._waiting: dict[str, bytes | None] = {}
+
+    def store(self) -> None:
+        """Put what was written into the table; only while an event of the partition is in hand."""
+        for key, value in self._waiting.items():
+            name = self._prefix + key.encode()
+            if value is not None:
+                self._table[name] = value
+            elif name in self._table:
+                del self._table[name]
+        self._waiting.clear()
 
     def __getitem__(self, key: str) -> bytes:
-        value: bytes = self._table[self._prefix + key.encode()]
+        waiting = self._waiting.get(key)
+        value: bytes | None = (
+            waiting if key in self._waiting else self._table.get(self._prefix + key.encode())
+        )
+        if value is None:
+            raise KeyError(key)
         return value
 
     def __setitem__(self, key: str, value: bytes) -> None:
-        self._table[self._prefix + key.encode()] = value
+        self._waiting[key] = value
 
     def __delitem__(self, key: str) -> None:
-        del self._table[self._prefix + key.encode()]
+        self._waiting[key] = None
 
     def __iter__(self) -> Iterator[str]:
-        for key in list(self._table):
-            if key.startswith(self._prefix):
-                yield key[len(self._prefix) :].decode()
+        stored = {
+            bytes(key)[len(self._prefix) :].decode()
+            for key in list(self._table)
+            if bytes(key).startswith(self._prefix)
+        }
+        return iter(
+            sorted((stored | self._waiting.keys()) - {k for k, v in self._waiting.items() if v is None})
+        )
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A core with the rows under it."""
+
+    core: Core
+    rows: TableRows
 
 
 def _credentials(settings: KafkaSettings) -> Any:

@@ -1,0 +1,70 @@
+"""The correlator as a program of its own, so that a test can kill it: `python -m tests.correlate.correlator_process JSON`.
+
+The argument is a JSON object: `kafka` (settings), and optionally `die_at` (a crash point's label) with `after` (how often it is
+passed before), or `fail_on` (an XID that the core cannot bear: a fault of ours, not of the record).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from faultline import logs
+from streams.correlate import Changes, Config, Core
+from streams.correlator import Correlator, Rows
+from streams.model.settings import CorrelatorSettings, KafkaSettings
+from streams.model.signal import Signal
+
+
+class Frail(Core):
+    """A core with a fault of its own."""
+
+    def __init__(self, cluster: str, rows: Rows, config: Config, fail_on: int) -> None:
+        super().__init__(cluster, rows, config)
+        self._fail_on = fail_on
+
+    def on_signals(self, signals: Sequence[Signal], now: datetime) -> Changes:
+        if any(s.attributes.get("xid") == self._fail_on for s in signals):
+            raise ZeroDivisionError("a fault of ours")
+        return super().on_signals(signals, now)
+
+
+def main() -> None:
+    """Run until killed."""
+    wishes: dict[str, Any] = json.loads(sys.argv[1])
+    passed: Counter[str] = Counter()
+
+    def at(label: str) -> None:
+        passed[label] += 1
+        if label == wishes.get("die_at") and passed[label] > wishes.get("after", 0):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    settings = CorrelatorSettings(tick_s=0.2, hang_settle_s=2.0, application_settle_s=1.0, node_settle_s=5.0)
+    config = Config.of(settings)
+
+    def make(cluster: str, rows: Rows) -> Core:
+        fail_on = wishes.get("fail_on")
+        return Frail(cluster, rows, config, fail_on) if fail_on else Core(cluster, rows, config)
+
+    logs.configure("correlator", level="debug" if wishes.get("loud") else "info", form="json")
+
+    async def work() -> None:
+        correlator = Correlator(KafkaSettings(**wishes["kafka"]), settings, make, at=at)
+        task = asyncio.ensure_future(correlator.run())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
+
+    asyncio.run(work())
+
+
+if __name__ == "__main__":
+    main()

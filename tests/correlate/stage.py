@@ -1,0 +1,107 @@
+"""A broker's topics with a writer and a reader, and correlators as child processes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from streams import kafka
+from streams.dead_letters import HEADER
+from streams.model.codec import decode, encode
+from streams.model.conversation import DeadLetter
+from streams.model.incident import Incident
+from streams.model.inventory import Fact, FactRecord
+from streams.model.settings import KafkaSettings
+from streams.model.signal import Signal, SignalBatch
+from streams.topics import DEAD_LETTERS, INCIDENTS, INVENTORY, SIGNALS, TIMELINE, Topic, partition_of
+from tests.correlate import world
+from tests.testbed.children import Child
+
+
+@dataclass
+class Stage:
+    """What the other processes would write, and what they would read."""
+
+    settings: KafkaSettings
+    writer: AIOKafkaProducer
+    reader: AIOKafkaConsumer
+    folder: Path
+    published: list[Incident] = field(default_factory=list)
+    buried: list[DeadLetter] = field(default_factory=list)
+    started: int = 0
+
+    async def tell(self, *facts: Fact) -> None:
+        """Write facts."""
+        for fact in facts:
+            await self.write(INVENTORY, fact.cluster, encode(FactRecord(fact)), key=fact.key)
+
+    async def see(self, *signals: Signal) -> None:
+        """Write signals of one cluster as a batch."""
+        cluster = signals[0].entity.cluster
+        await self.write(SIGNALS, cluster, encode(SignalBatch(cluster, signals)), key=cluster)
+
+    async def write(self, topic: Topic, cluster: str, value: bytes | None, *, key: str) -> None:
+        """Write one record where the cluster's belong."""
+        partition = partition_of(cluster, self.settings.cluster_partitions)
+        await self.writer.send_and_wait(
+            kafka.topic_name(self.settings, topic), value, key=key.encode(), partition=partition
+        )
+
+    async def read(self) -> None:
+        """Take in what was published since."""
+        for records in (await self.reader.getmany(timeout_ms=100)).values():
+            for record in records:
+                if record.topic.endswith(INCIDENTS.name):
+                    self.published.append(decode(Incident, record.value))
+                elif record.topic.endswith(DEAD_LETTERS.name):
+                    self.buried.append(decode(DeadLetter, dict(record.headers)[HEADER]))
+
+    async def latest(self) -> dict[str, Incident]:
+        """The latest revision of every incident."""
+        await self.read()
+        return {i.id: i for i in self.published}
+
+    @contextmanager
+    def correlator(self, **wishes: object) -> Iterator[Child]:
+        """Run one correlator."""
+        self.started += 1
+        said = {"kafka": self.settings.model_dump(mode="json", exclude_defaults=True)} | wishes
+        command = [sys.executable, "-m", "tests.correlate.correlator_process", json.dumps(said)]
+        child = Child("correlator", command, log=self.folder / f"correlator-{self.started}.log")
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+@asynccontextmanager
+async def stage(settings: KafkaSettings, folder: Path) -> AsyncIterator[Stage]:
+    """A writer and a reader on these topics, with the stories' clock set to now."""
+    writer = await kafka.started(kafka.producer(settings), settings)
+    reader = kafka.consumer(settings, group=None, fetch_max_wait_ms=100)
+    names = [kafka.topic_name(settings, topic) for topic in (INCIDENTS, TIMELINE, DEAD_LETTERS)]
+    reader.subscribe(names)
+    await kafka.started(reader, settings)
+    try:
+        yield Stage(settings, writer, reader, folder)
+    finally:
+        await reader.stop()
+        await writer.stop()
+
+
+@contextmanager
+def present() -> Iterator[None]:
+    """Let stories begin ten minutes ago, for processes that live in the real time."""
+    before = world.START
+    world.START = datetime.now(UTC).replace(microsecond=0) - timedelta(minutes=11)
+    try:
+        yield
+    finally:
+        world.START = before
