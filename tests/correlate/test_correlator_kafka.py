@@ -1,0 +1,154 @@
+"""The correlator on a real broker: killed again and again, beside a second one, and nothing is lost or told twice."""
+
+from __future__ import annotations
+
+import random
+import signal
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from streams import provisioning
+from streams.correlate import Config, Core
+from streams.model.incident import Incident, IncidentState
+from streams.model.inventory import Fact
+from streams.model.settings import CorrelatorSettings, KafkaSettings
+from streams.model.signal import Signal
+from tests.correlate import test_order
+from tests.correlate.stage import Stage, present, stage
+from tests.correlate.world import at
+from tests.testbed.kafka import Kafka
+from tests.testbed.waiting import eventually
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(280)]
+
+CONFIG = Config.of(
+    CorrelatorSettings(tick_s=0.2, hang_settle_s=2.0, application_settle_s=1.0, node_settle_s=5.0)
+)
+TELLERS = (
+    test_order.off_bus_story,
+    test_order.silent_story,
+    test_order.storm_story,
+    test_order.application_story,
+    test_order.two_faults_story,
+)
+
+
+@pytest_asyncio.fixture
+async def scene(kafka: Kafka, tmp_path: Path) -> AsyncIterator[Stage]:
+    settings = KafkaSettings(
+        bootstrap=kafka.bootstrap,
+        topic_prefix=f"correlate-{uuid.uuid4().hex[:8]}.",
+        replication_factor=1,
+        min_insync_replicas=1,
+        raw_partitions=1,
+        cluster_partitions=3,
+        session_timeout_ms=6000,
+    )
+    await provisioning.apply(settings)
+    with present():
+        async with stage(settings, tmp_path) as found:
+            yield found
+
+
+def stories(count: int) -> Iterator[tuple[str, list[Fact], list[Signal]]]:
+    """A cluster for each, told by turns."""
+    for i in range(count):
+        facts, signals = TELLERS[i % len(TELLERS)]()
+        name = f"cluster-{i}"
+        yield (
+            name,
+            [replace(fact, cluster=name) for fact in facts],
+            [replace(s, entity=replace(s.entity, cluster=name)) for s in signals],
+        )
+
+
+def undisturbed(name: str, facts: list[Fact], signals: list[Signal]) -> list[object]:
+    """What a core says that sees everything at once and is left alone."""
+    core = Core(name, {}, CONFIG)
+    told = [core.on_fact(fact.key, fact, at(0)) for fact in facts]
+    told += [core.on_signals(signals, at(620)), core.on_tick(at(655))]
+    return standing([i for changes in told for i in changes.incidents])
+
+
+def standing(told: list[Incident]) -> list[object]:
+    latest = {i.id: i for i in told}
+    kept = [
+        i
+        for i in latest.values()
+        if i.state is not IncidentState.MERGED and not i.reason.startswith("Withdrawn")
+    ]
+    return sorted((test_order.essence(i) for i in kept), key=str)
+
+
+@pytest.mark.parametrize("label", ["before_publish", "after_publish", "after_store", "anywhere"])
+async def test_killed_under_load_it_ends_with_the_same_incidents(scene: Stage, label: str) -> None:
+    chance = random.Random(label)
+    played = list(stories(5))
+    expected = {name: undisturbed(name, facts, signals) for name, facts, signals in played}
+    for _, facts, _ in played:
+        await scene.tell(*facts)
+    waiting = [(signals, chance.randint(4, 16)) for _, _, signals in played]
+    batches = [signals[i : i + size] for signals, size in waiting for i in range(0, len(signals), size)]
+    chance.shuffle(batches)
+    for attempt in range(4):
+        mine, batches = batches[: len(batches) // (4 - attempt)], batches[len(batches) // (4 - attempt) :]
+        wishes = (
+            {} if label == "anywhere" else {"die_at": f"correlator:{label}", "after": chance.randint(3, 40)}
+        )
+        with scene.correlator(**wishes) as child:
+            for batch in mine:
+                await scene.see(*batch)
+                await scene.read()
+            if label == "anywhere":
+                before = len(scene.published)
+
+                async def speaks(before: int = before) -> bool:
+                    await scene.read()
+                    return len(scene.published) > before or child.exit_code is not None
+
+                await eventually(speaks, "it works", timeout_s=40)
+            else:
+                assert child.wait(timeout_s=60) == -signal.SIGKILL
+    with scene.correlator():
+
+        async def the_same() -> bool:
+            await scene.read()
+            by_cluster = {
+                name: standing([i for i in scene.published if i.cluster == name]) for name in expected
+            }
+            return by_cluster == expected
+
+        await eventually(the_same, "the same incidents", timeout_s=60)
+    assert scene.buried == []
+    for name in {i.id for i in scene.published}:
+        revisions = [i.revision for i in scene.published if i.id == name]
+        assert sorted(set(revisions)) == list(range(1, max(revisions) + 1))
+
+
+async def test_a_second_correlator_takes_over_what_the_killed_one_held(scene: Stage) -> None:
+    played = list(stories(5))
+    expected = {name: undisturbed(name, facts, signals) for name, facts, signals in played}
+    with scene.correlator() as one, scene.correlator() as other:
+        for _, facts, signals in played:
+            await scene.tell(*facts)
+            await scene.see(*signals[: len(signals) // 2])
+
+        async def some() -> bool:
+            return len(await scene.latest()) >= 3
+
+        await eventually(some, "both work", timeout_s=60)
+        one.kill()
+        for _, _, signals in played:
+            await scene.see(*signals[len(signals) // 2 :])
+
+        async def the_same() -> bool:
+            await scene.read()
+            return {n: standing([i for i in scene.published if i.cluster == n]) for n in expected} == expected
+
+        await eventually(the_same, "the other one has them all", timeout_s=90)
+        assert other.exit_code is None
