@@ -18,6 +18,8 @@ class Config:
     """A cause may lie this long before the collective that hangs of it."""
     after: timedelta = timedelta(minutes=2)
     """… and be told this long after the last watchdog: NotReady trails a fault by a minute, a shipper by more."""
+    skew: timedelta = timedelta(seconds=5)
+    """By so much the clocks of two nodes may differ."""
     linger: timedelta = timedelta(minutes=2)
     """After the end of an incident, what still comes belongs to it; later it is a new incarnation."""
     hang_settle: timedelta = timedelta(seconds=20)

@@ -254,7 +254,8 @@ def _explaining(
 def _in_time(
     cause: Hypothesis, start: datetime, end: datetime, closed: dict[str, datetime], config: Config
 ) -> bool:
-    if cause.fault_at > end + config.after:
+    # Only NotReady trails its fault; whatever else begins after the last symptom was told did not bring it about.
+    if cause.fault_at > end + (config.after if cause.family == "node_down" else config.skew):
         return False
     over = closed.get(cause.id) or cause.cleared_at
     return cause.last_at >= start - config.before or over is None or over + config.linger >= start

@@ -179,9 +179,8 @@ class Publisher:
             stays += standing(there, h.fault_at, self._config)
         symptoms = {s.id: s for found in claims.values() for s in found}
         state, closed_at, note = self._life(h, now)
-        progress = tuple(
-            p for key in sorted(jobs) if (p := self._progress(jobs[key], h.fault_at)) is not None
-        )
+        # Also from before the fault: a job that used to tell its progress and tells none now has not recovered.
+        progress = tuple(p for key in sorted(jobs) if (p := self._progress(jobs[key])) is not None)
         return Surroundings(
             stays, list(symptoms.values()), list(jobs.values()), progress, state, closed_at, note
         )
@@ -194,9 +193,9 @@ class Publisher:
         kind, namespace, name = key.split("/", 2)
         return JobRef(kind, namespace, name)
 
-    def _progress(self, job: JobRef, since: datetime) -> Progress | None:
+    def _progress(self, job: JobRef) -> Progress | None:
         at, step = self.progress_of(job.key)
-        return Progress(job, at, step) if at is not None and at > since else None
+        return Progress(job, at, step) if at is not None else None
 
     def _life(self, h: Hypothesis, now: datetime) -> tuple[IncidentState, datetime | None, str]:
         runs = self._lives.runs(h.id)

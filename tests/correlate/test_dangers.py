@@ -212,6 +212,32 @@ def test_a_silent_node_and_a_storm_that_does_not_reach_its_job_stay_two() -> Non
     }
 
 
+def test_a_storm_that_begins_after_a_silent_node_was_told_does_not_explain_it() -> None:
+    facts = [*cluster({"llama": FOUR, "gemma": ["m1", "m2"]}), link("leaf-1", "Ethernet8", "m1", "mlx5_2")]
+    facts = [replace(f, leaf="leaf-1") if f.kind == "node" else f for f in facts]
+    world = World(facts)
+    world.see(*timeouts("llama", range(24), 600, waited=2))
+    world.pass_to(630)
+    silent = world.only()
+    assert (silent.family, silent.root.node) == ("silent_node", "n4")
+    world.see(storm("leaf-1", "Ethernet8", 631), pause("n1", "mlx5_2", "received", 632))
+    world.pass_to(700)
+    assert {(i.family, i.root.node) for i in world.incidents()} == {
+        ("silent_node", "n4"),
+        ("pfc_storm", "m1"),
+    }
+
+
+def test_a_storm_from_a_node_of_the_job_does_not_explain_what_its_code_did_before() -> None:
+    world = World([*cluster({"llama": FOUR}), link("leaf-1", "Ethernet8", "n1", "mlx5_2")])
+    world.see(*(xid(node, 31, i * 0.2) for i, node in enumerate(FOUR)))
+    world.pass_to(20)
+    assert world.only().family == "application"
+    world.see(storm("leaf-1", "Ethernet8", 21))
+    world.pass_to(60)
+    assert {i.family for i in world.incidents()} == {"application", "pfc_storm"}
+
+
 def test_a_rank_behind_in_one_group_because_it_waits_in_another_is_a_victim() -> None:
     """Ranks 0-7 lag in the data-parallel group 2 because their tensor-parallel group 5 waits for rank 16."""
     world = World(cluster({"llama": FOUR}))

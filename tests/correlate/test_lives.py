@@ -96,10 +96,15 @@ def test_a_node_that_returns_closes_its_incident_but_not_under_a_run() -> None:
     assert world.only().state is IncidentState.RESOLVED
 
 
+def test_an_incident_tells_that_its_job_used_to_show_progress() -> None:
+    world = World(cluster({"llama": FOUR}, spare=["n9"]))
+    world.see(progress("llama", -5, 100), xid("n2", 79, 0))
+    assert [(p.at, p.step) for p in world.only().progress] == [(at(-5), 100)]
+
+
 def test_progress_after_the_fault_is_told_while_somebody_waits_for_it() -> None:
     world = World(cluster({"llama": FOUR}, spare=["n9"]))
     world.see(progress("llama", -5, 100), xid("n2", 79, 0))
-    assert world.only().progress == ()
     world.see(run("started", world.only().id, 5), run("verifying", world.only().id, 100))
     before = len(world.revisions)
     world.see(progress("llama", 120, 101))
