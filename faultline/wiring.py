@@ -28,11 +28,19 @@ from streams.model.pulse import Pulse
 log = structlog.get_logger(__name__)
 
 Work = Callable[[Pulse], Awaitable[None]]
+At = Callable[[str], None]
 
 
-def work_of(name: str, settings: Settings) -> Work:
-    """The work of one process, ready to be started; `name` is a key of `PROCESSES`."""
-    makers: dict[str, Callable[[Settings, Pulse], Awaitable[None]]] = {
+def _nobody(label: str) -> None:
+    """The default for `at`: nobody watches."""
+
+
+def work_of(name: str, settings: Settings, *, at: At = _nobody) -> Work:
+    """The work of one process, ready to be started; `name` is a key of `PROCESSES`.
+
+    `at` is called with the name of each point at which a crash would matter.
+    """
+    makers: dict[str, Callable[[Settings, Pulse, At], Awaitable[None]]] = {
         "detector": _detector,
         "inventory": _inventory,
         "correlator": _correlator,
@@ -40,14 +48,16 @@ def work_of(name: str, settings: Settings) -> Work:
         "chat": _chat,
     }
     make = makers[name]
-    return lambda pulse: make(settings, pulse)
+    return lambda pulse: make(settings, pulse, at)
 
 
-async def _detector(settings: Settings, pulse: Pulse) -> None:
-    await DetectorProcess(settings.kafka, settings.detector, cluster=settings.cluster, pulse=pulse).run()
+async def _detector(settings: Settings, pulse: Pulse, at: At) -> None:
+    await DetectorProcess(
+        settings.kafka, settings.detector, cluster=settings.cluster, pulse=pulse, at=at
+    ).run()
 
 
-async def _inventory(settings: Settings, pulse: Pulse) -> None:
+async def _inventory(settings: Settings, pulse: Pulse, _at: At) -> None:
     wanted = settings.inventory
     async with await Cluster.connect(settings.kubernetes) as cluster:
         kinds = ("v1/Node", "v1/Pod", *wanted.job_kinds)
@@ -57,14 +67,14 @@ async def _inventory(settings: Settings, pulse: Pulse) -> None:
         ).run()
 
 
-async def _correlator(settings: Settings, pulse: Pulse) -> None:
+async def _correlator(settings: Settings, pulse: Pulse, _at: At) -> None:
     config = Config.of(settings.correlator)
     await Correlator(
         settings.kafka, settings.correlator, lambda cluster, rows: Core(cluster, rows, config), pulse=pulse
     ).run()
 
 
-async def _responder(settings: Settings, pulse: Pulse) -> None:
+async def _responder(settings: Settings, pulse: Pulse, at: At) -> None:
     runbooks = load_runbooks(settings.responder.runbook_dirs)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
@@ -75,16 +85,23 @@ async def _responder(settings: Settings, pulse: Pulse) -> None:
             connectors.append(jira)
         else:
             log.info("no ticket system is configured (jira.base_url); steps that open tickets are skipped")
-        await Responder(settings.kafka, settings.responder, connectors, runbooks, pulse=pulse).run()
+        await Responder(settings.kafka, settings.responder, connectors, runbooks, pulse=pulse, at=at).run()
 
 
-async def _chat(settings: Settings, pulse: Pulse) -> None:
+async def _chat(settings: Settings, pulse: Pulse, at: At) -> None:
     if settings.slack.token is None:
         log.info("no chat is configured (slack.token); nothing is posted")
         await _idle(pulse)
     slack = Slack(settings.slack)
     try:
-        await Chat(settings.kafka, slack, channel=settings.slack.channel, pulse=pulse).run()
+        await Chat(
+            settings.kafka,
+            slack,
+            channel=settings.slack.channel,
+            debounce_s=settings.slack.debounce_s,
+            pulse=pulse,
+            at=at,
+        ).run()
     finally:
         await slack.close()
 
