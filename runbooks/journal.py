@@ -159,6 +159,7 @@ class Journal(Generic[D]):
                 self._closed_by = Fenced("the journal was closed in the middle of a commit")
                 raise
             except _FENCED as error:
+                _asked(self._producer)
                 self._closed_by = Fenced(f"another owner has {self._topic.name}[{self._partition}]: {error}")
                 raise self._closed_by from error
             except KafkaError as error:
@@ -234,6 +235,13 @@ def _decoded(kind: type[D], record: Any) -> D:
         raise BadInput(
             f"{record.topic}:{record.partition}:{record.offset} cannot be read: {error}"
         ) from error
+
+
+def _asked(producer: AIOKafkaProducer) -> None:
+    """Look at the future of a transaction that was fenced: aiokafka never does, and asyncio logs what nobody asked for."""
+    waiter = producer._txn_manager.wait_for_transaction_end()
+    if waiter is not None and waiter.done() and not waiter.cancelled():
+        waiter.exception()
 
 
 async def _stop(producer: AIOKafkaProducer) -> None:

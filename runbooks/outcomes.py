@@ -132,13 +132,16 @@ def _again(
 
 
 def _unknown(desk: Desk, planned: PlannedStep, effect: EffectRecord, after_s: float, reason: str) -> None:
+    if desk.records[planned.id].reason != reason:
+        desk.note(
+            "step.unknown", f"{planned.action} {planned.target}: {reason}; looking it up", step=planned.id
+        )
     desk.set(
         planned.id,
         effect=replace(effect, state=EffectState.UNKNOWN, reason=reason),
         due_at=desk.in_seconds(after_s),
         reason=reason,
     )
-    desk.note("step.unknown", f"{planned.action} {planned.target}: {reason}; looking it up", step=planned.id)
 
 
 def _refuse(desk: Desk, planned: PlannedStep, effect: EffectRecord, reason: str) -> None:

@@ -138,6 +138,17 @@ def test_a_lost_answer_is_looked_up_before_anything_else(found: object, then: st
     assert [(c.kind, c.effect.action) for c in play.air] == [("apply", then)]
 
 
+def test_an_api_that_cannot_be_asked_is_asked_on_and_told_of_once() -> None:
+    play = Play(incident(), actions=TICKETLESS)
+    play.tick()
+    play.answer(Unknown("timeout"))
+    for _ in range(5):
+        play.tick(10)
+        assert [c.kind for c in play.air] == ["lookup"]
+        play.answer(Unknown("connection refused"))
+    assert sum("connection refused" in note for note in play.notes) == 1
+
+
 def test_a_successor_waits_the_lease_out_looks_and_only_then_acts() -> None:
     play = Play(incident(), actions=TICKETLESS)
     play.tick()
