@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from faultline.demo.performance import Interrupted, perform
+from faultline.demo.recording import SETTINGS
 from faultline.demo.screens import screen_for
 from faultline.output import output_option
 
@@ -44,6 +45,7 @@ def command(output: str, capture: Path) -> int:
     screen.close()
     screen.conclude(found)
     first = next((r.incident.id for r in found.results if r.incident), None)
-    screen.note(f"replay it:   faultline replay {capture}")
-    screen.note(f"explain it:  faultline explain {first} --capture {capture}")
+    again = f"faultline --config {capture / SETTINGS}"
+    screen.note(f"replay it:   {again} replay {capture}")
+    screen.note(f"explain it:  {again} explain {first} --capture {capture}")
     return 0 if found.good else 1

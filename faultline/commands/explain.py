@@ -27,8 +27,11 @@ from streams.model.run import Run
 @click.pass_obj
 def command(config: Path | None, incident_id: str, capture: Path | None, output: str) -> None:
     """Say why an incident was decided the way it was. INCIDENT_ID may be shortened as far as it stays unique."""
+    settings = load(config)
     incident, runs = (
-        _from_capture(capture, incident_id) if capture else asyncio.run(_live(load(config), incident_id))
+        _from_capture(capture, settings, incident_id)
+        if capture
+        else asyncio.run(_live(settings, incident_id))
     )
     if output == "json":
         json_line({"incident": encode_plain(incident), "runs": [encode_plain(run) for run in runs]})
@@ -41,9 +44,10 @@ async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run]]:
     return incident, await read_runs(settings.kafka, incident)
 
 
-def _from_capture(capture: Path, prefix: str) -> tuple[Incident, list[Run]]:
+def _from_capture(capture: Path, settings: Settings, prefix: str) -> tuple[Incident, list[Run]]:
     from faultline.replaying import replay
+    from streams.correlate import Config
 
-    decided = replay(capture)
+    decided = replay(capture, responder=settings.responder, config=Config.of(settings.correlator))
     incident = pick(decided.incidents, prefix)
     return incident, [run for run in decided.runs if run.incident == incident.id]

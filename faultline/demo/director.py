@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from faultline.demo import stories
@@ -20,11 +20,12 @@ from streams.model.run import RunState, StepState
 Build = Callable[[Sequence[RunningPod], str, datetime], stories.Scene]
 LANGUAGE, SPEECH, RESEARCH = JOBS
 PROGRAMME: tuple[tuple[Build, str], ...] = (
+    (stories.application_fault, RESEARCH),
     (stories.gpu_off_the_bus, LANGUAGE),
     (stories.silent_node, SPEECH),
     (stories.pfc_storm, RESEARCH),
-    (stories.application_fault, LANGUAGE),
 )
+"""The program's own fault comes first: minutes after a hardware fault of the same job it would be taken for its aftermath."""
 STORY_TIMEOUT_S = 45.0
 SETTLE_TIMEOUT_S = 25.0
 RESTART_S = 4.0
@@ -33,11 +34,12 @@ RESTART_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A story that was played. `pods_before` are uids of every training pod at its beginning, by job."""
+    """A story that was played. `pods_before` and `pods_after` are the uids of every job's pods at its begin and end."""
 
     scene: stories.Scene
     began_at: datetime
     pods_before: dict[str, frozenset[str]]
+    pods_after: dict[str, frozenset[str]] = field(default_factory=dict)
     moving_at: datetime | None = None
     """When the job made its next step; None when it never did in time."""
 
@@ -59,13 +61,8 @@ class Director:
         for number, (build, job) in enumerate(programme, 1):
             told.append(await self._story(number, build, job))
             if told[-1].moving_at is None:
-                self._tell(
-                    Moment(
-                        utc_now(),
-                        "story",
-                        f"{job} did not run again in {STORY_TIMEOUT_S:g} s; the rest is not played",
-                    )
-                )
+                late = f"{job} did not run again in {STORY_TIMEOUT_S:g} s; the rest is not played"
+                self._tell(Moment(utc_now(), "story", late))
                 return told
         await self._until(lambda: self._settled(told), SETTLE_TIMEOUT_S)
         return told
@@ -74,7 +71,6 @@ class Director:
         await self._until(self._all_move, 20.0)
         world, begin = self._world, utc_now()
         scene = build(world.pods, job, begin)
-        before = {name: frozenset(p.uid for p in world.pods if p.job == name) for name in JOBS}
         self._tell(Moment(begin, "story", f"{number}. {scene.title}"))
         if scene.node is None:
             world.workload.trainings[job].crash(begin + timedelta(seconds=RESTART_S))
@@ -82,13 +78,14 @@ class Director:
             world.workload.broken.add(scene.node)
         if scene.name == "gpu":
             await self._stack.emulated.offer_gpus(str(scene.node), 7)
-        told = Told(scene, begin, before)
+        told = Told(scene, begin, world.pod_uids())
         performing = asyncio.create_task(world.perform(scene, begin))
         try:
             over = await self._until(lambda: self._over(told), STORY_TIMEOUT_S)
             await performing
         finally:
             performing.cancel()
+        told = replace(told, pods_after=world.pod_uids())
         moving = world.workload.trainings[job].moving_since
         if not over or moving is None or moving < begin:
             return told

@@ -78,5 +78,5 @@ async def _play(
     told = await Director(running, world, spectator.seen, screen.show).play()
     await world.look()
     found = verdict.judge(running, world, spectator.seen, told)
-    await recording.record(running.kafka, capture)
+    await recording.record(running.kafka, running.settings_file, capture)
     return found

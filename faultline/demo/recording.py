@@ -1,9 +1,10 @@
-"""A capture of what went into the pipeline, so that the same decisions can be replayed and explained without the demo."""
+"""A capture of the demo, so that its decisions can be replayed and explained when everything else is gone."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import yaml
 from aiokafka import TopicPartition
 
 from faultline import capture
@@ -12,14 +13,18 @@ from faultline.demo.site import CLUSTER
 from streams.model.clock import from_millis
 from streams.model.record import RawRecord
 from streams.model.settings import KafkaSettings
-from streams.topics import COMMANDS, INVENTORY, RAW, Topic
+from streams.topics import ALL, TICKS, Topic
 
-TOPICS: tuple[Topic, ...] = (*RAW, INVENTORY, COMMANDS)
-"""What the pipeline was told. Everything else it says itself, and a replay says it again."""
+TOPICS: tuple[Topic, ...] = tuple(topic for topic in ALL if topic != TICKS)
+"""What the pipeline was told, and for comparison what it said itself, which a replay decides anew."""
+
+SETTINGS = "faultline.yaml"
+KEPT = ("cluster", "correlator", "responder")
+"""The settings that a decision depends on; the others name places that are gone."""
 
 
-async def record(settings: KafkaSettings, directory: Path) -> int:
-    """Write the capture; returns how many records it holds."""
+async def record(settings: KafkaSettings, settings_file: Path, directory: Path) -> int:
+    """Write the capture, and the settings to decide it by; returns how many records it holds."""
     records: dict[str, list[RawRecord]] = {}
     async with following(settings, TOPICS) as client:
         ends = await client.end_offsets(client.assignment())
@@ -46,5 +51,15 @@ async def record(settings: KafkaSettings, directory: Path) -> int:
     times = [one.timestamp for batch in records.values() for one in batch]
     meta = capture.Meta(CLUSTER, min(times), max(times))
     held = {topic: tuple(batch) for topic, batch in records.items()}
-    capture.write(directory, capture.Capture(meta, held))
+    _write(directory, capture.Capture(meta, held), settings_file)
     return len(times)
+
+
+def _write(directory: Path, held: capture.Capture, settings_file: Path) -> None:
+    """Over whatever an earlier demo has left there."""
+    for old in directory.glob("*.jsonl"):
+        old.unlink()
+    capture.write(directory, held)
+    told = yaml.safe_load(settings_file.read_text())
+    kept = {key: told[key] for key in KEPT}
+    (directory / SETTINGS).write_text(yaml.safe_dump(kept, sort_keys=False))

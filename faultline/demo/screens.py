@@ -102,7 +102,7 @@ class LineScreen:
 
     def note(self, text: str) -> None:
         """The text alone."""
-        self._console.print(Text(text))
+        self._console.print(Text(text), soft_wrap=True)
 
     def show(self, moment: Moment) -> None:
         """Seconds since the first moment, what it is about, and the text."""
@@ -116,7 +116,7 @@ class LineScreen:
 
     def conclude(self, verdict: Verdict) -> None:
         """Tables and checks."""
-        self._console.print(conclusion(verdict))
+        self._console.print(conclusion(verdict), soft_wrap=True)
 
 
 class LiveScreen:
@@ -142,7 +142,10 @@ class LiveScreen:
         self._live.start()
 
     def note(self, text: str) -> None:
-        """In the line of the story."""
+        """In the line of the story; after the end, under everything."""
+        if not self._live.is_started:
+            self._console.print(Text(text), soft_wrap=True)
+            return
         self._story = Text(text, style="bold magenta")
         self._refresh()
 
@@ -162,7 +165,7 @@ class LiveScreen:
 
     def conclude(self, verdict: Verdict) -> None:
         """Tables and checks, under the panels."""
-        self._console.print(conclusion(verdict))
+        self._console.print(conclusion(verdict), soft_wrap=True)
 
     def _refresh(self) -> None:
         self._layout["story"].update(Panel(self._story, title="faultline demo"))
@@ -190,20 +193,16 @@ def line_of(moment: Moment, began: datetime) -> Text:
 
 def conclusion(verdict: Verdict) -> Group:
     """What became true, for people."""
-    stories = Table(title="What became true", title_justify="left", header_style="bold")
-    for heading in ("fault", "incident", "closed", "ticket", "thread", "first line to running again"):
-        stories.add_column(heading, overflow="fold")
-    for result in verdict.results:
-        incident = result.incident
-        stories.add_row(
-            Text(result.told.scene.title),
-            Text(f"{incident.id}\n{incident.state.value}" if incident else "none"),
-            Text(_closed(result, verdict)),
-            Text(", ".join(issue.key for issue in result.tickets) or "none"),
-            Text(", ".join(root.ts for root in result.threads) or "none"),
-            Text(_recovery(result)),
+    stories = Text()
+    for number, result in enumerate(verdict.results, 1):
+        incident, tickets = result.incident, ", ".join(issue.key for issue in result.tickets)
+        stories.append(f"{number}. {result.told.scene.title}\n", style="bold")
+        found = f"{incident.id} {incident.state.value}: {incident.title}" if incident else "no incident"
+        stories.append(f"   {found}\n")
+        stories.append(
+            f"   closed {_closed(result, verdict)} · ticket {tickets or 'none'} · {_recovery(result)}\n"
         )
-    where = Table(title="Jobs now", title_justify="left", header_style="bold")
+    where = Table(box=None, pad_edge=False, header_style="bold")
     where.add_column("job")
     where.add_column("runs on")
     for job, nodes in verdict.placements.items():
@@ -214,7 +213,7 @@ def conclusion(verdict: Verdict) -> Group:
         checks.append(f"{mark} ", style=style).append(
             f"{check.story + ': ' if check.story else ''}{check.text}\n"
         )
-    return Group(Text(), stories, where, Text(), checks)
+    return Group(Text("\nWhat became true\n", style="bold"), stories, where, Text(), checks)
 
 
 def _closed(result: Result, verdict: Verdict) -> str:
@@ -226,5 +225,7 @@ def _closed(result: Result, verdict: Verdict) -> str:
 
 def _recovery(result: Result) -> str:
     if result.told.scene.node is None:
-        return "by itself"
-    return f"{result.recovered_s:.1f} s" if result.recovered_s is not None else "not yet"
+        return "left to its owner"
+    if result.recovered_s is None:
+        return "the job does not run again"
+    return f"the job ran again {result.recovered_s:.1f} s after the first log line"

@@ -17,6 +17,7 @@ from faultline.standins.jira import StandinIssue
 from faultline.standins.slack import Posting
 from streams.model.incident import Incident
 
+ACTIONS_ON_THE_CLUSTER = frozenset({"cordon_node", "drain_node", "suspend_job", "resume_job"})
 DEAD_LETTERS = 1
 """The one record of the background that is cut off."""
 
@@ -66,7 +67,7 @@ def judge(stack: Stack, world: World, seen: Seen, told: Sequence[Told]) -> Verdi
     }
     checks = [*_of_cluster(stack, world, seen, results, closed)]
     for result in results:
-        checks += _of_story(world, result, closed)
+        checks += _of_story(seen, result, closed)
     placements = {job: tuple(sorted(world.placed(job).values())) for job in JOBS}
     return Verdict(results, tuple(checks), closed, placements)
 
@@ -131,7 +132,7 @@ def _of_cluster(
     )
 
 
-def _of_story(world: World, result: Result, closed: dict[str, str]) -> Iterator[Check]:
+def _of_story(seen: Seen, result: Result, closed: dict[str, str]) -> Iterator[Check]:
     told, scene, incident = result.told, result.told.scene, result.incident
     name = scene.name
     if incident is None:
@@ -140,12 +141,17 @@ def _of_story(world: World, result: Result, closed: dict[str, str]) -> Iterator[
     yield Check(True, f"one incident: {incident.title}", name)
     yield Check(len(result.tickets) == 1, f"{len(result.tickets)} ticket(s): {_keys(result.tickets)}", name)
     yield Check(len(result.threads) == 1, f"{len(result.threads)} thread(s)", name)
-    now = {job: frozenset(p.uid for p in world.pods if p.job == job) for job in JOBS}
     if scene.node is None:
         touched = [node for node, owner in closed.items() if incident.id in owner.split(",")]
         yield Check(not touched, "no node was closed for it" + _list_or_nothing(touched), name)
-        same = now[scene.job] == told.pods_before[scene.job]
-        yield Check(same, f"{scene.job} was left to its owner", name)
+        acted = [
+            step.effect.action
+            for run in seen.runs_of(incident.id)
+            for step in run.steps
+            if step.effect is not None and step.effect.action in ACTIONS_ON_THE_CLUSTER
+        ]
+        same = told.pods_after.get(scene.job) == told.pods_before[scene.job] and not acted
+        yield Check(same, f"{scene.job} was left to its owner" + _list_or_nothing(acted), name)
         return
     owner = closed.get(scene.node)
     yield Check(owner == incident.id, f"{scene.node} is closed for {owner or 'nobody'}", name)
@@ -157,7 +163,7 @@ def _of_story(world: World, result: Result, closed: dict[str, str]) -> Iterator[
         name,
     )
     for job in scene.unharmed:
-        same = now[job] == told.pods_before[job]
+        same = told.pods_after.get(job) == told.pods_before[job]
         yield Check(same, f"{job}, a victim, was not touched", name)
 
 

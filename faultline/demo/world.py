@@ -77,6 +77,10 @@ class World:
         """Node by pod of a job."""
         return {pod.name: pod.node for pod in self.pods if pod.job == job}
 
+    def pod_uids(self) -> dict[str, frozenset[str]]:
+        """The uids of every job's pods."""
+        return {job: frozenset(pod.uid for pod in self.pods if pod.job == job) for job in JOBS}
+
     async def __aenter__(self) -> World:
         self._producer = await kafka.started(kafka.producer(self.settings), self.settings)
         return self

@@ -92,7 +92,7 @@ class Stage:
         before = pods_of_all_jobs()
         scene = stories.gpu_off_the_bus(before, JOBS[0], BEGIN)
         uids = {job: frozenset(p.uid for p in before if p.job == job) for job in JOBS}
-        self.told = Told(scene, BEGIN, uids, END)
+        self.told = Told(scene, BEGIN, uids, uids, END)
         self.world = World(cast(Any, None), KafkaSettings())
         self.world.nodes = {name: site.node(name) for name in site.node_names()}
         self.world.pods = tuple(recovered(JOBS[0], "gpu-03"))
@@ -165,7 +165,8 @@ def test_an_incident_too_many_is_found() -> None:
 def test_a_job_that_was_restarted_for_a_fault_of_its_own_is_found() -> None:
     stage = Stage()
     scene = stories.application_fault(pods_of_all_jobs(), JOBS[0], BEGIN)
-    stage.told = Told(scene, BEGIN, stage.told.pods_before, END)
+    moved = stage.world.pod_uids()
+    stage.told = Told(scene, BEGIN, stage.told.pods_before, moved, END)
     root = Entity(site.CLUSTER, job=JobRef("PyTorchJob", *JOBS[0].split("/")))
     stage.seen.incidents["inc-1"] = replace(incident("gpu-03"), family="application", root=root)
     assert "was left to its owner" in bad(stage.verdict())
