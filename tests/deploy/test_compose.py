@@ -8,6 +8,7 @@ import yaml
 
 from faultline.processes import PROCESSES
 from faultline.settings import Settings
+from faultline.standins.__main__ import main as standins
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -58,3 +59,21 @@ def test_volumes_that_are_used_are_declared() -> None:
         if volume[0] not in "$./~"
     }
     assert named == set(COMPOSE["volumes"])
+
+
+def test_the_processes_know_the_stand_ins_by_what_they_expect() -> None:
+    command = SERVICES["standins"]["command"]
+    ports = {command[command.index(flag) + 1] for flag in ("--slack-port", "--jira-port")}
+    slack, jira = SERVICES["chat"]["environment"], SERVICES["responder"]["environment"]
+    told = {
+        port
+        for value in (slack["FAULTLINE_SLACK__BASE_URL"], jira["FAULTLINE_JIRA__BASE_URL"])
+        for port in ports
+        if f"standins:{port}" in value
+    }
+    assert told == ports
+    expected = {option.name: option.default for option in standins.params}
+    assert f"-{expected['slack_token']}}}" in slack["FAULTLINE_SLACK__TOKEN"]
+    assert f"-{expected['channel']}}}" in slack["FAULTLINE_SLACK__CHANNEL"]
+    assert f"-{expected['jira_user']}}}" in jira["FAULTLINE_JIRA__USER"]
+    assert f"-{expected['jira_token']}}}" in jira["FAULTLINE_JIRA__TOKEN"]
