@@ -16,10 +16,10 @@ class Config:
     """Longer than the longest collective timeout (30 min before PyTorch 2.2) with the heartbeat on top."""
     before: timedelta = timedelta(minutes=5)
     """A cause may lie this long before the collective that hangs of it."""
-    after: timedelta = timedelta(minutes=2)
-    """… and be told this long after the last watchdog: NotReady trails a fault by a minute, a shipper by more."""
     skew: timedelta = timedelta(seconds=5)
-    """By so much the clocks of two nodes may differ."""
+    """Clocks of switches and hosts differ by this much."""
+    scrape: timedelta = timedelta(seconds=60)
+    """A counter tells of a storm at its next scrape."""
     linger: timedelta = timedelta(minutes=2)
     """After the end of an incident, what still comes belongs to it; later it is a new incarnation."""
     hang_settle: timedelta = timedelta(seconds=20)

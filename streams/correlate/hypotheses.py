@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from streams.correlate.families import families, level
 from streams.correlate.sightings import Sighting
@@ -31,6 +31,9 @@ class Hypothesis:
     last_at: datetime
     ready_at: datetime
     rule: str
+    lag: timedelta = timedelta(minutes=2)
+    """How much later than the fault its own evidence may be dated: a driver notices a lost GPU when it next asks for it, a
+    kubelet is missed after a minute. What is dated later than the symptoms by more did not cause them."""
     why: str = ""
     cleared_at: datetime | None = None
     flaps: int = 0

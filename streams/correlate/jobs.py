@@ -117,7 +117,9 @@ def judge(evidence: Evidence, config: Config) -> Judgement:
     loose: list[Burst] = []
     torn_down: list[Burst] = []
     for burst in faults:
-        cause = _explaining(evidence, burst.start, burst.start, burst.end, config)
+        # Many nodes do not fault for a lost GPU before it is lost; one node may, when both are the same fault.
+        late = config.skew if burst.is_shared else None
+        cause = _explaining(evidence, burst.start, burst.start, burst.end, config, late=late)
         if cause is not None:
             judgement.claim(cause.id, burst.start, burst.end, burst.sightings)
         elif _torn_down_by(burst, hangs, config) is not None:
@@ -234,6 +236,7 @@ def _explaining(
     end: datetime,
     config: Config,
     spoke: Collection[str | None] = (),
+    late: timedelta | None = None,
 ) -> Hypothesis | None:
     """The strongest root on a member node that was there when the symptoms began, or told soon after.
 
@@ -246,16 +249,16 @@ def _explaining(
         if cause.certainty is not Certainty.WEAK
         and cause.root.node in members
         and (cause.family != "node_down" or (cause.ready_at <= told_at and cause.root.node not in spoke))
-        and _in_time(cause, start, end, evidence.closed, config)
+        and _in_time(cause, start, told_at, evidence.closed, config)
+        and (late is None or cause.fault_at <= told_at + late)
     ]
     return max(fitting, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
 
 def _in_time(
-    cause: Hypothesis, start: datetime, end: datetime, closed: dict[str, datetime], config: Config
+    cause: Hypothesis, start: datetime, told_at: datetime, closed: dict[str, datetime], config: Config
 ) -> bool:
-    # Only NotReady trails its fault; whatever else begins after the last symptom was told did not bring it about.
-    if cause.fault_at > end + (config.after if cause.family == "node_down" else config.skew):
+    if cause.fault_at > told_at + cause.lag:
         return False
     over = closed.get(cause.id) or cause.cleared_at
     return cause.last_at >= start - config.before or over is None or over + config.linger >= start
@@ -268,7 +271,7 @@ def _storm_for(evidence: Evidence, episode: Episode, finding: Finding, config: C
         for c in evidence.causes
         if c.family == "pfc_storm"
         and (c.id in evidence.near_storms or finding.node is None)
-        and _in_time(c, episode.start, episode.end, evidence.closed, config)
+        and _in_time(c, episode.start, episode.told_at, evidence.closed, config)
     ]
     return max(
         storms,
@@ -401,7 +404,7 @@ def _rejections(
             reason = "its evidence is too weak to explain a hang"
         elif cause.family == "pfc_storm" and cause.id not in evidence.near_storms:
             reason = "the storm does not reach this job's nodes"
-        elif not _in_time(cause, episode.start, episode.end, evidence.closed, config):
+        elif not _in_time(cause, episode.start, episode.told_at, evidence.closed, config):
             reason = "it was over before the hang began, or came long after"
         else:
             continue

@@ -221,11 +221,31 @@ def test_a_storm_that_begins_after_a_silent_node_was_told_does_not_explain_it() 
     silent = world.only()
     assert (silent.family, silent.root.node) == ("silent_node", "n4")
     world.see(storm("leaf-1", "Ethernet8", 631), pause("n1", "mlx5_2", "received", 632))
+
+
+def test_a_storm_that_began_after_the_timeouts_did_not_cause_them() -> None:
+    world = World([*cluster({"llama": FOUR}, spare=["m1"]), link("leaf-1", "Ethernet8", "m1", "mlx5_2")])
+    world.see(*timeouts("llama", range(24), 600))
+    world.pass_to(640)
+    world.see(
+        storm("leaf-1", "Ethernet8", 650),
+        pause("n1", "mlx5_0", "received", 651),
+        pause("m1", "mlx5_2", "sent", 665),
+    )
     world.pass_to(700)
     assert {(i.family, i.root.node) for i in world.incidents()} == {
         ("silent_node", "n4"),
         ("pfc_storm", "m1"),
     }
+
+
+def test_a_gpu_lost_a_minute_after_the_code_faulted_everywhere_is_a_second_fault() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*(xid(n, 31, i * 0.2) for i, n in enumerate(FOUR)))
+    world.pass_to(60)
+    world.see(xid("n2", 79, 60))
+    world.pass_to(100)
+    assert {i.family for i in world.incidents()} == {"application", "gpu_off_bus"}
 
 
 def test_a_storm_from_a_node_of_the_job_does_not_explain_what_its_code_did_before() -> None:
@@ -236,6 +256,8 @@ def test_a_storm_from_a_node_of_the_job_does_not_explain_what_its_code_did_befor
     world.see(storm("leaf-1", "Ethernet8", 21))
     world.pass_to(60)
     assert {i.family for i in world.incidents()} == {"application", "pfc_storm"}
+
+    assert [i.state.value for i in world.published.values()] == ["open", "open"]
 
 
 def test_a_rank_behind_in_one_group_because_it_waits_in_another_is_a_victim() -> None:
