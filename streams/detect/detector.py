@@ -191,7 +191,12 @@ def _text_of(observation: Observation) -> str:
         case LogLine():
             return observation.text
         case Sample():
-            return f"{observation.name} {observation.value:g}"
+            labels = ", ".join(
+                f'{name}="{value}"'
+                for name, value in sorted(observation.labels.items())
+                if name != "__name__"
+            )
+            return f"{observation.name}{{{labels}}} {observation.value:g}"
         case KubeEvent():
             return f"{observation.reason}: {observation.message}"
         case _:

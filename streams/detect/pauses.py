@@ -137,5 +137,4 @@ def _finding(metric: Metric, priority: int, nic: str, rate: float, state: Signal
         {"direction": metric.direction, "device": nic, "subtype": metric.measures, **queue, **measured},
         state,
         nic=nic,
-        text=metric.pattern,
     )
