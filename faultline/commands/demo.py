@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from pathlib import Path
 
 import click
@@ -45,7 +46,13 @@ def command(output: str, capture: Path) -> int:
     screen.close()
     screen.conclude(found)
     first = next((r.incident.id for r in found.results if r.incident), None)
-    again = f"faultline --config {capture / SETTINGS}"
+    again = f"{_as_called()} --config {capture / SETTINGS}"
     screen.note(f"replay it:   {again} replay {capture}")
     screen.note(f"explain it:  {again} explain {first} --capture {capture}")
     return 0 if found.good else 1
+
+
+def _as_called() -> str:
+    """How the reader started this, so that what we print can be pasted: `make demo` puts nothing on the PATH."""
+    called = Path(sys.argv[0])
+    return sys.argv[0] if called.name == "faultline" else f"{sys.executable} -m faultline"
