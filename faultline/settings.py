@@ -28,7 +28,7 @@ from streams.model.settings import (
 
 
 class Settings(BaseSettings):
-    """Everything that can be set. `faultline config check` prints it with its sources."""
+    """Everything that can be set. `faultline config check` prints it."""
 
     model_config = SettingsConfigDict(
         env_prefix="FAULTLINE_",
@@ -39,12 +39,14 @@ class Settings(BaseSettings):
     )
 
     cluster: str = Field("default", min_length=1, description="name of this cluster in every record")
-    log_format: Literal["auto", "json", "line"] = "auto"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    http_port: int = Field(
-        0, ge=0, le=65535, description="health and metrics of a process; 0 switches it off"
+    log_format: Literal["auto", "json", "line"] = Field(
+        "auto", description="auto: a readable line on a terminal, else JSON"
     )
-    http_host: str = "127.0.0.1"
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least that is told")
+    http_port: int = Field(
+        0, ge=0, le=65535, description="port of /live and /ready of a process; 0 switches them off"
+    )
+    http_host: str = Field("127.0.0.1", description="address they listen on")
     kafka: KafkaSettings = KafkaSettings()
     detector: DetectorSettings = DetectorSettings()
     inventory: InventorySettings = InventorySettings()

@@ -28,13 +28,17 @@ class KafkaSettings(Section):
     topic_prefix: str = Field(
         "", description="put before every topic and group name, so that installations share a broker"
     )
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
-    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    sasl_username: str | None = None
-    sasl_password: SecretStr | None = None
-    ssl_cafile: Path | None = None
-    ssl_certfile: Path | None = None
-    ssl_keyfile: Path | None = None
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = Field(
+        "PLAINTEXT", description="how the brokers want to be talked to"
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        "SCRAM-SHA-512", description="with SASL_PLAINTEXT and SASL_SSL"
+    )
+    sasl_username: str | None = Field(None, description="with SASL_PLAINTEXT and SASL_SSL")
+    sasl_password: SecretStr | None = Field(None, description="with SASL_PLAINTEXT and SASL_SSL")
+    ssl_cafile: Path | None = Field(None, description="authorities to trust; the system's when not set")
+    ssl_certfile: Path | None = Field(None, description="client certificate, PEM")
+    ssl_keyfile: Path | None = Field(None, description="key of the client certificate, PEM")
     replication_factor: int = Field(
         3, ge=1, description="copies of each topic; 1 only where there is one broker"
     )
@@ -124,19 +128,21 @@ class ResponderSettings(Section):
 class KubernetesSettings(Section):
     """The API server. Without a kubeconfig the pod's own service account is used."""
 
-    kubeconfig: Path | None = None
-    context: str | None = None
+    kubeconfig: Path | None = Field(None, description="not set: the pod's own service account")
+    context: str | None = Field(None, description="context of the kubeconfig; its current one when not set")
     timeout_s: float = Field(10.0, gt=0, description="one request")
 
 
 class SlackSettings(Section):
     """One thread per incident in one channel. Without a token nothing is posted."""
 
-    base_url: str = "https://slack.com/api"
-    token: SecretStr | None = None
+    base_url: str = Field("https://slack.com/api", description="where the Web API is")
+    token: SecretStr | None = Field(None, description="bot token (xoxb-…)")
     channel: str = Field("", description="channel id (C…), not its name: ids survive a rename")
-    signing_secret: SecretStr | None = None
-    timeout_s: float = Field(10.0, gt=0)
+    signing_secret: SecretStr | None = Field(
+        None, description="nothing reads it today: buttons are not answered"
+    )
+    timeout_s: float = Field(10.0, gt=0, description="one request")
     history_lag_s: float = Field(
         2.0, ge=0, description="pause between two looks for a message that may have been posted"
     )
@@ -150,13 +156,13 @@ class SlackSettings(Section):
 class JiraSettings(Section):
     """One issue per incident. Without a base URL no ticket is opened."""
 
-    base_url: str | None = None
-    user: str = ""
-    token: SecretStr | None = None
-    project: str = "GPU"
-    issue_type: str = "Task"
+    base_url: str | None = Field(None, description="https://SITE.atlassian.net")
+    user: str = Field("", description="e-mail address the token belongs to")
+    token: SecretStr | None = Field(None, description="API token")
+    project: str = Field("GPU", description="key of the project that takes the issues")
+    issue_type: str = Field("Task", description="name of the type of issue")
     done_transition: str = Field("Done", description="name of the transition that closes an issue")
-    timeout_s: float = Field(10.0, gt=0)
+    timeout_s: float = Field(10.0, gt=0, description="one request")
     search_lag_s: float = Field(
         5.0, ge=0, description="pause between two searches for an issue that may have been created"
     )
