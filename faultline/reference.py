@@ -1,0 +1,319 @@
+"""`python -m faultline.reference docs`: the reference pages, written from the code and the data they describe.
+
+A page is a function of the code alone, so a test can tell when one is stale. Everything in a table cell is escaped: log
+shapes and patterns are full of characters that Markdown would take for its own.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
+from pathlib import Path
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from faultline.cli import cli
+from faultline.markdown import Row, code, table, text
+from faultline.settings import Settings
+from runbooks.model import Runbook, load
+from streams.correlate.families import families
+from streams.detect import catalog as catalog_folder
+from streams.detect.catalog import load_catalog
+from streams.detect.kube import EventSheet
+from streams.detect.pauses import Sheet as PauseSheet
+from streams.detect.wording import Sheet
+from streams.detect.xid_catalog import Code, catalog
+from streams.topics import ALL, CHANGELOG, DAY_MS, Topic
+
+NOTE = "<!-- Written by `make docs`. Change the code or the data it tells of, not this page. -->"
+
+OTHER_SHAPES = frozenset({"xid", "kube", "pauses", "prose"})
+"""Catalog files that are no sheet of wordings: the first three have tables of their own, `prose` finds quotations."""
+
+
+def settings_page() -> Iterator[str]:
+    """Every setting with its variable, values, default and meaning."""
+    yield "# Settings"
+    yield ""
+    yield "Environment variables win over the YAML file (`--config` or `FAULTLINE_CONFIG`), the file over the defaults. Unknown"
+    yield 'keys are refused. Lists in a variable are JSON: `FAULTLINE_RESPONDER__APPROVERS=\'["ann", "bo"]\'`.'
+    yield ""
+    yield from _settings(Settings, "", "")
+
+
+def _settings(model: type[BaseModel], path: str, about: str) -> Iterator[str]:
+    sections = {name: field for name, field in model.model_fields.items() if _is_section(field)}
+    if path:
+        yield f"## {code(path)}"
+        yield ""
+        yield about
+        yield ""
+    rows = [
+        (
+            code(_join(path, name)),
+            code("FAULTLINE_" + _join(path, name).replace(".", "__").upper()),
+            text(_values(field.annotation)),
+            code(_default(field)),
+            text(field.description or ""),
+        )
+        for name, field in model.model_fields.items()
+        if name not in sections
+    ]
+    yield from table(("key", "variable", "takes", "default", "meaning"), rows)
+    for name, field in sections.items():
+        assert isinstance(field.annotation, type)
+        yield from _settings(field.annotation, _join(path, name), text(field.annotation.__doc__))
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _is_section(field: FieldInfo) -> bool:
+    return isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+
+
+def _values(annotation: Any) -> str:
+    """What may be set: the words of a choice, else the plain name of the type."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return ", ".join(map(str, inner))
+    if origin in (Union, UnionType):
+        return _values(next(kind for kind in inner if kind is not type(None)))
+    if origin is tuple:
+        return f"list of {_values(inner[0])}"
+    if issubclass(annotation, Enum):
+        return ", ".join(member.value for member in annotation)
+    names = {str: "text", int: "whole number", float: "number", bool: "true, false", Path: "path"}
+    return names.get(annotation, "secret")
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.default
+    if value is None or value == "":
+        return ""
+    if isinstance(value, Enum):
+        return str(value.value)
+    return json.dumps(value) if isinstance(value, bool | tuple) else str(value)
+
+
+def cli_page() -> Iterator[str]:
+    """The help text of every command."""
+    yield "# Command line"
+    yield ""
+    yield "Results go to stdout, logs and errors to stderr. `--output json` prints one JSON object a line and nothing else."
+    yield ""
+    yield "| exit code | meaning |"
+    yield "|---|---|"
+    yield "| 0 | fine |"
+    yield '| 1 | the answer is "no": topics differ, the demo is not as its stories demand |'
+    yield "| 2 | wrong usage or bad input |"
+    yield "| 3 | the outside (Kafka, API server) is not reachable |"
+    yield ""
+    yield from _help(cli, None, "faultline")
+
+
+def _help(command: click.Command, parent: click.Context | None, name: str) -> Iterator[str]:
+    context = click.Context(command, parent=parent, info_name=name, terminal_width=100)
+    path = context.command_path
+    yield f"{'#' * min(4, 1 + len(path.split()))} {path}"
+    yield ""
+    yield "```text"
+    yield from command.get_help(context).rstrip().splitlines()
+    yield "```"
+    yield ""
+    if isinstance(command, click.Group):
+        for child in command.list_commands(context):
+            found = command.get_command(context, child)
+            assert found is not None
+            yield from _help(found, context, child)
+
+
+def topics_page() -> Iterator[str]:
+    """The table of topics."""
+    yield "# Topics"
+    yield ""
+    yield "`kafka.topic_prefix` is put before every name. `raw` stands for `kafka.raw_partitions` (more are fine), `cluster` for"
+    yield "`kafka.cluster_partitions` (exactly that many). Who writes and reads them: [architecture](../architecture.md#topics)."
+    yield ""
+    headings = ("topic", "partitions", "clean-up", "kept", "key", "value")
+    yield from table(headings, [_topic(topic) for topic in (*ALL, CHANGELOG)])
+
+
+def _topic(topic: Topic) -> Row:
+    kept = "latest per key" if topic.retention_ms is None else _span(topic.retention_ms)
+    return (
+        code(topic.name), code(topic.partitions), code(topic.cleanup), kept, text(topic.key), text(topic.value),
+    )  # fmt: skip
+
+
+def _span(ms: int) -> str:
+    return f"{ms // DAY_MS} d" if ms % DAY_MS == 0 else f"{ms // 3_600_000} h"
+
+
+def catalog_page() -> Iterator[str]:
+    """Everything the detector knows by name, and the families of incidents."""
+    yield "# Catalog"
+    yield ""
+    yield "What is recognised, from `streams/detect/catalog/`, and what it becomes, from `streams/correlate/families.yaml`."
+    yield "How to add a row: [detection](../detection.md)."
+    yield ""
+    yield "## XID codes"
+    yield ""
+    yield "`action` is NVIDIA's immediate bucket, `repeated` the one for repeats. `154`: one usually follows and overrides it."
+    yield "Source: NVIDIA, Analyzing Xid with the Xid Catalog; codes from 173 on: driver 595, nverror.h."
+    yield ""
+    headings = ("codes", "mnemonic", "action", "repeated", "severity", "family", "154", "cause")
+    rows = [
+        _xid(row, ", ".join(map(str, row.codes)))
+        for row in sorted(catalog().codes, key=lambda row: row.codes)
+    ]
+    yield from table(headings, [*rows, _xid(catalog().unknown, "any other")])
+    yield "## What a 154 asks for"
+    yield ""
+    recovery = [(r.value, text(r.words), code(r.action), r.severity.value) for r in catalog().recovery]
+    yield from table(("value", "words", "action", "severity"), recovery)
+    yield from _wordings()
+    yield "## Kubernetes Events"
+    yield ""
+    events = [
+        (code(r.reason), r.object, code(r.kind), r.state.value, r.severity.value)
+        for r in load_catalog("kube", EventSheet).rows
+    ]
+    yield from table(("reason", "of", "signal", "state", "severity"), events)
+    yield from _pauses(load_catalog("pauses", PauseSheet))
+    yield "## Families of incidents"
+    yield ""
+    yield "Of two on one place the higher rank names the incident. `at most` is the certainty that codes alone can give it."
+    yield ""
+    kinds = [
+        (code(name), f.rank, f.severity.value, f.cap.value, code(f.title), ", ".join(map(code, f.explains)))
+        for name, f in families().families.items()
+    ]
+    yield from table(("family", "rank", "severity", "at most", "title", "explains on the same node"), kinds)
+
+
+def _xid(row: Code, codes: str) -> Row:
+    return (
+        codes, code(row.mnemonic), code(row.action), code(row.investigatory), row.severity.value, code(row.family),
+        "yes" if row.eval_154 else "", text(row.cause),
+    )  # fmt: skip
+
+
+def _wordings() -> Iterator[str]:
+    """One table per sheet of wordings, whichever there are."""
+    folder = Path(str(catalog_folder.__file__)).parent
+    for name in sorted(path.stem for path in folder.glob("*.yaml") if path.stem not in OTHER_SHAPES):
+        yield f"## Wordings: {name}"
+        yield ""
+        rows = [
+            (code(r.id), code(r.kind), r.state.value, r.severity.value, code(r.opens), text(r.source))
+            for r in load_catalog(name, Sheet).rows
+        ]
+        yield from table(("row", "signal", "state", "severity", "opens with (RE2)", "source"), rows)
+
+
+def _pauses(sheet: PauseSheet) -> Iterator[str]:
+    yield "## Pause counters"
+    yield ""
+    yield f"They become `fabric.pfc_storm`, {sheet.severity.value}. `duration` is the share of time paused; `frames` are per"
+    yield "second, and used only where there is no duration."
+    yield ""
+    limits = {"duration": sheet.duration, "frames": sheet.frames, "events": sheet.events}
+    rows = []
+    for metric in sheet.metrics:
+        limit = limits[metric.measures]
+        rows.append(
+            (
+                code(metric.pattern),
+                metric.direction,
+                metric.measures,
+                limit.fire,
+                limit.clear,
+                limit.intervals,
+            )
+        )
+    yield from table(("metric (RE2)", "direction", "measures", "storm from", "over below", "intervals"), rows)
+
+
+def runbooks_page() -> Iterator[str]:
+    """The runbooks that ship."""
+    yield "# Runbooks that ship"
+    yield ""
+    yield "How they are chosen, and how to write your own: [runbooks](../runbooks.md)."
+    yield "For editors and checks there is a [JSON schema](runbook.schema.json)."
+    yield ""
+    for runbook in sorted(load(), key=lambda r: (-r.priority, r.id)):
+        yield from _runbook(runbook)
+
+
+def _runbook(runbook: Runbook) -> Iterator[str]:
+    yield f"## {runbook.id}"
+    yield ""
+    yield text(runbook.description)
+    yield ""
+    yield f"- match: {code(runbook.match)}"
+    yield f"- priority {runbook.priority}, mode {code(runbook.mode)}, owner {code(runbook.owner)}, revision {runbook.revision}"
+    yield ""
+    rows = [
+        (
+            code(s.id), code(s.action), code(s.target), ", ".join(map(code, s.needs)), code(s.when or ""),
+            ", ".join(code(f"{key}={value}") for key, value in sorted(s.params.items())), f"{s.deadline_s:g} s", s.on_failure,
+            _marks(("asks first", s.approval), ("undone", s.undo)), text(s.describe),
+        )
+        for s in runbook.steps
+    ]  # fmt: skip
+    headings = (
+        "step",
+        "action",
+        "target",
+        "needs",
+        "when",
+        "parameters",
+        "deadline",
+        "on failure",
+        "besides",
+        "what for",
+    )
+    yield from table(headings, rows)
+
+
+def _marks(*marks: tuple[str, bool]) -> str:
+    return ", ".join(word for word, is_set in marks if is_set)
+
+
+PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
+    "settings.md": settings_page,
+    "cli.md": cli_page,
+    "topics.md": topics_page,
+    "catalog.md": catalog_page,
+    "runbooks.md": runbooks_page,
+}
+
+
+def pages() -> dict[str, str]:
+    """Every file of `docs/reference` by name, as it has to be."""
+    found = {name: "\n".join([NOTE, "", *page()]).rstrip() + "\n" for name, page in PAGES.items()}
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Runbook.model_json_schema()}
+    found["runbook.schema.json"] = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    return found
+
+
+def main(folder: Path) -> None:
+    """Write the pages into `folder/reference`."""
+    target = folder / "reference"
+    target.mkdir(parents=True, exist_ok=True)
+    for name, content in pages().items():
+        (target / name).write_text(content, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m faultline.reference FOLDER")
+    main(Path(sys.argv[1]))
