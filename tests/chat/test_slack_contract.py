@@ -18,7 +18,9 @@ from streams.model.run import Target
 from streams.model.settings import SlackSettings
 from tests.contract.case import Case
 from tests.contract.faults import Answer, FaultProxy
-from tests.contract.suite import ConnectorContract
+from tests.contract.suite import EffectContract
+
+pytestmark = pytest.mark.embedded
 
 CHANNEL = "C0INCIDENTS"
 MESSAGE = Message("GPU fell off the bus", (Heading("GPU fell off the bus"), Paragraph("XID 79")), Tone.BAD)
@@ -63,8 +65,6 @@ class PatientProxy(FaultProxy):
 class PostCase(Case):
     """A message with a key in a Slack of its own."""
 
-    has_undo = False
-
     def __init__(self, proxy: PatientProxy, server: SlackStandin, posted: Effect) -> None:
         super().__init__(proxy)
         self.limits = Limits(clock=proxy.clock)
@@ -102,13 +102,13 @@ async def proxy(server: SlackStandin) -> AsyncIterator[PatientProxy]:
         yield standing_between
 
 
-class TestOpenThread(ConnectorContract):
+class TestOpenThread(EffectContract):
     @pytest.fixture
     async def case(self, proxy: PatientProxy, server: SlackStandin) -> Case:
         return PostCase(proxy, server, ROOT)
 
 
-class TestReply(ConnectorContract):
+class TestReply(EffectContract):
     @pytest.fixture
     async def case(self, proxy: PatientProxy, server: SlackStandin) -> Case:
         connector = slack(server.base_url)

@@ -70,7 +70,6 @@ class SuspendCase(JobCase):
 
 class ResumeCase(JobCase):
     action = "resume_job"
-    has_undo = False
 
     async def changes(self) -> int:
         return [mark.get(RESUMED) for mark in self.taken()].count("key-1")

@@ -55,7 +55,6 @@ class CordonCase(NodeCase):
 
 class UncordonCase(NodeCase):
     action = "uncordon_node"
-    has_undo = False
 
     async def changes(self) -> int:
         return [body["spec"]["unschedulable"] is None for body in self.taken()].count(True)
@@ -63,7 +62,6 @@ class UncordonCase(NodeCase):
 
 class DrainCase(NodeCase):
     action = "drain_node"
-    has_undo = False
 
     def __init__(self, world: KubeWorld, node: str, pod: str) -> None:
         super().__init__(world, node)

@@ -28,10 +28,9 @@ from tests.contract.faults import Answer, FaultProxy
 class Case(ABC):
     """One effect in a world of its own: nothing it touches is shared with another case.
 
-    `has_undo` is False for what cannot be taken back (a comment); `deadline_s` bounds how long one effect may take.
+    `deadline_s` bounds how long one effect may take.
     """
 
-    has_undo: bool = True
     deadline_s: float = 30.0
 
     def __init__(self, proxy: FaultProxy) -> None:
@@ -50,7 +49,7 @@ class Case(ABC):
         """How often the change is there, asked of the server itself: 0 before, 1 after, 2 is the bug looked for."""
 
     async def foreign_change(self) -> None:
-        """A person changes what `apply` made, so that `undo` must keep its hands off. Needed where `has_undo`."""
+        """A person changes what `apply` made, so that `undo` must keep its hands off. Needed under `ConnectorContract`."""
         raise NotImplementedError
 
     @abstractmethod

@@ -198,7 +198,6 @@ class ConnectorContract(EffectContract):
     """What holds for an effect that can be taken back, besides. Inherit with a `case` fixture; see `tests.contract`."""
 
     async def test_taken_back_it_is_gone_and_stays_gone(self, case: Case) -> None:
-        self._needs_undo(case)
         async with fresh(case) as connector:
             await carry_out(case, connector)
             undone = await take_back(case, connector)
@@ -209,7 +208,6 @@ class ConnectorContract(EffectContract):
 
     @pytest.mark.parametrize("fault", MAKES_IT_UNCLEAR)
     async def test_an_unclear_undo_is_settled_by_another(self, case: Case, fault: Fault) -> None:
-        self._needs_undo(case)
         async with fresh(case) as connector:
             await carry_out(case, connector)
             case.proxy.on_writes(fault)
@@ -217,7 +215,6 @@ class ConnectorContract(EffectContract):
         assert await case.changes() == 0
 
     async def test_what_a_person_changed_in_between_is_left_to_them(self, case: Case) -> None:
-        self._needs_undo(case)
         async with fresh(case) as connector:
             await carry_out(case, connector)
             await case.foreign_change()
@@ -229,15 +226,9 @@ class ConnectorContract(EffectContract):
         assert len(case.proxy.writes) == writes
 
     async def test_undo_without_its_lease_sends_nothing(self, case: Case) -> None:
-        self._needs_undo(case)
         async with fresh(case) as connector:
             await carry_out(case, connector)
             writes = len(case.proxy.writes)
             with pytest.raises(Fenced):
                 await connector.undo(case.effect(), LostLease())
         assert len(case.proxy.writes) == writes
-
-    @staticmethod
-    def _needs_undo(case: Case) -> None:
-        if not case.has_undo:
-            pytest.skip("this change cannot be taken back")

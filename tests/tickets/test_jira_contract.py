@@ -15,7 +15,9 @@ from streams.model.run import Target
 from streams.model.settings import JiraSettings
 from tests.contract.case import Case
 from tests.contract.faults import Answer, FaultProxy
-from tests.contract.suite import ConnectorContract
+from tests.contract.suite import ConnectorContract, EffectContract
+
+pytestmark = pytest.mark.embedded
 
 INCIDENT = "inc-0123456789abcdef"
 
@@ -73,8 +75,6 @@ class OpenTicket(TicketCase):
 
 
 class CommentTicket(TicketCase):
-    has_undo = False
-
     def effect(self) -> Effect:
         return effect("comment_ticket", "b" * 32, text="node-07 is cordoned")
 
@@ -84,8 +84,6 @@ class CommentTicket(TicketCase):
 
 class CloseTicket(TicketCase):
     """The comment that says why and the transition are two writes; what counts is that each is there once."""
-
-    has_undo = False
 
     def effect(self) -> Effect:
         return effect("close_ticket", "c" * 32, text="node-07 is back")
@@ -122,13 +120,13 @@ class TestOpenTicket(ConnectorContract):
         return OpenTicket(proxy, server)
 
 
-class TestCommentTicket(ConnectorContract):
+class TestCommentTicket(EffectContract):
     @pytest.fixture
     async def case(self, proxy: FaultProxy, server: JiraStandin, opened: None) -> Case:
         return CommentTicket(proxy, server)
 
 
-class TestCloseTicket(ConnectorContract):
+class TestCloseTicket(EffectContract):
     @pytest.fixture
     async def case(self, proxy: FaultProxy, server: JiraStandin, opened: None) -> Case:
         return CloseTicket(proxy, server)
