@@ -109,7 +109,7 @@ class Director:
     def _at_rest(self, incident: Incident) -> bool:
         """Nothing more will happen to it by itself: its run is over or waits for a person."""
         runs = self._seen.runs_of(incident.id)
-        if not runs or not self._has_thread(incident.id):
+        if not runs or not self._thread_tells(incident):
             return False
         if all(run.state.is_over for run in runs):
             return incident.state.is_over or incident.state == IncidentState.AWAITING_HUMAN
@@ -119,8 +119,11 @@ class Director:
             for run in runs
         )
 
-    def _has_thread(self, incident: str) -> bool:
-        return any(incident_of(root.metadata) == incident for root in self._stack.slack.roots())
+    def _thread_tells(self, incident: Incident) -> bool:
+        """Whether the root message of its thread has come as far as the incident."""
+        roots = [r for r in self._stack.slack.roots() if incident_of(r.metadata) == incident.id]
+        over = incident.state == IncidentState.RESOLVED
+        return any(not over or IncidentState.RESOLVED.value in root.text for root in roots)
 
     def _all_move(self) -> bool:
         return all(self._world.workload.moving(job) for job in JOBS)

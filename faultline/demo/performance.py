@@ -13,6 +13,7 @@ from faultline.demo.director import Director
 from faultline.demo.following import Spectator
 from faultline.demo.screens import Screen
 from faultline.demo.world import World
+from streams.model.clock import utc_now
 from streams.model.errors import FaultlineError
 
 
@@ -77,6 +78,6 @@ async def _play(
     screen.note("three training jobs run on 12 nodes; now the faults")
     told = await Director(running, world, spectator.seen, screen.show).play()
     await world.look()
-    found = verdict.judge(running, world, spectator.seen, told)
+    found = verdict.judge(running, world, spectator.seen, told, utc_now())
     await recording.record(running.kafka, running.settings_file, capture)
     return found

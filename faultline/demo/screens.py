@@ -87,6 +87,7 @@ class JsonScreen:
             {
                 "record": "summary",
                 "good": verdict.good,
+                "seconds": round(verdict.seconds, 1),
                 "cordoned": verdict.closed,
                 "jobs": {job: list(nodes) for job, nodes in verdict.placements.items()},
             }
@@ -156,7 +157,8 @@ class LiveScreen:
             self._story = Text(moment.text, style="bold magenta")
         else:
             panel = {"signal": "signals", "incident": "incidents", "job": "incidents", "step": "steps"}
-            self._panels[panel.get(moment.channel, "thread")].append(line_of(moment, self._began))
+            line = line_of(moment, self._began, named=moment.channel == "job")
+            self._panels[panel.get(moment.channel, "thread")].append(line)
         self._refresh()
 
     def close(self) -> None:
@@ -183,11 +185,12 @@ def screen_for(output: str) -> Screen:
     return LiveScreen(console) if console.is_terminal else LineScreen(console)
 
 
-def line_of(moment: Moment, began: datetime) -> Text:
-    """A moment in a line."""
+def line_of(moment: Moment, began: datetime, *, named: bool = True) -> Text:
+    """A moment in a line: when, what it is about (if `named`), and the text."""
     after_s = max(0.0, (moment.at - began).total_seconds())
     line = Text(f"{after_s:6.1f}s ", style="dim")
-    line.append(f"{moment.channel:<9}", style=_COLOURS[moment.channel])
+    if named:
+        line.append(f"{moment.channel:<9}", style=_COLOURS[moment.channel])
     return line.append(printable(moment.text, _WIDEST))
 
 
@@ -213,7 +216,8 @@ def conclusion(verdict: Verdict) -> Group:
         checks.append(f"{mark} ", style=style).append(
             f"{check.story + ': ' if check.story else ''}{check.text}\n"
         )
-    return Group(Text("\nWhat became true\n", style="bold"), stories, where, Text(), checks)
+    title = Text(f"\nWhat became true, {verdict.seconds:.0f} s after the first log line\n", style="bold")
+    return Group(title, stories, where, Text(), checks)
 
 
 def _closed(result: Result, verdict: Verdict) -> str:

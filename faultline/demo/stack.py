@@ -110,19 +110,26 @@ async def _until_running(api: Cluster, namespace: str) -> None:
 def settings_for(
     kafka: KafkaSettings, emulated: EmulatedCluster, topology: Path, slack: SlackStandin, jira: JiraStandin
 ) -> dict[str, Any]:
-    """The settings file. Shorter waits than an installation has, because the demo's jobs time out after two seconds."""
+    """The settings file. Waits are shorter than an installation's: the demo's jobs time out after two seconds."""
     return {
         "cluster": site.CLUSTER,
         "log_format": "json",
         "kafka": kafka.model_dump(mode="json", exclude_defaults=True),
         "inventory": {"topology_file": str(topology)},
-        "correlator": {"tick_s": 0.5, "hang_settle_s": 2.0, "application_settle_s": 2.0},
+        "correlator": {"tick_s": 0.5, "hang_settle_s": 3.0, "application_settle_s": 3.0},
         "responder": {
             "mode": "auto",
             "blast_radius": {"max_nodes": 3, "max_share": 0.2, "max_per_window": 20},
         },
         "kubernetes": {"kubeconfig": str(emulated.kubeconfig)},
-        "slack": {"base_url": slack.base_url, "token": slack.token, "channel": CHANNEL},
+        "slack": {
+            "base_url": slack.base_url,
+            "token": slack.token,
+            "channel": CHANNEL,
+            "debounce_s": 0.5,
+            "posts_per_s": 4.0,
+            "calls_per_minute": 300.0,
+        },
         "jira": {
             "base_url": jira.url,
             "user": jira.user,

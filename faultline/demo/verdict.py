@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from connectors.kubernetes.marks import INCIDENT, annotations_of
 from faultline.demo.director import Told, incident_of
@@ -44,12 +45,13 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Everything that was read back. `closed` maps a node to the incident it names."""
+    """Everything that was read back. `closed` maps a node to the incident it names; `seconds` is how long all of it took."""
 
     results: tuple[Result, ...]
     checks: tuple[Check, ...]
     closed: dict[str, str]
     placements: dict[str, tuple[str, ...]]
+    seconds: float = 0.0
 
     @property
     def good(self) -> bool:
@@ -57,7 +59,7 @@ class Verdict:
         return all(check.good for check in self.checks)
 
 
-def judge(stack: Stack, world: World, seen: Seen, told: Sequence[Told]) -> Verdict:
+def judge(stack: Stack, world: World, seen: Seen, told: Sequence[Told], now: datetime) -> Verdict:
     """Check everything; `world` is to have been read just now."""
     results = tuple(_result(stack, seen, one) for one in told)
     closed = {
@@ -69,7 +71,8 @@ def judge(stack: Stack, world: World, seen: Seen, told: Sequence[Told]) -> Verdi
     for result in results:
         checks += _of_story(seen, result, closed)
     placements = {job: tuple(sorted(world.placed(job).values())) for job in JOBS}
-    return Verdict(results, tuple(checks), closed, placements)
+    seconds = (now - told[0].began_at).total_seconds() if told else 0.0
+    return Verdict(results, tuple(checks), closed, placements, seconds)
 
 
 def _result(stack: Stack, seen: Seen, told: Told) -> Result:
@@ -140,7 +143,8 @@ def _of_story(seen: Seen, result: Result, closed: dict[str, str]) -> Iterator[Ch
         return
     yield Check(True, f"one incident: {incident.title}", name)
     yield Check(len(result.tickets) == 1, f"{len(result.tickets)} ticket(s): {_keys(result.tickets)}", name)
-    yield Check(len(result.threads) == 1, f"{len(result.threads)} thread(s)", name)
+    said = "; ".join(root.text for root in result.threads)
+    yield Check(len(result.threads) == 1, f"{len(result.threads)} thread(s): {said}", name)
     if scene.node is None:
         touched = [node for node, owner in closed.items() if incident.id in owner.split(",")]
         yield Check(not touched, "no node was closed for it" + _list_or_nothing(touched), name)

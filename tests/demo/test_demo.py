@@ -76,6 +76,7 @@ def test_every_story_has_one_ticket_one_thread_and_its_time(
         assert len(story["tickets"]) == len(story["threads"]) == 1
         assert 0 < story["recovered_s"] < 60
     (summary,) = [line for line in played[1] if line["record"] == "summary"]
+    assert summary["seconds"] < 60
     assert set(summary["cordoned"]) == {stories[name]["node"] for name in ("gpu", "silent", "pfc")}
 
 

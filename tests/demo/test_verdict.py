@@ -113,7 +113,7 @@ class Stage:
         thing["metadata"]["annotations"] = {INCIDENT: owner}
 
     def verdict(self) -> Verdict:
-        return judge(cast(Any, self.standins), self.world, self.seen, [self.told])
+        return judge(cast(Any, self.standins), self.world, self.seen, [self.told], END)
 
 
 def bad(verdict: Verdict) -> str:
