@@ -14,19 +14,19 @@ import structlog
 from aiokafka import ConsumerRecord
 
 from connectors.base import Connector
-from runbooks.journal import Outgoing
+from runbooks.burying import buried
 from runbooks.ownership import LOST, Arrival, Owned, Owner
 from runbooks.thread_keeper import ThreadKeeper, ignore
-from streams.model.clock import Clock, from_millis, utc_now
-from streams.model.codec import decode, encode
-from streams.model.conversation import DeadLetter, TimelineEntry
+from streams.model.clock import Clock, utc_now
+from streams.model.codec import decode
+from streams.model.conversation import TimelineEntry
 from streams.model.errors import BadInput
 from streams.model.incident import Incident
 from streams.model.pulse import Pulse
 from streams.model.run import Run
 from streams.model.settings import KafkaSettings
 from streams.model.thread import Thread
-from streams.topics import DEAD_LETTERS, INCIDENTS, RUNS, THREADS, TIMELINE
+from streams.topics import INCIDENTS, RUNS, THREADS, TIMELINE
 
 log = structlog.get_logger(__name__)
 
@@ -104,7 +104,9 @@ class Chat:
             log.error("unreadable record", at=_coordinates(record), reason=str(error))
             # Incidents and runs stay in their compacted topics and are read again at every start: nothing is lost there.
             if arrival.topic == TIMELINE.name:
-                keeper.take_dead_letter(_dead_letter(record, str(error)), record.offset)
+                keeper.take_dead_letter(
+                    buried(record, topic=arrival.topic, stage=PROCESS, reason=str(error)), record.offset
+                )
 
     def _keeper(self, owned: Owned[Thread]) -> ThreadKeeper:
         if owned not in self._keepers:
@@ -156,18 +158,3 @@ class Chat:
 
 def _coordinates(record: ConsumerRecord[bytes, bytes]) -> str:
     return f"{record.topic}:{record.partition}:{record.offset}"
-
-
-def _dead_letter(record: ConsumerRecord[bytes, bytes], reason: str) -> Outgoing:
-    """The record's own bytes; what is known of them goes into a header."""
-    value = record.value or b""
-    letter = DeadLetter(
-        stage=PROCESS,
-        reason=reason,
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        timestamp=from_millis(record.timestamp),
-        size_bytes=len(value),
-    )
-    return Outgoing(DEAD_LETTERS, 0, record.topic, value, (("dead-letter", encode(letter)),))

@@ -20,21 +20,22 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from connectors.base import Connector, Outcome, Unknown
 from runbooks.board import PROCESS, Board, labels
+from runbooks.burying import buried
 from runbooks.desk import Call
 from runbooks.journal import Outgoing
 from runbooks.leases import Lease
 from runbooks.model import Runbook
 from runbooks.ownership import LOST, Arrival, Owned, Owner
-from streams.model.clock import Clock, MonotonicClock, boot_seconds, from_millis, utc_now
+from streams.model.clock import Clock, MonotonicClock, boot_seconds, utc_now
 from streams.model.codec import decode, encode
-from streams.model.conversation import Command, DeadLetter
+from streams.model.conversation import Command
 from streams.model.errors import BadInput, Fenced
 from streams.model.incident import Incident
 from streams.model.inventory import FactRecord
 from streams.model.pulse import Pulse
 from streams.model.run import Run
 from streams.model.settings import KafkaSettings, ResponderSettings
-from streams.topics import COMMANDS, DEAD_LETTERS, INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE
+from streams.topics import COMMANDS, INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE
 
 log = structlog.get_logger(__name__)
 
@@ -144,7 +145,7 @@ class Responder:
             log.error("unreadable record", topic=record.topic, offset=record.offset, reason=str(error))
             # Incidents and inventory stay in their compacted topics and are read again at every start.
             if arrival.topic == COMMANDS.name:
-                work.dead.append(_dead_letter(record, str(error)))
+                work.dead.append(buried(record, topic=arrival.topic, stage=PROCESS, reason=str(error)))
         if arrival.topic == COMMANDS.name:
             work.offsets[self._owner.place(COMMANDS, record.partition)] = record.offset + 1
         work.news.set()
@@ -313,18 +314,3 @@ class Responder:
             ended = work.worker.exception()
             if isinstance(ended, Exception) and not isinstance(ended, LOST):
                 self._failure = ended
-
-
-def _dead_letter(record: ConsumerRecord[bytes, bytes], reason: str) -> Outgoing:
-    """The record's own bytes; what is known of them goes into a header."""
-    value = record.value or b""
-    letter = DeadLetter(
-        stage=PROCESS,
-        reason=reason,
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        timestamp=from_millis(record.timestamp),
-        size_bytes=len(value),
-    )
-    return Outgoing(DEAD_LETTERS, 0, record.topic, value, (("dead-letter", encode(letter)),))

@@ -22,6 +22,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from faultline.standins.server import Fault
 from faultline.standins.slack import Posting, SlackStandin
+from streams.dead_letters import HEADER
 from streams.model.clock import utc_now
 from streams.model.codec import decode, encode
 from streams.model.conversation import DeadLetter, TimelineEntry
@@ -267,7 +268,7 @@ async def test_an_unreadable_timeline_record_goes_to_the_dead_letters_and_the_re
         await world.see(lambda: world.slack.roots(), "the incident is told")
         letters = await world.dead_letters(1)
     assert [letter.value for letter in letters] == [b'{"incident": 5']
-    assert decode(DeadLetter, dict(letters[0].headers)["dead-letter"]).topic == world.prefix + TIMELINE.name
+    assert decode(DeadLetter, dict(letters[0].headers)[HEADER]).topic == TIMELINE.name
 
 
 async def test_a_process_frozen_before_its_call_makes_no_call_when_it_wakes(world: World) -> None:
