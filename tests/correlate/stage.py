@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from streams import kafka
 from streams.dead_letters import HEADER
@@ -20,9 +20,10 @@ from streams.model.incident import Incident
 from streams.model.inventory import Fact, FactRecord
 from streams.model.settings import KafkaSettings
 from streams.model.signal import Signal, SignalBatch
-from streams.topics import DEAD_LETTERS, INCIDENTS, INVENTORY, SIGNALS, TIMELINE, Topic, partition_of
+from streams.topics import DEAD_LETTERS, INCIDENTS, INVENTORY, SIGNALS, TICKS, TIMELINE, Topic, partition_of
 from tests.correlate import world
 from tests.testbed.children import Child
+from tests.testbed.waiting import eventually
 
 
 @dataclass
@@ -67,6 +68,21 @@ class Stage:
         """The latest revision of every incident."""
         await self.read()
         return {i.id: i for i in self.published}
+
+    async def ticked(self, times: int) -> None:
+        """Wait until some correlator has told the time so often from now on: it does while it works."""
+        name = kafka.topic_name(self.settings, TICKS)
+        parts = [TopicPartition(name, p) for p in range(self.settings.cluster_partitions)]
+
+        async def told() -> int:
+            return sum((await self.reader.end_offsets(parts)).values())
+
+        begun = await told()
+
+        async def enough() -> bool:
+            return await told() >= begun + times
+
+        await eventually(enough, f"{times} ticks", timeout_s=60)
 
     @contextmanager
     def correlator(self, **wishes: object) -> Iterator[Child]:
