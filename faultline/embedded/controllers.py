@@ -8,6 +8,9 @@ remembers anything but when it saw something first. So a test moves the clock in
 - A pod is placed where its GPUs fit on a Ready, open node whose taints it tolerates; the pods of a job all at once or not at all.
 - A kubelet starts and ends pods after short delays. One that is silent does neither: its pods stay in Terminating, and
   after a while its node is NotReady and tainted, as the node controller does it.
+
+Simpler than the real ones: pods of a Job bear its name and index without a random suffix, so a new one has to wait until the
+old one is gone (as those of a PyTorchJob really do); nothing is evicted from a node for being NotReady.
 """
 
 from __future__ import annotations
