@@ -16,9 +16,10 @@ Faust would do differently are taken out of its hands:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any, Protocol
 
 import faust
@@ -28,19 +29,20 @@ from faust.types import TP
 
 from streams import kafka
 from streams.dead_letters import dead_letter
+from streams.faust_app import build_app
 from streams.kafka import KafkaError
 from streams.model.clock import Clock, from_millis, parse_rfc3339, rfc3339, utc_now
 from streams.model.codec import decode, encode
 from streams.model.conversation import TimelineEntry
-from streams.model.errors import BadInput, ConfigError, FaultlineError, Unreachable
+from streams.model.errors import BadInput, FaultlineError, Unreachable
 from streams.model.incident import Incident
 from streams.model.inventory import Fact, FactRecord
 from streams.model.pulse import Pulse
 from streams.model.record import RawRecord
 from streams.model.settings import CorrelatorSettings, KafkaSettings
 from streams.model.signal import Signal, SignalBatch
+from streams.table_rows import TableRows
 from streams.topics import (
-    CORRELATOR_APP,
     DEAD_LETTERS,
     INCIDENTS,
     INVENTORY,
@@ -57,6 +59,12 @@ Rows = MutableMapping[str, bytes]
 """The core's state as rows; what is written here is in the changelog before the event's offset is committed."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
+
+SILENCE_S = 45.0
+"""An owned partition brings at least our own tick every second. When none has come for so long, the stream has stalled."""
+
+JOINING_S = 90.0
+"""How long joining the group may take, besides two session timeouts and besides reading the state back."""
 
 
 def ignore(label: str) -> None:
@@ -119,10 +127,12 @@ class Correlator:
         self._stream: Any = None
         self._latest_tick: dict[int, datetime] = {}
         self._read_at: dict[int, datetime] = {}
+        self._heard: dict[int, float] = {}
+        self._unsettled_since = 0.0
         self._failure: asyncio.Future[None] | None = None
         self._producer: AIOKafkaProducer | None = None
         self._partitions = kafka_settings.cluster_partitions
-        self._app = self._build_app()
+        self._app = build_app(kafka_settings)
         self._table = self._app.Table(
             "state",
             partitions=self._partitions,
@@ -148,6 +158,7 @@ class Correlator:
         try:
             await kafka.started(self._producer, self._kafka)
             self._app.finalize()
+            self._unsettled_since = monotonic()
             await self._app.start()
             log.info("correlator started", partitions=self._partitions)
             await self._live()
@@ -168,8 +179,37 @@ class Correlator:
             if self._app.crashed or self._app.should_stop:
                 raise FaultlineError(f"the stream worker ended by itself: {self._app.crash_reason!r}")
             if self._settled and not self._app.rebalancing and not self._app.in_recovery:
+                self._look_for_silence()
                 self._pulse.ready()
                 await self._send_ticks()
+            else:
+                self._look_for_a_stalled_join()
+
+    def _look_for_silence(self) -> None:
+        """Faust can be up, own its partitions and deliver nothing; nothing else would notice.
+
+        Raises:
+            FaultlineError: when an owned partition has brought nothing for `SILENCE_S`, not even a tick. Nothing is lost by
+                ending: what was not acknowledged is read again.
+        """
+        now = monotonic()
+        for partition in self._owned():
+            if now - self._heard.setdefault(partition, now) > SILENCE_S and not self._busy:
+                raise FaultlineError(
+                    f"partition {partition} brought nothing for {SILENCE_S:g} s, not even our own ticks"
+                )
+
+    def _look_for_a_stalled_join(self) -> None:
+        """The same for a rebalance that does not end. Reading the state back may take its time.
+
+        Raises:
+            FaultlineError: when it took longer than `JOINING_S` and two session timeouts.
+        """
+        if self._app.in_recovery:
+            self._unsettled_since = monotonic()
+        limit_s = JOINING_S + 2 * self._kafka.session_timeout_ms / 1000
+        if monotonic() - self._unsettled_since > limit_s:
+            raise FaultlineError(f"joining the group did not end within {limit_s:g} s")
 
     async def _send_ticks(self) -> None:
         """One tick for each owned partition."""
@@ -214,6 +254,7 @@ class Correlator:
                     await stream.ack(event)
             finally:
                 self._busy = False
+                self._heard[event.message.partition] = monotonic()
             yield
 
     async def _handle(self, event: Any) -> bool:
@@ -296,6 +337,8 @@ class Correlator:
     def _lose_ownership(self, *_: Any, **__: Any) -> None:
         self._term += 1
         self._settled = False
+        self._unsettled_since = monotonic()
+        self._heard.clear()
         self._cores.clear()
         self._stored = None
         self._latest_tick.clear()
@@ -346,80 +389,6 @@ class Correlator:
         names = [kafka.topic_name(self._kafka, topic) for topic in (SIGNALS, INVENTORY, TICKS)]
         return self._app.topic(*names, key_serializer="raw", value_serializer="raw", allow_empty=True)
 
-    def _build_app(self) -> faust.App:
-        """Settings that matter, each for a reason given where Faust's own choice would lose or stall something."""
-        session_s = self._kafka.session_timeout_ms / 1000
-        return faust.App(
-            self._kafka.topic_prefix + CORRELATOR_APP,
-            broker=[f"kafka://{address.strip()}" for address in self._kafka.bootstrap.split(",")],
-            broker_credentials=_credentials(self._kafka),
-            broker_session_timeout=session_s,
-            broker_heartbeat_interval=max(0.3, session_s / 5),
-            broker_rebalance_timeout=session_s * 2,
-            broker_request_timeout=max(40.0, session_s * 2),
-            broker_commit_interval=1.0,
-            broker_check_crcs=self._kafka.check_crcs,
-            consumer_auto_offset_reset="earliest",
-            store="memory://",  # the whole state fits, and a local file could disagree with the changelog
-            stream_buffer_maxsize=32768,  # pausing and resuming a hot partition costs more than the records
-            stream_wait_empty=False,  # a stuck event must not keep the process from ending
-            stream_recovery_delay=0.0,
-            table_standby_replicas=1,
-            topic_allow_declare=False,  # topics are ours to make, with counts that are certain
-            topic_disable_leader=True,
-            topic_partitions=self._partitions,
-            producer_request_timeout=60.0,  # the default waits for twenty minutes
-            web_enabled=False,
-            autodiscover=False,
-        )
-
-
-class TableRows(MutableMapping[str, bytes]):
-    """The rows of one cluster inside the table all clusters share. Writes wait for `store`."""
-
-    def __init__(self, table: Any, cluster: str) -> None:
-        self._table = table
-        self._prefix = cluster.encode() + b"\0"
-        self._waiting: dict[str, bytes | None] = {}
-
-    def store(self) -> None:
-        """Put what was written into the table; only while an event of the partition is in hand."""
-        for key, value in self._waiting.items():
-            name = self._prefix + key.encode()
-            if value is not None:
-                self._table[name] = value
-            elif name in self._table:
-                del self._table[name]
-        self._waiting.clear()
-
-    def __getitem__(self, key: str) -> bytes:
-        waiting = self._waiting.get(key)
-        value: bytes | None = (
-            waiting if key in self._waiting else self._table.get(self._prefix + key.encode())
-        )
-        if value is None:
-            raise KeyError(key)
-        return value
-
-    def __setitem__(self, key: str, value: bytes) -> None:
-        self._waiting[key] = value
-
-    def __delitem__(self, key: str) -> None:
-        self._waiting[key] = None
-
-    def __iter__(self) -> Iterator[str]:
-        stored = {
-            bytes(key)[len(self._prefix) :].decode()
-            for key in list(self._table)
-            if bytes(key).startswith(self._prefix)
-        }
-        return iter(
-            sorted((stored | self._waiting.keys()) - {k for k, v in self._waiting.items() if v is None})
-        )
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
 
 @dataclass(frozen=True, slots=True)
 class _Held:
@@ -427,24 +396,3 @@ class _Held:
 
     core: Core
     rows: TableRows
-
-
-def _credentials(settings: KafkaSettings) -> Any:
-    """Faust's own way to say what `kafka.security_protocol` says.
-
-    Raises:
-        ConfigError: for a combination Faust cannot speak.
-    """
-    if settings.security_protocol == "PLAINTEXT":
-        return None
-    context = kafka.ssl_context(settings)
-    if settings.security_protocol == "SSL":
-        return faust.SSLCredentials(context)
-    if settings.sasl_username is None or settings.sasl_password is None:
-        raise ConfigError("kafka.sasl_username and kafka.sasl_password are needed for SASL")
-    return faust.SASLCredentials(
-        username=settings.sasl_username,
-        password=settings.sasl_password.get_secret_value(),
-        mechanism=settings.sasl_mechanism,
-        ssl_context=context,
-    )

@@ -1,0 +1,53 @@
+"""One cluster's rows inside the Faust table that all clusters share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+
+class TableRows(MutableMapping[str, bytes]):
+    """The rows of one cluster inside the table all clusters share. Writes wait for `store`."""
+
+    def __init__(self, table: Any, cluster: str) -> None:
+        self._table = table
+        self._prefix = cluster.encode() + b"\0"
+        self._waiting: dict[str, bytes | None] = {}
+
+    def store(self) -> None:
+        """Put what was written into the table; only while an event of the partition is in hand."""
+        for key, value in self._waiting.items():
+            name = self._prefix + key.encode()
+            if value is not None:
+                self._table[name] = value
+            elif name in self._table:
+                del self._table[name]
+        self._waiting.clear()
+
+    def __getitem__(self, key: str) -> bytes:
+        waiting = self._waiting.get(key)
+        value: bytes | None = (
+            waiting if key in self._waiting else self._table.get(self._prefix + key.encode())
+        )
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: str, value: bytes) -> None:
+        self._waiting[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        self._waiting[key] = None
+
+    def __iter__(self) -> Iterator[str]:
+        stored = {
+            bytes(key)[len(self._prefix) :].decode()
+            for key in list(self._table)
+            if bytes(key).startswith(self._prefix)
+        }
+        return iter(
+            sorted((stored | self._waiting.keys()) - {k for k, v in self._waiting.items() if v is None})
+        )
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

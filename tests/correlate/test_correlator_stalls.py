@@ -1,0 +1,59 @@
+"""A stream that is up and delivers nothing must end the process: that is what restarts it, and nothing is lost by it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from faultline.embedded import broker
+from streams import correlator as process
+from streams.correlate import Core
+from streams.correlator import Correlator
+from streams.model.errors import FaultlineError
+from streams.model.pulse import Pulse
+from streams.model.settings import CorrelatorSettings, KafkaSettings
+from tests.testbed.waiting import eventually
+
+pytestmark = pytest.mark.embedded
+
+
+@pytest.fixture
+async def kafka_settings(tmp_path: Path) -> AsyncIterator[KafkaSettings]:
+    async with broker.running(KafkaSettings(), log=tmp_path / "broker.log") as running:
+        yield running.settings
+
+
+def correlator(settings: KafkaSettings, pulse: Pulse) -> Correlator:
+    return Correlator(
+        settings, CorrelatorSettings(tick_s=0.2), lambda cluster, rows: Core(cluster, rows), pulse=pulse
+    )
+
+
+async def ready(pulse: Pulse) -> None:
+    async def is_ready() -> bool:
+        return pulse.is_ready
+
+    await eventually(is_ready, "the correlator works", timeout_s=60)
+
+
+async def test_a_stream_that_falls_silent_ends_the_process(
+    kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "SILENCE_S", 2.0)
+    pulse = Pulse()
+    running = correlator(kafka_settings, pulse)
+    task = asyncio.ensure_future(running.run())
+    await ready(pulse)
+    running._app.flow_control.suspend()  # what a stalled fetcher looks like from the outside
+    with pytest.raises(FaultlineError, match="not even our own ticks"):
+        await asyncio.wait_for(task, 30)
+
+
+async def test_a_join_that_never_ends_ends_the_process(
+    kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "JOINING_S", -2 * kafka_settings.session_timeout_ms / 1000 + 2)
+    monkeypatch.setattr(Correlator, "_take_ownership", lambda *_, **__: None)
+    with pytest.raises(FaultlineError, match="joining the group did not end"):
+        await asyncio.wait_for(correlator(kafka_settings, Pulse()).run(), 60)
