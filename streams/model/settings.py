@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from streams.model.run import Mode
 
@@ -133,6 +133,11 @@ class KubernetesSettings(Section):
     timeout_s: float = Field(10.0, gt=0, description="one request")
 
 
+def _none_when_empty(value: object) -> object:
+    """An environment variable cannot be taken away where a file sets it, only emptied."""
+    return None if value == "" else value
+
+
 class SlackSettings(Section):
     """One thread per incident in one channel. Without a token nothing is posted."""
 
@@ -152,6 +157,8 @@ class SlackSettings(Section):
         50.0, gt=0, description="calls of each other method and channel; Slack's tier 3 allows fifty"
     )
 
+    _none_when_empty = field_validator("token", "signing_secret", mode="before")(_none_when_empty)
+
 
 class JiraSettings(Section):
     """One issue per incident. Without a base URL no ticket is opened."""
@@ -166,3 +173,5 @@ class JiraSettings(Section):
     search_lag_s: float = Field(
         5.0, ge=0, description="pause between two searches for an issue that may have been created"
     )
+
+    _none_when_empty = field_validator("base_url", "token", mode="before")(_none_when_empty)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from faultline.processes import PROCESSES
-from faultline.settings import Settings
+from faultline.settings import Settings, load
 from faultline.standins.__main__ import main as standins
 
 ROOT = Path(__file__).parents[2]
@@ -61,19 +61,36 @@ def test_volumes_that_are_used_are_declared() -> None:
     assert named == set(COMPOSE["volumes"])
 
 
-def test_the_processes_know_the_stand_ins_by_what_they_expect() -> None:
-    command = SERVICES["standins"]["command"]
-    ports = {command[command.index(flag) + 1] for flag in ("--slack-port", "--jira-port")}
-    slack, jira = SERVICES["chat"]["environment"], SERVICES["responder"]["environment"]
-    told = {
-        port
-        for value in (slack["FAULTLINE_SLACK__BASE_URL"], jira["FAULTLINE_JIRA__BASE_URL"])
-        for port in ports
-        if f"standins:{port}" in value
-    }
-    assert told == ports
+def env_file() -> dict[str, str]:
+    lines = (ROOT / "standins.env").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def test_the_stand_ins_expect_what_their_env_file_says() -> None:
+    said, command = env_file(), SERVICES["standins"]["command"]
     expected = {option.name: option.default for option in standins.params}
-    assert f"-{expected['slack_token']}}}" in slack["FAULTLINE_SLACK__TOKEN"]
-    assert f"-{expected['channel']}}}" in slack["FAULTLINE_SLACK__CHANNEL"]
-    assert f"-{expected['jira_user']}}}" in jira["FAULTLINE_JIRA__USER"]
-    assert f"-{expected['jira_token']}}}" in jira["FAULTLINE_JIRA__TOKEN"]
+    ports = {name: command[command.index(f"--{name}-port") + 1] for name in ("slack", "jira")}
+    assert said == {
+        "FAULTLINE_SLACK__BASE_URL": f"http://standins:{ports['slack']}/api",
+        "FAULTLINE_SLACK__TOKEN": expected["slack_token"],
+        "FAULTLINE_SLACK__CHANNEL": expected["channel"],
+        "FAULTLINE_JIRA__BASE_URL": f"http://standins:{ports['jira']}",
+        "FAULTLINE_JIRA__USER": expected["jira_user"],
+        "FAULTLINE_JIRA__TOKEN": expected["jira_token"],
+    }
+
+
+def test_what_the_env_file_says_reaches_the_processes_and_nothing_is_posted_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    passed = {
+        variable: value
+        for name in ("chat", "responder")
+        for variable, value in SERVICES[name]["environment"].items()
+        if str(value).startswith("${") and variable in env_file()
+    }
+    assert set(passed) == set(env_file())
+    for variable, value in passed.items():
+        monkeypatch.setenv(variable, value.removeprefix("${" + variable + ":-").removesuffix("}"))
+    settings = load()
+    assert (settings.slack.token, settings.jira.base_url) == (None, None)
