@@ -85,7 +85,15 @@ async def _responder(settings: Settings, pulse: Pulse, at: At) -> None:
             connectors.append(jira)
         else:
             log.info("no ticket system is configured (jira.base_url); steps that open tickets are skipped")
-        await Responder(settings.kafka, settings.responder, connectors, runbooks, pulse=pulse, at=at).run()
+        await Responder(
+            settings.kafka,
+            settings.responder,
+            connectors,
+            runbooks,
+            cluster=settings.cluster,
+            pulse=pulse,
+            at=at,
+        ).run()
 
 
 async def _chat(settings: Settings, pulse: Pulse, at: At) -> None:

@@ -73,6 +73,7 @@ class Responder:
         settings: Mode, limits and lease.
         connectors: Those that are configured; an action that none of them knows is skipped or fails its step.
         runbooks: All runbooks, shipped and own.
+        cluster: The cluster that the connectors act on; incidents of another one are left alone. None takes all.
         clock: The wall clock.
         boot: Seconds that count on while the process is frozen.
         pulse: Beaten on every poll; ready when every owned partition has been read.
@@ -86,11 +87,13 @@ class Responder:
         connectors: Sequence[Connector],
         runbooks: Sequence[Runbook],
         *,
+        cluster: str | None = None,
         clock: Clock = utc_now,
         boot: MonotonicClock = boot_seconds,
         pulse: Pulse | None = None,
         at: Callable[[str], None] = ignore,
     ) -> None:
+        self._cluster = cluster
         self._settings = settings
         self._by_action = {action: connector for connector in connectors for action in connector.actions}
         self._runbooks = runbooks
@@ -160,7 +163,17 @@ class Responder:
         elif record.value is None:
             return
         elif topic == INCIDENTS.name:
-            work.board.take_incident(decode(Incident, record.value))
+            incident = decode(Incident, record.value)
+            if self._cluster not in (None, incident.cluster):
+                # Another cluster may well have a node of the same name: acting on it here would close a healthy one.
+                log.error(
+                    "an incident of another cluster is left alone; give each cluster a kafka.topic_prefix of its own",
+                    incident=incident.id,
+                    cluster=incident.cluster,
+                    acts_on=self._cluster,
+                )
+                return
+            work.board.take_incident(incident)
         else:
             work.board.take_command(decode(Command, record.value), self._clock())
 
