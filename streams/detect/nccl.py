@@ -41,7 +41,7 @@ class Nccl:
         since = 0
         echoed = "terminated with exception" in line.text or "what():" in line.text
         for hit in self._wordings.find(line.text, line.start):
-            if not reported(line, hit.start, after=after):
+            if not reported(line, hit.start, listed=hit.row.listed, after=after):
                 continue
             # A line that was glued on brings its own prefix, and it stands in the tail of this message.
             yield self._finding(line, hit, stream, since, echoed=echoed)

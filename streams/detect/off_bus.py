@@ -20,8 +20,10 @@ from streams.model.record import LogLine
 from streams.model.signal import Severity
 
 _ONE = re2.compile(
-    r"NVRM\s?:\s{0,4}GPU (?:at )?(?:PCI:)?(\S{7,20}?)\s?:\s{0,4}(?:The )?GPU has fallen off the bus"
+    r"NVRM\s?:\s{0,4}(?P<what>(?:(?:A|The|One|NVIDIA|GPU|at|is|serial|number|and|has)\s|[^\sX]{0,24}\d\S{0,24}\s|:\s){0,12}?)"
+    r"(?:has|have) fallen off the b"
 )
+_ADDRESS = re2.compile(r"(?i)((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)")
 _FIRST = re2.compile(r"NVRM\s?:\s{0,4}The NVIDIA GPU (?:at )?(?:PCI:)?([0-9a-fA-F:.]{7,20})")
 _LAST = re2.compile(
     r"(?:NVRM\s?:[^\n]{0,80}|^)fallen off the bus and is not\s|(?:NVRM\s?:[^\n]{0,80})has fallen off the bus and is not\s"
@@ -35,7 +37,7 @@ _MAX_STREAMS = 20_000
 class OffBus:
     """Reads kernel lines. Remembers the GPU of a first line until the last one comes."""
 
-    hints = (rb"fallen off the bus", rb"NVRM: The NVIDIA GPU")
+    hints = (rb"fallen off the b", rb"NVRM: The NVIDIA GPU")
 
     def __init__(self) -> None:
         self._begun: Recent[tuple[str, str], tuple[str, datetime]] = Recent(_MAX_STREAMS)
@@ -54,7 +56,8 @@ class OffBus:
                 self._begun[key] = (pci, at)
         if (one := _ONE.search(text, line.start)) is not None:
             if reported(line, one.start(), by_kernel=True):
-                yield _finding(canonical_pci(one.group(1)), text)
+                address = _ADDRESS.search(one.group("what"))
+                yield _finding(canonical_pci(address.group(1)) if address else None, text)
         elif (last := _LAST.search(text, line.start)) is not None and reported(
             line, last.start(), by_kernel=True
         ):

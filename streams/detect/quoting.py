@@ -36,7 +36,12 @@ _LEVEL = re.compile(
     r"(?:emerg|alert|crit(?:ical)?|err(?:or)?|warn(?:ing)?|notice|info|debug|fatal|stdout|stderr)[:|]?$",
     re.IGNORECASE,
 )
-_IDENTIFIER = re.compile(r"[\w.@#/+:-]{1,128}$")
+_IDENTIFIER = re.compile(r"[A-Za-z0-9_/][\w.@#/+:-]{0,127}$")
+_MARKUP = re.compile(r"\s{0,64}(?:[-+*>|;]|//|#(?!033\[)|\.\. |@@)")
+"""How a list item, a changed line, a comment, a table or a quotation begins, and no logger's line does."""
+_CLOCK = re.compile(r"\d\d:\d\d:\d\d|\[\s{0,8}\d{1,10}\.\d{1,9}\]")
+_PEOPLES_CLOCK = re.compile(r"(?:^|[\s\[(])\d{1,2}:\d\d(?: ?[AaPp]\.?[Mm]\.?)?[\])]?(?:,|:)?(?:\s|$)")
+"""Chats show hours and minutes; loggers never leave out the seconds."""
 _EXCEPTION = re.compile(r"\w*(?:Error|Exception|Traceback|Warning)\b")
 _ANNOUNCERS = re.compile(
     r"[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} {1,8}\d{0,10} ?[\w/.]{1,128}\.(?:cpp|hpp|cc|h|py):\d{1,6}\] ?|"
@@ -52,16 +57,21 @@ _SPEAKERS = KERNEL_TAGS | frozenset(_SHEET.speakers)
 _NVRM = re.compile(r"NVRM\s?:")
 
 
-def reported(line: LogLine, at: int, *, by_kernel: bool = False, after: int | None = None) -> bool:
+def reported(
+    line: LogLine, at: int, *, by_kernel: bool = False, listed: bool = False, after: int | None = None
+) -> bool:
     """True when what begins at `at` is the line's own message.
 
     Args:
         line: The line.
         at: Where the words were found in `line.text`.
         by_kernel: Only the kernel says such a thing; a line of another program that holds it is a quotation.
+        listed: The message is by itself an item of a list.
         after: End of a message of the same line that was found to be reported: two lines may be glued together.
     """
     if written_by_people(line.source):
+        return False
+    if not listed and line.source != "kernel" and _of_a_document(line.text[:at]):
         return False
     before = line.text[(line.start if after is None else after) : at]
     if quoted(before):
@@ -107,12 +117,21 @@ def quoted(before: str) -> bool:
     return before.count('"') % 2 == 1 or before.count("`") % 2 == 1
 
 
+def _of_a_document(before: str) -> bool:
+    """A list item, a comment, a changed line, a row of a table, a line of a chat."""
+    if _MARKUP.match(before) or _PEOPLES_CLOCK.search(before[:64]):
+        return True
+    return before.count("|") > 1 and _CLOCK.search(before) is None
+
+
 def _looks_like_a_header(before: str) -> bool:
     """Times, levels, brackets and a name or two: yes. Sentences: no."""
     if len(before) > 512:
         return False
     # A clock or a source position right before the message is proof enough for more names.
     most = 4 if _STRUCTURE.search(before) else 2
+    if any(group.strip("[]()<> ").lower() in _PROSE for group in _GROUPS.findall(before)):
+        return False
     names = 0
     for token in _GROUPS.sub(" ", _MESSAGE_FIELD.sub(" ", before)).split():
         if _CLOCKWORK.match(token) or _LEVEL.match(token) or _FIELD.match(token):
@@ -122,5 +141,7 @@ def _looks_like_a_header(before: str) -> bool:
             return False
         # A bare word may begin a sentence; a name with digits or dashes is a host, a pod or a program.
         bare = word.isalpha() and word not in _SPEAKERS
-        names += (most // 2 if most > 2 else most + 1) if bare else 1
+        if bare and names == 0 and token.endswith(":") and _CLOCK.search(before.split(token)[0]) is None:
+            return False  # a name and a colon: someone speaks
+        names += 3 if bare else 1
     return names <= most

@@ -53,6 +53,8 @@ class Row(BaseModel):
     """Words that make the line mean something else."""
     fallback: bool = False
     """Only when no other row found anything in the line: for messages that lost their beginning."""
+    listed: bool = False
+    """The program prints the message as an item of a list."""
     fields: tuple[str, ...] = ()
     sets: dict[str, Attribute] = {}
     source: str

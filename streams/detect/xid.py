@@ -23,10 +23,10 @@ from streams.model.signal import Attribute, Severity, SignalState
 
 _HEAD = re2.compile(
     r"(?i)(?:NVRM\s?:\s{0,4}(?:GPU ?\d{1,3}:?\s)?Xid\s{0,4}(?:\((?P<where>[^)\n]{0,96})\))?"
-    r"|\bXid\s\((?P<cut>PCI:[^)\n]{0,96})\))\s{0,4}:\s{0,4}(?P<code>\d{1,5})(?P<end>[,.;\s]|$)"
+    r"|\bXid\s\((?P<cut>PCI:[^)\n]{0,96})\))\s{0,4}:\s{0,4}(?P<code>\d{1,5})(?:[,.;\s]|$)"
+    r"|NVRM\s?:\s{0,4}(?:GPU ?\d{1,3}:?\s)?Xid (?P<first>\d{1,5})\s{0,4}(?:\((?P<then>[^)\n]{0,96})\)\s?)?[:,]"
 )
-_END = 4
-"""The group `end`: RE2 takes numbers only where a position is asked for."""
+"""The code stands behind the address, or before it; the character that ends the match belongs to the message."""
 _NEXT = re2.compile(r"NVRM\s?:")
 _TRAILING_HEADER = re2.compile(
     r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,253} kernel: ?)?(?:\[ {0,8}\d{1,10}\.\d{1,9}\] ?)?$"
@@ -63,7 +63,7 @@ Attributes = dict[str, Attribute]
 class Xid:
     """Reads kernel lines. Remembers each GPU's UUID, which the driver prints once, before its first Xid."""
 
-    hints = (rb"(?i:Xid\s{0,4}(?:\(|:))", rb"NVRM: GPU at")
+    hints = (rb"(?i:Xid\s{0,4}(?:\(|:)|NVRM.{1,12}Xid \d)", rb"NVRM: GPU at")
 
     def __init__(self) -> None:
         self._uuids: Recent[tuple[str, str, str], str] = Recent(_MAX_GPUS)
@@ -76,12 +76,12 @@ class Xid:
             if not reported(line, head.start(), by_kernel=True, after=after):
                 continue
             after = head.end()
-            number = int(head.group("code"))
+            number = int(head.group("code") or head.group("first"))
             if number:
                 yield self._finding(line, head, number, stream)
 
     def _finding(self, line: LogLine, head: Any, number: int, stream: Stream) -> Finding:
-        rest, end = _rest(line.text, head.start(_END))
+        rest, end = _rest(line.text, max(head.start(), head.end() - 1))
         row = xid_catalog.code(number)
         attributes: Attributes = {
             "xid": number,
@@ -90,7 +90,12 @@ class Xid:
             "family": row.family,
         }
         message = _process(rest, attributes)
-        gpu = self._gpu(head.group("where") or head.group("cut") or "", line.node, stream, attributes)
+        gpu = self._gpu(
+            head.group("where") or head.group("cut") or head.group("then") or "",
+            line.node,
+            stream,
+            attributes,
+        )
         severity, state = row.severity, SignalState.FIRING
         if (caused := _CAUSED_BY.search(message)) is not None:
             attributes["caused_by"] = int(caused.group(1))

@@ -27,7 +27,14 @@ _TALOS = re.compile(
 )
 _DECODED = re.compile(r"(?P<facility>kern|user|daemon|syslog) {0,8}: ?(?P<level>[a-z]{3,7}) {0,4}: ")
 _EPOCH = re.compile(r"(?P<ts>1\d{9}\.\d{3,9}) ")
-_HOST_FIRST = re.compile(r"(?P<host>(?=[\w.-]{0,255}\d)[A-Za-z][\w.-]{0,254}):? (?=\d{4}-\d\d-\d\d[T ]\d\d:)")
+_HOST_FIRST = re.compile(
+    r"\[?(?P<host>(?=[\w.-]{0,255}\d)[A-Za-z][\w.-]{0,254})\]?:? "
+    rf"(?=\d{{4}}-\d\d-\d\d[T ]\d\d:|(?:{_MONTH}) {{1,2}}\d{{1,2}} \d\d:\d\d:\d\d)"
+)
+_FILE = re.compile(
+    rf"(?:/[\w./-]{{1,200}}|[\w-]{{1,64}}\.log[\w.-]{{0,32}}):(?:\d{{1,9}}:)?(?=(?:{_MONTH}) {{1,2}}\d|\d{{4}}-\d\d-|<\d|\[ {{0,8}}\d)"
+)
+"""Which file a line was taken from, as several files at once are printed."""
 _ISO = re.compile(
     r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?\[?"
     r"(?P<ts>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?)(?: UTC)?\]?[ \t]{1,4}"
@@ -57,6 +64,9 @@ _KERNEL_ONLY = re.compile(
     r"(?P<tag>kernel)(?:\[\d{1,10}\])?: ?"
 )
 
+_SONIC = re.compile(rf"(?:(?:{_LEVEL}) )?(?P<tag>\w{{1,32}}#\w{{1,32}})(?:\[\d{{1,10}}\])?: ?")
+"""SONiC names a program with its container, which nothing else does."""
+
 _MAX_HEADER = 512
 """How far a header within a header is looked for."""
 
@@ -79,6 +89,8 @@ class Header:
 def read(text: str, reference: datetime) -> Header:
     """Read the header of one line; `reference` completes times without a year."""
     position = len(text) - len(text.lstrip(" \t"))
+    if (match := _FILE.match(text, position)) is not None:
+        position = match.end()
     if (match := _PRIORITY.match(text, position)) is not None:
         position = match.end()
         if (full := _RFC5424.match(text, position)) is not None:
@@ -143,18 +155,21 @@ def _origin(text: str, header: Header, *, timed: bool, syslog: bool = False) -> 
         match
         or _HOST_AND_LEVEL.match(text, position)
         or (_HOST_AND_TAG if timed else _KERNEL_ONLY).match(text, position)
+        or _SONIC.match(text, position)
         or (_HOST_ALONE.match(text, position) if syslog else None)
     )
     if match is None or (found := match.groupdict()).get("tag") == "NVRM":
         return _after_clock(text, header)
     tag = found.get("tag") or ""
     kernel = header.kernel or tag in KERNEL_TAGS
-    return _after_clock(text, Header(match.end(), header.at, found["host"], tag, kernel, header.certain))
+    return _after_clock(text, Header(match.end(), header.at, found.get("host"), tag, kernel, header.certain))
 
 
 def _after_clock(text: str, header: Header) -> Header:
     """Past the kernel's own clock and caller, which prove that the kernel wrote the line."""
     position, kernel = header.start, header.kernel
+    if kernel and (match := _PRIORITY.match(text, position)) is not None:
+        position = match.end()
     for pattern in (_MONOTONIC, _CALLER):
         if (match := pattern.match(text, position)) is not None:
             position, kernel = match.end(), True

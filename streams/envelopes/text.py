@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 
-from streams.envelopes import header
+from streams.envelopes import header, quotation
 from streams.envelopes.opened import MAX_LINE, Opened, Outside
 from streams.model.entity import PodRef
 from streams.model.record import LogLine
+
+_COLOURS = re.compile(
+    r"(?:\x1b|#033|\\x1b|\\033|\\u001b)\[[\d;]{0,16}[mK]|(?<!\w)\[\d{1,2}(?:;\d{1,3}){0,4}m"
+)
+"""A terminal's colours, also as relays rewrite their escape character or drop it."""
 
 _TRUST = timedelta(minutes=15)
 """A time without an offset is believed only this near to the shipper's own time: further off it is a time zone."""
@@ -29,14 +35,18 @@ def read(
     For a pod only the shipper's node counts (pods print what they like, and their records are keyed by pod); otherwise the
     host in the text wins, because a collector relays the lines of other hosts.
     """
+    quoting = False
     for raw in text.splitlines():
+        raw = _COLOURS.sub("", raw)
         if not raw.strip():
             continue
         if len(raw) > MAX_LINE:
             into.cut += 1
             raw = raw[:MAX_LINE]
         found = header.read(raw, at or outside.received_at)
+        quoting = quoting or (pod is None and not raw[: found.start].strip() and quotation.begins(raw))
         host = node if pod else found.host or node or outside.node
+        origin = "kernel" if found.kernel or source == "kernel" else source or found.tag
         into.observations.append(
             LogLine(
                 raw,
@@ -44,7 +54,7 @@ def read(
                 node=host,
                 pod=pod,
                 container=container,
-                source="kernel" if found.kernel or source == "kernel" else source or found.tag,
+                source=quotation.SOURCE if quoting and source != "kernel" else origin,
                 start=found.start,
             )
         )
