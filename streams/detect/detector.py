@@ -14,7 +14,7 @@ from typing import Protocol
 
 from streams.detect.dcgm import DcgmXid
 from streams.detect.finding import Finding, Stream
-from streams.detect.kube import KubeEvents
+from streams.detect.kube import KubeEvents, KubeLines
 from streams.detect.nccl import Nccl
 from streams.detect.off_bus import OffBus
 from streams.detect.pauses import PauseCounters
@@ -30,7 +30,7 @@ from streams.model.signal import MAX_EVIDENCE_TEXT, Evidence, Signal, signal
 CLUSTER_HEADER = "faultline-cluster"
 _NODE_HEADERS = ("node", "host", "hostname", "faultline-node")
 _HOST_NAME = re.compile(r"\"?([A-Za-z0-9][A-Za-z0-9._-]{0,252})\"?")
-_NO_HOST = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\d+|[0-9a-f]{32,}")
+_NO_HOST = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\d{1,256}|[0-9a-f]{32,256}")
 _AHEAD = timedelta(minutes=5)
 
 
@@ -77,7 +77,14 @@ class Detector:
     def __init__(self, cluster_default: str, *, cluster_header: str = CLUSTER_HEADER) -> None:
         self._cluster = cluster_default
         self._header = cluster_header
-        self._lines: tuple[LineFamily, ...] = (Xid(), OffBus(), Nccl(), PfcWatchdog(), Progress())
+        self._lines: tuple[LineFamily, ...] = (
+            Xid(),
+            OffBus(),
+            Nccl(),
+            PfcWatchdog(),
+            Progress(),
+            KubeLines(),
+        )
         self._samples = (DcgmXid(), PauseCounters())
         self._events = KubeEvents()
         families: tuple[Family, ...] = (*self._lines, *self._samples, self._events)
@@ -172,10 +179,11 @@ def _entity(finding: Finding, observation: Observation, cluster: str) -> Entity:
     node = observation.name if isinstance(observation, KubeEvent) else None
     if isinstance(observation, (LogLine, Sample)):
         node = observation.node
+    node = finding.node or node
     if finding.on_switch:
         return Entity(cluster, switch=node, port=finding.port)
-    # A pod that relays the kernel's log is not where the GPU's fault is.
-    of_pod = isinstance(observation, LogLine) and not finding.kind.startswith("gpu.")
+    # A pod that relays the kernel's log or the control plane's events is not where the fault is.
+    of_pod = isinstance(observation, LogLine) and not finding.kind.startswith(("gpu.", "node."))
     return Entity(
         cluster,
         node=node,

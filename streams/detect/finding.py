@@ -19,7 +19,8 @@ V = TypeVar("V")
 class Finding:
     """One thing that was said, and what was said about where. The line's own node and pod are added by the detector.
 
-    `on_switch` turns the line's host into the switch. `text` is the part of the line that says it.
+    `node` is the node a line speaks of, where that is not the one that wrote it. `on_switch` turns the line's host into the
+    switch. `text` is the part of the line that says it.
     """
 
     kind: str
@@ -27,6 +28,7 @@ class Finding:
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     state: SignalState = SignalState.FIRING
     gpu: Gpu | None = None
+    node: str | None = None
     nic: str | None = None
     port: str | None = None
     on_switch: bool = False

@@ -1,6 +1,7 @@
 """Kubernetes Events about nodes. Rows of `catalog/kube.yaml` say which reasons count.
 
-An event exporter sends only the first of repeated events, so each is taken at its word.
+An event exporter sends only the first of repeated events, so each is taken at its word. Where no exporter runs, the same events
+stand in the controller manager's log or in what `kubectl get events` printed: rows of `catalog/kube_lines.yaml`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from pydantic import BaseModel, ConfigDict
 
 from streams.detect.catalog import load_catalog
 from streams.detect.finding import Finding, Stream
-from streams.model.record import KubeEvent
+from streams.detect.quoting import reported
+from streams.detect.wording import Wordings
+from streams.model.record import KubeEvent, LogLine
 from streams.model.signal import Severity, SignalState
 
 
@@ -55,3 +58,21 @@ class KubeEvents:
                 row.state,
                 text=f"{event.reason}: {event.message}",
             )
+
+
+class KubeLines:
+    """Reads events that were printed as lines."""
+
+    def __init__(self) -> None:
+        self._wordings = Wordings.load("kube_lines")
+        self.hints = self._wordings.hints
+
+    def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        """The events of one line, each about the node it names."""
+        for hit in self._wordings.find(line.text, line.start):
+            node = hit.fields.get("node")
+            if isinstance(node, str) and reported(line, hit.start):
+                attributes = {**hit.row.sets}
+                yield Finding(
+                    hit.row.kind, hit.row.severity, attributes, hit.row.state, node=node, text=line.text
+                )

@@ -23,6 +23,8 @@ class Progress:
         self.hints = (
             rb"(?i:iter(?:ation)?|step|batch)s?\s{0,4}[:=#\[]?\s{0,8}\[?\d",
             rb"(?i:epoch)\s{0,4}[:=]?\s{0,4}\[?\d",
+            rb"(?i:steps?)\\{0,3}['\"]\s{0,2}:\s{0,2}\d",
+            rb"\d%\|.{0,400}/\d{1,12} \[",
         )
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
@@ -31,7 +33,8 @@ class Progress:
             return
         # From the very beginning: `step:` after a time looks like the name of a program.
         for hit in self._wordings.find(line.text, 0):
-            if "step" in hit.fields and not quoted(line.text[: hit.start]):
+            told = line.text.lstrip().startswith("{") or not quoted(line.text[: hit.start])
+            if "step" in hit.fields and told:
                 yield Finding(hit.row.kind, hit.row.severity, hit.fields, text=line.text)
                 return
 

@@ -42,9 +42,9 @@ _MARKUP = re.compile(r"\s{0,64}(?:[-+*>|;]|//|#(?!033\[)|\.\. |@@)")
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d|\[\s{0,8}\d{1,10}\.\d{1,9}\]")
 _PEOPLES_CLOCK = re.compile(r"(?:^|[\s\[(])\d{1,2}:\d\d(?: ?[AaPp]\.?[Mm]\.?)?[\])]?(?:,|:)?(?:\s|$)")
 """Chats show hours and minutes; loggers never leave out the seconds."""
-_EXCEPTION = re.compile(r"\w*(?:Error|Exception|Traceback|Warning)\b")
+_EXCEPTION = re.compile(r"(?:Error|Exception|Traceback|Warning)\b")
 _ANNOUNCERS = re.compile(
-    r"[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} {1,8}\d{0,10} ?[\w/.]{1,128}\.(?:cpp|hpp|cc|h|py):\d{1,6}\] ?|"
+    r"[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} {1,8}\d{0,10} ?[\w/.]{1,128}\.(?:cpp|hpp|cc|h|py|go):\d{1,6}\] ?|"
     r"(?:[\w./]{1,64}:\d{1,6} (?:\(\w{1,64}\) )?)?NCCL WARN "
     r"|(?:RuntimeError: )?NCCL communicator was aborted on rank \d{1,7}\.? {0,2}(?:Original reason for failure was: ?)?"
     r"|(?:Process group|NCCL) watchdog thread terminated with exception: ?|\bwhat\(\): {0,4}"

@@ -18,15 +18,15 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
     """Add the event to `into`; False when the record is of another shape. Deletions of Event objects are skipped."""
     for wrapper in ("object", "event"):
         inner = record.get(wrapper)
-        if isinstance(inner, dict) and _about(inner) is not None:
+        if isinstance(inner, dict) and about(inner) is not None:
             if record.get("type") == "DELETED" or record.get("verb") == "DELETED":
                 return True
             record = inner
             break
-    about = _about(record)
-    if about is None:
+    object_ = about(record)
+    if object_ is None:
         return False
-    reason, name = record.get("reason"), about.get("name")
+    reason, name = record.get("reason"), object_.get("name")
     if not isinstance(reason, str) or not isinstance(name, str) or not name:
         into.unreadable.append("Kubernetes event without a reason or without an object's name")
         return True
@@ -35,10 +35,10 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
         KubeEvent(
             reason=reason,
             message=_str(record.get("message")) or _str(record.get("note")) or "",
-            kind=_str(about.get("kind")) or "",
+            kind=_str(object_.get("kind")) or "",
             name=name,
-            namespace=_str(about.get("namespace")) or "",
-            uid=_str(about.get("uid")),
+            namespace=_str(object_.get("namespace")) or "",
+            uid=_str(object_.get("uid")),
             type=_str(record.get("type")) or "Normal",
             at=_when(record),
             host=_str(source.get("host")) if isinstance(source, dict) else None,
@@ -48,9 +48,10 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
     return True
 
 
-def _about(record: JsonObject) -> dict[str, Any] | None:
-    about = record.get("involvedObject") or record.get("regarding")
-    return about if isinstance(about, dict) and "reason" in record else None
+def about(record: JsonObject) -> dict[str, Any] | None:
+    """The object that an Event is about; None for what is no Event."""
+    named = record.get("involvedObject") or record.get("regarding")
+    return named if isinstance(named, dict) and "reason" in record else None
 
 
 def _when(record: JsonObject) -> datetime | None:

@@ -2,26 +2,34 @@
 
 `in_kmsg` writes `msg` with `priority`, `sequence`, `sec`, `usec` and no host; `in_systemd` writes `MESSAGE` and
 `_HOSTNAME` (or lower case, or without the underscore); `in_tail` writes `log` or `message`, for pods with a nested
-`kubernetes` map; `in_syslog` writes `message`, `host`, `ident`. Field names: docs of the plugins, fluent/fluent-bit.
+`kubernetes` map; `in_syslog` writes `message`, `host`, `ident`. Field names: docs of the plugins, fluent/fluent-bit. Other
+shippers' flat maps (`line`, GELF's `short_message`, a cloud's `textPayload`) are read in the same way, and so is a text that
+is itself such a map, because programs log JSON and shippers wrap it.
 """
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
-from streams.envelopes import text, times
+import orjson
+
+from streams.envelopes import event_exporter, quotation, text, times
 from streams.envelopes.header import KERNEL_TAGS
-from streams.envelopes.opened import JsonObject, Opened, Outside
+from streams.envelopes.opened import MAX_LINE, JsonObject, Opened, Outside
 from streams.model.entity import PodRef
 
-_TEXT = ("MESSAGE", "message", "msg", "log")
+_TEXT = ("MESSAGE", "message", "msg", "log", "line", "short_message", "textPayload")
 _HOST = ("_HOSTNAME", "_hostname", "HOSTNAME", "hostname", "host", "node", "node_name", "nodename")
 _TIME = ("@timestamp", "date", "timestamp", "time", "ts")
 _PROGRAM = ("SYSLOG_IDENTIFIER", "syslog_identifier", "ident", "appname")
 _TRANSPORT = ("_TRANSPORT", "_transport", "TRANSPORT", "transport")
+_SPEAKER = frozenset({"channel", "thread_ts", "author", "username", "role", "sender", "assignee", "reporter"})
+"""Fields of what people say; programs have none of them."""
+_MAX_NESTED = 4
 _NOT_A_HOST = re.compile(r"[\s\"'{}<>]")
 
-FIELDS = "MESSAGE, message, msg or log"
+FIELDS = ", ".join(_TEXT)
 
 
 def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
@@ -33,17 +41,58 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
     kubernetes = kubernetes if isinstance(kubernetes, dict) else {}
     pod = _pod(kubernetes)
     host = _text(kubernetes, ("host", "node_name", "pod_node_name")) or _host(record)
+    at = _at(record)
+    source = "container" if pod else _source(record)
+    people = spoken(record)
+    for _ in range(_MAX_NESTED):
+        if (inner := _inner(body)) is None or event_exporter.read(inner, outside, into):
+            break
+        host, at, source = host or _host(inner), at or _at(inner), source or _source(inner)
+        people = people or spoken(inner)
+        nested = _body(inner)
+        if nested is None:
+            body = _flat(inner)
+            break
+        body = nested
+    if inner is not None and event_exporter.about(inner) is not None:
+        return True
     text.read(
         body,
         outside,
         into,
-        at=next((at for name in _TIME if (at := times.any_form(record.get(name)))), None),
+        at=at,
         node=host,
         pod=pod,
         container=_text(kubernetes, ("container_name",)),
-        source="container" if pod else _source(record),
+        source=quotation.SOURCE if people else source,
     )
     return True
+
+
+def spoken(record: JsonObject) -> bool:
+    """True for what people said, retold by a chat, a forum or a model's prompt."""
+    return not _SPEAKER.isdisjoint(record)
+
+
+def _inner(body: str) -> JsonObject | None:
+    """The object that a text is."""
+    if not body.startswith("{") or len(body) > MAX_LINE:
+        return None
+    try:
+        inner = orjson.loads(body.encode("utf-8", "replace"))
+    except orjson.JSONDecodeError:
+        return None
+    return inner if isinstance(inner, dict) else None
+
+
+def _flat(record: JsonObject) -> str:
+    """A map without a text, in one line: how loops log their figures."""
+    scalars = ((name, value) for name, value in record.items() if isinstance(value, (str, int, float)))
+    return " ".join(f"{name}={value}" for name, value in scalars)
+
+
+def _at(record: JsonObject) -> datetime | None:
+    return next((at for name in _TIME if (at := times.any_form(record.get(name)))), None)
 
 
 def _body(record: JsonObject) -> str | None:

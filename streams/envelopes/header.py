@@ -32,7 +32,8 @@ _HOST_FIRST = re.compile(
     rf"(?=\d{{4}}-\d\d-\d\d[T ]\d\d:|(?:{_MONTH}) {{1,2}}\d{{1,2}} \d\d:\d\d:\d\d)"
 )
 _FILE = re.compile(
-    rf"(?:/[\w./-]{{1,200}}|[\w-]{{1,64}}\.log[\w.-]{{0,32}}):(?:\d{{1,9}}:)?(?=(?:{_MONTH}) {{1,2}}\d|\d{{4}}-\d\d-|<\d|\[ {{0,8}}\d)"
+    r"(?:/[\w./-]{1,200}|[\w-]{1,64}\.log[\w.-]{0,32}):(?:\d{1,9}:)?"
+    rf"(?=(?:{_MONTH}) {{1,2}}\d|\d{{4}}-\d\d-|<\d|\[ {{0,8}}\d)"
 )
 """Which file a line was taken from, as several files at once are printed."""
 _ISO = re.compile(

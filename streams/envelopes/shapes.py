@@ -11,12 +11,13 @@ from collections.abc import Callable
 
 import orjson
 
-from streams.envelopes import event_exporter, fluent_bit, prometheus_adapter, text
+from streams.envelopes import event_exporter, fluent_bit, prometheus_adapter, telegraf, text
 from streams.envelopes.opened import JsonObject, Opened, Outside
 
 READERS: tuple[Callable[[JsonObject, Outside, Opened], bool], ...] = (
     event_exporter.read,
     prometheus_adapter.read,
+    telegraf.read,
     fluent_bit.read,
 )
 """The most particular shape first: nearly everything has a `message`."""
@@ -66,6 +67,8 @@ def _read_json(value: bytes, outside: Outside, into: Opened) -> None:
 
 
 def _read_document(document: object, outside: Outside, into: Opened) -> None:
+    if isinstance(document, dict) and isinstance(items := document.get("items"), list) and "kind" in document:
+        document = items  # a List of the Kubernetes API
     for record in document if isinstance(document, list) else [document]:
         if not isinstance(record, dict):
             into.unreadable.append(f"JSON {type(record).__name__} where a record should be")
