@@ -241,3 +241,16 @@ def test_garbage_without_a_meaning_is_ignored(value: bytes | None) -> None:
     found = Detector("c").detect(record(value))
     assert not found.signals
     assert not found.dead
+
+
+def test_an_exporters_own_cluster_name_does_not_move_a_node() -> None:
+    event = {
+        "reason": "NodeNotReady",
+        "message": "Node gpu-1 status is now: NodeNotReady",
+        "type": "Normal",
+        "involvedObject": {"kind": "Node", "name": "gpu-1"},
+        "clusterName": "as-the-exporter-calls-it",
+    }
+    (signal,) = signals(orjson.dumps(event))
+    assert signal.entity.key == "node/gpu-1"
+    assert signal.entity.cluster == "c1"
