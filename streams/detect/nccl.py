@@ -22,7 +22,7 @@ from streams.model.signal import Attribute
 _WORLD_RANK = re2.compile(r"(?i)\brank[ _-]?(\d{1,7})\]? ?:")
 _GROUP = re2.compile(
     r"\[(?:PG(?: ID)? (?P<id>\d{1,10})(?: PG GUID (?P<guid>[^\s(\]]{1,64})(?:\((?P<name>[^)]{0,64})\))?)? )?"
-    r"Rank (?P<rank>\d{1,7})\]"
+    r"[Rr]ank (?P<rank>\d{1,7})\]"
 )
 _CLOCK = re2.compile(r"\b[EWIF](?P<month>\d{1,2})(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?) ")
 _DEFAULT_GROUP = ("0", "default_pg")

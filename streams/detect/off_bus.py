@@ -25,9 +25,7 @@ _ONE = re2.compile(
 )
 _ADDRESS = re2.compile(r"(?i)((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)")
 _FIRST = re2.compile(r"NVRM\s?:\s{0,4}The NVIDIA GPU (?:at )?(?:PCI:)?([0-9a-fA-F:.]{7,20})")
-_LAST = re2.compile(
-    r"(?:NVRM\s?:[^\n]{0,80}|^)fallen off the bus and is not\s|(?:NVRM\s?:[^\n]{0,80})has fallen off the bus and is not\s"
-)
+_LAST = re2.compile(r"(?:NVRM\s?:[^\n]{0,80}|^)fallen off the bus and is not(?:\s|$)")
 _APART = timedelta(seconds=5)
 """The three lines come within milliseconds; a first line older than this belongs to another event."""
 

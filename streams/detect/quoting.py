@@ -31,13 +31,14 @@ _STRUCTURE = re.compile(
 )
 _FIELD = re.compile(r"[\w.@-]{1,64}=(?:\"?[^\s\"]{0,128}\"?)$")
 _MESSAGE_FIELD = re.compile(r"\b(?:msg|message|MESSAGE|log)\s?[=:]\s?\\?[\"']$")
+_MESSAGE_OPENS = re.compile(r"\b(?:msg|message|MESSAGE|log)\s?=\s?\\?[\"'](?=.)")
 _CLOCKWORK = re.compile(r"[\dTZ:.,+/|;-]{1,40}$")
 _LEVEL = re.compile(
     r"(?:emerg|alert|crit(?:ical)?|err(?:or)?|warn(?:ing)?|notice|info|debug|fatal|stdout|stderr)[:|]?$",
     re.IGNORECASE,
 )
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_/][\w.@#/+:-]{0,127}$")
-_MARKUP = re.compile(r"\s{0,64}(?:[-+*>|;]|//|#(?!033\[)|\.\. |@@)")
+_MARKUP = re.compile(r"\s{0,64}(?:[-+*>|;]|//|\d{1,3}[.)] |#(?!033\[)|\.\. |@@)")
 """How a list item, a changed line, a comment, a table or a quotation begins, and no logger's line does."""
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d|\[\s{0,8}\d{1,10}\.\d{1,9}\]")
 _PEOPLES_CLOCK = re.compile(r"(?:^|[\s\[(])\d{1,2}:\d\d(?: ?[AaPp]\.?[Mm]\.?)?[\])]?(?:,|:)?(?:\s|$)")
@@ -74,6 +75,7 @@ def reported(
     if not listed and line.source != "kernel" and _of_a_document(line.text[:at]):
         return False
     before = line.text[(line.start if after is None else after) : at]
+    before = _MESSAGE_OPENS.sub(" ", before, count=1)
     if quoted(before):
         return False
     if line.source == "kernel" or "orchagent" in line.source or after is not None:
@@ -141,7 +143,7 @@ def _looks_like_a_header(before: str) -> bool:
             return False
         # A bare word may begin a sentence; a name with digits or dashes is a host, a pod or a program.
         bare = word.isalpha() and word not in _SPEAKERS
-        if bare and names == 0 and token.endswith(":") and _CLOCK.search(before.split(token)[0]) is None:
-            return False  # a name and a colon: someone speaks
+        if bare and names == 0 and _CLOCK.search(before.split(token)[0]) is None:
+            return False  # someone speaks, or a sentence begins
         names += 3 if bare else 1
     return names <= most

@@ -22,10 +22,15 @@ from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity, SignalState
 
 _HEAD = re2.compile(
-    r"(?i)(?:NVRM\s?:\s{0,4}(?:GPU ?\d{1,3}:?\s)?Xid\s{0,4}(?:\((?P<where>[^)\n]{0,96})\))?"
-    r"|\bXid\s\((?P<cut>PCI:[^)\n]{0,96})\))\s{0,4}:\s{0,4}(?P<code>\d{1,5})(?:[,.;\s]|$)"
-    r"|NVRM\s?:\s{0,4}(?:GPU ?\d{1,3}:?\s)?Xid (?P<first>\d{1,5})\s{0,4}(?:\((?P<then>[^)\n]{0,96})\)\s?)?[:,]"
+    r"(?i)(?:NVRM\s?:\s{0,4}(?:GPU ?\d{1,3}:?\s)?Xid\s{0,4}(?:\((?P<where>[^)\n]{0,96})\))"
+    r"|\bXid\s\((?P<cut>PCI:[^)\n]{0,96})\))\s{0,4}[:,]?\s{0,4}(?P<code>\d{1,5})(?:[,.;\s]|$)"
+    r"|NVRM\s?:\s{0,4}(?:GPU ?\d{1,3}:?\s)?Xid(?:"
+    r"\s{0,4}:\s{0,4}(?P<alone>\d{1,5})(?:[,.;\s]|$)"
+    r"| (?P<first>\d{1,5})\s{0,4}(?:\((?P<then>[^)\n]{0,96})\)\s?)?[:,]"
+    r"| ?\((?P<open>PCI:(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)[:,]?\s{1,4}(?P<last>\d{1,5})[,.;\s])"
 )
+_WHERE = ("where", "cut", "then", "open")
+_CODE = ("code", "alone", "first", "last")
 """The code stands behind the address, or before it; the character that ends the match belongs to the message."""
 _NEXT = re2.compile(r"NVRM\s?:")
 _TRAILING_HEADER = re2.compile(
@@ -76,7 +81,7 @@ class Xid:
             if not reported(line, head.start(), by_kernel=True, after=after):
                 continue
             after = head.end()
-            number = int(head.group("code") or head.group("first"))
+            number = int(_first(head, _CODE))
             if number:
                 yield self._finding(line, head, number, stream)
 
@@ -91,7 +96,7 @@ class Xid:
         }
         message = _process(rest, attributes)
         gpu = self._gpu(
-            head.group("where") or head.group("cut") or head.group("then") or "",
+            _first(head, _WHERE),
             line.node,
             stream,
             attributes,
@@ -128,6 +133,11 @@ class Xid:
             pci = canonical_pci(banner.group(1))
             if pci is not None:
                 self._uuids[stream.cluster, line.node or stream.lines, pci] = banner.group(2)
+
+
+def _first(head: Any, names: tuple[str, ...]) -> str:
+    """What one of these groups holds."""
+    return next((found for name in names if (found := head.group(name)) is not None), "")
 
 
 def _rest(text: str, start: int) -> tuple[str, int]:

@@ -11,16 +11,34 @@ import re
 SOURCE = "quotation"
 """What lines from there on have as their source."""
 
-_FENCE = re.compile(r"\s{0,8}(?:```|~~~|\.\. \w|@@ |\{code|<pre\b|<code\b|diff --git )")
+_FENCE = re.compile(
+    r"\s{0,8}(?:```|~~~|commit [0-9a-f]{3,40}$|\.\. \w|@@ |\{code|<pre\b|<code\b|diff --git )"
+)
 _INTRODUCTION = re.compile(
     r"(?i)(?:^|[\s,;(])(?:i|we|you|they|he|she|saw|seen|see|following|example|examples|e\.g\.|below|like|such as|got|gave|"
     r"wrote|writes|says|said|printed|prints|output|excerpt|snippet)\b"
 )
 
 
+_TITLE = re.compile(
+    r"[#*=\s]{0,8}(?:[A-Za-z][A-Za-z']{0,24} ){0,8}[A-Za-z][A-Za-z']{0,24}(?P<colon>:?)[*=\s]{0,8}$"
+)
+"""Words and nothing else: `What happened:`, `Describe the bug`."""
+_OF_A_LETTER = re.compile(
+    r"(?i)(?:from|to|cc|subject|re|fwd|title|summary|author|reporter|dear|hi|hello)\b.{0,200}[^\d:\s]$"
+)
+_OF_A_CHAT = re.compile(r"[\w@][^\n:\[\]]{0,48} \d{1,2}:\d\d(?: ?[AaPp]\.?[Mm]\.?)?$")
+_ARTICLE = re.compile(r"(?i)\b(?:the|a|an|my|our|your|this|to|we|i)\b")
+
+
 def begins(line: str) -> bool:
     """True for a line after which the rest of the text is quoted."""
-    text = line[:512].rstrip()
-    return _FENCE.match(text) is not None or (
-        len(line) <= 512 and text.endswith(":") and _INTRODUCTION.search(text) is not None
-    )
+    text = line.strip()
+    if len(text) > 512:
+        return False
+    if _FENCE.match(text) or _OF_A_LETTER.match(text) or _OF_A_CHAT.match(text):
+        return True
+    title = _TITLE.match(text)
+    if title is not None and ((title["colon"] and " " in text) or _ARTICLE.search(text)):
+        return True
+    return text.endswith(":") and _INTRODUCTION.search(text) is not None
