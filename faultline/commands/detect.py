@@ -24,8 +24,11 @@ from streams.model.errors import BadInput
 @click.option(
     "--now", "at", default=None, help="Time of lines that name none, RFC 3339 (default: the present)."
 )
+@click.option(
+    "--output", "-o", type=click.Choice(["json"]), default="json", help="JSON lines are all there is."
+)
 @click.pass_obj
-def command(config: Path | None, files: tuple[Path, ...], at: str | None) -> None:
+def command(config: Path | None, files: tuple[Path, ...], at: str | None, output: str) -> None:
     """Read log lines from FILES, or from standard input, and print a JSON line per signal.
 
     A line is raw text, or JSON `{"id", "text", "node"?, "time"?, "source"?}` whose `text` may hold several lines. `ref` in the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -13,6 +14,7 @@ from streams.detect.detector import Detector
 from streams.detect.finding import Stream
 from streams.detect.quoting import written_by_people
 from streams.envelopes import Outside, open_record, times
+from streams.envelopes.fluent_bit import spoken
 from streams.model.record import LogLine, RawRecord
 from streams.model.signal import Signal
 
@@ -54,7 +56,7 @@ def _read(
     node = node if isinstance(node, str) and node else None
     raw = _raw(record["text"], number, received)
     source = str(record.get("source", "")).lower()
-    if written_by_people(source):
+    if not detector.wants(raw.value or b"") or written_by_people(source) or spoken(record):
         return
     kernel = any(word in source for word in ("kern", "kmsg", "dmesg"))
     opened = open_record(raw.value or b"", Outside(received, node))
@@ -75,9 +77,17 @@ def _record(line: str) -> dict[str, Any] | None:
     try:
         record = orjson.loads(line.encode("utf-8", "replace"))
     except orjson.JSONDecodeError:
-        return None
+        try:
+            record = json.loads(line)  # halves of surrogate pairs and NaN, which other writers let through
+        except (ValueError, RecursionError):
+            return None
     return record if isinstance(record, dict) and isinstance(record.get("text"), str) else None
 
 
 def _raw(text: str, number: int, at: datetime) -> RawRecord:
-    return RawRecord("stdin", 0, number, at, None, text.encode("utf-8", "replace"))
+    return RawRecord("stdin", 0, number, at, None, _whole(text).encode())
+
+
+def _whole(text: str) -> str:
+    """The text with a replacement for each half of a surrogate pair: a question mark would make it a question."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

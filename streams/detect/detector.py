@@ -96,9 +96,13 @@ class Detector:
         """Indexes of the values that `read` must see; all others hold nothing of interest. One call for a batch."""
         return self._prefilter.select(values)
 
+    def wants(self, value: bytes) -> bool:
+        """True when `read` must see the value; any other holds nothing of interest."""
+        return self._prefilter.keeps(value)
+
     def detect(self, record: RawRecord) -> Detected:
         """Everything in one record; cheap for one that holds nothing."""
-        if not record.value or not self._prefilter.keeps(record.value):
+        if not record.value or not self.wants(record.value):
             return NOTHING
         return self.read(record)
 

@@ -85,8 +85,8 @@ def reported(
     if by_kernel:
         if line.source not in _MAY_RELAY_KERNEL:
             return False
-        if before and (before[-1].isalnum() or before[-1] in ".)"):
-            return True  # no blank in between: two lines were glued together, as no writer does
+        if before and (before[-1].isalnum() or before[-1] in ".)\ufffd" or ord(before[-1]) < 9):
+            return True  # no blank in between: two lines, or bytes and a line, were glued together, as no writer does
         if (earlier := _NVRM.search(before)) is not None:
             before = before[: earlier.start()]
     return _looks_like_a_header(_ANNOUNCERS.sub(" ", before))

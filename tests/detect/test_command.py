@@ -69,3 +69,20 @@ def test_what_people_write_is_no_report() -> None:
     watchdog = "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=31, OpType=ALLREDUCE"
     assert found(f"Nov 21 07:13:13 h slackbot[3]: dana: {watchdog}") == []
     assert found(f"Nov 21 07:13:13 h python3[3]: {watchdog}") != []
+
+
+def test_what_people_said_is_known_by_the_records_other_fields() -> None:
+    assert found({"id": 1, "text": XID, "user": "U1", "channel": "C1"}) == []
+
+
+def test_half_of_a_surrogate_pair_or_bytes_before_the_line_lose_no_report() -> None:
+    assert [
+        kind for _, kind, _ in found('{"id": 1, "text": "' + XID + ' \\ud800"}', "a\x00\ufffd" + XID)
+    ] == [
+        "gpu.xid",
+        "gpu.xid",
+    ]
+
+
+def test_a_nested_line_without_end_is_no_json_and_no_error() -> None:
+    assert found('{"text":' + "[" * 100_000) == []
