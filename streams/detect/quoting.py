@@ -25,7 +25,9 @@ class Prose(BaseModel):
     speakers: tuple[str, ...]
 
 
-_GROUPS = re.compile(r"\[[^\]]{0,200}\]|\([^)]{0,200}\)|<(?:std(?:out|err)|\d{1,3})>")
+_GROUPS = re.compile(
+    r"\[[^\]]{0,200}\]|\([^)]{0,200}\)|<(?:std(?:out|err)|\d{1,3}|[a-z]{2,8}\d?\.[a-z]{3,7})>|\{[\w=\",. -]{0,128}\}"
+)
 _STRUCTURE = re.compile(
     r"\.[ch]pp:\d{1,6}\]|\[rank ?\d{1,7}\]|\[\s{0,8}\d{1,10}\.\d{1,9}\]\s{0,4}$", re.IGNORECASE
 )
@@ -37,7 +39,11 @@ _LEVEL = re.compile(
     r"(?:emerg|alert|crit(?:ical)?|err(?:or)?|warn(?:ing)?|notice|info|debug|fatal|stdout|stderr)[:|]?$",
     re.IGNORECASE,
 )
-_IDENTIFIER = re.compile(r"[A-Za-z0-9_/][\w.@#/+:-]{0,127}$")
+_IDENTIFIER = re.compile(r"[A-Za-z0-9/][\w.#/+:-]{0,127}$")
+_REMARK = re.compile(
+    r"(?i)(?:\s[:;]-?[()]|\slol|\((?:resolved|fixed|closed|solved)\)|\s(?:again|anyone|help|thanks))[!.\s]{0,4}$"
+)
+"""What people add to a line that they quote."""
 _MARKUP = re.compile(r"\s{0,64}(?:[-+*>|;]|//|\d{1,3}[.)] |#(?!033\[)|\.\. |@@)")
 """How a list item, a changed line, a comment, a table or a quotation begins, and no logger's line does."""
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d|\[\s{0,8}\d{1,10}\.\d{1,9}\]")
@@ -80,7 +86,7 @@ def reported(
         return False
     if line.source == "kernel" or "orchagent" in line.source or after is not None:
         return True
-    if line.text.rstrip().endswith("?"):
+    if line.text.rstrip().endswith("?") or _REMARK.search(line.text[-64:]):
         return False
     if by_kernel:
         if line.source not in _MAY_RELAY_KERNEL:
