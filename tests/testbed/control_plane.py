@@ -182,8 +182,8 @@ class ControlPlane:
         """Let a node fall silent, as a dead or cut-off machine does.
 
         Its kubelet renews no lease, so the node turns Unknown after ``node_grace_s``; it starts nothing, and
-        pods deleted from it stay Terminating. Done by holding its lease in another name: KWOK leaves the node
-        alone then.
+        pods deleted from it stay Terminating. Done by holding its lease in another name, so that KWOK leaves the node
+        alone; its pods are told to hang as well, for KWOK has been seen to end one in spite of that.
         """
         lease = {
             "holderIdentity": "silenced",
@@ -194,10 +194,17 @@ class ControlPlane:
         self.kubectl(
             "patch", "lease", node, "--namespace", "kube-node-lease", "--type=merge", "--patch", patch
         )
+        self._annotate_pods_on(node, "on-delete=hang")
 
     def revive(self, node: str) -> None:
         """End a node's silence; it turns Ready and catches up."""
+        self._annotate_pods_on(node, "on-delete-")
         self.kubectl("delete", "lease", node, "--namespace", "kube-node-lease")
+
+    def _annotate_pods_on(self, node: str, change: str) -> None:
+        for pod in self.get("pods", "--all-namespaces", "--field-selector", f"spec.nodeName={node}"):
+            name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+            self.annotate("pod", name, change, namespace=namespace)
 
     def _launch(self, program: programs.Program) -> None:
         child = Child(
