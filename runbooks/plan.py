@@ -5,6 +5,7 @@ from __future__ import annotations
 from runbooks.conditions import facts_of
 from runbooks.model import DESTRUCTIVE, Runbook, Step, condition
 from runbooks.view import ClusterView
+from streams.inventory.names import names
 from streams.model.codec import encode
 from streams.model.digest import digest
 from streams.model.entity import JobRef
@@ -99,8 +100,11 @@ def _targets(step: Step, incident: Incident, view: ClusterView) -> list[Target]:
 
 
 def _running(jobs: tuple[JobRef, ...], view: ClusterView) -> list[JobRef]:
-    """Jobs that are not known to have finished well, each once, in a fixed order."""
-    by_key = {job.key: job for job in jobs}
+    """Jobs that are not known to have finished well, each once, in a fixed order.
+
+    A service that holds GPUs is hit like a job, but nobody suspends and resumes it: the drain moves its pods.
+    """
+    by_key = {job.key: job for job in jobs if job.kind not in names().services}
     return [
         by_key[key]
         for key in sorted(by_key)

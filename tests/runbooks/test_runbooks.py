@@ -10,7 +10,7 @@ import pytest
 from runbooks.model import DESTRUCTIVE, Runbook, load, load_text
 from runbooks.plan import plan
 from runbooks.select import select
-from streams.model.entity import Entity
+from streams.model.entity import Entity, JobRef
 from streams.model.errors import ConfigError
 from streams.model.run import Mode
 from tests.runbooks.scenes import CLUSTER, JOB, LIBRARY, OTHER_JOB, cluster, incident
@@ -167,6 +167,11 @@ def test_a_job_that_has_finished_well_is_left_alone() -> None:
     view.put(replace(view.jobs[JOB.key], finished=True))
     runbook = next(r for r in LIBRARY if r.id == "gpu-off-bus")
     assert [s.id for s in plan(incident(), runbook, view, Mode.AUTO).steps] == ["ticket", "cordon", "drain"]
+
+
+def test_a_service_with_a_gpu_on_the_node_is_moved_by_the_drain_and_not_suspended() -> None:
+    service = JobRef("ReplicaSet", "serving", "chat", "uid-chat")
+    assert bound(incident(jobs=(JOB, service))).steps == bound(incident()).steps  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
