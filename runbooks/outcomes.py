@@ -43,14 +43,20 @@ def concluded(run: Run, step_id: str, kind: CallKind, outcome: Outcome, now: dat
 
 
 def recover(run: Run, now: datetime) -> Turn:
-    """Take over a run: what a predecessor meant to do is unknown until its lease has run out and we have looked."""
+    """Take over a run: what a predecessor meant to do is unknown until its lease has run out and we have looked.
+
+    What it was looking up already is looked up anew: its answer may have died with it.
+    """
     desk = Desk(run, now)
     for record in run.steps:
         for name in ("effect", "undo"):
             row: EffectRecord | None = getattr(record, name)
-            if row is None or row.state is not EffectState.INTENDED:
+            if row is None or row.state not in (EffectState.INTENDED, EffectState.UNKNOWN):
                 continue
             due = max(now, row.lease_until + timedelta(seconds=MARGIN_S))
+            if row.state is EffectState.UNKNOWN:
+                desk.set(record.id, due_at=min(due, record.due_at or due))
+                continue
             desk.set(record.id, **{name: replace(row, state=EffectState.UNKNOWN)}, due_at=due)
             desk.note("step.inherited", f"{row.action} {row.target} was under way; looking at {due:%H:%M:%S}")
     return desk.turn()

@@ -163,6 +163,19 @@ def test_a_successor_waits_the_lease_out_looks_and_only_then_acts() -> None:
     assert play.air[0].effect.key == first.effect.key
 
 
+def test_a_lookup_whose_answer_died_with_its_process_is_sent_again_at_once() -> None:
+    play = Play(incident(), actions=TICKETLESS)
+    play.tick()
+    play.air.clear()
+    play.take(recover(play.run, play.now))
+    play.tick(22.1)
+    assert [c.kind for c in play.air] == ["lookup"]
+    play.air.clear()
+    play.take(recover(play.run, play.now))
+    play.tick()
+    assert [c.kind for c in play.air] == ["lookup"]
+
+
 def test_what_is_refused_ends_the_run_and_gives_the_job_back() -> None:
     play = Play(incident(), actions=TICKETLESS)
     play.play(until="resume_job")
