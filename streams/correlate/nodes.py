@@ -18,10 +18,18 @@ from streams.model.signal import Severity
 
 NOT_READY = "node.not_ready"
 
+API_TIME_STEP = timedelta(seconds=1)
+
 
 def readiness(fact: NodeFact) -> Sighting:
-    """What a node's fact says of its readiness, as a sighting: events get lost, conditions are read again."""
-    at = (fact.ready_since or fact.observed_at) if fact.ready else fact.observed_at
+    """What a node's fact says of its readiness, as a sighting: events get lost, conditions are read again.
+
+    The API server cuts the time of a transition to the second. Taken by its word, a node that became ready in the second in
+    which it was seen not to be would have been ready before, and would count as gone for ever.
+    """
+    at = fact.observed_at
+    if fact.ready and fact.ready_since is not None:
+        at = min(at, fact.ready_since + API_TIME_STEP)
     name = digest("readiness", fact.name, fact.uid, fact.ready, at.isoformat(), size=12)
     entity = Entity(fact.cluster, node=fact.name)
     return Sighting(

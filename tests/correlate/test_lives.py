@@ -13,6 +13,7 @@ from tests.correlate.world import (
     at,
     cluster,
     link,
+    node_fact,
     not_ready,
     pods,
     progress,
@@ -94,6 +95,14 @@ def test_a_node_that_returns_closes_its_incident_but_not_under_a_run() -> None:
     assert world.only().state is IncidentState.MITIGATING
     world.see(run("finished", name, 401, "failed"))
     assert world.only().state is IncidentState.RESOLVED
+
+
+def test_a_node_that_turned_ready_within_the_second_in_which_it_was_seen_not_to_be_is_no_incident() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.tell(node_fact("n9", since=10.6, ready=False))
+    world.tell(node_fact("n9", since=10.9, ready_since=at(10)))
+    world.pass_to(200)
+    assert world.incidents() == []
 
 
 def test_an_incident_tells_that_its_job_used_to_show_progress() -> None:
