@@ -1,4 +1,10 @@
-"""`python -m tests.end_to_end.crashing NAME LABEL`: a process as `faultline run` starts it, that dies at LABEL as by SIGKILL."""
+"""A process as `faultline run` starts it, that kills or freezes itself at given points.
+
+python -m tests.end_to_end.crashing NAME KILL|STOP FOLDER LABEL…
+
+Each label counts once for all processes that share FOLDER: the next one passes it. The file it leaves there holds the id of
+the process that was hit.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +12,7 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 
 from faultline.logs import configure
 from faultline.serving import serve
@@ -13,17 +20,28 @@ from faultline.settings import load
 from faultline.wiring import work_of
 
 
-def main(name: str, fatal: str) -> None:
-    """Run until `fatal` is reached; nothing is flushed, closed or said."""
+def mark(folder: Path, label: str) -> Path:
+    """The file that says who was hit at `label`."""
+    return folder / label.replace(":", "-")
 
-    def die(label: str) -> None:
-        if label == fatal:
-            os.kill(os.getpid(), signal.SIGKILL)
+
+def main(name: str, sends: str, folder: Path, labels: list[str]) -> None:
+    """Run; at a label nothing is flushed, closed or said."""
+
+    def at(label: str) -> None:
+        if label not in labels:
+            return
+        try:
+            with mark(folder, label).open("x") as found:
+                found.write(str(os.getpid()))
+        except FileExistsError:
+            return
+        os.kill(os.getpid(), getattr(signal, f"SIG{sends}"))
 
     settings = load()
     configure(name, level=settings.log_level, form="json")
-    asyncio.run(serve(name, settings, work_of(name, settings, at=die)))
+    asyncio.run(serve(name, settings, work_of(name, settings, at=at)))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4:])

@@ -6,15 +6,17 @@ test's own process, so that a test sees each request they got.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 
 from faultline.processes import PROCESSES
 from faultline.reading import read_incidents, read_runs
@@ -23,11 +25,14 @@ from faultline.standins.slack import SlackStandin
 from streams import kafka as clients
 from streams import provisioning
 from streams.model.clock import to_millis
+from streams.model.codec import decode
 from streams.model.incident import Incident
 from streams.model.run import Run
 from streams.model.settings import KafkaSettings
-from streams.topics import Topic
+from streams.model.signal import Signal, SignalBatch
+from streams.topics import SIGNALS, Topic
 from tests.deploy.manifests import objects
+from tests.end_to_end.crashing import mark
 from tests.testbed.children import Child
 from tests.testbed.control_plane import ControlPlane, unique
 from tests.testbed.kafka import Kafka
@@ -58,6 +63,7 @@ class Installation:
         )
         self._more = environment
         self._children: dict[str, Child] = {}
+        self._started: dict[str, tuple[str, tuple[str, ...]]] = {}
         self._producer: AIOKafkaProducer | None = None
 
     @classmethod
@@ -88,8 +94,45 @@ class Installation:
         for name in names or PROCESSES:
             self.start_as(name, name, "-m", "faultline", "run", name)
 
+    def start_crashing(
+        self, name: str, labels: Iterable[str], *, sends: str = "KILL", label: str | None = None
+    ) -> Child:
+        """Start a process that kills (or with STOP freezes) itself once at each label; see `crashed_at`."""
+        self.crashes.mkdir(exist_ok=True)
+        module = ("-m", "tests.end_to_end.crashing")
+        return self.start_as(label or name, name, *module, name, sends, str(self.crashes), *labels)
+
+    @property
+    def crashes(self) -> Path:
+        """Where processes leave a mark at each label that hit them."""
+        return self.folder / "crashes"
+
+    def crashed_at(self, label: str) -> int | None:
+        """The id of the process that was hit at this label; None while none was."""
+        found = mark(self.crashes, label)
+        written = found.read_text() if found.exists() else ""
+        return int(written) if written else None
+
+    def revive(self) -> None:
+        """Start again what was killed, and see that nothing has ended in any other way."""
+        for label, (process, arguments) in list(self._started.items()):
+            code = self._children[label].exit_code
+            if code == -signal.SIGKILL:
+                self.start_as(label, process, *arguments)
+            assert code in (None, -signal.SIGKILL), (
+                f"{label} ended with {code}:\n{self._children[label].tail()}"
+            )
+
+    async def restart(self, name: str, **environment: str) -> None:
+        """End a process in order and start it with other settings."""
+        # In a thread: what it still has to say to a stand-in is answered by this one.
+        assert await asyncio.to_thread(self._children[name].stop) == 0, self._children[name].tail()
+        self._more = self._more | environment
+        self.start(name)
+
     def start_as(self, label: str, process: str, *arguments: str) -> Child:
         """Start `python ARGUMENTS…` with the settings of `process`, remembered as `label`."""
+        self._started[label] = (process, arguments)
         child = Child(
             label,
             [sys.executable, *arguments],
@@ -103,6 +146,10 @@ class Installation:
     def child(self, label: str) -> Child:
         """A process that was started, to kill, freeze or watch."""
         return self._children[label]
+
+    def pids(self) -> dict[str, int]:
+        """The processes that are alive, by label."""
+        return {label: child.pid for label, child in self._children.items() if child.exit_code is None}
 
     def environment(self, process: str) -> dict[str, str]:
         """The settings of one process, as its environment."""
@@ -162,6 +209,53 @@ class Installation:
         return await eventually(
             found, f"an incident of family {family} {what} ({wanted})", timeout_s=timeout_s
         )
+
+    async def incident_that(
+        self, holds: Callable[[Incident], bool], what: str, timeout_s: float = 60
+    ) -> Incident:
+        """The incident for which `holds` is true, once there is one. What was killed meanwhile is started again."""
+
+        async def found() -> Incident | None:
+            self.revive()
+            return next((incident for incident in await self.incidents() if holds(incident)), None)
+
+        try:
+            return await eventually(found, what, timeout_s=timeout_s)
+        except TimeoutError as late:
+            told = [f"{i.family} {i.root} {i.state} {i.title}" for i in await self.incidents()]
+            raise TimeoutError(f"{late}; there are {told}") from late
+
+    async def signals(self) -> list[Signal]:
+        """Every signal there is, also those that are there twice."""
+        return [
+            signal
+            for record in await self.records(SIGNALS)
+            if record.value is not None
+            for signal in decode(SignalBatch, record.value).signals
+        ]
+
+    async def records(self, topic: Topic) -> list[Any]:
+        """Everything on a topic that is committed, up to its end as it is now."""
+        client = clients.consumer(self.kafka_settings, group=None, fetch_max_wait_ms=100)
+        await clients.started(client, self.kafka_settings)
+        try:
+            count = (
+                self.kafka_settings.raw_partitions
+                if topic.partitions == "raw"
+                else self.kafka_settings.cluster_partitions
+            )
+            name = clients.topic_name(self.kafka_settings, topic)
+            places = [TopicPartition(name, number) for number in range(count)]
+            client.assign(places)
+            await client.seek_to_beginning(*places)
+            ends = await client.end_offsets(places)
+            found: list[Any] = []
+            while any([await client.position(place) < end for place, end in ends.items()]):
+                for records in (await client.getmany(timeout_ms=200)).values():
+                    found += records
+            return found
+        finally:
+            await client.stop()
 
     async def runs(self, incident: Incident) -> list[Run]:
         """The runs of an incident."""

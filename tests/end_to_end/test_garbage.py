@@ -1,0 +1,67 @@
+"""Garbage on every raw topic of a whole installation: each record is accounted for, and the next incident is handled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from streams.dead_letters import HEADER
+from streams.model.codec import decode
+from streams.model.conversation import DeadLetter
+from streams.model.incident import IncidentState
+from streams.topics import DEAD_LETTERS, RAW
+from tests.end_to_end.installation import Installation
+from tests.end_to_end.once import done_once
+from tests.end_to_end.test_killed_responder import QUICK
+from tests.end_to_end.training import Training
+from tests.testbed.control_plane import ControlPlane
+from tests.testbed.kafka import Kafka
+from tests.testbed.waiting import eventually
+
+pytestmark = [pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(180)]
+
+XID = b"NVRM: Xid (PCI:0000:3b:00): 79"
+BLANK = (b"", b"\x00\xff\xfe" * 50, b"[" * 200_000)
+"""Nothing in them speaks of a fault: they are counted and left."""
+DAMAGED = (
+    b'{"log": "' + XID + b", pid=4242, name=pyth",
+    b'{"log": "\xff\xfe ' + XID + b'"}',
+    b'{"x":' * 3000 + b'"' + XID + b'"' + b"}" * 3000,
+    b'{"log": "' + b"x" * 5_000_000 + XID + b'"}',
+)
+"""Somebody wanted to say something with these: they must be found in the dead letters."""
+
+
+async def test_garbage_ends_no_process_and_the_next_incident_is_handled(
+    kafka: Kafka, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    async with (
+        Installation.running(kafka, control_plane, tmp_path, **QUICK) as installation,
+        Training.running(installation, control_plane, "PyTorchJob") as training,
+    ):
+        mark = control_plane.audit.mark()
+        installation.start()
+        pids = installation.pids()
+        for topic in RAW:
+            await installation.send(topic, [*BLANK, *DAMAGED], key="gpu-1")
+
+        async def buried() -> bool:
+            installation.revive()
+            return len(await installation.records(DEAD_LETTERS)) >= len(DAMAGED) * len(RAW)
+
+        await eventually(buried, "what is damaged is in the dead letters", timeout_s=60)
+        await training.lose_gpu(list(training.before.values())[3])
+        incident = await installation.incident_that(
+            lambda i: i.family == "gpu_off_bus" and i.state is IncidentState.RESOLVED,
+            "the job trains again",
+            timeout_s=90,
+        )
+        await done_once(installation, training, incident, mark)
+        letters = [
+            decode(DeadLetter, dict(r.headers)[HEADER]) for r in await installation.records(DEAD_LETTERS)
+        ]
+        by_topic = {topic.name: sum(letter.topic == topic.name for letter in letters) for topic in RAW}
+        assert by_topic == {topic.name: len(DAMAGED) for topic in RAW}
+        assert all(letter.reason for letter in letters)
+        assert installation.pids() == pids
