@@ -220,10 +220,16 @@ def _accused(finding: Finding, not_ready: frozenset[str]) -> str | None:
 
 
 def standing(stays: Sequence[Stay], at: datetime, config: Config) -> list[Stay]:
-    """Where the job stood when a hang began, and of each pod name only one stay."""
+    """Where the job stood when a hang began, and of each pod name and rank only one stay.
+
+    Pods that came later count only for ranks nobody held before: a job that is already resumed must not move the blame.
+    """
     there = [s for s in stays if s.overlaps(at - config.slack, at + config.slack)]
+    held = {rank for s in there if s.start <= at for rank in s.ranks}
     latest: dict[str, Stay] = {}
     for stay in sorted(there, key=lambda s: (s.start, s.uid)):
+        if stay.start > at and held.intersection(stay.ranks):
+            continue
         if stay.start <= at or stay.pod not in latest:
             latest[stay.pod] = stay
     return [latest[pod] for pod in sorted(latest)]

@@ -308,6 +308,18 @@ def test_a_node_that_is_silent_and_not_ready_is_certain() -> None:
     )
 
 
+def test_pods_of_a_job_resumed_at_once_do_not_move_the_blame_to_their_nodes() -> None:
+    world = World(cluster({"llama": FOUR}, spare=["n9"]))
+    world.see(*timeouts("llama", [r for r in range(32) if not 8 <= r < 16], 600))
+    world.pass_to(650)
+    opened = world.only()
+    for fact in pods("llama", [FOUR[0], "n9", *FOUR[2:]], since=5):
+        world.tell(replace(fact, name=f"{fact.name}-again", uid=f"{fact.uid}-again"))
+    world.pass_to(700)
+    incident = world.only()
+    assert (incident.id, incident.certainty) == (opened.id, Certainty.DECISIVE)
+
+
 def test_a_node_gone_long_before_the_timeouts_keeps_its_incident() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(not_ready("n2", 50))
