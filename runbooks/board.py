@@ -74,6 +74,7 @@ class Board:
         self.incidents: dict[str, Incident] = {}
         self._views: dict[str, ClusterView] = {}
         self._fresh: dict[str, None] = {}
+        self._said: list[Command] = []
         self._pending = _Pending()
 
     def inherit(self, now: datetime) -> None:
@@ -102,8 +103,13 @@ class Board:
             self.incidents[incident.id] = incident
             self._fresh[incident.id] = None
 
-    def take_command(self, command: Command, now: datetime) -> None:
-        """A person's decision, given to every run of the incident."""
+    def take_command(self, command: Command) -> None:
+        """A person's decision. It is heard in the next `advance`, after new incidents have got their runs: whoever says stop
+        while nobody is there to act means the run that is about to begin."""
+        self._said.append(command)
+
+    def _hear(self, command: Command, now: datetime) -> None:
+        """Give a decision to every run of the incident."""
         runs = [self.runs[run_id] for run_id in self._by_incident.get(command.incident, ())]
         for run in runs:
             self._take(decided(run, command, self._policy, now), now)
@@ -124,10 +130,13 @@ class Board:
             self._take(concluded(run, call.step, call.kind, outcome, now), now)
 
     def advance(self, now: datetime) -> None:
-        """Begin runs for new incidents, take in revisions, and move every run as far as it goes now."""
+        """Begin runs for new incidents, take in revisions and decisions, and move every run as far as it goes now."""
         fresh, self._fresh = self._fresh, {}
         for incident_id in fresh:
             self._revise(self.incidents[incident_id], now)
+        said, self._said = self._said, []
+        for command in said:
+            self._hear(command, now)
         for run in sorted(self.runs.values(), key=lambda r: (r.created_at, r.id)):
             incident = self.incidents.get(run.incident)
             if incident is not None and run.has_work:

@@ -175,7 +175,7 @@ class Responder:
                 return
             work.board.take_incident(incident)
         else:
-            work.board.take_command(decode(Command, record.value), self._clock())
+            work.board.take_command(decode(Command, record.value))
 
     # ── turns ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -319,6 +319,9 @@ class Responder:
             for task in late:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        # Commands read since the last turn have not been heard: the successor reads them again.
+        work.offsets.clear()
+        work.dead.clear()
         try:
             await self._commit(work, None)
         except LOST as error:
