@@ -22,7 +22,7 @@ from runbooks.guardrails import Kind, judge
 from runbooks.internal import start_internal, watch
 from runbooks.model import INTERNAL, TICKETS
 from runbooks.shadowing import case, shadow
-from runbooks.undoing import advance_undo, call_off, fail, look_up_undo
+from runbooks.undoing import advance_undo, call_off, fail, holds_a_job, look_up_undo
 from streams.model.incident import Incident
 from streams.model.run import (
     EffectState,
@@ -170,9 +170,13 @@ def _step(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
 def _start(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
     """Begin a step when what it needs is done, its lane is free and nothing stands against it."""
     record = desk.records[planned.id]
-    if record.state is StepState.AWAITING_APPROVAL and record.deadline_at and desk.now >= record.deadline_at:
-        call_off(desk, "expired", f"nobody decided on {planned.id} in time", release=True)
-        return
+    if record.deadline_at and desk.now >= record.deadline_at:
+        if record.state is StepState.AWAITING_APPROVAL:
+            call_off(desk, "expired", f"nobody decided on {planned.id} in time", release=True)
+            return
+        if record.state is StepState.BLOCKED and holds_a_job(desk):
+            fail(desk, planned, f"held for {planned.deadline_s:.0f} s: {record.reason}")
+            return
     missing = _missing_need(desk, planned)
     if missing is None or _lane_busy(desk, planned):
         return
@@ -203,7 +207,11 @@ def _allowed(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
     if (record.state, record.reason) != (state, str(ruling)):
         word = "needs approval" if asks else "is held"
         desk.note(f"step.{state}", f"{planned.action} {planned.target} {word}: {ruling}", step=planned.id)
-    expiry = record.deadline_at or (desk.in_seconds(situation.policy.approval_expiry_s) if asks else None)
+    wait_s = situation.policy.approval_expiry_s if asks else None
+    if holds_a_job(desk):
+        # A job that stands still for us is not kept waiting for a person or a limit: it is given back.
+        wait_s = planned.deadline_s if wait_s is None else min(wait_s, planned.deadline_s)
+    expiry = record.deadline_at or (desk.in_seconds(wait_s) if wait_s is not None else None)
     desk.set(
         planned.id,
         state=state,

@@ -98,6 +98,17 @@ def look_up_undo(desk: Desk, planned: PlannedStep, again_s: float) -> None:
         desk.call(planned, "undo_lookup")
 
 
+def holds_a_job(desk: Desk) -> bool:
+    """Whether the run has suspended a job, or may have, and has not resumed it."""
+    for planned in desk.run.plan.steps:
+        record = desk.records[planned.id]
+        if planned.action == "suspend_job" and record.effect is not None and record.effect.state in _LASTING:
+            undone = record.undo is not None and record.undo.state is EffectState.UNDONE
+            if not undone and not _needless(desk, planned, record):
+                return True
+    return False
+
+
 def _needless(desk: Desk, planned: PlannedStep, record: StepRecord) -> bool:
     """Nothing was made after all, or the run itself has resumed the job."""
     if record.effect is None or record.effect.state is EffectState.REFUSED:
