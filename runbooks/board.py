@@ -24,7 +24,7 @@ from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.entity import Entity
 from streams.model.incident import Incident, IncidentState
 from streams.model.inventory import Fact
-from streams.model.run import Run
+from streams.model.run import Mode, Plan, Run
 from streams.model.settings import ResponderSettings
 from streams.model.signal import MAX_BATCH, Severity, Signal, SignalBatch, signal
 
@@ -174,7 +174,7 @@ class Board:
             runbook = next((r for r in self._runbooks if r.id == run.plan.runbook), None)
             same = runbook is not None and runbook.revision == run.plan.runbook_revision
             bound = (
-                plan(incident, runbook, self.view(incident.cluster), run.plan.mode)
+                self._bound(incident, runbook, run.plan.mode, now)
                 if same and runbook and not incident.state.is_over
                 else None
             )
@@ -188,12 +188,22 @@ class Board:
         if choice.runbook is None:
             self._say(Note("run.none", choice.why), incident.id, incident.cluster, now)
             return
-        bound = plan(incident, choice.runbook, self.view(incident.cluster), self._policy.mode)
+        bound = self._bound(incident, choice.runbook, self._policy.mode, now)
+        if bound is None:
+            return
         turn = begin(incident, bound, now)
         if turn.run.id in self.runs:
             return
         self._by_incident.setdefault(incident.id, []).append(turn.run.id)
         self._take(turn, now)
+
+    def _bound(self, incident: Incident, runbook: Runbook, ceiling: Mode, now: datetime) -> Plan | None:
+        """The runbook bound to the incident; None when that cannot be done, and then it is said."""
+        try:
+            return plan(incident, runbook, self.view(incident.cluster), ceiling)
+        except ValueError as error:
+            self._say(Note("run.none", f"a person has to act: {error}"), incident.id, incident.cluster, now)
+            return None
 
     def _supersede(self, incident: Incident, run: Run, now: datetime) -> None:
         """A run that has only asked so far gives way when the evidence has grown to fit another runbook."""

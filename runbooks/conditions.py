@@ -17,6 +17,7 @@ from celpy.celparser import CELParseError
 from celpy.evaluation import CELEvalError
 
 from streams.model.incident import Incident
+from streams.model.signal import Attribute
 
 MAX_SOURCE = 600
 _MACRO = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter|reduce|min)\s*\(")
@@ -76,7 +77,12 @@ def facts_of(incident: Incident) -> dict[str, Any]:
         "nodes": len(incident.nodes),
         "gpus": incident.impact.gpus,
         "flaps": incident.flaps,
-        "facts": {
-            name: list(value) if isinstance(value, tuple) else value for name, value in incident.facts.items()
-        },
+        "facts": {name: _plain(value) for name, value in incident.facts.items()},
     }
+
+
+def _plain(value: Attribute) -> Any:
+    """A fact as CEL can hold it. Facts come from log lines: a number beyond 64 bits stays readable, as text."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, int) and abs(value) >= 2**63 else value

@@ -14,12 +14,18 @@ from streams.model.run import Mode, Plan, PlannedStep, Target
 
 JOBS = ("jobs", "root_node_jobs")
 
+MAX_STEPS = 200
+"""A run with so many steps, each with what its connector said, still fits the journal; more jobs than that are for people."""
+
 
 def plan(incident: Incident, runbook: Runbook, view: ClusterView, ceiling: Mode) -> Plan:
     """Bind `runbook` to `incident`. The mode is the tamer one of the runbook's and the installation's (`ceiling`).
 
     The same incident, inventory and runbook give the same plan and digest. A step without a target (no job to act on)
     or whose `when` does not hold is left out, and nothing waits for it.
+
+    Raises:
+        ValueError: a `when` is no yes or no, or there are more than `MAX_STEPS` steps.
     """
     facts = facts_of(incident)
     bound: dict[str, list[PlannedStep]] = {}
@@ -30,6 +36,10 @@ def plan(incident: Incident, runbook: Runbook, view: ClusterView, ceiling: Mode)
         asks = runbook.mode is Mode.APPROVE
         bound[step.id] = [_planned(step, t, bound, asks=asks) for t in _targets(step, incident, view)]
     steps = tuple(planned for group in bound.values() for planned in group)
+    if len(steps) > MAX_STEPS:
+        raise ValueError(
+            f"{runbook.id} would take {len(steps)} steps, at most {MAX_STEPS} are taken for one incident"
+        )
     mode = tamer(runbook.mode, ceiling)
     return Plan(
         runbook=runbook.id,

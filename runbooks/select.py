@@ -25,7 +25,13 @@ def select(incident: Incident, runbooks: Sequence[Runbook]) -> Choice:
     matching: list[Runbook] = []
     rejected: list[tuple[str, str]] = []
     for runbook in runbooks:
-        if not condition(runbook.match).holds(facts):
+        try:
+            holds = condition(runbook.match).holds(facts)
+        except ValueError as error:
+            # One faulty runbook must not leave all incidents without any.
+            rejected.append((runbook.id, f"its condition is at fault: {error}"))
+            continue
+        if not holds:
             rejected.append((runbook.id, f"does not match: {runbook.match.strip()}"))
         elif missing := _missing(runbook, incident):
             rejected.append((runbook.id, missing))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
+
+from pydantic import AwareDatetime
 
 from streams.model.signal import Attribute
 
@@ -29,7 +30,7 @@ class Command:
     cluster: str
     verb: Verb
     actor: str
-    at: datetime
+    at: AwareDatetime
     step: str | None = None
     digest: str | None = None
     reason: str = ""
@@ -43,7 +44,7 @@ class TimelineEntry:
 
     incident: str
     cluster: str
-    at: datetime
+    at: AwareDatetime
     actor: str
     event: str
     text: str
@@ -60,6 +61,6 @@ class DeadLetter:
     topic: str
     partition: int
     offset: int
-    timestamp: datetime
+    timestamp: AwareDatetime
     size_bytes: int
     truncated: bool = False

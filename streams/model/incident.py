@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
+
+from pydantic import AwareDatetime
 
 from streams.model.digest import digest
 from streams.model.entity import Entity, JobRef
@@ -48,7 +49,7 @@ class Proof:
     signal_id: str
     kind: str
     entity: Entity
-    occurred_at: datetime
+    occurred_at: AwareDatetime
     role: str
     """`cause`, `symptom` or `context`."""
     summary: str
@@ -82,7 +83,7 @@ class Progress:
     """The last sign that a job moved forward (an iteration line, a checkpoint), as the correlator saw it."""
 
     job: JobRef
-    at: datetime
+    at: AwareDatetime
     step: int | None = None
 
 
@@ -105,11 +106,11 @@ class Incident:
     certainty: Certainty
     title: str
     reason: str
-    fault_at: datetime
+    fault_at: AwareDatetime
     """When the fault began, in event time, back-dated where a log line says so."""
-    opened_at: datetime
-    updated_at: datetime
-    closed_at: datetime | None = None
+    opened_at: AwareDatetime
+    updated_at: AwareDatetime
+    closed_at: AwareDatetime | None = None
     jobs: tuple[JobRef, ...] = ()
     nodes: tuple[str, ...] = ()
     impact: Impact = field(default_factory=Impact)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import Discriminator
+from pydantic import AwareDatetime, Discriminator
 
 from streams.model.entity import JobRef
 
@@ -19,9 +18,9 @@ class NodeFact:
     cluster: str
     name: str
     uid: str
-    observed_at: datetime
+    observed_at: AwareDatetime
     ready: bool = True
-    ready_since: datetime | None = None
+    ready_since: AwareDatetime | None = None
     unschedulable: bool = False
     gpus: int = 0
     gpus_allocatable: int = 0
@@ -54,7 +53,7 @@ class PodFact:
     namespace: str
     name: str
     uid: str
-    observed_at: datetime
+    observed_at: AwareDatetime
     node: str | None = None
     job: JobRef | None = None
     phase: str = "Pending"
@@ -64,8 +63,8 @@ class PodFact:
     ranks: int | None = None
     rank_source: str | None = None
     """Where `rank` was learned: `env`, `label`, `annotation`, `index` …; shown when sources conflict."""
-    scheduled_at: datetime | None = None
-    ended_at: datetime | None = None
+    scheduled_at: AwareDatetime | None = None
+    ended_at: AwareDatetime | None = None
     ip: str | None = None
     kind: Literal["pod"] = "pod"
 
@@ -81,7 +80,7 @@ class JobFact:
 
     cluster: str
     job: JobRef
-    observed_at: datetime
+    observed_at: AwareDatetime
     suspended: bool = False
     finished: bool = False
     failed: bool = False
@@ -105,7 +104,7 @@ class LinkFact:
     cluster: str
     switch: str
     port: str
-    observed_at: datetime
+    observed_at: AwareDatetime
     node: str | None = None
     nic: str | None = None
     peer_switch: str | None = None

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 import orjson
+from pydantic import AwareDatetime
 
 from streams.model.clock import to_millis
 from streams.model.digest import digest
@@ -74,8 +75,8 @@ class Signal:
     entity: Entity
     state: SignalState
     severity: Severity
-    occurred_at: datetime
-    observed_at: datetime
+    occurred_at: AwareDatetime
+    observed_at: AwareDatetime
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     evidence: tuple[Evidence, ...] = ()
 
