@@ -30,6 +30,9 @@ DESTRUCTIVE = frozenset({"cordon_node", "drain_node", "suspend_job"})
 TICKETS = frozenset({"open_ticket", "comment_ticket", "close_ticket"})
 """Actions that an installation may do without: they are skipped where nothing carries them out."""
 
+TICKET_DEADLINE_S = 86400.0
+"""How long a ticket is tried for when the runbook does not say: it holds up nothing, and ticket systems are down for hours."""
+
 UNDOABLE = frozenset({"cordon_node", "suspend_job"})
 """Actions that a runbook may mark with `undo`."""
 
@@ -76,7 +79,12 @@ class Step(Strict):
     needs: tuple[Id, ...] = ()
     when: Cel | None = None
     approval: bool = False
-    deadline_s: float = Field(900.0, gt=0, le=7 * 86400)
+    deadline_s: float = Field(
+        default_factory=lambda given: TICKET_DEADLINE_S if given.get("action") in TICKETS else 900.0,
+        gt=0,
+        le=7 * 86400,
+        description="when not given: 86400 for a ticket, else 900",
+    )
     on_failure: Literal["stop", "continue"] = "stop"
     undo: bool = False
     describe: str = Field("", max_length=300)
