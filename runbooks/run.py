@@ -21,6 +21,7 @@ from runbooks.desk import FINAL, Desk, Report, Situation, Turn
 from runbooks.guardrails import Kind, judge
 from runbooks.internal import start_internal, watch
 from runbooks.model import INTERNAL, TICKETS
+from runbooks.moving import moved_already
 from runbooks.shadowing import case, shadow
 from runbooks.undoing import advance_undo, call_off, fail, holds_a_job, look_up_undo
 from streams.model.incident import Incident
@@ -182,6 +183,8 @@ def _start(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
         return
     if missing:
         desk.finish(planned.id, StepState.CANCELLED, missing)
+    elif moved := moved_already(desk, planned, situation):
+        desk.finish(planned.id, StepState.SKIPPED, moved)
     elif planned.action in INTERNAL:
         start_internal(desk, planned, situation)
     elif planned.action not in situation.actions:
