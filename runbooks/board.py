@@ -215,8 +215,12 @@ class Board:
             self._begin(incident, now)
 
     def _guilty(self, incident: Incident) -> set[str]:
-        """Nodes that the incident this one was merged into holds guilty: they are not opened again."""
+        """Nodes that the incident this one was merged into, at the end of all merges, holds guilty: they are not opened again."""
         other = self.incidents.get(incident.merged_into or "")
+        seen = {incident.id}
+        while other is not None and other.state is IncidentState.MERGED and other.id not in seen:
+            seen.add(other.id)
+            other = self.incidents.get(other.merged_into or "")
         return (
             {other.root.node} if other is not None and other.root.node and not other.state.is_over else set()
         )
