@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from runbooks.desk import Desk, Report, Turn
+from runbooks.guardrails import counts
 from runbooks.plan import plan_digest
 from runbooks.run import context_of
 from runbooks.undoing import call_off, take_back
@@ -39,7 +40,7 @@ def decided(run: Run, command: Command, policy: ResponderSettings, now: datetime
         case Verb.STOP:
             _stop(desk, command, "stopped")
         case Verb.RESOLVE:
-            _stop(desk, command, "resolved")
+            _stop(desk, command, "resolved", release=True)
             desk.reports.append(Report("run.resolved", actor=command.actor, reason=command.reason))
         case Verb.ACK:
             desk.note("person.ack", f"{command.actor} has seen it", actor=command.actor)
@@ -90,7 +91,8 @@ def may_be_superseded(run: Run) -> bool:
 def _approve(desk: Desk, command: Command, policy: ResponderSettings) -> None:
     run, who = desk.run, command.actor
     asked = [r.id for r in desk.records.values() if r.state is StepState.AWAITING_APPROVAL]
-    decided_by = next((a for a in run.approvals if a.digest == run.plan.digest), None)
+    decided_by = next((a for a in run.approvals if counts(a, run, policy, desk.now)), None)
+    age_s = (desk.now - command.at).total_seconds()
     if policy.approvers and who not in policy.approvers:
         refusal = f"{who} is not among responder.approvers"
     elif decided_by is not None:
@@ -99,6 +101,8 @@ def _approve(desk: Desk, command: Command, policy: ResponderSettings) -> None:
         refusal = "it is bound to another plan than the present one"
     elif not asked or desk.stopping:
         refusal = "nothing waits for an approval"
+    elif age_s > policy.freshness_s:
+        refusal = f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
     else:
         step = command.step or asked[0]
         desk.change(
@@ -124,11 +128,11 @@ def _reject(desk: Desk, command: Command) -> None:
     call_off(desk, "rejected", why, release=True)
 
 
-def _stop(desk: Desk, command: Command, word: str) -> None:
+def _stop(desk: Desk, command: Command, word: str, *, release: bool = False) -> None:
     why = f"{word} by {command.actor}" + (f": {command.reason}" if command.reason else "")
     desk.note(f"person.{word}", why, actor=command.actor)
     if not desk.run.state.is_over:
-        call_off(desk, "cancelled", why)
+        call_off(desk, "cancelled", why, release=release)
 
 
 def _reason_gone(desk: Desk, incident: Incident, keep: Container[str]) -> None:
@@ -136,7 +140,7 @@ def _reason_gone(desk: Desk, incident: Incident, keep: Container[str]) -> None:
     why = f"merged into {incident.merged_into}" if merged else f"the incident is over: {incident.reason}"
     if desk.run.plan.mode is Mode.SHADOW:
         desk.change(undoing=why)
-    elif not desk.run.state.is_over:
+    elif not desk.run.state.is_over and not desk.stopping:
         call_off(desk, "cancelled", why, undo=True, keep=keep)
     elif merged:
         take_back(desk, why, keep=keep)

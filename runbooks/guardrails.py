@@ -18,11 +18,14 @@ from runbooks.view import ClusterView
 from streams.model.clock import rfc3339
 from streams.model.incident import Certainty, Incident
 from streams.model.inventory import NodeFact
-from streams.model.run import EffectState, Mode, PlannedStep, Run, RunState, StepRecord, StepState
+from streams.model.run import Approval, EffectState, Mode, PlannedStep, Run, RunState, StepRecord, StepState
 from streams.model.settings import ResponderSettings
 
 INVENTORY_LAG = timedelta(seconds=10)
 """How old news of a node may be: a fact observed this soon after our own change may still show the state before it."""
+
+OWN_TAINT = "faultline.dev/incident="
+"""How the taint of a node that Faultline closed begins, in a `NodeFact`."""
 
 _MADE = (EffectState.INTENDED, EffectState.CONFIRMED, EffectState.UNKNOWN, EffectState.WAITING)
 
@@ -75,14 +78,22 @@ class Case:
 def judge(case: Case, *, begun: bool = False) -> Ruling | None:
     """The first thing that stands against the step, or None.
 
-    An approval of this very plan lifts what only asks. A step that is under way (`begun`) is not asked about any more, but it
-    can still be held or refused.
+    A fresh approval of this very plan lifts what only asks. A step that is under way (`begun`) is not asked about any more, but
+    it can still be held or refused.
     """
-    approved = begun or any(a.approved and a.digest == case.run.plan.digest for a in case.run.approvals)
+    approved = begun or any(
+        a.approved and counts(a, case.run, case.policy, case.now) for a in case.run.approvals
+    )
     for ruling in _rulings(case):
         if not (ruling.kind is Kind.ASK and approved):
             return ruling
     return None
+
+
+def counts(word: Approval, run: Run, policy: ResponderSettings, now: datetime) -> bool:
+    """Whether a person's word is about this plan and fresh: what was held for long is asked about again before it begins."""
+    fresh = run.admitted_at is not None or (now - word.at).total_seconds() <= policy.freshness_s
+    return word.digest == run.plan.digest and fresh
 
 
 def _rulings(case: Case) -> Iterator[Ruling]:
@@ -271,17 +282,34 @@ STAGES: tuple[Stage, ...] = (
 
 def closed_nodes(case: Case) -> set[str]:
     """Nodes that Faultline holds closed: by the other runs' own record, and by the marks that inventory sees."""
-    closed = {name for name, fact in case.view.nodes.items() if fact.owner_incident is not None}
+    closed = {name for name, fact in case.view.nodes.items() if _is_held(fact)}
     for other in case.others:
-        if _is_shadow(other) is not case.shadow:
+        # A run that was never admitted has closed nothing; most runs are of that kind when there are many.
+        if other.admitted_at is None or _is_shadow(other) is not case.shadow:
             continue
         for record, planned in _cordons(other):
             if planned.target is None:
                 continue
             fact = case.view.nodes.get(planned.target.name)
-            if fact is None or not _opened_since(record, fact):
+            if (fact is None and not _gone_for_good(record, case)) or (
+                fact and not _opened_since(record, fact)
+            ):
                 closed.add(planned.target.name)
     return closed
+
+
+def _is_held(fact: NodeFact) -> bool:
+    """Closed under our name: who opens a node again by hand often leaves our annotations on it, and they mean nothing then."""
+    tainted = any(taint.startswith(OWN_TAINT) for taint in fact.taints)
+    return fact.owner_incident is not None and (fact.unschedulable or tainted)
+
+
+def _gone_for_good(record: StepRecord, case: Case) -> bool:
+    """A closed node that has left the cluster is under nobody's action any more; for one window it may only be not seen yet."""
+    effect = record.effect
+    if effect is None or effect.confirmed_at is None:
+        return False
+    return effect.confirmed_at + timedelta(seconds=case.policy.blast_radius.window_s) < case.now
 
 
 def _cordons(run: Run) -> Iterator[tuple[StepRecord, PlannedStep]]:

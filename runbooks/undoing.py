@@ -2,7 +2,8 @@
 
 What is taken back depends on why. A revision that removes the reason takes back everything the runbook marked with `undo`. A
 failure, an expiry, a refusal or a person's change only releases what must not be left waiting for a run that has ended: a
-suspended job. A bad node stays closed. A person's `stop` stops everything, this too.
+suspended job; so does a person who resolves the incident. A bad node stays closed. A person's `stop` stops everything, this
+too.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def call_off(
             desk.finish(planned.id, StepState.CANCELLED, reason)
     if undo or release:
         take_back(desk, reason, only_jobs=not undo, keep=keep)
-    else:
+    if not undo:
         _say_what_stands(desk)
 
 
@@ -131,8 +132,9 @@ def _anything_in_the_air(desk: Desk) -> bool:
 
 def _say_what_stands(desk: Desk) -> None:
     for planned in desk.run.plan.steps:
-        effect = desk.records[planned.id].effect
-        if planned.undo and effect is not None and effect.state in _LASTING:
+        record = desk.records[planned.id]
+        stands = record.effect is not None and record.effect.state in _LASTING and record.undo is None
+        if planned.undo and stands and not _needless(desk, planned, record):
             desk.note(
                 "run.leaves", f"{planned.action} {planned.target} stands and is left to you", step=planned.id
             )

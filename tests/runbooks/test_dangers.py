@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from time import process_time
+from typing import Any
+
 import pytest
 
-from connectors.base import Done, Retry
+from connectors.base import Done, Refused, Retry
 from runbooks.board import Board
+from runbooks.guardrails import judge
 from runbooks.model import TICKETS, Runbook
 from runbooks.select import select
 from streams.model.codec import decode, encode
 from streams.model.conversation import Command, Verb
-from streams.model.entity import Entity, JobRef
+from streams.model.entity import Entity, Gpu, JobRef
 from streams.model.errors import BadInput
+from streams.model.incident import Certainty, IncidentState
 from streams.model.inventory import Fact
 from streams.model.run import Mode, RunState, StepState
 from tests.runbooks.scenes import (
@@ -27,7 +33,9 @@ from tests.runbooks.scenes import (
     cluster,
     incident,
     policy,
+    radius,
 )
+from tests.runbooks.test_guardrails import case, closed, with_node
 from tests.runbooks.test_run import decide, revise
 
 TICKETLESS = ACTIONS - {"open_ticket"}
@@ -147,3 +155,127 @@ def test_an_incident_too_large_to_write_down_is_left_to_people_and_stops_nobody(
     run = played.runs[next(iter(played.runs))]
     assert len(run.steps) < 20
     assert any("at most" in entry.text for entry in played.collect().timeline)
+
+
+def test_a_node_that_is_gone_for_good_does_not_use_up_the_blast_radius_for_ever() -> None:
+    view = cluster()
+    other = closed("node-09", view, confirmed=-5000)
+    view.forget("c1/node/node-09")
+    assert judge(case(view=view, others=(other,))) is None
+    fresh = closed("node-08", view, confirmed=-600)
+    view.forget("c1/node/node-08")
+    ruling = judge(case(view=view, others=(fresh,)))
+    assert ruling is not None
+    assert ruling.rule == "blast radius"
+
+
+def test_a_node_that_a_person_opened_again_does_not_count_for_the_notes_left_on_it() -> None:
+    left: dict[str, Any] = {"owner_incident": "inc-x", "unschedulable": False}
+    assert judge(case(view=with_node("node-09", **left))) is None
+    tainted = with_node("node-09", **left, taints=("faultline.dev/incident=inc-x:NoSchedule",))
+    assert judge(case(view=tainted)) is not None
+
+
+def test_a_merge_while_a_failed_run_is_still_giving_back_opens_the_node_too() -> None:
+    play = Play(incident(), actions=TICKETLESS)
+    play.play(until="resume_job")
+    play.answer(Refused("no permission"))
+    assert play.run.outcome == "failed"
+    revise(play, state=IncidentState.MERGED, merged_into="inc-other")
+    play.play()
+    assert play.made[-2:] == ["undo suspend_job", "undo cordon_node"]
+    assert not play.run.has_work
+
+
+def test_a_chain_of_merges_keeps_the_node_closed_that_its_last_incident_accuses() -> None:
+    played = board()
+    last = incident("node_down", Entity(CLUSTER, node="node-03"))
+    middle = incident("silent_node", Entity(CLUSTER, node="node-03"))
+    played.take_incident(incident())
+    played.advance(NOW)
+    run = played.runs[next(iter(played.runs))]
+    cordon = next(call for call in played.collect().calls if call.effect.action == "cordon_node")
+    played.take_outcome(cordon, Done(), NOW)
+    merged: dict[str, Any] = {"state": IncidentState.MERGED, "revision": 2}
+    played.take_incident(replace(incident(), **merged, merged_into=middle.id))
+    played.take_incident(replace(middle, **merged, merged_into=last.id))
+    played.take_incident(last)
+    played.advance(at(1))
+    assert played.runs[run.id].step("cordon").undo is None
+
+
+def test_resolving_an_incident_leaves_no_job_suspended_and_its_node_closed() -> None:
+    play = Play(incident(), actions=TICKETLESS)
+    play.play(until="drain_node")
+    decide(play, Verb.RESOLVE)
+    play.play()
+    assert play.made[-1] == "undo suspend_job"
+    assert "undo cordon_node" not in play.made
+    assert any("cordon_node Node node-03 stands" in note for note in play.notes)
+
+
+def test_what_a_failed_run_leaves_behind_is_said() -> None:
+    play = Play(incident(), actions=TICKETLESS)
+    play.play(until="resume_job")
+    play.answer(Refused("no permission"))
+    play.play()
+    assert any("cordon_node Node node-03 stands" in note for note in play.notes)
+    assert not any("suspend_job" in note and "stands" in note for note in play.notes)
+
+
+def test_a_job_that_another_run_has_moved_since_the_fault_is_not_stopped_again() -> None:
+    first = Play(incident(), actions=TICKETLESS)
+    first.now = at(10)
+    first.play()
+    first.tick(60)
+    assert first.stands() is RunState.SUCCEEDED
+    down = incident("node_down", Entity(CLUSTER, node="node-03"))
+    second = Play(down, actions=TICKETLESS, others=(first.run,), now=at(120))
+    for pod in [p for p in second.view.pods.values() if p.node == "node-03"]:
+        second.view.put(replace(pod, node="node-12"))
+    second.play()
+    second.tick(60)
+    assert second.made == ["cordon_node", "drain_node", "verify_job"]
+    assert second.stands() is RunState.SUCCEEDED
+
+    still_there = Play(down, actions=TICKETLESS, others=(first.run,), now=at(120))
+    still_there.play()
+    assert "suspend_job" in still_there.made
+    later = Play(replace(down, fault_at=at(100)), actions=TICKETLESS, others=(first.run,), now=at(120))
+    later.view = second.view
+    later.play()
+    assert "suspend_job" in later.made
+
+
+def test_an_approval_does_not_lift_anything_days_later() -> None:
+    play = Play(incident(certainty=Certainty.LIKELY), settings=radius(max_nodes=0), actions=TICKETLESS)
+    play.tick()
+    play.settings = AUTO
+    play.tick(6)
+    assert play.stands() is RunState.AWAITING_APPROVAL
+    play.settings = radius(max_nodes=0)
+    decide(play, Verb.APPROVE)
+    assert play.state("cordon") is StepState.BLOCKED
+    play.tick(3700)
+    play.settings = AUTO
+    play.tick(6)
+    assert play.stands() is RunState.AWAITING_APPROVAL
+    assert play.air == []
+    decide(play, Verb.APPROVE, id="cmd-old", at=at(0))
+    assert play.air == []
+    assert "ago" in play.notes[-1]
+    decide(play, Verb.APPROVE, id="cmd-new", at=play.now)
+    assert [c.effect.action for c in play.air] == ["cordon_node"]
+
+
+def test_a_turn_with_a_thousand_runs_that_wait_is_short() -> None:
+    played = board()
+    for i in range(1000):
+        name = f"node-{i % 16:02}"
+        gpu = Gpu(pci=f"0000:{i // 16:02x}:00")
+        played.take_incident(incident(root=Entity(CLUSTER, node=name, gpu=gpu), certainty=Certainty.LIKELY))
+    played.advance(NOW)
+    assert len(played.collect().runs) == 1000
+    started = process_time()
+    played.advance(at(10))
+    assert process_time() - started < 1.5
