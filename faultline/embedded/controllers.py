@@ -7,7 +7,8 @@ remembers anything but when it saw something first. So a test moves the clock in
 - A suspended job's pods are deleted and its condition `Suspended` is set; a resumed one gets new pods, with new uids.
 - A pod is placed where its GPUs fit on a Ready, open node whose taints it tolerates; the pods of a job all at once or not at all.
 - A kubelet starts and ends pods after short delays. One that is silent does neither: its pods stay in Terminating, and
-  after a while its node is NotReady and tainted, as the node controller does it.
+  after a while its node is NotReady and tainted, as the node controller does it. Once somebody declares such a node out of
+  service, the garbage collector takes its Terminating pods away.
 
 Simpler than the real ones: pods of a Job bear its name and index without a random suffix, so a new one has to wait until the
 old one is gone (as those of a PyTorchJob really do); nothing is evicted from a node for being NotReady.
@@ -38,6 +39,7 @@ from streams.model.clock import rfc3339
 
 GPU = "nvidia.com/gpu"
 UNREACHABLE = "node.kubernetes.io/unreachable"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 JOB_NAME, INDEX = "batch.kubernetes.io/job-name", "batch.kubernetes.io/job-completion-index"
 KUBEFLOW = "training.kubeflow.org"
 
@@ -52,6 +54,8 @@ class Pace:
     """From Terminating to gone."""
     silent_s: float = 1.5
     """From the kubelet's last word to NotReady; really about 50 s."""
+    collect_s: float = 0.5
+    """From a node's being out of service to the end of its Terminating pods; really up to 20 s."""
 
 
 @dataclass(slots=True)
@@ -73,6 +77,7 @@ class Controllers:
         self._schedule()
         for node in list(self.store.list(NODES)):
             self._kubelet(node)
+            self._collect(node)
 
     def _batch_job(self, job: Object) -> None:
         spec = job["spec"]
@@ -222,6 +227,16 @@ class Controllers:
                 and self._since(f"start/{pod['metadata']['uid']}") >= self.pace.start_s
             ):
                 self.store.put(PODS, self._started(pod, name))
+
+    def _collect(self, node: Object) -> None:
+        """Take away what is Terminating on a node that is out of service and not ready, as the pod garbage collector does."""
+        name, taints = node["metadata"]["name"], node["spec"].get("taints") or []
+        if holds(node, "Ready") or all(taint["key"] != OUT_OF_SERVICE for taint in taints):
+            self._seen.pop(f"out-of-service/{name}", None)
+        elif self._since(f"out-of-service/{name}") >= self.pace.collect_s:
+            for pod in self.store.list(PODS):
+                if pod["spec"].get("nodeName") == name and "deletionTimestamp" in pod["metadata"]:
+                    self.store.remove(PODS, pod)
 
     def _started(self, pod: Object, node: str) -> Object:
         now = self.store.clock()

@@ -13,7 +13,7 @@ import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -156,8 +156,10 @@ class Store:
             if "deletionTimestamp" in thing["metadata"]:
                 return thing
             marked = copy.deepcopy(thing)
-            marked["metadata"]["deletionTimestamp"] = rfc3339(self.clock().replace(microsecond=0))
-            marked["metadata"]["deletionGracePeriodSeconds"] = 30
+            grace_s = int(thing["spec"].get("terminationGracePeriodSeconds", 30))
+            ends = self.clock().replace(microsecond=0) + timedelta(seconds=grace_s)
+            marked["metadata"]["deletionTimestamp"] = rfc3339(ends)
+            marked["metadata"]["deletionGracePeriodSeconds"] = grace_s
             return self.put(kind, marked)
         return self.remove(kind, thing)
 

@@ -4,8 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from faultline.embedded.controllers import Controllers
+from faultline.embedded.controllers import Controllers, Pace
 from faultline.embedded.store import JOBS, NODES, PODS, PYTORCH_JOBS, Store, holds
+from streams.model.clock import parse_rfc3339
 from tests.embedded.kube import job, node, pytorch_job
 
 
@@ -100,6 +101,35 @@ def test_a_node_with_a_gpu_less_takes_no_pod_that_wants_all() -> None:
     world.store.create(JOBS, "team", job("asr", 1))
     world.pass_s(2)
     assert world.pods() == {"asr-0": "gpu-02"}
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+def test_a_node_out_of_service_lets_go_of_its_pods_only_while_it_is_not_ready(is_silent: bool) -> None:
+    world = World(2)
+    world.controllers.pace = Pace(stop_s=3600)
+    world.store.create(JOBS, "team", job("asr", 1))
+    world.pass_s(2)
+    if is_silent:
+        world.controllers.silent.add("gpu-01")
+    world.pass_s(3)
+    world.suspend("asr", True)
+    world.pass_s(2)
+    thing = world.store.get(NODES, None, "gpu-01")
+    taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoSchedule"}
+    taints = [*thing["spec"].get("taints", []), taint]
+    world.store.put(NODES, thing | {"spec": {**thing["spec"], "taints": taints}})
+    world.pass_s(2)
+    assert world.pods() == ({} if is_silent else {"asr-0": "gpu-01"})
+
+
+def test_a_pods_deletion_timestamp_is_the_end_of_its_grace() -> None:
+    world = World(1)
+    world.store.create(JOBS, "team", job("asr", 1))
+    world.pass_s(2)
+    world.controllers.silent.add("gpu-01")
+    world.store.delete(PODS, "team", "asr-0")
+    about = world.store.list(PODS)[0]["metadata"]
+    assert parse_rfc3339(about["deletionTimestamp"]) - world.now > timedelta(seconds=29)
 
 
 def test_a_silent_node_is_not_ready_and_keeps_its_pods_in_terminating() -> None:
