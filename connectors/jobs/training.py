@@ -6,14 +6,17 @@ back. A job that another object controls is refused, because that object would t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.jobs import suspension, verifying
 from connectors.jobs.levers import LEVERS, Lever
 from connectors.kubernetes.client import Cluster, Object, path_of
+from connectors.kubernetes.dead_nodes import hangs, is_ready
 from connectors.kubernetes.errors import NotFound
+from connectors.kubernetes.ownership import is_held_for
 from connectors.kubernetes.writing import Change, attempted, change, look
+from streams.model.clock import Clock, utc_now
 
 Decide = Callable[[Object, Lever, Effect], Change | Outcome]
 
@@ -21,8 +24,9 @@ Decide = Callable[[Object, Lever, Effect], Change | Outcome]
 class TrainingJobs:
     """Effects on the jobs of one cluster. The target's `kind` is that of a `Lever`; its `uid`, if given, must be the job's."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock = utc_now) -> None:
         self._cluster = cluster
+        self._clock = clock
 
     @property
     def actions(self) -> frozenset[str]:
@@ -32,7 +36,9 @@ class TrainingJobs:
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Suspend, resume or verify a job.
 
-        suspend_job  `Waiting` until its pods are gone; `Blocked` where a person or another incident suspended it before
+        suspend_job  `Waiting` until its pods are gone, or hang on dead nodes that this incident closed: then `Done`
+                     with `hanging` (their names) and `nodes`, and `drain_node` goes on from there;
+                     `Blocked` where a person or another incident suspended it before
         resume_job   only what this incident suspended; `Blocked` by "a person" who turned the switch in between
         verify_job   `Waiting` until its pods are ready elsewhere, then `Done` with `placements`; changes nothing
         """
@@ -113,12 +119,33 @@ class TrainingJobs:
             if not left:
                 done = f"{effect.target.namespace}/{effect.target.name} is suspended and its pods are gone"
                 return AlreadyDone(detail=done) if not effect.prior else Done(detail=done)
+            if lever.is_suspension_seen(job) and (stuck := await self._stuck(effect, left)) is not None:
+                return stuck
             names = ", ".join(pod["metadata"]["name"] for pod in left[:5])
             return Waiting(
                 suspension.PODS_PAUSE_S, f"{len(left)} pods are going: {names}", {"suspended": True}
             )
 
         return await attempted(once)
+
+    async def _stuck(self, effect: Effect, left: Sequence[Object]) -> Outcome | None:
+        """A suspend counts, too, where all that is left hangs on dead nodes: no waiting would end it. None while any may go."""
+        now = self._clock()
+        if not all(hangs(pod, now) for pod in left):
+            return None
+        where = sorted({str(pod["spec"].get("nodeName")) for pod in left})
+        for name in where:
+            try:
+                node = await self._cluster.get(path_of("v1", "nodes", name=name))
+            except NotFound:
+                return None
+            if is_ready(node) or not is_held_for(node, effect.incident):
+                return None
+        names = [str(pod["metadata"]["name"]) for pod in left]
+        result = {"hanging": tuple(names[: verifying.LISTED]), "nodes": tuple(where)}
+        told = f"{len(left)} of its pods hang on {', '.join(where)}, which is dead: {', '.join(names[:5])}"
+        done = f"{effect.target.namespace}/{effect.target.name} is suspended; {told}"
+        return Done(result, done) if effect.prior else AlreadyDone(result, done)
 
     async def _verify(self, effect: Effect, lever: Lever) -> Outcome:
         try:

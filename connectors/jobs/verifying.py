@@ -12,6 +12,7 @@ from connectors.base import AlreadyDone, Blocked, Done, Outcome, Refused, Waitin
 from connectors.jobs.levers import Lever
 from connectors.jobs.suspension import marks_of, suspended_by
 from connectors.kubernetes.client import Object
+from connectors.kubernetes.dead_nodes import is_ready
 from connectors.kubernetes.marks import controller
 from connectors.kubernetes.ownership import is_marked
 
@@ -74,10 +75,7 @@ def _unfit(node: Object | None) -> str | None:
         return "gone"
     if is_marked(node):
         return "closed by Faultline"
-    conditions = node.get("status", {}).get("conditions") or []
-    if not any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions):
-        return "not ready"
-    return None
+    return None if is_ready(node) else "not ready"
 
 
 def _why(pods: Sequence[Object]) -> str:

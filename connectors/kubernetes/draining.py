@@ -1,8 +1,9 @@
-"""Emptying a node by the Eviction API, one look and one round of evictions at a time. Nothing is ever deleted.
+"""Emptying a node by the Eviction API, one look and one round of evictions at a time. Nothing is ever deleted from here.
 
 Level-triggered: each round looks at what is on the node now, so a crash, a lost answer or a new pod needs no memory. A pod
 is evicted under its uid; when its name belongs to another pod by then, the one that was meant is gone. What a
-PodDisruptionBudget protects stays, and the outcome names both.
+PodDisruptionBudget protects stays, and the outcome names both. A node that is dead and held for this incident is declared
+out of service once all that is left on it hangs (`dead_nodes`), so that the cluster lets go of it.
 
 Source of the rules: Kubernetes, "API-initiated eviction" and `kubectl drain`.
 """
@@ -10,8 +11,9 @@ Source of the rules: Kubernetes, "API-initiated eviction" and `kubectl drain`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal
 
 from connectors.base import (
@@ -27,10 +29,22 @@ from connectors.base import (
     Waiting,
 )
 from connectors.kubernetes.client import Cluster, Object, path_of
+from connectors.kubernetes.dead_nodes import (
+    OUT_OF_SERVICE,
+    declared,
+    given_up_for,
+    hangs,
+    is_leaving,
+    is_out_of_service,
+    is_ready,
+    taken_back,
+)
 from connectors.kubernetes.errors import Conflict, EvictionBlocked, MaybeApplied, NotFound
 from connectors.kubernetes.marks import A_PERSON, MANAGED, annotations_of, controller, opted_out
-from connectors.kubernetes.ownership import hold_of, replaced, taken_over
-from connectors.kubernetes.writing import attempted
+from connectors.kubernetes.ownership import hold_of, is_held_for, replaced, taken_over
+from connectors.kubernetes.writing import Change, attempted, change
+from streams.model.clock import Clock, utc_now
+from streams.model.signal import Attribute
 
 MIRROR = "kubernetes.io/config.mirror"
 LOOK_AGAIN_S = 2.0
@@ -70,8 +84,8 @@ def drained_pods(pods: Sequence[Object], only: str) -> OnNode:
     """Sort out whom a drain concerns: never a DaemonSet's pods, mirror pods or finished ones; with `gpu` GPU pods only."""
     concerned = [pod for pod in pods if _concerned(pod, only)]
     return OnNode(
-        staying=tuple(pod for pod in concerned if not pod["metadata"].get("deletionTimestamp")),
-        leaving=tuple(pod for pod in concerned if pod["metadata"].get("deletionTimestamp")),
+        staying=tuple(pod for pod in concerned if not is_leaving(pod)),
+        leaving=tuple(pod for pod in concerned if is_leaving(pod)),
     )
 
 
@@ -90,7 +104,36 @@ def may_drain(node: Object, effect: Effect) -> Outcome | None:
     return None
 
 
-async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld) -> Outcome:
+def give_up(node: Object, effect: Effect) -> Change | Outcome:
+    """Declare a node out of service on which nothing is left but what hangs, if it is dead and held for this incident."""
+    name = node["metadata"]["name"]
+    if (no := may_drain(node, effect)) is not None:
+        return no
+    if is_ready(node):
+        return Waiting(LOOK_AGAIN_S, f"{name} is ready again, and its pods are going")
+    if not is_held_for(node, effect.incident):
+        return Waiting(LOOK_AGAIN_S, f"{name} is not ready, and not Faultline's to declare out of service")
+    result = _result(effect, out_of_service=True)
+    if is_out_of_service(node):
+        return Waiting(LOOK_AGAIN_S, f"{name} is out of service; the cluster lets go of its pods", result)
+    if given_up_for(node) == effect.incident:
+        return Blocked(A_PERSON, f"a person removed the taint {OUT_OF_SERVICE} from {name}")
+    then = f"{name} is dead and its pods hang: declared out of service, so that the cluster lets go of them"
+    return Change(declared(node, effect.incident), Waiting(LOOK_AGAIN_S, then, result))
+
+
+def back_in_service(node: Object, effect: Effect) -> Change | Outcome:
+    """Take Faultline's declaration back from a node that is ready again."""
+    name = node["metadata"]["name"]
+    if (no := may_drain(node, effect)) is not None:
+        return no
+    if given_up_for(node) is None or not is_ready(node):
+        return Waiting(0.0, f"{name} is to be looked at again")
+    told = f"{name} is ready again: it is no longer declared out of service"
+    return Change(taken_back(node), Waiting(0.0, told, _result(effect, out_of_service=False)))
+
+
+async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld, clock: Clock = utc_now) -> Outcome:
     """One round: evict what may go now and say what is left. Call again until it is over.
 
     Raises:
@@ -106,11 +149,20 @@ async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld) -> Outcome:
             node = await cluster.get(path_of("v1", "nodes", name=effect.target.name))
         except NotFound:
             return AlreadyDone(detail=f"{effect.target.name} is no longer part of the cluster")
+        if effect.params.get("dead_node", True) not in (True, False):
+            return Refused(
+                f"drain_node: `dead_node` is {effect.params['dead_node']!r}, known are true and false"
+            )
         if (no := may_drain(node, effect)) is not None:
             return no
-        pods = drained_pods(await _pods_on(cluster, effect.target.name), only)
+        if given_up_for(node) is not None and is_ready(node):
+            return await _node(cluster, effect, lease, back_in_service)
+        there = await _pods_on(cluster, effect.target.name)
+        pods = drained_pods(there, only)
         if not pods.count:
             return _over(effect)
+        if not is_ready(node) and effect.params.get("dead_node", True) and _all_hang(pods, there, clock()):
+            return await _node(cluster, effect, lease, give_up)
         bare = [] if effect.params.get("bare") else [pod for pod in pods.staying if controller(pod) is None]
         done.leaving, done.blocked = 0, {_name(pod): NOBODY for pod in bare}
         for pod in [pod for pod in pods.staying if pod not in bare][:EVICTIONS_A_ROUND]:
@@ -120,22 +172,45 @@ async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld) -> Outcome:
     return await attempted(once)
 
 
-async def find(cluster: Cluster, effect: Effect) -> Outcome:
+async def find(cluster: Cluster, effect: Effect, clock: Clock = utc_now) -> Outcome:
     """Whether the node is empty (`AlreadyDone`), being emptied (`Waiting`) or not begun (`Absent`)."""
 
     async def once() -> Outcome:
         try:
-            await cluster.get(path_of("v1", "nodes", name=effect.target.name))
+            node = await cluster.get(path_of("v1", "nodes", name=effect.target.name))
         except NotFound:
             return AlreadyDone(detail=f"{effect.target.name} is no longer part of the cluster")
-        pods = drained_pods(await _pods_on(cluster, effect.target.name), _only(effect) or "all")
+        there = await _pods_on(cluster, effect.target.name)
+        pods = drained_pods(there, _only(effect) or "all")
         if not pods.count:
             return AlreadyDone(detail=f"nothing left to drain on {effect.target.name}")
+        if not is_ready(node) and not is_out_of_service(node) and _all_hang(pods, there, clock()):
+            return Absent(
+                f"{_pods(pods.leaving)} on {effect.target.name}, which is dead, and nothing lets go of them"
+            )
         if not pods.leaving:
             return Absent(f"{_pods(pods.staying)} on {effect.target.name}")
         return Waiting(LOOK_AGAIN_S, f"{_pods(pods.leaving)} leaving, {len(pods.staying)} to go")
 
     return await attempted(once)
+
+
+async def _node(
+    cluster: Cluster, effect: Effect, lease: LeaseHeld, decide: Callable[[Object, Effect], Change | Outcome]
+) -> Outcome:
+    """Change the node itself, from a fresh look at it."""
+    path, gone = (
+        path_of("v1", "nodes", name=effect.target.name),
+        f"{effect.target.name} is no longer part of the cluster",
+    )
+    return await change(
+        cluster, path, lambda node: decide(node, effect), lease, if_gone=AlreadyDone(detail=gone)
+    )
+
+
+def _all_hang(pods: OnNode, there: Sequence[Object], now: datetime) -> bool:
+    """Whether nothing is left but what hangs; what else is Terminating, drained or not, has its grace too."""
+    return not pods.staying and all(hangs(pod, now) for pod in there if is_leaving(pod))
 
 
 async def _pods_on(cluster: Cluster, node: str) -> list[Object]:
@@ -176,15 +251,19 @@ def _so_far(effect: Effect, pods: OnNode, done: Round) -> Outcome:
 
 
 def _over(effect: Effect) -> Outcome:
-    evicted = effect.prior.get("evicted")
+    evicted, name = effect.prior.get("evicted"), effect.target.name
+    if effect.prior.get("out_of_service"):
+        told = f"{name} is dead and drained; it stays declared out of service while it is closed"
+        return Done(_result(effect), told)
     if evicted:
-        return Done(_result(effect, 0), f"{effect.target.name} is drained, {evicted} evicted")
+        return Done(_result(effect), f"{name} is drained, {evicted} evicted")
     return AlreadyDone(detail=f"nothing left to drain on {effect.target.name}")
 
 
-def _result(effect: Effect, evicted: int) -> Result:
+def _result(effect: Effect, evicted: int = 0, **more: Attribute) -> Result:
+    """What was said before, brought up to date."""
     before = effect.prior.get("evicted", 0)
-    return {"evicted": evicted + (before if isinstance(before, int) else 0)}
+    return {**effect.prior, "evicted": evicted + (before if isinstance(before, int) else 0), **more}
 
 
 def _only(effect: Effect) -> Literal["gpu", "all"] | None:

@@ -16,6 +16,8 @@ EFFECT = f"{DOMAIN}/effect"
 """Annotation of a node: the keys of the effects that hold it, in the order of the incidents."""
 PRIOR = f"{DOMAIN}/prior"
 """Annotation of a node: `schedulable` or `unschedulable`, as it was before the first incident closed it."""
+GIVEN_UP = f"{DOMAIN}/out-of-service"
+"""Annotation of a node: the incident for which Faultline declared it out of service."""
 MANAGED = f"{DOMAIN}/managed"
 """Label or annotation that people set to `false` to keep Faultline off."""
 

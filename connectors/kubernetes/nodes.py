@@ -10,13 +10,15 @@ from connectors.base import Absent, AlreadyDone, Effect, LeaseHeld, Outcome, Ref
 from connectors.kubernetes import draining, ownership
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.writing import Change, change, look
+from streams.model.clock import Clock, utc_now
 
 
 class Nodes:
     """Effects on the nodes of one cluster. The target's `name` is the node's; its `uid`, if given, must still be its."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock = utc_now) -> None:
         self._cluster = cluster
+        self._clock = clock
 
     @property
     def actions(self) -> frozenset[str]:
@@ -28,7 +30,8 @@ class Nodes:
 
         cordon_node    `Done` with `prior` and `owners`; `Blocked` by "a person" who opened it after Faultline closed it
         uncordon_node  takes this incident's hold away, whichever effect put it there; the node opens with the last one
-        drain_node     params `only` = `gpu` (default) or `all`, `bare` = evict also what no controller would bring back;
+        drain_node     params `only` = `gpu` (default) or `all`, `bare` = evict also what no controller would bring back,
+                       `dead_node` = declare a dead node out of service whose pods hang (default true);
                        `Waiting`, `Blocked` with budget and pods, at last `Done`
         """
         match effect.action:
@@ -37,7 +40,7 @@ class Nodes:
             case "uncordon_node":
                 return await self._release(effect, lease, whole_incident=True)
             case "drain_node":
-                return await draining.drain(self._cluster, effect, lease)
+                return await draining.drain(self._cluster, effect, lease, self._clock)
         return _unknown(effect)
 
     async def lookup(self, effect: Effect) -> Outcome:
@@ -57,7 +60,7 @@ class Nodes:
 
                 return await look(self._cluster, path, released, if_gone=AlreadyDone(detail=gone))
             case "drain_node":
-                return await draining.find(self._cluster, effect)
+                return await draining.find(self._cluster, effect, self._clock)
         return _unknown(effect)
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:

@@ -7,6 +7,8 @@ A node that Faultline closes carries, written in one request together with `spec
     annotation  faultline.dev/effect     the effect key of each owner, in the same order
     annotation  faultline.dev/prior      what spec.unschedulable was before the first owner came
 
+A dead node may be declared out of service besides (`dead_nodes`); that goes with the incident for which it was done.
+
 The last owner to go restores `prior`. Whoever finds the marks but not the state that belongs to them knows that somebody
 else has decided otherwise in between, and keeps off; only a new incident may close the node anew.
 Why it is so: docs/decisions/004-who-owns-a-cordon.md.
@@ -20,7 +22,17 @@ from typing import Literal
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome, Refused, Result
 from connectors.kubernetes.client import Object
-from connectors.kubernetes.marks import A_PERSON, EFFECT, INCIDENT, MANAGED, PRIOR, annotations_of, opted_out
+from connectors.kubernetes.dead_nodes import OUT_OF_SERVICE, given_up_for, without_declaration
+from connectors.kubernetes.marks import (
+    A_PERSON,
+    EFFECT,
+    GIVEN_UP,
+    INCIDENT,
+    MANAGED,
+    PRIOR,
+    annotations_of,
+    opted_out,
+)
 from connectors.kubernetes.writing import Change
 
 Prior = Literal["schedulable", "unschedulable"]
@@ -67,14 +79,19 @@ def is_marked(node: Object) -> bool:
     return _own_taint(node) is not None or any(name in marks for name in (INCIDENT, EFFECT, PRIOR))
 
 
+def is_held_for(node: Object, incident: str) -> bool:
+    """True while the node is closed as Faultline left it, for this incident at least."""
+    hold = hold_of(node)
+    return hold is not None and hold.by_incident(incident) and taken_over(node, hold) is None
+
+
 def taken_over(node: Object, hold: Hold) -> str | None:
     """What a person has changed since Faultline closed the node, as a sentence; None while it is as it was left."""
     name = node["metadata"]["name"]
     taint = _own_taint(node)
     if not node.get("spec", {}).get("unschedulable") and taint is not None:
-        return (
-            f"a person uncordoned {name}; `kubectl taint node {name} {INCIDENT}-` removes what Faultline left"
-        )
+        left = f"{INCIDENT}-" if given_up_for(node) is None else f"{INCIDENT}- {OUT_OF_SERVICE}-"
+        return f"a person uncordoned {name}; `kubectl taint node {name} {left}` removes what Faultline left"
     if not node.get("spec", {}).get("unschedulable"):
         return f"a person uncordoned {name} and removed its taint"
     if taint is None:
@@ -132,11 +149,10 @@ def release(node: Object, effect: Effect, mine: Callable[[Owner], bool]) -> Chan
     left = tuple(owner for owner in hold.owners if owner not in gone)
     if left:
         still = ", ".join(owner.incident for owner in left)
-        return Change(
-            _closed(node, replace(hold, owners=left)), Done(detail=f"{name} stays closed for {still}")
-        )
+        patch = _in_service(_closed(node, replace(hold, owners=left)), node, left)
+        return Change(patch, Done(detail=f"{name} stays closed for {still}"))
     kept = "stays cordoned as it was found" if hold.prior == "unschedulable" else "is schedulable again"
-    return Change(_opened(node, hold), Done(detail=f"{name} {kept}"))
+    return Change(_in_service(_opened(node, hold), node, left), Done(detail=f"{name} {kept}"))
 
 
 def replaced(node: Object, effect: Effect) -> bool:
@@ -177,6 +193,16 @@ def _opened(node: Object, hold: Hold) -> Object:
             "taints": _other_taints(node) or None,
         },
     }
+
+
+def _in_service(patch: Object, node: Object, left: tuple[Owner, ...]) -> Object:
+    """The patch, and with it the end of a declaration that was made for an incident that is not among those `left`."""
+    given_up = given_up_for(node)
+    if given_up is None or given_up in {owner.incident for owner in left}:
+        return patch
+    marks = patch["metadata"]["annotations"] | {GIVEN_UP: None}
+    taints = without_declaration(patch["spec"]["taints"] or []) or None
+    return patch | {"metadata": {"annotations": marks}, "spec": patch["spec"] | {"taints": taints}}
 
 
 def _result(hold: Hold) -> Result:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +15,7 @@ from kubernetes.aio import client as kube
 
 from connectors.base import Effect
 from connectors.kubernetes.client import Cluster, Object, path_of
+from connectors.kubernetes.dead_nodes import is_ready
 from connectors.kubernetes.errors import NotFound
 from streams.model.run import Target
 from streams.model.settings import KubernetesSettings
@@ -39,6 +40,7 @@ class KubeWorld:
     cluster: Cluster
     namespace: str
     token: str | None
+    silence: Callable[[str], None]
     control_plane: ControlPlane | None = None
     since: int = 0
     nodes: list[str] = field(default_factory=list)
@@ -46,7 +48,7 @@ class KubeWorld:
     @classmethod
     @asynccontextmanager
     async def on(
-        cls, kubeconfig: Path, control_plane: ControlPlane | None = None
+        cls, kubeconfig: Path, silence: Callable[[str], None], control_plane: ControlPlane | None = None
     ) -> AsyncIterator[KubeWorld]:
         """A fresh corner; its nodes are removed at the end, its namespace stays empty behind."""
         server, tls, token = _read(kubeconfig)
@@ -55,7 +57,7 @@ class KubeWorld:
             await Cluster.connect(KubernetesSettings(kubeconfig=kubeconfig)) as cluster,
         ):
             name, since = unique("world"), control_plane.audit.mark() if control_plane else 0
-            world = cls(proxy, cluster, name, token, control_plane, since)
+            world = cls(proxy, cluster, name, token, silence, control_plane, since)
             if control_plane is not None:  # the emulated one asks for no namespaces
                 await cluster.create(path_of("v1", "namespaces"), {"metadata": {"name": name}})
             yield world
@@ -118,6 +120,15 @@ class KubeWorld:
     async def node(self, name: str) -> Object:
         """The node as it is now."""
         return await self.cluster.get(f"{NODES}/{name}")
+
+    async def silenced(self, node: str) -> None:
+        """Let a node fall silent, as a dead machine does, and wait until the cluster has noticed."""
+        self.silence(node)
+
+        async def noticed() -> bool:
+            return not is_ready(await self.node(node))
+
+        await eventually(noticed, f"{node} is not ready", timeout_s=60)
 
     async def patch_node(self, name: str, patch: Object) -> None:
         """Change a node as a person would: whatever its version."""

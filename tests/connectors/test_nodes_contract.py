@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from connectors.base import Connector, Effect, NoLease
 from connectors.kubernetes.client import Object, path_of
+from connectors.kubernetes.dead_nodes import TAINT
 from connectors.kubernetes.nodes import Nodes
+from streams.model.clock import utc_now
 from streams.model.run import Target
 from tests.connectors.kube_world import NODES, KubeWorld
 from tests.contract.case import Case
@@ -76,6 +80,21 @@ class DrainCase(NodeCase):
         ]
 
 
+class DeadNodeCase(NodeCase):
+    """A drain of a dead node, and what its taint does to the pod that hangs there; an hour later, so that no test waits."""
+
+    action = "drain_node"
+
+    def connector(self) -> Connector:
+        return Nodes(self.world.through_proxy(), clock=lambda: utc_now() + timedelta(hours=1))
+
+    async def changes(self) -> int:
+        return [TAINT in body["spec"]["taints"] for body in self.taken()].count(True)
+
+    async def snapshot(self) -> object:
+        return await self.world.node(self.node), await self.world.pods()
+
+
 class TestCordonNode(ConnectorContract):
     @pytest.fixture
     async def case(self, either_world: KubeWorld) -> Case:
@@ -101,3 +120,19 @@ class TestDrainNode(EffectContract):
         pod = await world.add_pod(node)
         await world.patch_node(node, {"spec": {"unschedulable": True}})
         return DrainCase(world, node, pod)
+
+
+# The real garbage collector looks every 20 seconds: what it does is shown once, in test_dead_nodes_on_a_cluster.
+@pytest.mark.parametrize(
+    "either_world", [pytest.param("emulated", marks=pytest.mark.embedded)], indirect=True
+)
+class TestDrainDeadNode(EffectContract):
+    @pytest.fixture
+    async def case(self, either_world: KubeWorld) -> Case:
+        world = either_world
+        node = await world.add_node(kubelet=True)
+        pod = await world.add_pod(node)
+        await Nodes(world.cluster).apply(world.effect("cordon_node", Target("Node", node)), NoLease())
+        await world.silenced(node)
+        await world.cluster.delete(path_of("v1", "pods", namespace=world.namespace, name=pod))
+        return DeadNodeCase(world, node)
