@@ -44,13 +44,14 @@ class Training:
         *,
         nodes: int = 6,
         gpus: int = 8,
+        grace_s: int = 30,
     ) -> AsyncIterator[Self]:
         """The job with all its pods placed; while the block lasts, those that run and do not hang print iterations."""
         self = cls(installation, control_plane, kind)
         self.nodes = control_plane.add_nodes(self.pool, nodes, gpus=gpus)
         control_plane.kubectl("create", "namespace", self.namespace)
         make = workloads.pytorch_job if kind == "PyTorchJob" else workloads.indexed_job
-        control_plane.create(make("train", self.namespace, pool=self.pool))
+        control_plane.create(make("train", self.namespace, pool=self.pool, grace_s=grace_s))
 
         async def whole() -> dict[str, str] | None:
             found = await asyncio.to_thread(self.placed)

@@ -16,9 +16,10 @@ def pytorch_job(
     workers: int = 3,
     gpus: int = 8,
     annotations: dict[str, str] | None = None,
+    grace_s: int = 30,
 ) -> dict[str, Any]:
     """Return a PyTorchJob of a master and ``workers`` workers, each with ``gpus`` GPUs, on nodes of ``pool``."""
-    pod = _pod("pytorch", pool, gpus, annotations)
+    pod = _pod("pytorch", pool, gpus, annotations, grace_s)
     replicas = {"restartPolicy": "OnFailure", "template": pod}
     return {
         "apiVersion": "kubeflow.org/v1",
@@ -42,9 +43,10 @@ def indexed_job(
     pods: int = 4,
     gpus: int = 8,
     annotations: dict[str, str] | None = None,
+    grace_s: int = 30,
 ) -> dict[str, Any]:
     """Return an indexed batch/v1 Job of ``pods`` pods, each with ``gpus`` GPUs, on the nodes of ``pool``."""
-    pod = _pod("train", pool, gpus, annotations)
+    pod = _pod("train", pool, gpus, annotations, grace_s)
     pod["spec"]["restartPolicy"] = "Never"
     return {
         "apiVersion": "batch/v1",
@@ -100,11 +102,14 @@ def gpu_node(name: str, *, pool: str, gpus: int = 8, labels: dict[str, str] | No
     }
 
 
-def _pod(container: str, pool: str, gpus: int, annotations: dict[str, str] | None) -> dict[str, Any]:
+def _pod(
+    container: str, pool: str, gpus: int, annotations: dict[str, str] | None, grace_s: int
+) -> dict[str, Any]:
     return {
         "metadata": {"annotations": annotations or {}},
         "spec": {
             "nodeSelector": {POOL: pool},
+            "terminationGracePeriodSeconds": grace_s,
             "containers": [
                 {"name": container, "image": "training:1", "resources": {"limits": {GPU: str(gpus)}}},
             ],
