@@ -1,7 +1,8 @@
 """The correlator as a program of its own, so that a test can kill it: `python -m tests.correlate.correlator_process JSON`.
 
-The argument is a JSON object: `kafka` (settings), and optionally `die_at` (a crash point's label) with `after` (how often it is
-passed before), or `fail_on` (an XID that the core cannot bear: a fault of ours, not of the record).
+The argument is a JSON object: `kafka` (settings), and optionally `settle` (how long it waits before it decides), `die_at` (a
+crash point's label) with `after` (how often it is passed before), and `fail_on` (an XID that the core cannot bear: a fault of
+ours, not of the record).
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ def main() -> None:
         if label == wishes.get("die_at") and passed[label] > wishes.get("after", 0):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    settings = CorrelatorSettings(tick_s=0.2, hang_settle_s=2.0, application_settle_s=1.0, node_settle_s=5.0)
+    hasty = {"hang_settle_s": 2.0, "application_settle_s": 1.0, "node_settle_s": 5.0}
+    settings = CorrelatorSettings(tick_s=0.2, **(wishes.get("settle") or hasty))
     config = Config.of(settings)
 
     def make(cluster: str, rows: Rows) -> Core:

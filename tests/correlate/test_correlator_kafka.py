@@ -85,6 +85,10 @@ def standing(told: list[Incident]) -> list[object]:
     return sorted((test_order.essence(i) for i in kept), key=str)
 
 
+PATIENT = {"hang_settle_s": 20.0, "application_settle_s": 20.0, "node_settle_s": 30.0}
+"""As an installation waits: longer than a restart takes, or the evidence of a job would be judged while half of it is untold."""
+
+
 @pytest.mark.parametrize("label", ["before_publish", "after_publish", "after_store", "anywhere"])
 async def test_killed_under_load_it_ends_with_the_same_incidents(scene: Stage, label: str) -> None:
     chance = random.Random(label)
@@ -97,9 +101,9 @@ async def test_killed_under_load_it_ends_with_the_same_incidents(scene: Stage, l
     chance.shuffle(batches)
     for attempt in range(4):
         mine, batches = batches[: len(batches) // (4 - attempt)], batches[len(batches) // (4 - attempt) :]
-        wishes = (
-            {} if label == "anywhere" else {"die_at": f"correlator:{label}", "after": chance.randint(3, 40)}
-        )
+        wishes: dict[str, object] = {"settle": PATIENT}
+        if label != "anywhere":
+            wishes |= {"die_at": f"correlator:{label}", "after": chance.randint(3, 40)}
         with scene.correlator(**wishes) as child:
             for batch in mine:
                 await scene.see(*batch)
@@ -108,7 +112,7 @@ async def test_killed_under_load_it_ends_with_the_same_incidents(scene: Stage, l
                 await scene.ticked(chance.randint(1, 8))
             else:
                 assert child.wait(timeout_s=60) == -signal.SIGKILL
-    with scene.correlator():
+    with scene.correlator(settle=PATIENT):
 
         async def the_same() -> bool:
             await scene.read()
@@ -117,7 +121,7 @@ async def test_killed_under_load_it_ends_with_the_same_incidents(scene: Stage, l
             }
             return by_cluster == expected
 
-        await eventually(the_same, "the same incidents", timeout_s=60)
+        await eventually(the_same, "the same incidents", timeout_s=100)
     assert scene.buried == []
     for name in {i.id for i in scene.published}:
         revisions = [i.revision for i in scene.published if i.id == name]
