@@ -131,7 +131,7 @@ async def test_killed_under_load_it_ends_with_the_same_incidents(scene: Stage, l
 async def test_a_second_correlator_takes_over_what_the_killed_one_held(scene: Stage) -> None:
     played = list(stories(5))
     expected = {name: undisturbed(name, facts, signals) for name, facts, signals in played}
-    with scene.correlator() as one, scene.correlator() as other:
+    with scene.correlator(settle=PATIENT) as one, scene.correlator(settle=PATIENT) as other:
         for _, facts, signals in played:
             await scene.tell(*facts)
             await scene.see(*signals[: len(signals) // 2])
@@ -148,5 +148,5 @@ async def test_a_second_correlator_takes_over_what_the_killed_one_held(scene: St
             await scene.read()
             return {n: standing([i for i in scene.published if i.cluster == n]) for n in expected} == expected
 
-        await eventually(the_same, "the other one has them all", timeout_s=90)
+        await eventually(the_same, "the other one has them all", timeout_s=120)
         assert other.exit_code is None
