@@ -5,9 +5,9 @@ BIN    := $(VENV)/bin
 # The stamp carries the lock's checksum, so a changed lock re-installs and a fresh checkout of the same lock does not.
 READY  := $(VENV)/.ready-$(shell cksum requirements.lock | cut -d' ' -f1)
 
-.PHONY: demo test quick check format testbed bench lock docs clean
+.PHONY: demo test quick check format testbed bench fuzz soak lock docs clean
 
-$(READY): requirements.lock
+$(READY):
 	@$(PYTHON) -c 'import sys; sys.exit("Faultline needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing the locked dependencies into $(VENV) …"
@@ -20,7 +20,7 @@ demo: $(READY)
 
 test: check
 	@$(BIN)/python -m tests.testbed.build --if-toolchain
-	@$(BIN)/python -m pytest -m "kafka or cluster or embedded" $(ARGS)
+	@$(BIN)/python -m tests.side_by_side $(ARGS)
 
 quick: $(READY)
 	@$(BIN)/python -m pytest -q -m "not kafka and not cluster and not embedded" $(ARGS)
@@ -40,7 +40,17 @@ testbed: $(READY)
 	@$(BIN)/python -m tests.testbed.build
 
 bench: $(READY)
-	@$(BIN)/python bench/$(NAME).py $(ARGS)
+	@$(BIN)/python -m bench.$(NAME) $(ARGS)
+
+# Coverage-guided; ARGS="detector --seconds 600" for one target and longer. What is found is kept in .fuzz/.
+fuzz: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-fuzz.lock
+	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+# Ten million records through detectors that are killed every few seconds; ARGS="--lines 1000000 --every 3" for less.
+soak: $(READY)
+	@$(BIN)/python -m tests.testbed.build --if-toolchain
+	@$(BIN)/python -m tests.soak.run $(ARGS)
 
 docs: $(READY)
 	@$(BIN)/python -m faultline.reference docs
@@ -48,6 +58,7 @@ docs: $(READY)
 lock:
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra dev pyproject.toml -o requirements.lock
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url -c requirements.lock pyproject.toml -o requirements-image.lock
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --group fuzz -o requirements-fuzz.lock
 
 clean:
 	rm -rf $(VENV) .testbed .pytest_cache .mypy_cache .ruff_cache .hypothesis

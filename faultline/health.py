@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from aiohttp import web
-
 from streams.model.pulse import Pulse
 
 
@@ -16,13 +14,18 @@ async def health_server(pulse: Pulse, *, host: str, port: int) -> AsyncIterator[
     if port == 0:
         yield 0
         return
+    from aiohttp import web  # half a second that only a process with probes need wait for
+
+    def answer(good: bool) -> web.Response:
+        return web.json_response({"ok": good}, status=200 if good else 503)
+
     app = web.Application()
 
     async def live(_: web.Request) -> web.Response:
-        return _answer(pulse.is_alive)
+        return answer(pulse.is_alive)
 
     async def ready(_: web.Request) -> web.Response:
-        return _answer(pulse.is_ready)
+        return answer(pulse.is_ready)
 
     app.add_routes([web.get("/live", live), web.get("/ready", ready)])
     runner = web.AppRunner(app, access_log=None)
@@ -32,7 +35,3 @@ async def health_server(pulse: Pulse, *, host: str, port: int) -> AsyncIterator[
         yield port
     finally:
         await runner.cleanup()
-
-
-def _answer(good: bool) -> web.Response:
-    return web.json_response({"ok": good}, status=200 if good else 503)

@@ -7,6 +7,7 @@ read: it is decided anew.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,8 +22,9 @@ from runbooks.replay import ActionLine, ShadowResponder
 from streams.correlate import Changes, Config, Core
 from streams.detect import Detector
 from streams.detect.batch import read_safely
+from streams.detect.rollup import RollUp
 from streams.inventory.kube_objects import facts
-from streams.model.clock import rfc3339
+from streams.model.clock import rfc3339, to_millis
 from streams.model.codec import decode, encode_plain
 from streams.model.digest import digest
 from streams.model.entity import Entity, JobRef
@@ -129,6 +131,7 @@ class _Player:
 
     def __init__(self, cluster: str, responder: ShadowResponder, config: Config) -> None:
         self._detector = Detector(cluster)
+        self._rollups: defaultdict[tuple[str, int], RollUp] = defaultdict(RollUp)
         self._cores: dict[str, Core] = {}
         self._responder = responder
         self._config = config
@@ -145,14 +148,25 @@ class _Player:
         """One raw record, at its time."""
         self._advance(record.timestamp)
         self._result.records += 1
-        detected = read_safely(self._detector, record)
+        rollup = self._rollups[record.topic, record.partition]
+        self._let_go(record.topic, record.partition, record.timestamp, record.timestamp)
+        detected = read_safely(self._detector, record, rollup)
         self._result.signals += len(detected.signals)
         self._result.dead_letters += bool(detected.dead)
         if detected.signals:
             self._hear(detected.signals, record.timestamp)
 
+    def _let_go(self, topic: str, partition: int, due: datetime | None, at: datetime) -> None:
+        """Hear at `at` of the lines whose rest has not come by `due`, of all when that is None."""
+        signals = tuple(self._detector.let_go(topic, partition, due, self._rollups[topic, partition]))
+        self._result.signals += len(signals)
+        if signals:
+            self._hear(signals, at)
+
     def finish(self, until: datetime) -> Replayed:
         """Let time run to `until` and return what was decided."""
+        for topic, partition in sorted(self._rollups):
+            self._let_go(topic, partition, None, self._now or until)
         self._advance(until)
         self._result.runs = self._responder.runs
         self._result.actions = self._responder.actions()
@@ -173,9 +187,17 @@ class _Player:
             self._now = to
         while self._now + TICK <= to:
             self._now += TICK
+            self._hear_counts(self._now)
             for name in sorted(self._cores):
                 self._publish(self._cores[name].on_tick(self._now), self._now)
             self._hear(self._responder.tick(self._now), self._now)
+
+    def _hear_counts(self, now: datetime) -> None:
+        """Roll-ups whose window is over by the time of the capture."""
+        for _, rollup in sorted(self._rollups.items()):
+            if rollup.waiting and (due := rollup.due(to_millis(now), now.timestamp())):
+                self._result.signals += len(due)
+                self._hear(due, now)
 
     def _publish(self, changes: Changes, now: datetime) -> None:
         for incident in changes.incidents:

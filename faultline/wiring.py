@@ -1,4 +1,8 @@
-"""How each process is put together from settings: the only place that knows every room."""
+"""How each process is put together from settings: the only place that knows every room.
+
+Each room is imported by the process that needs it. With all of them in every process, the detector would start twice as late and
+hold the clients of Kubernetes, Slack and Jira in its memory.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,7 @@ from contextlib import AsyncExitStack
 
 import structlog
 
-from connectors.base import Connector
-from connectors.chat.slack import Slack
-from connectors.jobs.training import TrainingJobs
-from connectors.kubernetes.client import Cluster
-from connectors.kubernetes.nodes import Nodes
-from connectors.kubernetes.watching import KindWatches, Pace
-from connectors.tickets.jira import Jira
 from faultline.settings import Settings
-from runbooks.chat import Chat
-from runbooks.model import load as load_runbooks
-from runbooks.responder import Responder
-from streams.correlate import Config, Core
-from streams.correlator import Correlator
-from streams.detector import DetectorProcess
-from streams.inventory.process import InventoryProcess
 from streams.model.pulse import Pulse
 
 log = structlog.get_logger(__name__)
@@ -52,12 +42,18 @@ def work_of(name: str, settings: Settings, *, at: At = _nobody) -> Work:
 
 
 async def _detector(settings: Settings, pulse: Pulse, at: At) -> None:
+    from streams.detector import DetectorProcess
+
     await DetectorProcess(
         settings.kafka, settings.detector, cluster=settings.cluster, pulse=pulse, at=at
     ).run()
 
 
 async def _inventory(settings: Settings, pulse: Pulse, _at: At) -> None:
+    from connectors.kubernetes.client import Cluster
+    from connectors.kubernetes.watching import KindWatches, Pace
+    from streams.inventory.process import InventoryProcess
+
     wanted = settings.inventory
     async with await Cluster.connect(settings.kubernetes) as cluster:
         kinds = ("v1/Node", "v1/Pod", *wanted.job_kinds)
@@ -68,6 +64,9 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: At) -> None:
 
 
 async def _correlator(settings: Settings, pulse: Pulse, _at: At) -> None:
+    from streams.correlate import Config, Core
+    from streams.correlator import Correlator
+
     config = Config.of(settings.correlator)
     await Correlator(
         settings.kafka, settings.correlator, lambda cluster, rows: Core(cluster, rows, config), pulse=pulse
@@ -75,6 +74,14 @@ async def _correlator(settings: Settings, pulse: Pulse, _at: At) -> None:
 
 
 async def _responder(settings: Settings, pulse: Pulse, at: At) -> None:
+    from connectors.base import Connector
+    from connectors.jobs.training import TrainingJobs
+    from connectors.kubernetes.client import Cluster
+    from connectors.kubernetes.nodes import Nodes
+    from connectors.tickets.jira import Jira
+    from runbooks.model import load as load_runbooks
+    from runbooks.responder import Responder
+
     runbooks = load_runbooks(settings.responder.runbook_dirs)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
@@ -97,6 +104,9 @@ async def _responder(settings: Settings, pulse: Pulse, at: At) -> None:
 
 
 async def _chat(settings: Settings, pulse: Pulse, at: At) -> None:
+    from connectors.chat.slack import Slack
+    from runbooks.chat import Chat
+
     if settings.slack.token is None:
         log.info("no chat is configured (slack.token); nothing is posted")
         await _idle(pulse)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError, KafkaError
+from aiokafka.structs import OffsetAndMetadata
 
 from streams.model.errors import Unreachable
 from streams.model.settings import KafkaSettings
@@ -22,6 +23,7 @@ from streams.topics import MAX_RECORD_BYTES, Topic
 __all__ = [
     "KafkaError",
     "admin",
+    "committed",
     "consumer",
     "group_name",
     "honour_cancellation",
@@ -82,6 +84,42 @@ def producer(
 def admin(settings: KafkaSettings) -> AIOKafkaAdminClient:
     """An admin client, for `faultline topics` and the check at start."""
     return AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap, **_security(settings))
+
+
+async def committed(
+    settings: KafkaSettings, process: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What the group of `process` has committed, with the text that was committed along; without partitions that have no commit.
+
+    Raises:
+        KafkaError: when the broker refuses, or has not answered after some tries.
+    """
+    client = await started(admin(settings), settings)
+    try:
+        for pause_s in _COORDINATOR_PAUSES_S:
+            try:
+                return await _committed(client, group_name(settings, process), partitions)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                await asyncio.sleep(pause_s)
+        return await _committed(client, group_name(settings, process), partitions)
+    finally:
+        await client.close()
+
+
+async def _committed(
+    client: AIOKafkaAdminClient, group: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    found = await client.list_consumer_group_offsets(group, partitions=list(partitions))
+    if not found.keys() >= set(partitions):
+        # An answer for the whole group that is an error looks like no answer for each partition, never like "no commit".
+        raise GroupLoadInProgressError(f"no offsets of group {group} yet")
+    return {tp: entry for tp, entry in found.items() if entry.offset >= 0}
+
+
+_COORDINATOR_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""While a group's coordinator moves it refuses to answer."""
 
 
 async def started(client: Any, settings: KafkaSettings) -> Any:

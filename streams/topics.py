@@ -8,7 +8,7 @@ correlator needs that to join, the responder to hold a blast radius exactly.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from aiokafka.partitioner import murmur2
@@ -20,7 +20,10 @@ MAX_RECORD_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic as it has to be. `partitions` is `raw` (as many as the load needs) or `cluster` (the shared count)."""
+    """One topic as it has to be. `partitions` is `raw` (as many as the load needs) or `cluster` (the shared count).
+
+    `more` are settings beside those that all topics have.
+    """
 
     name: str
     partitions: Literal["raw", "cluster"]
@@ -28,6 +31,7 @@ class Topic:
     retention_ms: int | None
     key: str
     value: str
+    more: Mapping[str, str] = field(default_factory=dict)
 
     def config(self, *, min_insync_replicas: int = 1) -> Mapping[str, str]:
         """Topic-level settings, as Kafka spells them."""
@@ -41,7 +45,7 @@ class Topic:
         if self.cleanup == "compact":
             # A consumer that was away for a long weekend must still see what is gone.
             config["delete.retention.ms"] = str(7 * DAY_MS)
-        return config
+        return config | dict(self.more)
 
 
 def _raw(name: str) -> Topic:
@@ -69,8 +73,34 @@ COMMANDS = Topic("commands", "cluster", "delete", 400 * DAY_MS, "incident id", "
 DEAD_LETTERS = Topic(
     "dead-letters", "raw", "delete", 14 * DAY_MS, "source topic", "original bytes; DeadLetter in headers"
 )
+DETECTOR_STATE = Topic(
+    "detector-state",
+    "raw",
+    "compact",
+    None,
+    "source topic/partition/slot/block",
+    "what the detector remembers of a raw partition, a block of rows",
+    {
+        # Snapshots follow each other every few seconds: old ones must be compacted away in hours, not at 1 GiB a partition.
+        "segment.bytes": str(64 * 1024 * 1024),
+        # A block that a frozen process writes late must not make an older one of the same key vanish at once.
+        "min.compaction.lag.ms": str(3600 * 1000),
+    },
+)
 
-ALL = (*RAW, INVENTORY, SIGNALS, TICKS, INCIDENTS, RUNS, THREADS, TIMELINE, COMMANDS, DEAD_LETTERS)
+ALL = (
+    *RAW,
+    INVENTORY,
+    SIGNALS,
+    TICKS,
+    INCIDENTS,
+    RUNS,
+    THREADS,
+    TIMELINE,
+    COMMANDS,
+    DEAD_LETTERS,
+    DETECTOR_STATE,
+)
 """Every topic that `faultline topics apply` looks after, besides the correlator's changelog."""
 
 CORRELATOR_APP = "faultline-correlator"

@@ -16,7 +16,7 @@ from tests.testbed.build import in_ci
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 
-MARKERS = ("kafka", "cluster")
+MARKERS = ("kafka", "cluster", "rsyslog", "telegraf")
 NOT_RUN = pytest.StashKey[Counter[str]]()
 
 

@@ -7,12 +7,12 @@ signals its readable part gave).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from streams.dead_letters import dead_letter
 from streams.detect.detector import Detected, Detector
-from streams.detect.progress import thinned
+from streams.detect.rollup import RollUp
 from streams.model.codec import encode
 from streams.model.record import RawRecord
 from streams.model.signal import MAX_BATCH, Signal, SignalBatch
@@ -23,13 +23,19 @@ STAGE = "detector"
 
 @dataclass(slots=True)
 class Counts:
-    """Of one raw topic: `records == signalling + ignored + dead_letters`, always. `signals` are those written."""
+    """Of one raw topic: `records == signalling + ignored + dead_letters`, always.
+
+    A record is signalling when it gave a signal or counts in one. `signals` are those written, `repeats` findings that are only
+    part of a count. `read_again` are records that were read silently on taking a partition over; they are in no other count.
+    """
 
     records: int = 0
     signalling: int = 0
     ignored: int = 0
     dead_letters: int = 0
     signals: int = 0
+    repeats: int = 0
+    read_again: int = 0
 
     def add(self, other: Counts) -> None:
         """Add what another batch counted."""
@@ -38,6 +44,8 @@ class Counts:
         self.ignored += other.ignored
         self.dead_letters += other.dead_letters
         self.signals += other.signals
+        self.repeats += other.repeats
+        self.read_again += other.read_again
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +76,25 @@ class Batch:
         """Take in what one record gave."""
         counts = self.counts[record.topic]
         counts.records += 1
+        counts.repeats += detected.repeats
         self.signals += detected.signals
         if detected.dead:
             counts.dead_letters += 1
             key, value, headers = dead_letter(record, stage=STAGE, reasons=detected.dead)
             self.letters.append(Outgoing(DEAD_LETTERS, key, value, headers=headers))
-        elif detected.signals:
+        elif detected.signals or detected.repeats:
             counts.signalling += 1
         else:
             counts.ignored += 1
 
+    def add_counts(self, signals: Iterable[Signal]) -> None:
+        """Take in roll-ups whose window is over; their records are counted already."""
+        self.signals += signals
+
     def outgoing(self, cluster_partitions: int) -> list[Outgoing]:
-        """The records to write: signals by cluster, then dead letters. Counts the signals that are left after thinning."""
+        """The records to write: signals by cluster, then dead letters. Counts the signals."""
         by_cluster: dict[str, list[Signal]] = {}
-        for signal in thinned(self.signals):
+        for signal in self.signals:
             by_cluster.setdefault(signal.entity.cluster, []).append(signal)
             self.counts[signal.evidence[0].topic].signals += 1
         return [
@@ -96,12 +109,12 @@ class Batch:
         ] + self.letters
 
 
-def read_safely(detector: Detector, record: RawRecord) -> Detected:
+def read_safely(detector: Detector, record: RawRecord, rollup: RollUp | None = None) -> Detected:
     """What `detector` finds in `record`; a fault of our own makes it a dead letter with its name, and never ends the process.
 
     Anything may stand in a record, and one that trips a reader would otherwise trip it again after every restart.
     """
     try:
-        return detector.read(record)
+        return detector.read(record, rollup)
     except Exception as error:  # noqa: BLE001 - it is told, with the record, in the dead letters
         return Detected(dead=(f"the detector failed: {type(error).__name__}: {error}",))

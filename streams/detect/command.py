@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -14,11 +13,13 @@ from streams.detect.detector import Detector
 from streams.detect.finding import Stream
 from streams.detect.quoting import written_by_people
 from streams.envelopes import Outside, open_record, times
-from streams.envelopes.fluent_bit import spoken
+from streams.envelopes.fields import spoken
 from streams.model.record import LogLine, RawRecord
 from streams.model.signal import Signal
 
 Ref = str | int
+
+_TOPIC = "stdin"
 
 
 def cli_records(lines: Iterable[str], *, cluster: str, now: datetime) -> Iterator[tuple[Ref, Signal]]:
@@ -39,6 +40,8 @@ def cli_records(lines: Iterable[str], *, cluster: str, now: datetime) -> Iterato
         if not line.strip():
             continue
         yield from _read(detector, number, line, cluster, now)
+    for signal in detector.let_go(_TOPIC, 0):  # lines whose rest never came
+        yield signal.evidence[0].offset, signal
 
 
 def _read(
@@ -61,13 +64,13 @@ def _read(
     kernel = any(word in source for word in ("kern", "kmsg", "dmesg"))
     opened = open_record(raw.value or b"", Outside(received, node))
     observations = [
-        replace(found, node=node or found.node, source="kernel" if kernel else found.source)
+        found._replace(node=node or found.node, source="kernel" if kernel else found.source)
         if isinstance(found, LogLine)
         else found
         for found in opened.observations
     ]
     # Records without a node have nothing to do with one another, so no line of one continues another's.
-    stream = Stream(cluster, f"stdin:{node or number}", received)
+    stream = Stream(cluster, f"stdin:{node or number}", received, detector.memory(raw.topic, raw.partition))
     yield from ((ref, signal) for signal in detector.observe(observations, stream, raw).signals)
 
 
@@ -85,7 +88,7 @@ def _record(line: str) -> dict[str, Any] | None:
 
 
 def _raw(text: str, number: int, at: datetime) -> RawRecord:
-    return RawRecord("stdin", 0, number, at, None, _whole(text).encode())
+    return RawRecord(_TOPIC, 0, number, at, None, _whole(text).encode())
 
 
 def _whole(text: str) -> str:

@@ -1,70 +1,68 @@
 """One record in, its signals out: `Detector` is the whole of detection without Kafka.
 
-Order of stages: the prefilter on raw bytes, the envelope, each family on each observation. State is bounded and only what
-families must remember between records (a gauge's last value, the first of three lines).
+Order of stages: the prefilter on raw bytes, the envelope, each family on each observation. What families must remember between
+records (a gauge's last value, the first of three lines) is kept for each source partition by itself, and bounded.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Protocol
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
 
-from streams.detect.dcgm import DcgmXid
+from streams.detect import linear
+from streams.detect.families import (
+    Family,
+    SampleFamily,
+    alert_families,
+    event_families,
+    line_families,
+    sample_families,
+)
 from streams.detect.finding import Finding, Stream
-from streams.detect.kube import KubeEvents, KubeLines
-from streams.detect.nccl import Nccl
-from streams.detect.off_bus import OffBus
-from streams.detect.pauses import PauseCounters
-from streams.detect.pfc import PfcWatchdog
-from streams.detect.prefilter import Prefilter
-from streams.detect.progress import Progress
-from streams.detect.xid import Xid
-from streams.envelopes import MAX_LINE, Outside, open_record
-from streams.model.entity import Entity
+from streams.detect.memory import Memory, Table
+from streams.detect.prefilter import Interest, Prefilter
+from streams.detect.report import Report
+from streams.detect.rollup import RollUp
+from streams.envelopes import (
+    ENVELOPE_HINTS,
+    MAX_LINE,
+    Outside,
+    open_record,
+    open_unfinished,
+    packed,
+    pieces,
+    prometheus_adapter,
+)
+from streams.model.errors import BadInput
 from streams.model.record import KubeEvent, LogLine, Observation, RawRecord, Sample
-from streams.model.signal import MAX_EVIDENCE_TEXT, Evidence, Signal, signal
+from streams.model.signal import Signal
 
 CLUSTER_HEADER = "faultline-cluster"
+_MAX_METRICS = 20_000
 _NODE_HEADERS = ("node", "host", "hostname", "faultline-node")
 _HOST_NAME = re.compile(r"\"?([A-Za-z0-9][A-Za-z0-9._-]{0,252})\"?")
 _NO_HOST = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\d{1,256}|[0-9a-f]{32,256}")
-_AHEAD = timedelta(minutes=5)
 
 
-@dataclass(frozen=True, slots=True)
-class Detected:
+class Detected(NamedTuple):
     """What one record gave. `observations` counts lines, samples and events; `ignored` those that said nothing.
 
-    `dead` holds a reason for each part that could not be read; the record then belongs to the dead letters.
+    `repeats` counts findings that will be told as part of a roll-up only. `dead` holds a reason for each part that could not be
+    read; the record then belongs to the dead letters.
     """
 
     signals: tuple[Signal, ...] = ()
     observations: int = 0
     ignored: int = 0
+    repeats: int = 0
     dead: tuple[str, ...] = ()
 
 
 NOTHING = Detected()
-
-
-class Family(Protocol):
-    """What every family has: patterns of bytes (RE2) that a record must hold to be of interest to it."""
-
-    @property
-    def hints(self) -> tuple[bytes, ...]:
-        """The patterns."""
-        ...
-
-
-class LineFamily(Family, Protocol):
-    """What reads log lines."""
-
-    def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """What the line says, in order."""
-        ...
+_IGNORED = Detected(observations=1, ignored=1)
 
 
 class Detector:
@@ -77,20 +75,23 @@ class Detector:
     def __init__(self, cluster_default: str, *, cluster_header: str = CLUSTER_HEADER) -> None:
         self._cluster = cluster_default
         self._header = cluster_header
-        self._lines: tuple[LineFamily, ...] = (
-            Xid(),
-            OffBus(),
-            Nccl(),
-            PfcWatchdog(),
-            Progress(),
-            KubeLines(),
-        )
-        self._samples = (DcgmXid(), PauseCounters())
-        self._events = KubeEvents()
-        families: tuple[Family, ...] = (*self._lines, *self._samples, self._events)
+        self._memories: defaultdict[tuple[str, int], Memory] = defaultdict(Memory)
+        lines = line_families()
+        self._samples = sample_families()
+        self._events = event_families()
+        self._alerts = alert_families()
+        families: tuple[Family, ...] = (*lines, *self._samples, *self._events, *self._alerts)
         hints = [hint for family in families for hint in family.hints]
-        self._prefilter = Prefilter([*hints, rb'"MESSAGE"\s{0,4}:\s{0,4}\['])
-        self._line_filters = [(Prefilter(family.hints), family) for family in self._lines]
+        self._prefilter = Prefilter([*hints, *ENVELOPE_HINTS])
+        self._interest = Interest(
+            self._prefilter, [hint for family in self._samples for hint in family.hints]
+        )
+        self._sample_filters = [(Prefilter(family.hints), family) for family in self._samples]
+        self._readers: dict[str, tuple[SampleFamily, ...]] = {}
+        self._lines = lines
+        self._concerned = linear.Several(
+            b"|".join(b"(?:%b)" % hint for hint in family.hints) for family in lines
+        )
 
     def select(self, values: Sequence[bytes]) -> list[int]:
         """Indexes of the values that `read` must see; all others hold nothing of interest. One call for a batch."""
@@ -100,47 +101,148 @@ class Detector:
         """True when `read` must see the value; any other holds nothing of interest."""
         return self._prefilter.keeps(value)
 
+    def wanted(self, values: Sequence[bytes], memory: Memory) -> Iterator[int]:
+        """Indexes of the values that `read` must see, in order, to be taken one by one while they are read.
+
+        As long as a line in `memory` is unfinished, values that may hold its rest are among them.
+        """
+        unfinished = _unfinished(memory)
+        position = 0
+        for index in (*self.select(values), len(values)):
+            while unfinished and position < index:
+                if pieces.may_go_on(values[position], unfinished):
+                    yield position
+                position += 1
+            if index < len(values):
+                yield index
+            position = index + 1
+
     def detect(self, record: RawRecord) -> Detected:
         """Everything in one record; cheap for one that holds nothing."""
-        if not record.value or not self.wants(record.value):
-            return NOTHING
-        return self.read(record)
-
-    def read(self, record: RawRecord) -> Detected:
-        """Everything in one record that the prefilter kept."""
         if not record.value:
             return NOTHING
-        outside = Outside(record.timestamp, self._node_of(record))
-        opened = open_record(record.value, outside)
-        stream = Stream(self._cluster_of(record), f"{record.topic}:{record.partition}", record.timestamp)
-        found = self.observe(opened.observations, stream, record)
-        dead = list(opened.unreadable)
-        if opened.cut and not found.signals:
-            dead.append(f"a line of more than {MAX_LINE} characters, of which only the beginning was read")
-        return Detected(found.signals, found.observations, found.ignored, tuple(dead))
+        for _ in self.wanted((record.value,), self.memory(record.topic, record.partition)):
+            return self.read(record)
+        return NOTHING
 
-    def observe(self, observations: Sequence[Observation], stream: Stream, record: RawRecord) -> Detected:
+    def let_go(
+        self, topic: str, partition: int, at: datetime | None = None, rollup: RollUp | None = None
+    ) -> list[Signal]:
+        """What the beginnings of lines say whose rest has not come in time at `at`; of all such lines when that is None."""
+        memory = self.memory(topic, partition)
+        signals: list[Signal] = []
+        for row in pieces.due(_unfinished(memory), at):
+            offset, cluster = pieces.mark(row)
+            record = RawRecord(topic, partition, int(offset or 0), pieces.since(row), None, None)
+            opened = open_unfinished(row, Outside(record.timestamp, interest=self._interest))
+            stream = Stream(str(cluster), f"{topic}:{partition}", record.timestamp, memory)
+            signals += self.observe(opened.observations, stream, record, rollup).signals
+        return signals
+
+    def read(self, record: RawRecord, rollup: RollUp | None = None) -> Detected:
+        """Everything in one record that the prefilter kept; with the roll-up of its partition, less what is only repeated."""
+        value = record.value
+        if not value:
+            return NOTHING
+        alone = prometheus_adapter.alone(value, self._interest, None)
+        if alone is not None:
+            return self._read_sample(alone, record, rollup)
+        if packed.is_packed(value):
+            try:
+                value = packed.unpacked(value)
+            except BadInput as error:
+                return Detected(dead=(str(error),))
+            if not value or not self.wants(value):
+                return NOTHING
+        stream = self._stream_of(record)
+        outside = Outside(
+            record.timestamp,
+            self._node_of(record),
+            self._interest,
+            unfinished=_unfinished(stream.memory),
+            mark=(record.offset, stream.cluster),
+        )
+        opened = open_record(value, outside)
+        found = self.observe(opened.observations, stream, record, rollup)
+        dead = opened.unreadable
+        if opened.cut and not found.signals and not found.repeats:
+            dead = [
+                *dead,
+                f"a line of more than {MAX_LINE} characters, of which only the beginning was read",
+            ]
+        return found._replace(dead=tuple(dead)) if dead else found
+
+    def _read_sample(self, sample: Sample | str, record: RawRecord, rollup: RollUp | None) -> Detected:
+        """A record that is one sample; a name is all that is left of one that nobody reads."""
+        if isinstance(sample, str):
+            return _IGNORED
+        if sample.node is None and (node := self._node_of(record)) is not None:
+            sample = sample._replace(node=node)
+        return self.observe((sample,), self._stream_of(record), record, rollup)
+
+    def _stream_of(self, record: RawRecord) -> Stream:
+        return Stream(
+            self._cluster_of(record),
+            f"{record.topic}:{record.partition}",
+            record.timestamp,
+            self.memory(record.topic, record.partition),
+        )
+
+    def remember(self, memories: Mapping[tuple[str, int], Memory]) -> None:
+        """From now on this is what is known of each source partition (topic and number), and of no other."""
+        self._memories = defaultdict(Memory, memories)
+
+    def memory(self, topic: str, partition: int) -> Memory:
+        """What rules remember of one source partition."""
+        return self._memories[topic, partition]
+
+    def observe(
+        self,
+        observations: Sequence[Observation],
+        stream: Stream,
+        record: RawRecord,
+        rollup: RollUp | None = None,
+    ) -> Detected:
         """What opened observations say. `record` gives the evidence its coordinates."""
         signals: list[Signal] = []
-        ignored = 0
+        ignored = repeats = 0
         for observation in observations:
-            before = len(signals)
+            silent = True
             for finding in self._findings(observation, stream):
-                signals.append(_signal(finding, observation, stream, record))
-            ignored += len(signals) == before
-        return Detected(tuple(signals), len(observations), ignored)
+                silent = False
+                report = Report.of(finding, observation, stream.cluster, record)
+                if rollup is None:
+                    signals.append(report.signal())
+                elif told := rollup.take(report):
+                    signals += told
+                else:
+                    repeats += 1
+            ignored += silent
+        return Detected(tuple(signals), len(observations), ignored, repeats)
 
     def _findings(self, observation: Observation, stream: Stream) -> Iterable[Finding]:
         if isinstance(observation, LogLine):
-            raw = observation.text.encode("utf-8", "replace")
-            for line_filter, line_family in self._line_filters:
-                if line_filter.wants(raw):
-                    yield from line_family.read(observation, stream)
+            for number in self._concerned.found_in(observation.text):
+                yield from self._lines[number].read(observation, stream)
         elif isinstance(observation, Sample):
-            for sample_family in self._samples:
+            for sample_family in self._readers_of(observation.name):
                 yield from sample_family.read(observation, stream)
         elif isinstance(observation, KubeEvent):
-            yield from self._events.read(observation, stream)
+            for event_family in self._events:
+                yield from event_family.read(observation, stream)
+        else:
+            for alert_family in self._alerts:
+                yield from alert_family.read(observation, stream)
+
+    def _readers_of(self, metric: str) -> tuple[SampleFamily, ...]:
+        """The families one of whose hints is in the metric's name."""
+        readers = self._readers.get(metric)
+        if readers is None:
+            raw = metric.encode("utf-8", "replace")
+            readers = tuple(family for wanted, family in self._sample_filters if wanted.wants(raw))
+            if len(self._readers) < _MAX_METRICS:
+                self._readers[metric] = readers
+        return readers
 
     def _cluster_of(self, record: RawRecord) -> str:
         for name, value in record.headers:
@@ -150,6 +252,8 @@ class Detector:
 
     def _node_of(self, record: RawRecord) -> str | None:
         """The host by the record's key, else by a header: shippers of kernel lines often name it only there."""
+        if not record.key and not record.headers:
+            return None
         named = [record.key] if record.key else []
         named += [value for name, value in record.headers if name.lower() in _NODE_HEADERS]
         for raw in named:
@@ -159,57 +263,5 @@ class Detector:
         return None
 
 
-def _signal(finding: Finding, observation: Observation, stream: Stream, record: RawRecord) -> Signal:
-    at = finding.at or observation.at or stream.received_at
-    text = finding.text or _text_of(observation)
-    return signal(
-        finding.kind,
-        _entity(finding, observation, stream.cluster),
-        severity=finding.severity,
-        occurred_at=_bounded(at, stream.received_at),
-        observed_at=record.timestamp,
-        state=finding.state,
-        attributes=finding.attributes,
-        evidence=(Evidence(record.topic, record.partition, record.offset, text.strip()[:MAX_EVIDENCE_TEXT]),),
-    )
-
-
-def _bounded(at: datetime, received_at: datetime) -> datetime:
-    """No source is believed to be ahead of its own record by more than a clock's drift."""
-    return received_at if at - received_at > _AHEAD else at
-
-
-def _entity(finding: Finding, observation: Observation, cluster: str) -> Entity:
-    node = observation.name if isinstance(observation, KubeEvent) else None
-    if isinstance(observation, (LogLine, Sample)):
-        node = observation.node
-    node = finding.node or node
-    if finding.on_switch:
-        return Entity(cluster, switch=node, port=finding.port)
-    # A pod that relays the kernel's log or the control plane's events is not where the fault is.
-    of_pod = isinstance(observation, LogLine) and not finding.kind.startswith(("gpu.", "node."))
-    return Entity(
-        cluster,
-        node=node,
-        gpu=finding.gpu,
-        nic=finding.nic,
-        pod=observation.pod if of_pod and isinstance(observation, LogLine) else None,
-        rank=finding.rank,
-    )
-
-
-def _text_of(observation: Observation) -> str:
-    match observation:
-        case LogLine():
-            return observation.text
-        case Sample():
-            labels = ", ".join(
-                f'{name}="{value}"'
-                for name, value in sorted(observation.labels.items())
-                if name != "__name__"
-            )
-            return f"{observation.name}{{{labels}}} {observation.value:g}"
-        case KubeEvent():
-            return f"{observation.reason}: {observation.message}"
-        case _:
-            return ""
+def _unfinished(memory: Memory) -> Table:
+    return memory.table("envelopes.unfinished", pieces.MAX_WAITING)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import NamedTuple
 
-from streams.model.entity import Gpu
+from streams.detect.memory import Memory
+from streams.model.entity import Gpu, JobRef, PodRef
+from streams.model.record import NOTHING_MORE
 from streams.model.signal import Attribute, Severity, SignalState
 
-K = TypeVar("K")
-V = TypeVar("V")
 
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was said, and what was said about where. The line's own node and pod are added by the detector.
+class Finding(NamedTuple):
+    """One thing that was said, and what was said about where. The line's own node and pod are added by the detector,
+    where `pod` names no other.
 
     `node` is the node a line speaks of, where that is not the one that wrote it. `on_switch` turns the line's host into the
     switch. `text` is the part of the line that says it.
@@ -25,7 +22,7 @@ class Finding:
 
     kind: str
     severity: Severity
-    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    attributes: Mapping[str, Attribute] = NOTHING_MORE
     state: SignalState = SignalState.FIRING
     gpu: Gpu | None = None
     node: str | None = None
@@ -33,28 +30,16 @@ class Finding:
     port: str | None = None
     on_switch: bool = False
     rank: int | None = None
+    pod: PodRef | None = None
+    job: JobRef | None = None
     at: datetime | None = None
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """Where an observation comes from, for state that joins several: `lines` names the stream its lines come in."""
+class Stream(NamedTuple):
+    """Where an observation comes from: `lines` names the stream its lines come in, `memory` is what rules know of it."""
 
     cluster: str
     lines: str
     received_at: datetime
-
-
-class Recent(OrderedDict[K, V], Generic[K, V]):
-    """A dictionary that forgets what was written longest ago once it holds `limit` entries."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__()
-        self._limit = limit
-
-    def __setitem__(self, key: K, value: V) -> None:
-        super().__setitem__(key, value)
-        self.move_to_end(key)
-        if len(self) > self._limit:
-            self.popitem(last=False)
+    memory: Memory

@@ -1,78 +1,227 @@
-"""Kubernetes Events about nodes. Rows of `catalog/kube.yaml` say which reasons count.
+"""Kubernetes Events, and what monitors say of a node's conditions. Rows of `catalog/kube.yaml` say which of them count.
 
 An event exporter sends only the first of repeated events, so each is taken at its word. Where no exporter runs, the same events
-stand in the controller manager's log or in what `kubectl get events` printed: rows of `catalog/kube_lines.yaml`.
+stand in a component's log or in what `kubectl get events` printed (`kube_lines.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from streams.detect.catalog import load_catalog
+from streams.detect import linear
+from streams.detect.catalog import Strict, load_catalog
 from streams.detect.finding import Finding, Stream
-from streams.detect.quoting import reported
-from streams.detect.wording import Wordings
-from streams.model.record import KubeEvent, LogLine
-from streams.model.signal import Severity, SignalState
+from streams.detect.linear import Pattern
+from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
+from streams.model.record import KubeEvent
+from streams.model.signal import Attribute, Severity, SignalState
+
+Status = Literal["True", "False", "Unknown"]
 
 
-class EventRow(BaseModel):
-    """One reason that is a signal."""
+class EventRow(Strict):
+    """Reasons that are a signal; see the head of the file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    reason: str
-    object: str
+    reasons: tuple[str, ...]
+    objects: tuple[str, ...]
     kind: str
     severity: Severity
     state: SignalState = SignalState.FIRING
+    subtype: str = ""
+    needs: str | None = None
+    unless: str | None = None
+    users: bool = False
+    ends: bool = False
+    """Only told where the same condition of the node was firing before: every start of a node says so too."""
+    gpus: bool = False
+    """Only where the message speaks of GPUs."""
     sample: str
 
+    def about(self, kind: str) -> bool:
+        """True when events about such objects count."""
+        return kind in self.objects or (kind.endswith("Job") and "Job*" in self.objects)
 
-class EventSheet(BaseModel):
+
+class Condition(Strict):
+    """What a type of node conditions says."""
+
+    type: str
+    bad: tuple[Status, ...] = ("True",)
+    kind: str
+    severity: Severity
+    subtype: str
+
+
+class EventSheet(Strict):
     """`catalog/kube.yaml`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+    integers: tuple[str, ...]
+    fields: tuple[str, ...]
+    system_namespaces: str
+    gpus: str
     rows: tuple[EventRow, ...]
+    conditions: tuple[Condition, ...]
+
+
+@cache
+def sheet() -> EventSheet:
+    """The file, read once.
+
+    Raises:
+        ConfigError: naming the first key that is wrong.
+    """
+    return load_catalog("kube", EventSheet)
+
+
+CONDITION = linear.compile(
+    r"(?i)\b(?:node )?condition \"?(?P<type>[A-Za-z][\w./-]{1,80})\"? is now:? {0,2}\"?(?P<status>true|false|unknown)\"?"
+    r"(?:[,;] reason: {0,2}\"?(?P<reason>[\w.-]{1,80}))?"
+)
+"""How node-problem-detector and its kin announce a condition of their node."""
+_HUMPS = linear.compile(r"[A-Z]+[a-z0-9]*|[a-z0-9]+")
+_AMBIGUOUS = frozenset(
+    {
+        *(
+            "Failed",
+            "BackOff",
+            "Evicted",
+            "Rebooted",
+            "IOError",
+            "TaskHung",
+            "OOMKilled",
+            "OOMKilling",
+            "FailedMount",
+        ),
+        *(
+            "Restarting",
+            "DeadlineExceeded",
+            "OutOfMemory",
+            "StateChange",
+            "PodFailed",
+            "JobFailed",
+            "FailedJobs",
+        ),
+        *("KernelPanic", "CrashLoopBackOff", "ScheduledEvent", "FailedScheduling"),
+    }
+)
+"""Reasons that other programs' lines hold as well: they count only as a value of their own."""
+
+
+_MAX_FIRING = 100_000
 
 
 class KubeEvents:
     """Reads Kubernetes Events."""
 
     def __init__(self) -> None:
-        rows = load_catalog("kube", EventSheet).rows
-        self._rows = {(row.object, row.reason): row for row in rows}
-        self.hints = tuple(b'"' + row.reason.encode() + b'"' for row in rows)
+        self._sheet = sheet()
+        self._fields = [linear.compile(pattern) for pattern in self._sheet.fields]
+        self._integers = frozenset(self._sheet.integers)
+        self._system = linear.compile(self._sheet.system_namespaces)
+        self._gpus = linear.compile(self._sheet.gpus)
+        self._ends = {reason for row in self._sheet.rows if row.ends for reason in row.reasons}
+        self._rows: dict[str, list[tuple[EventRow, Pattern | None, Pattern | None]]] = {}
+        for row in self._sheet.rows:
+            needs = linear.compile(row.needs) if row.needs else None
+            unless = linear.compile(row.unless) if row.unless else None
+            for reason in row.reasons:
+                self._rows.setdefault(reason, []).append((row, needs, unless))
+        self._conditions = [(linear.compile(f"(?i){row.type}"), row) for row in self._sheet.conditions]
+        named = [reason for reason in self._rows if reason not in _AMBIGUOUS]
+        valued = [reason for reason in self._rows if reason in _AMBIGUOUS]
+        # In protobuf a value's length stands before it, and whatever tag comes next right behind it.
+        self.hints = (
+            rf"\b(?:{'|'.join(named)})".encode(),
+            rf"\"(?:{'|'.join(valued)})[\\\"]".encode(),
+            rf"(?:[\x01-\x08\x0b-\x1f]|reason[^\w\n]{{1,6}}|(?:Normal|Warning)[ \t]{{1,16}})(?:{'|'.join(valued)})".encode(),
+            rb"ondition [^\n]{1,24} is now",
+        )
 
     def read(self, event: KubeEvent, stream: Stream) -> Iterator[Finding]:
         """The signal that the event is, if it is one."""
-        row = self._rows.get((event.kind, event.reason))
-        if row is not None:
-            yield Finding(
-                row.kind,
-                row.severity,
-                {"reason": event.reason},
-                row.state,
-                text=f"{event.reason}: {event.message}",
-            )
+        found = self.said(event)
+        if found is not None and self.news(found, event, stream):
+            yield found
+
+    def news(self, found: Finding, event: KubeEvent, stream: Stream) -> bool:
+        """False for the end of what was not firing there, where that says nothing; remembers what began."""
+        if event.kind != "Node":
+            return True
+        firing = stream.memory.table("kube.firing", _MAX_FIRING)
+        key = (stream.cluster, event.name, found.kind, str(found.attributes.get("subtype", "")))
+        if found.state is SignalState.FIRING:
+            firing[key] = (1,)
+            return True
+        began = firing.pop(key, None) is not None
+        return began or event.reason not in self._ends
+
+    def said(self, event: KubeEvent) -> Finding | None:
+        """What the event says."""
+        if event.kind == "Node" and (match := CONDITION.search(event.message)) is not None:
+            status = (match["status"] or "").capitalize()
+            return self.condition(event, match["type"] or "", status, match["reason"] or event.reason)
+        for row, needs, unless in self._rows.get(event.reason, ()):
+            if not row.about(event.kind) or (row.users and self._system.search(event.namespace)):
+                continue
+            if (needs and not needs.search(event.message)) or (unless and unless.search(event.message)):
+                continue
+            if row.gpus and not self._gpus.search(event.message):
+                continue
+            attributes: dict[str, Attribute] = {"reason": event.reason}
+            if row.subtype:
+                attributes["subtype"] = row.subtype
+            return self._finding(event, row.kind, row.severity, row.state, attributes)
+        return None
+
+    def condition(self, event: KubeEvent, type_: str, status: str, reason: str) -> Finding | None:
+        """What a condition of the node says; `event` gives the place and the text. None for an unknown one that is well."""
+        row = next((row for pattern, row in self._conditions if pattern.search(type_)), None)
+        if row is None:
+            return None
+        state = SignalState.FIRING if status in row.bad else SignalState.CLEARED
+        subtype = row.subtype or ("" if row.kind == "node.not_ready" else _snake(type_))
+        attributes: dict[str, Attribute] = {"condition": type_, "status": status, "reason": reason}
+        if subtype:
+            attributes["subtype"] = subtype
+        return self._finding(event, row.kind, row.severity, state, attributes)
+
+    def _finding(
+        self,
+        event: KubeEvent,
+        kind: str,
+        severity: Severity,
+        state: SignalState,
+        attributes: dict[str, Attribute],
+    ) -> Finding:
+        for pattern in self._fields:
+            if (match := pattern.search(event.message)) is None:
+                continue
+            for name, value in match.groupdict().items():
+                if value is not None and name not in attributes:
+                    attributes[name] = int(value) if name in self._integers else value
+        pod = PodRef(event.namespace, event.name, event.uid) if event.kind == "Pod" else None
+        job = None
+        if event.kind not in ("Pod", "Node", "NodeClaim", "Machine"):
+            job = JobRef(event.kind, event.namespace, event.name, event.uid)
+        return Finding(
+            kind,
+            severity,
+            attributes,
+            state,
+            gpu=_gpu(attributes) if kind.startswith("gpu.") else None,
+            pod=pod,
+            job=job,
+            text=f"{event.reason}: {event.message}",
+        )
 
 
-class KubeLines:
-    """Reads events that were printed as lines."""
+def _gpu(attributes: Mapping[str, Attribute]) -> Gpu | None:
+    pci, uuid = attributes.get("pci"), attributes.get("uuid")
+    gpu = Gpu(canonical_pci(pci) if isinstance(pci, str) else None, uuid if isinstance(uuid, str) else None)
+    return None if gpu == Gpu() else gpu
 
-    def __init__(self) -> None:
-        self._wordings = Wordings.load("kube_lines")
-        self.hints = self._wordings.hints
 
-    def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """The events of one line, each about the node it names."""
-        for hit in self._wordings.find(line.text, line.start):
-            node = hit.fields.get("node")
-            if isinstance(node, str) and reported(line, hit.start):
-                attributes = {**hit.row.sets}
-                yield Finding(
-                    hit.row.kind, hit.row.severity, attributes, hit.row.state, node=node, text=line.text
-                )
+def _snake(name: str) -> str:
+    return "_".join((match[0] or "").lower() for match in _HUMPS.finditer(name))

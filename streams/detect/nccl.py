@@ -1,6 +1,7 @@
 """NCCL and PyTorch's watchdog: which rank waited in which collective, for how long, and how far it had come.
 
-The wordings are rows of `catalog/nccl.yaml`; here is the prefix of c10d, which every version writes differently:
+The wordings are rows of `catalog/lines/nccl.yaml`, `nccl_errors.yaml` and `launcher.yaml`; here is the prefix of c10d, which
+every version writes differently:
 `[rank2]:[E1109 16:13:20.222288244 ProcessGroupNCCL.cpp:616] [PG ID 2 PG GUID 3(name) Rank 3] `. The rank in the brackets of
 a process group counts within the group; `[rank2]:` is global.
 """
@@ -10,29 +11,38 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-import re2
-
+from streams.detect import linear
 from streams.detect.finding import Finding, Stream
 from streams.detect.quoting import reported
 from streams.detect.wording import Hit, Wordings
 from streams.envelopes import times
+from streams.model.clock import to_millis
 from streams.model.record import LogLine
 from streams.model.signal import Attribute
 
-_WORLD_RANK = re2.compile(r"(?i)\brank[ _-]?(\d{1,7})\]? ?:")
-_GROUP = re2.compile(
+_WORLD_RANK = linear.compile(r"(?i)\brank[ _-]?(\d{1,7})\]? ?:")
+_TAGGED_RANK = linear.compile(r"\s{0,8}\[\d{1,7},(\d{1,7})\]<std(?:out|err)>:")
+"""mpirun's `--tag-output`: number of the job, rank, stream."""
+_GROUP = linear.compile(
     r"\[(?:PG(?: ID)? (?P<id>\d{1,10})(?: PG GUID (?P<guid>[^\s(\]]{1,64})(?:\((?P<name>[^)]{0,64})\))?)? )?"
     r"[Rr]ank (?P<rank>\d{1,7})\]"
 )
-_CLOCK = re2.compile(r"\b[EWIF](?P<month>\d{1,2})(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?) ")
+_CLOCK = linear.compile(r"\b[EWIF](?P<month>\d{1,2})(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?) ")
+_MAX_SOURCES = 20_000
+_UNWINDING_MS = 600_000
+"""How long after an error its process may take to end: the watchdog waits for dumps, the heartbeat monitor for the watchdog."""
 _DEFAULT_GROUP = ("0", "default_pg")
 
 
-class Nccl:
-    """Reads lines of ranks."""
+class Ranks:
+    """Reads lines of ranks by the rows of a sheet. When a source last told an error is remembered: what follows is unwinding.
 
-    def __init__(self) -> None:
-        self._wordings = Wordings.load("nccl")
+    Args:
+        sheet: The sheet's name.
+    """
+
+    def __init__(self, sheet: str) -> None:
+        self._wordings = Wordings.load(sheet)
         self.hints = self._wordings.hints
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
@@ -44,7 +54,8 @@ class Nccl:
             if not reported(line, hit.start, listed=hit.row.listed, after=after):
                 continue
             # A line that was glued on brings its own prefix, and it stands in the tail of this message.
-            yield self._finding(line, hit, stream, since, echoed=echoed)
+            if not _unwinds(hit, line, stream):
+                yield self._finding(line, hit, stream, since, echoed=echoed)
             after, since = hit.end, hit.start
 
     def _finding(self, line: LogLine, hit: Hit, stream: Stream, since: int, *, echoed: bool) -> Finding:
@@ -58,10 +69,24 @@ class Nccl:
             hit.row.severity,
             attributes,
             hit.row.state,
+            node=node if isinstance(node := attributes.get("node"), str) else None,
             rank=rank if isinstance(rank, int) else None,
             at=_when(prefix, stream.received_at) if line.at is None else None,
             text=line.text[since : hit.end],
         )
+
+
+def _unwinds(hit: Hit, line: LogLine, stream: Stream) -> bool:
+    """True for what only follows an error that the same source has told."""
+    told = stream.memory.table("ranks.told", _MAX_SOURCES)
+    pod = line.pod.key if line.pod else None
+    key = (stream.cluster, line.node, pod, line.container)
+    at = to_millis(line.at or stream.received_at)
+    before = told.get(key)
+    if hit.row.unwinding and before is not None and abs(at - int(before[0] or 0)) <= _UNWINDING_MS:
+        return True
+    told[key] = (at,)
+    return False
 
 
 def _origin(prefix: str) -> dict[str, Attribute]:
@@ -69,6 +94,8 @@ def _origin(prefix: str) -> dict[str, Attribute]:
     found: dict[str, Attribute] = {}
     if (world := _WORLD_RANK.search(prefix)) is not None:
         found["rank"] = int(world.group(1))
+    elif (tagged := _TAGGED_RANK.match(prefix)) is not None:
+        found["rank"] = int(tagged.group(1))
     group = _GROUP.search(prefix)
     if group is None:
         return found

@@ -9,66 +9,80 @@ lost, and then the node is known and the GPU is not.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 
-import re2
-
-from streams.detect.finding import Finding, Recent, Stream
+from streams.detect import linear
+from streams.detect.finding import Finding, Stream
+from streams.detect.gpu_names import named
+from streams.detect.memory import Table
 from streams.detect.quoting import reported
+from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.record import LogLine
-from streams.model.signal import Severity
+from streams.model.signal import Attribute, Severity
 
-_ONE = re2.compile(
-    r"NVRM\s?:\s{0,4}(?P<what>(?:(?:A|The|One|NVIDIA|GPU|at|is|serial|number|and|has)\s|[^\sX]{0,24}\d\S{0,24}\s|:\s){0,12}?)"
-    r"(?:has|have) fallen off the b"
+_FELL = linear.compile(
+    r"(?i)(?:NVRM\s?:|^)(?P<what>[^\n]{0,160}?)(?:\bfallen off(?: the b| (?:t(?:he?)?)?\s{0,4}$|$)|has fall?e?n?(?: of?)?$)"
 )
-_ADDRESS = re2.compile(r"(?i)((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)")
-_FIRST = re2.compile(r"NVRM\s?:\s{0,4}The NVIDIA GPU (?:at )?(?:PCI:)?([0-9a-fA-F:.]{7,20})")
-_LAST = re2.compile(r"(?:NVRM\s?:[^\n]{0,80}|^)fallen off the bus and is not(?:\s|$)")
-_APART = timedelta(seconds=5)
+_OTHERWISE = linear.compile(
+    r"(?i)\bXid\b|\b(?:not|never|no|none|if|when|whether|might|may|could|would|recovered|unless|since|previously)\b"
+)
+"""An Xid has its own family; the rest are words of one who reasons about it."""
+_ADDRESS = linear.compile(
+    r"(?i)(?:^|PCI:|[^0-9a-f:.])((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)(?::?(?:[^0-9a-f:]|$))"
+)
+_FIRST = linear.compile(r"NVRM\s?:\s{0,4}The NVIDIA GPU (?:at )?(?:PCI:)?(?P<pci>[0-9a-fA-F:.]{7,20})")
+_APART_MS = 5000
 """The three lines come within milliseconds; a first line older than this belongs to another event."""
 
 _MAX_STREAMS = 20_000
 
+Attributes = dict[str, Attribute]
+
 
 class OffBus:
-    """Reads kernel lines. Remembers the GPU of a first line until the last one comes."""
+    """Reads kernel lines. The GPU of a first line is remembered until the last one comes."""
 
-    hints = (rb"fallen off the b", rb"NVRM: The NVIDIA GPU")
-
-    def __init__(self) -> None:
-        self._begun: Recent[tuple[str, str], tuple[str, datetime]] = Recent(_MAX_STREAMS)
+    hints = (rb"fallen off|has fal", rb"NVRM: The NVIDIA GPU")
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """At most one finding a line. Lines with an Xid are left to `Xid`."""
-        text, at = line.text, line.at or stream.received_at
-        key = (stream.cluster, line.node or stream.lines)
-        if (first := _FIRST.search(text, line.start)) is not None and reported(
-            line, first.start(), by_kernel=True
-        ):
-            pci = canonical_pci(
-                first.group(1).rstrip(".:") if first.group(1).endswith(":") else first.group(1)
-            )
+        first = _FIRST.search(line.text, line.start)
+        if first is not None and reported(line, first.start(), by_kernel=True):
+            pci = canonical_pci(first["pci"].rstrip(".:"))
             if pci is not None:
-                self._begun[key] = (pci, at)
-        if (one := _ONE.search(text, line.start)) is not None:
-            if reported(line, one.start(), by_kernel=True):
-                address = _ADDRESS.search(one.group("what"))
-                yield _finding(canonical_pci(address.group(1)) if address else None, text)
-        elif (last := _LAST.search(text, line.start)) is not None and reported(
-            line, last.start(), by_kernel=True
-        ):
-            pci, begun = self._begun.pop(key, (None, at))
-            yield _finding(pci if abs(at - begun) <= _APART else None, text)
+                _begun(stream)[_node(line, stream)] = (pci, to_millis(line.at or stream.received_at))
+        fell = _FELL.search(line.text, line.start)
+        if fell is None or not reported(line, fell.start(), by_kernel=True):
+            return
+        if _OTHERWISE.search(fell["what"]) is None and ("NVRM" in fell.group() or fell["what"] == ""):
+            yield _finding(_address(fell["what"]) or _of_first_line(line, stream), line, stream)
 
 
-def _finding(pci: str | None, text: str) -> Finding:
-    attributes = {"action": "restart_bm", "family": "gpu_off_bus", "mnemonic": "GPU_HAS_FALLEN_OFF_THE_BUS"}
-    return Finding(
-        "gpu.off_bus",
-        Severity.CRITICAL,
-        {**attributes, "pci": pci} if pci else attributes,
-        gpu=Gpu(pci) if pci else None,
-        text=text,
-    )
+def _address(what: str) -> str | None:
+    found = _ADDRESS.search(what)
+    return canonical_pci(found[1]) if found else None
+
+
+def _of_first_line(line: LogLine, stream: Stream) -> str | None:
+    """The GPU that the first of the three lines named just now."""
+    pci, at = _begun(stream).pop(_node(line, stream), (None, 0))
+    now = to_millis(line.at or stream.received_at)
+    return pci if isinstance(pci, str) and abs(now - int(at or 0)) <= _APART_MS else None
+
+
+def _begun(stream: Stream) -> Table:
+    return stream.memory.table("off_bus.begun", _MAX_STREAMS)
+
+
+def _node(line: LogLine, stream: Stream) -> tuple[str, str]:
+    return stream.cluster, line.node or stream.lines
+
+
+def _finding(pci: str | None, line: LogLine, stream: Stream) -> Finding:
+    attributes: Attributes = {
+        "action": "restart_bm",
+        "family": "gpu_off_bus",
+        "mnemonic": "GPU_HAS_FALLEN_OFF_THE_BUS",
+    }
+    gpu: Gpu | None = named(pci, line, stream, attributes) if pci else None
+    return Finding("gpu.off_bus", Severity.CRITICAL, attributes, gpu=gpu, text=line.text)

@@ -1,37 +1,33 @@
-"""PFC storms as pause counters show them: what share of the time a NIC is stopped, or stops its switch."""
+"""PFC storms as pause counters of NICs and switches show them: what share of the time a NIC is stopped, or stops its switch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from typing import Literal
 
-import re2
-from pydantic import BaseModel, ConfigDict
-
-from streams.detect.catalog import load_catalog
-from streams.detect.finding import Finding, Recent, Stream
+from streams.detect import linear
+from streams.detect.catalog import Strict, load_catalog
+from streams.detect.finding import Finding, Stream
+from streams.detect.memory import Row
+from streams.model.clock import to_millis
 from streams.model.record import Sample
 from streams.model.signal import Severity, SignalState
 
 Measure = Literal["duration", "frames", "events"]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Metric(_Strict):
-    """One counter: `pattern` has a group `priority` where the counter belongs to one."""
+class Metric(Strict):
+    """One counter: `pattern` has a group `priority` where the counter belongs to one. `on_switch` makes its interface a port."""
 
     pattern: str
     measures: Measure
     direction: str
+    on_switch: bool = False
 
 
-class Threshold(_Strict):
+class Threshold(Strict):
     """When a storm begins and ends, in the measure's own unit per second (a fraction for `duration`)."""
 
     fire: float
@@ -39,7 +35,7 @@ class Threshold(_Strict):
     intervals: int
 
 
-class Sheet(_Strict):
+class Sheet(Strict):
     """`catalog/pauses.yaml`."""
 
     metrics: tuple[Metric, ...]
@@ -60,24 +56,40 @@ class Counter:
     """What is remembered of one counter. `over` counts intervals above the threshold, one after the other."""
 
     value: float
-    at: datetime
+    at_ms: int
     over: int = 0
     firing: bool = False
+
+    @property
+    def row(self) -> Row:
+        """As it is remembered."""
+        return self.value, self.at_ms, self.over, self.firing
+
+    @classmethod
+    def of(cls, row: Row) -> Counter:
+        """From what was remembered."""
+        value, at_ms, over, firing = row
+        return cls(float(value or 0), int(at_ms or 0), int(over or 0), bool(firing))
 
 
 _MAX_COUNTERS = 200_000
 
-_Key = tuple[str, str, str, str, int]
+_Key = tuple[str, str, str, str, int, str]
 
 
 class PauseCounters:
-    """Reads samples. Remembers each counter's last value."""
+    """Reads samples. Each counter's last value is remembered."""
 
-    hints = (rb"prio[0-7]_pause", rb"_pause_storm_error_events")
+    hints = (
+        rb"prio[0-7]_pause",
+        rb"_pause_storm_error_events",
+        rb"PFC_[0-7]_RX_P",
+        rb"in[-_]mac[-_]pause[-_]frames",
+        rb"QUEUE_STATS_DEADLOCK_DETECTED",
+    )
 
     def __init__(self) -> None:
-        self._metrics = [(re2.compile(metric.pattern), metric) for metric in _sheet().metrics]
-        self._counters: Recent[tuple[_Key, Measure], Counter] = Recent(_MAX_COUNTERS)
+        self._metrics = [(linear.compile(metric.pattern), metric) for metric in _sheet().metrics]
 
     def read(self, sample: Sample, stream: Stream) -> Iterator[Finding]:
         """A storm's begin or end, when this sample shows it."""
@@ -92,36 +104,39 @@ class PauseCounters:
         nic = next((sample.labels[name] for name in _sheet().nic_labels if name in sample.labels), None)
         if nic is None or not 0 <= sample.value < 2**63:
             return
-        at = sample.at or stream.received_at
-        key: _Key = (stream.cluster, sample.node or stream.lines, nic, metric.direction, priority)
-        if metric.measures == "frames" and (key, "duration") in self._counters:
+        counters = stream.memory.table("pauses", _MAX_COUNTERS)
+        at_ms = to_millis(sample.at or stream.received_at)
+        place = (stream.cluster, sample.node or stream.lines, nic, metric.direction, priority)
+        if metric.measures == "frames" and (*place, "duration") in counters:
             return
-        before = self._counters.get((key, metric.measures))
-        if before is not None and at <= before.at:
-            return  # partitions of a topic are read out of step
+        key: _Key = (*place, metric.measures)
+        row = counters.get(key)
+        before = Counter.of(row) if row is not None else None
+        if before is not None and at_ms <= before.at_ms:
+            return  # a sample that was shipped late, or twice
         rate = None
         if before is not None and sample.value >= before.value:
-            rate = (sample.value - before.value) / (at - before.at).total_seconds()
-        now, changed = _judge(before, rate, sample.value, at, metric.measures)
-        self._counters[key, metric.measures] = now
+            rate = (sample.value - before.value) * 1000 / (at_ms - before.at_ms)
+        now, changed = _judge(before, rate, sample.value, at_ms, metric.measures)
+        counters[key] = now.row
         if changed is not None and rate is not None:
             yield _finding(metric, priority, nic, rate, changed)
 
 
 def _judge(
-    before: Counter | None, rate: float | None, value: float, at: datetime, measures: Measure
+    before: Counter | None, rate: float | None, value: float, at_ms: int, measures: Measure
 ) -> tuple[Counter, SignalState | None]:
     """The counter's new state and what changed. A reset (`rate` None) says nothing either way."""
     if before is None or rate is None:
-        return Counter(value, at, firing=before is not None and before.firing), None
+        return Counter(value, at_ms, firing=before is not None and before.firing), None
     threshold: Threshold = getattr(_sheet(), measures)
     per_second = rate / 1e6 if measures == "duration" else rate
     over = before.over + 1 if per_second >= threshold.fire else 0
     if not before.firing and over >= threshold.intervals:
-        return Counter(value, at, over, firing=True), SignalState.FIRING
+        return Counter(value, at_ms, over, firing=True), SignalState.FIRING
     if before.firing and per_second < threshold.clear:
-        return Counter(value, at), SignalState.CLEARED
-    return Counter(value, at, over, before.firing), None
+        return Counter(value, at_ms), SignalState.CLEARED
+    return Counter(value, at_ms, over, before.firing), None
 
 
 def _finding(metric: Metric, priority: int, nic: str, rate: float, state: SignalState) -> Finding:
@@ -131,10 +146,13 @@ def _finding(metric: Metric, priority: int, nic: str, rate: float, state: Signal
         measured["fraction"] = round(min(rate / 1e6, 1.0), 3)
     elif metric.measures == "frames":
         measured["frames_per_s"] = round(rate, 1)
+    place = {"port" if metric.on_switch else "device": nic}
     return Finding(
         "fabric.pfc_storm",
         _sheet().severity,
-        {"direction": metric.direction, "device": nic, "subtype": metric.measures, **queue, **measured},
+        {"direction": metric.direction, **place, "subtype": metric.measures, **queue, **measured},
         state,
-        nic=nic,
+        nic=None if metric.on_switch else nic,
+        port=nic if metric.on_switch else None,
+        on_switch=metric.on_switch,
     )

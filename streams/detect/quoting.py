@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import re
 
-from pydantic import BaseModel, ConfigDict
-
-from streams.detect.catalog import load_catalog
+from streams.detect.catalog import Strict, load_catalog
 from streams.envelopes.header import KERNEL_TAGS
 from streams.model.record import LogLine
 
 
-class Prose(BaseModel):
+class Prose(Strict):
     """Words that people put before a quotation and loggers never put before a message."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     words: tuple[str, ...]
     sources: tuple[str, ...]
@@ -36,7 +32,7 @@ _MESSAGE_FIELD = re.compile(r"\b(?:msg|message|MESSAGE|log)\s?[=:]\s?\\?[\"']$")
 _MESSAGE_OPENS = re.compile(r"\b(?:msg|message|MESSAGE|log)\s?=\s?\\?[\"'](?=.)")
 _CLOCKWORK = re.compile(r"[\dTZ:.,+/|;-]{1,40}$")
 _LEVEL = re.compile(
-    r"(?:emerg|alert|crit(?:ical)?|err(?:or)?|warn(?:ing)?|notice|info|debug|fatal|stdout|stderr)[:|]?$",
+    r"(?:emerg|alert|crit(?:ical)?|err(?:or)?|warn(?:ing)?|notice|info?|inf|wrn|dbg|ftl|debug|fatal|stdout|stderr)[:|]?$",
     re.IGNORECASE,
 )
 _IDENTIFIER = re.compile(r"[A-Za-z0-9/][\w.#/+:-]{0,127}$")
@@ -44,19 +40,28 @@ _REMARK = re.compile(
     r"(?i)(?:\s[:;]-?[()]|\slol|\((?:resolved|fixed|closed|solved)\)|\s(?:again|anyone|help|thanks))[!.\s]{0,4}$"
 )
 """What people add to a line that they quote."""
+_AFTERTHOUGHT = re.compile(
+    r"(?i)\b(?:yesterday|last (?:night|week|month)|what (?:is|does|was|do)|(?:is|was) what|means? that|(?:we|i) "
+    r"(?:saw|see|had|have|got|think|hope|guess)|how (?:do|to|can|come)|should (?:we|i)|anyone|who did|in the (?:docs?|runbook|"
+    r"wiki|ticket|dashboard))\b"
+)
+"""What people say about a line that they quote."""
 _MARKUP = re.compile(r"\s{0,64}(?:[-+*>|;]|//|\d{1,3}[.)] |#(?!033\[)|\.\. |@@)")
 """How a list item, a changed line, a comment, a table or a quotation begins, and no logger's line does."""
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d|\[\s{0,8}\d{1,10}\.\d{1,9}\]")
 _PEOPLES_CLOCK = re.compile(r"(?:^|[\s\[(])\d{1,2}:\d\d(?: ?[AaPp]\.?[Mm]\.?)?[\])]?(?:,|:)?(?:\s|$)")
 """Chats show hours and minutes; loggers never leave out the seconds."""
-_EXCEPTION = re.compile(r"(?:Error|Exception|Traceback|Warning)\b")
+_FULL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z? [A-Z]{4,8} \[?$")
+_EXCEPTION = re.compile(r"(?:Error|Exception|Traceback|Warning)\b|::test_")
 _ANNOUNCERS = re.compile(
-    r"[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} {1,8}\d{0,10} ?[\w/.]{1,128}\.(?:cpp|hpp|cc|h|py|go):\d{1,6}\] ?|"
+    r"\[?[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} {1,8}\d{0,10} ?[\w/.-]{1,128}\.(?:cpp|hpp|cc|h|py|go):\d{1,6}\] ?|"
     r"(?:[\w./]{1,64}:\d{1,6} (?:\(\w{1,64}\) )?)?NCCL WARN "
     r"|(?:RuntimeError: )?NCCL communicator was aborted on rank \d{1,7}\.? {0,2}(?:Original reason for failure was: ?)?"
     r"|(?:Process group|NCCL) watchdog thread terminated with exception: ?|\bwhat\(\): {0,4}"
     r"|(?:torch\.distributed\.)?DistBackendError: ?|terminate called after throwing an instance of '[^']{0,80}'"
+    r"|\b(?:swss|syncd|bgp|lldp|pmon|teamd)\d{0,2}#[a-z]\w{2,24}(?:\[\d{1,10}\])?: {1,3}(?::- {1,3})?(?:\w{1,64}: )?"
 )
+_MAX_BEFORE = 1024
 _SHEET = load_catalog("prose", Prose)
 _PROSE = frozenset(_SHEET.words)
 _QUOTES = "\"'`“”‘’«»"
@@ -86,7 +91,9 @@ def reported(
         return False
     if line.source == "kernel" or "orchagent" in line.source or after is not None:
         return True
-    if line.text.rstrip().endswith("?") or _REMARK.search(line.text[-64:]):
+    if _asks(line.text) or _REMARK.search(line.text[-64:]):
+        return False
+    if by_kernel and _AFTERTHOUGHT.search(line.text[at : at + 512]):
         return False
     if by_kernel:
         if line.source not in _MAY_RELAY_KERNEL:
@@ -95,7 +102,14 @@ def reported(
             return True  # no blank in between: two lines, or bytes and a line, were glued together, as no writer does
         if (earlier := _NVRM.search(before)) is not None:
             before = before[: earlier.start()]
-    return _looks_like_a_header(_ANNOUNCERS.sub(" ", before))
+    # No header is so long, and what announces a message is looked for at every place of it.
+    return len(before) <= _MAX_BEFORE and _looks_like_a_header(_ANNOUNCERS.sub(" ", before))
+
+
+def _asks(text: str) -> bool:
+    """A person's question; the store of c10d asks one too."""
+    text = text.rstrip()
+    return text.endswith("?") and not text.endswith("shutdown or crash?")
 
 
 _MAY_RELAY_KERNEL = KERNEL_TAGS | {
@@ -127,7 +141,12 @@ def quoted(before: str) -> bool:
 
 def _of_a_document(before: str) -> bool:
     """A list item, a comment, a changed line, a row of a table, a line of a chat."""
-    if _MARKUP.match(before) or _PEOPLES_CLOCK.search(before[:64]):
+    if _MARKUP.match(before):
+        return True
+    # Cut well behind the 64 characters in which it counts, so that the cut makes no clock without seconds.
+    # Behind a full time it is something else: two process ids in brackets.
+    clock = _PEOPLES_CLOCK.search(before[:96])
+    if clock is not None and clock.start() < 64 and not _FULL_TIME.search(before[: clock.start()]):
         return True
     return before.count("|") > 1 and _CLOCK.search(before) is None
 
@@ -142,6 +161,9 @@ def _looks_like_a_header(before: str) -> bool:
         return False
     names = 0
     for token in _GROUPS.sub(" ", _MESSAGE_FIELD.sub(" ", before)).split():
+        token = token.lstrip(":")  # what stood before was in brackets: `[default5]:gpu-a07:12:34`
+        if not token:
+            continue
         if _CLOCKWORK.match(token) or _LEVEL.match(token) or _FIELD.match(token):
             continue
         word = token.rstrip(":,?!|").lower()

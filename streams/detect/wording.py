@@ -7,17 +7,17 @@ linear in the length of the text, whatever the text is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
-import re2
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from streams.detect.catalog import load_catalog
-from streams.model.errors import ConfigError
+from streams.detect import linear
+from streams.detect.catalog import FOLDER, Strict, load_catalog
+from streams.detect.linear import Pattern
 from streams.model.signal import Attribute, Severity, SignalState
 
 MAX_HITS = 16
@@ -27,19 +27,17 @@ MAX_MESSAGE = 4096
 """Characters after the opening words in which fields are looked for."""
 
 
-class Sample(BaseModel):
+class Sample(Strict):
     """A line a row must find (`expect`: the attributes it must give) or must not."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     text: str
-    expect: dict[str, Any] = {}
+    before: str = ""
+    """The line before it, of the same source: what is over must have begun."""
+    expect: dict[str, Any] = Field(default_factory=dict)
 
 
-class Row(BaseModel):
+class Row(Strict):
     """One wording. `source` says where it is known from; `samples` and `look_alikes` are loaded by the tests."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str
     kind: str
@@ -55,21 +53,50 @@ class Row(BaseModel):
     """Only when no other row found anything in the line: for messages that lost their beginning."""
     listed: bool = False
     """The program prints the message as an item of a list."""
+    unwinding: bool = False
+    """What follows an error; it says nothing where the same source told the error itself shortly before."""
+    ends: bool = False
+    """Only told where the same place was firing before: every boot prints such lines too."""
+    programs: tuple[str, ...] = ()
+    """Only these programs say so (a line that names no program may be of any); empty for any program."""
+    report: str | None = None
+    """Several lines tell of one fault: the first of the rows with the same `report` says it, the others repeat it."""
+    report_by: tuple[str, ...] = ()
+    """Fields that are the same in all lines of one report."""
     fields: tuple[str, ...] = ()
-    sets: dict[str, Attribute] = {}
+    subtypes: dict[str, str] = Field(default_factory=dict)
+    """Subtypes by the pattern that tells them; the first that is found in the message counts."""
+    sets: dict[str, Attribute] = Field(default_factory=dict)
     source: str
     samples: tuple[Sample, ...] = Field(min_length=1)
     look_alikes: tuple[str, ...] = Field(min_length=1)
 
 
-class Sheet(BaseModel):
-    """One file of wordings. `integers` names the fields that are numbers."""
+class Sheet(Strict):
+    """One file of wordings. `integers` names the fields that are numbers.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    `written_by` says whose lines they are: what the kernel says is a quotation in the mouth of any other program, and the host
+    that a line names is a switch when a switch wrote it.
+    """
 
+    written_by: Literal["host", "kernel", "pod", "switch"] = "host"
     integers: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
     rows: tuple[Row, ...]
+
+
+def sheet_names() -> list[str]:
+    """The sheets there are: every file of `catalog/lines`."""
+    return sorted(path.stem for path in (FOLDER / "lines").glob("*.yaml"))
+
+
+def load_sheet(name: str) -> Sheet:
+    """The sheet `catalog/lines/NAME.yaml`.
+
+    Raises:
+        ConfigError: naming the file and the first key that is wrong.
+    """
+    return load_catalog(f"lines/{name}", Sheet)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +109,24 @@ class Hit:
     fields: Mapping[str, Attribute]
 
 
+class _Compiled:
+    """One row's patterns."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self.opens = linear.compile(row.opens)
+        self.needs = linear.compile(row.needs) if row.needs else None
+        self.unless = linear.compile(row.unless) if row.unless else None
+        self.fields = [linear.compile(pattern) for pattern in row.fields]
+        self.subtypes = [(name, linear.compile(pattern)) for name, pattern in row.subtypes.items()]
+
+    def means(self, text: str) -> bool:
+        """Whether the line around the opening words lets them mean it."""
+        return not (
+            (self.needs and not self.needs.search(text)) or (self.unless and self.unless.search(text))
+        )
+
+
 class Wordings:
     """The compiled rows of one file."""
 
@@ -89,71 +134,74 @@ class Wordings:
         self.sheet = sheet
         self.hints = tuple(dict.fromkeys(row.hint.encode() for row in sheet.rows))
         self._integers = frozenset(sheet.integers)
-        self._shared = [_compiled(pattern) for pattern in sheet.fields]
-        self._rows = [
-            (
-                row,
-                _compiled(row.opens),
-                _compiled(row.needs) if row.needs else None,
-                _compiled(row.unless) if row.unless else None,
-                [_compiled(pattern) for pattern in row.fields],
-            )
-            for row in sheet.rows
-        ]
+        self._shared = [linear.compile(pattern) for pattern in sheet.fields]
+        rows = sorted(sheet.rows, key=lambda row: row.fallback)
+        self._rows = [_Compiled(row) for row in rows]
+        self._openers = linear.Several(row.opens.encode("latin-1") for row in rows)
 
     @staticmethod
     @cache
     def load(name: str) -> Wordings:
-        """The wordings of `catalog/NAME.yaml`.
+        """The wordings of `catalog/lines/NAME.yaml`.
 
         Raises:
             ConfigError: naming the file and the first key that is wrong.
         """
-        return Wordings(load_catalog(name, Sheet))
+        return Wordings(load_sheet(name))
 
     def find(self, text: str, start: int) -> list[Hit]:
-        """All messages in `text` from `start` on, in order; a message ends where the next one begins."""
-        opened = sorted(self._openings(text, start), key=lambda found: found[:2])
+        """All messages in `text` from `start` on, in order; a message ends where the next one begins.
+
+        Of two wordings that open in the same words, the one that opens first counts, else the one that stands first in the file.
+        """
+        opened: list[tuple[int, int, _Compiled]] = []
+        for one in sorted(self._openings(text, start), key=lambda found: found[0]):
+            if not opened or one[0] >= opened[-1][1]:
+                opened.append(one)
         hits: list[Hit] = []
-        for number, (begin, after, row, own) in enumerate(opened):
+        for number, (begin, _, compiled) in enumerate(opened):
             end = opened[number + 1][0] if number + 1 < len(opened) else len(text)
-            message = text[after : min(end, after + MAX_MESSAGE)]
-            hits.append(Hit(row, begin, end, self._read(message, own)))
+            # A wording may hold fields in its opening words, so those are read again.
+            message = text[begin : min(end, begin + MAX_MESSAGE)]
+            fields = read_fields(message, (*compiled.fields, *self._shared), self._integers)
+            told = next((name for name, pattern in compiled.subtypes if pattern.search(message)), None)
+            hits.append(Hit(compiled.row, begin, end, {**fields, "subtype": told} if told else fields))
         return hits
 
-    def _openings(self, text: str, start: int) -> Iterator[tuple[int, int, Row, list[Any]]]:
+    def _openings(self, text: str, start: int) -> Iterator[tuple[int, int, _Compiled]]:
         found = False
-        for row, opens, needs, unless, own in self._rows:
-            if row.fallback and found:
+        for number in self._openers.found_in(text):
+            compiled = self._rows[number]
+            if compiled.row.fallback and found:
                 continue
-            for match in islice(opens.finditer(text, start), MAX_HITS):
-                if (needs and not needs.search(text)) or (unless and unless.search(text)):
+            for match in islice(compiled.opens.finditer(text, start), MAX_HITS):
+                if not compiled.means(text):
                     break
                 found = True
-                # A wording may hold fields in its opening words, so those are read again.
-                yield match.start(), match.start(), row, own
+                yield match.start(), match.end(), compiled
 
-    def _read(self, message: str, own: list[Any]) -> dict[str, Attribute]:
-        fields: dict[str, Attribute] = {}
-        for pattern in (*own, *self._shared):
-            match = pattern.search(message)
-            if match is None:
+
+def read_fields(message: str, patterns: Iterable[Pattern], integers: Collection[str]) -> dict[str, Attribute]:
+    """What the patterns' named groups hold, each looked for by itself; the first that holds a name counts.
+
+    Args:
+        message: The text.
+        patterns: With named groups.
+        integers: The names that are numbers; one that does not fit 64 bits is left out.
+    """
+    fields: dict[str, Attribute] = {}
+    for pattern in patterns:
+        match = pattern.search(message)
+        if match is None:
+            continue
+        for name, value in match.groupdict().items():
+            if value is None or name in fields:
                 continue
-            for name, value in match.groupdict().items():
-                if value is None or name in fields:
-                    continue
-                if name not in self._integers:
-                    fields[name] = value
-                elif (number := _integer(value)) is not None:
-                    fields[name] = number
-        return fields
-
-
-def _compiled(pattern: str) -> Any:
-    try:
-        return re2.compile(pattern)
-    except re2.error as error:
-        raise ConfigError(f"catalog: pattern {pattern!r}: {error}") from error
+            if name not in integers:
+                fields[name] = value
+            elif (number := _integer(value)) is not None:
+                fields[name] = number
+    return fields
 
 
 def _integer(text: str) -> int | None:

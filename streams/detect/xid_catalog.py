@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from streams.detect.catalog import load_catalog
+from streams.detect import linear
+from streams.detect.catalog import Strict, load_catalog
 from streams.detect.wording import Sample
 from streams.model.signal import Severity
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Code(_Strict):
+class Code(Strict):
     """What is known of one code or of several that mean the same; `action` and `investigatory` are NVIDIA's buckets."""
 
     codes: tuple[int, ...]
@@ -32,7 +29,7 @@ class Code(_Strict):
     sample: str | None = None
 
 
-class Recovery(_Strict):
+class Recovery(Strict):
     """One recovery that a 154 may ask for."""
 
     value: int
@@ -41,7 +38,7 @@ class Recovery(_Strict):
     severity: Severity
 
 
-class Nvlink5Rule(_Strict):
+class Nvlink5Rule(Strict):
     """What to do about one unit's errors; the first rule that fits counts. `unit` is the beginning of the printed name."""
 
     unit: str
@@ -51,28 +48,47 @@ class Nvlink5Rule(_Strict):
     action: str
 
 
-class LinkDown(_Strict):
+class LinkDown(Strict):
     """Why a link went down."""
 
     codes: tuple[int, ...]
     means: str
 
 
-class GluedSample(_Strict):
+class Body(Strict):
+    """What the message of these codes holds: RE2 patterns with named groups."""
+
+    codes: tuple[int, ...]
+    fields: tuple[str, ...]
+
+
+class RegisterBits(Strict):
+    """What set bits of one of the registers of a 74 mean."""
+
+    word: int
+    bits: tuple[int, ...]
+    means: str
+
+
+class GluedSample(Strict):
     """Two messages on one line, and the codes that must be found."""
 
     text: str
     xids: tuple[int, ...]
 
 
-class Catalog(_Strict):
+class Catalog(Strict):
     """`catalog/xid.yaml`."""
 
     codes: tuple[Code, ...]
     unknown: Code
     recovery: tuple[Recovery, ...]
     nvlink5: tuple[Nvlink5Rule, ...]
+    nvlink5_subcodes: dict[str, tuple[int | None, int | None]]
     link_down: tuple[LinkDown, ...]
+    integers: tuple[str, ...]
+    bodies: tuple[Body, ...]
+    nvlink_registers: tuple[RegisterBits, ...]
     samples: tuple[Sample, ...]
     glued: tuple[GluedSample, ...]
     look_alikes: tuple[str, ...]
@@ -94,6 +110,23 @@ def code(number: int) -> Code:
     return _by_code().get(number, catalog().unknown)
 
 
+@cache
+def body(number: int) -> tuple[linear.Pattern, ...]:
+    """What to look for in the message of a code."""
+    rows = catalog().bodies
+    return tuple(linear.compile(field) for row in rows if number in row.codes for field in row.fields)
+
+
+def register_meanings(registers: Sequence[int]) -> tuple[str, ...]:
+    """What the registers of a 74 say, the most telling first; bits that are safe to ignore say nothing."""
+    found: dict[str, None] = {}
+    for row in catalog().nvlink_registers:
+        word = registers[row.word] if row.word < len(registers) else 0
+        if any(word >> bit & 1 for bit in row.bits):
+            found[row.means] = None
+    return tuple(found)
+
+
 def recovery(words: str, value: int) -> Recovery | None:
     """What a 154 asks for, by its words, else by its number; None for a number nobody has named yet."""
     rows = catalog().recovery
@@ -104,9 +137,23 @@ def recovery(words: str, value: int) -> Recovery | None:
 _UNIT_IDS = {"SAW": 1, "RLW": 2, "TLW": 3, "TREX": 4, "NVLPW": 5, "NETIR": 6}
 
 
+def subcode(unit: str, interrupt: int) -> int:
+    """The sub-code in intrInfo: bits 9 to 5 before R575, bits 6 to 0 since."""
+    return interrupt >> 5 & 0x1F if is_before_r575(unit, interrupt) else interrupt & 0x7F
+
+
 def is_before_r575(unit: str, interrupt: int) -> bool:
-    """True for the older layout of intrInfo, which repeats the unit's number in its lowest five bits."""
-    return any(unit.startswith(name) and interrupt & 0x1F == number for name, number in _UNIT_IDS.items())
+    """True for the older layout of intrInfo, which repeats the unit's number in its lowest five bits.
+
+    Both may be read into some words; then the layout whose sub-code is the unit's own counts.
+    """
+    repeats = any(unit.startswith(name) and interrupt & 0x1F == number for name, number in _UNIT_IDS.items())
+    if (known := catalog().nvlink5_subcodes.get(unit)) is None:
+        return repeats
+    older, newer = known
+    if repeats and interrupt >> 5 & 0x1F == older:
+        return True
+    return repeats and interrupt & 0x7F != newer
 
 
 def link_down_reason(unit: str, interrupt: int) -> int | None:

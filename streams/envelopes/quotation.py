@@ -34,7 +34,7 @@ _ARTICLE = re.compile(r"(?i)\b(?:the|a|an|my|our|your|this|to|we|i)\b")
 def begins(line: str) -> bool:
     """True for a line after which the rest of the text is quoted."""
     text = line.strip()
-    if len(text) > 512:
+    if len(text) > 512 or text.startswith("NVRM:"):
         return False
     if _FENCE.match(text) or _OF_A_LETTER.match(text) or _OF_A_CHAT.match(text):
         return True

@@ -1,77 +1,177 @@
 """Which envelope a record is in, decided by its bytes and never by its topic.
 
-JSON objects, arrays of them, and one object a line (all three are how shippers batch) go to the first reader of `READERS`
-that knows the shape; everything else is text.
+JSON objects, however batched, go to the first reader of `READERS` that knows the shape; protobuf messages are told by their
+fields; everything else is text. What a reader finds wrapped (a text that is JSON again, the data of an event) is opened in the
+same way, to a bounded depth. What was compressed comes here unpacked.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
-import orjson
-
-from streams.envelopes import event_exporter, fluent_bit, prometheus_adapter, telegraf, text
-from streams.envelopes.opened import JsonObject, Opened, Outside
+from streams.envelopes import (
+    alertmanager,
+    cloudevents,
+    collectd,
+    cri,
+    documents,
+    elastic,
+    encoding,
+    event_exporter,
+    event_layouts,
+    exposition,
+    flat,
+    flight_recorder,
+    gnmi,
+    influx,
+    loki,
+    otlp_json,
+    pieces,
+    prometheus_adapter,
+    protobuf,
+    telegraf,
+    text,
+    vector_metric,
+)
+from streams.envelopes.opened import JsonObject, Opened, Outside, Row, Unfinished
+from streams.model.record import LogLine
 
 READERS: tuple[Callable[[JsonObject, Outside, Opened], bool], ...] = (
+    flight_recorder.read,
     event_exporter.read,
+    otlp_json.read,
+    event_layouts.read,
+    alertmanager.read,
+    cloudevents.read,
+    loki.read,
+    elastic.read,
     prometheus_adapter.read,
     telegraf.read,
-    fluent_bit.read,
+    vector_metric.read,
+    gnmi.read,
+    collectd.read,
+    flat.read,
 )
 """The most particular shape first: nearly everything has a `message`."""
 
-_JSON = re.compile(rb"\s{0,16}(?:\{\s{0,16}[\"}]|\[\s{0,16}\{)")
+METRIC_TEXTS = (influx.read, exposition.read)
+"""Texts that are nothing but samples, line by line."""
+
+ENVELOPE_HINTS = (
+    *encoding.HINTS,
+    *flat.HINTS,
+    *flight_recorder.HINTS,
+    *cloudevents.HINTS,
+    *gnmi.HINTS,
+    *pieces.HINTS,
+)
+"""Bytes (RE2) of records whose words no other pattern would find, because their bytes do not show them."""
+
+MAX_DEPTH = 8
+"""Wrappers around wrappers."""
+
 _MAX_REASONS = 20
 
 
 def open_record(value: bytes, outside: Outside) -> Opened:
     """Everything in one record's value. Never raises for what the bytes hold: what is unreadable is listed in the result."""
     opened = Opened()
-    if looks_like_json(value):
-        _read_json(value, outside, opened)
+    if outside.unfinished is not None:
+        _open(value, outside, opened)
     else:
-        text.read(value.decode("utf-8", "replace").lstrip("\ufeff"), outside, opened)
+        alone: Unfinished = {}
+        outside = outside._replace(unfinished=alone)
+        _open(value, outside, opened)
+        for row in pieces.due(alone, None):
+            pieces.let_go(row, outside, opened)
+    _drain(opened)
     if len(opened.unreadable) > _MAX_REASONS:
         more = len(opened.unreadable) - _MAX_REASONS
         opened.unreadable[_MAX_REASONS:] = [f"and {more} more"]
     return opened
 
 
+def open_unfinished(row: Row, outside: Outside) -> Opened:
+    """The beginning of a line that will not go on, as `pieces.due` gave it."""
+    opened = Opened()
+    pieces.let_go(row, outside, opened)
+    _drain(opened)
+    return opened
+
+
 def looks_like_json(value: bytes) -> bool:
-    """True for an object or an array of objects; a dmesg line begins with a bracket too, and is text."""
-    return _JSON.match(value) is not None
+    """True for an object or an array of objects."""
+    return documents.looks_like_json(value)
 
 
-def _read_json(value: bytes, outside: Outside, into: Opened) -> None:
-    try:
-        document = orjson.loads(value)
-    except orjson.JSONDecodeError as whole:
-        lines = [line for line in value.splitlines() if line.strip()]
-        if len(lines) < 2:
-            into.unreadable.append(f"not JSON: {whole}")
-            return
-        for number, line in enumerate(lines, 1):
-            if not looks_like_json(line):
-                text.read(line.decode("utf-8", "replace"), outside, into)
-                continue
-            try:
-                document = orjson.loads(line)
-            except orjson.JSONDecodeError as error:
-                into.unreadable.append(f"line {number} is not JSON: {error}")
-            else:
-                _read_document(document, outside, into)
+def _open(value: object, outside: Outside, into: Opened) -> None:
+    if isinstance(value, LogLine):
+        into.observations.append(value)
+    elif outside.depth > MAX_DEPTH:
+        into.unreadable.append(f"a record wrapped more than {MAX_DEPTH} times")
+    elif isinstance(value, bytes):
+        _bytes(value, outside, into)
+    elif isinstance(value, str):
+        _text(value, outside, into)
     else:
-        _read_document(document, outside, into)
+        _document(value, outside, into)
 
 
-def _read_document(document: object, outside: Outside, into: Opened) -> None:
+def _bytes(value: bytes, outside: Outside, into: Opened) -> None:
+    if value.startswith(protobuf.BEGINNINGS) and protobuf.read(value, outside, into):
+        _drain(into)
+        return
+    value = encoding.plain(value)
+    if documents.looks_like_json(value):
+        for document in documents.documents(value):
+            if isinstance(document, documents.Broken):
+                reasons = [*into.unreadable, document.reason]
+                if document.rest is not None:
+                    _open(document.rest, outside, into)
+                into.unreadable[:] = reasons
+            else:
+                _open(document, outside, into)
+    else:
+        whole = value.decode("utf-8", "replace").lstrip("\ufeff")
+        if not any(reader(whole, outside, into) for reader in METRIC_TEXTS):
+            _text(whole, outside, into)
+
+
+def _text(value: str, outside: Outside, into: Opened) -> None:
+    if value[:1] in "{[" and documents.looks_like_json(value[:64].encode("utf-8", "replace")):
+        document = documents.parsed(value) if len(value) <= outside.max_line else None
+        if document is not None:
+            _document(document, outside, into)
+            return
+    if cri.concerns(value, outside):
+        cri.read(value, outside, into)
+    else:
+        text.read(value, outside, into)
+    _drain(into)
+
+
+def _document(document: object, outside: Outside, into: Opened) -> None:
     if isinstance(document, dict) and isinstance(items := document.get("items"), list) and "kind" in document:
         document = items  # a List of the Kubernetes API
     for record in document if isinstance(document, list) else [document]:
         if not isinstance(record, dict):
             into.unreadable.append(f"JSON {type(record).__name__} where a record should be")
-        elif not any(reader(record, outside, into) for reader in READERS):
+        elif _of_a_line(record, outside, into) or any(reader(record, outside, into) for reader in READERS):
+            _drain(into)
+        elif outside.depth:
+            text.read(flat.in_one_line(record), outside, into)
+        else:
             keys = ", ".join(sorted(map(str, record))[:12])[:200]
             into.unreadable.append(f"JSON of no known shape, with the keys: {keys}")
+
+
+def _of_a_line(record: JsonObject, outside: Outside, into: Opened) -> bool:
+    """The commonest of shapes without asking a dozen others first; True when it was that one."""
+    return flat.OF_A_LINE.issuperset(record) and flat.read(record, outside, into)
+
+
+def _drain(into: Opened) -> None:
+    while into.inside:
+        inside, into.inside = into.inside, []
+        for value, outside in inside:
+            _open(value, outside, into)

@@ -1,17 +1,21 @@
-"""Telegraf's JSON: one metric a record, or a batch of them in `metrics`.
+"""Telegraf's metrics, as JSON (one a record, or a batch of them in `metrics`) and, through `influx.py`, as line protocol.
 
 `{"fields": {"tx_prio3_pause": 1}, "name": "ethtool", "tags": {"host": …, "interface": …}, "timestamp": 1748779200}`. Each
 field is a sample of its own name; the prometheus input (metric version 1) names the metric in `name` and the field `gauge`
-or `counter`. The syslog input's `message` is a line, and its `hostname` the origin: `host` is Telegraf's own (telegraf docs,
-outputs.kafka, json serializer, inputs.syslog).
+or `counter`. The syslog input's `message` is a line, and its `hostname` the origin: `host` is Telegraf's own, and so it is for
+what the gnmi and snmp inputs fetch from switches (telegraf docs, outputs.kafka, inputs.syslog, inputs.gnmi, inputs.snmp).
 """
 
 from __future__ import annotations
 
-from streams.envelopes import text, times
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from streams.envelopes import devices, text, times
 from streams.envelopes.header import KERNEL_TAGS
+from streams.envelopes.labels import bounded, node_of
 from streams.envelopes.opened import JsonObject, Opened, Outside
-from streams.envelopes.prometheus_adapter import node_of
 from streams.model.record import Sample
 
 _UNNAMED = frozenset({"gauge", "counter", "value", "untyped"})
@@ -33,15 +37,36 @@ def _metric(record: JsonObject, outside: Outside, into: Opened) -> bool:
     if not isinstance(fields, dict) or not isinstance(tags, dict) or not isinstance(name, str):
         return False
     known = {str(key): value for key, value in tags.items() if isinstance(value, str)}
-    at = times.any_form(record.get("timestamp"))
+    read_metric(name, known, fields, times.any_form(record.get("timestamp")), outside, into)
+    return True
+
+
+def read_metric(
+    name: str,
+    tags: dict[str, str],
+    fields: Mapping[str, Any],
+    at: datetime | None,
+    outside: Outside,
+    into: Opened,
+) -> None:
+    """Add one metric's samples, or the line that it is."""
     if isinstance(message := fields.get("message"), str):
-        program = known.get("appname", "")
-        node = known.get("hostname") or known.get("source") or known.get("host")
+        program = tags.get("appname", "")
+        node = tags.get("hostname") or tags.get("source") or tags.get("host")
         source = "kernel" if program in KERNEL_TAGS else program
         text.read(message, outside, into, at=at, node=node, source=source)
-        return True
-    for field, value in fields.items():
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            metric = name if field in _UNNAMED else str(field)
-            into.observations.append(Sample(metric, float(value), at, node_of(known) or outside.node, known))
-    return True
+        return
+    if (device := devices.of_tags(tags)) is not None:
+        for field, value in fields.items():
+            devices.add(device, str(field), value, at, outside, into)
+        return
+    wanted = [
+        (name if field in _UNNAMED else str(field), value)
+        for field, value in fields.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
+    wanted = [(metric, value) for metric, value in wanted if outside.interest.metric(metric)]
+    if wanted and not into.full():
+        labels = bounded(tags.items())
+        node = node_of(labels) or outside.node
+        into.observations += [Sample(metric, float(value), at, node, labels) for metric, value in wanted]

@@ -10,9 +10,12 @@ def digest(*parts: str | int | None, size: int = 16) -> str:
 
     `None` and the empty string differ too.
     """
-    h = hashlib.blake2b(digest_size=size)
-    for part in parts:
-        raw = b"\xff" if part is None else str(part).encode()
-        h.update(b"%d:" % len(raw) if part is not None else b"-:")
-        h.update(raw)
-    return h.hexdigest()
+    pieces = [_NOTHING if part is None else _prefixed(str(part).encode()) for part in parts]
+    return hashlib.blake2b(b"".join(pieces), digest_size=size).hexdigest()
+
+
+_NOTHING = b"-:\xff"
+
+
+def _prefixed(raw: bytes) -> bytes:
+    return b"%d:%b" % (len(raw), raw)

@@ -59,10 +59,13 @@ class KafkaSettings(Section):
 class DetectorSettings(Section):
     """The process that sees every byte."""
 
-    batch_records: int = Field(5000, ge=1, description="records taken per poll")
+    batch_records: int = Field(10_000, ge=1, description="records taken per poll")
     poll_ms: int = Field(200, ge=1, description="how long a poll waits for the first record")
     cluster_header: str = Field(
         "faultline-cluster", description="record header that names the cluster; else `cluster` is used"
+    )
+    snapshot_s: float = Field(
+        15.0, gt=0, description="how often what is remembered of a partition is written down, when it changed"
     )
 
 

@@ -65,7 +65,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One observation. `occurred_at` is the time in the source itself, `observed_at` is Kafka's.
+    """One observation, or the last of `count` alike. `occurred_at` is the time in the source itself, `observed_at` is Kafka's.
+
+    One that was told at once has no `first_at`. One with `first_at` is a roll-up: it stands for those of its kind, from
+    `first_at` to `occurred_at`, that were not told before, itself included. So the sum of `count` is how often it was said.
 
     Build it with `signal()`, which computes the content id.
     """
@@ -79,6 +82,17 @@ class Signal:
     observed_at: AwareDatetime
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     evidence: tuple[Evidence, ...] = ()
+    count: int = 1
+    first_at: AwareDatetime | None = None
+
+    def rolled_up(self, count: int, first_at: datetime) -> Signal:
+        """The same observation as the last of `count`, since `first_at`.
+
+        Its id is that of this count in this place: lines that look the same may be counted twice, but never for one another.
+        """
+        places = (evidence.coordinates for evidence in self.evidence)
+        rolled_id = digest(self.id, to_millis(first_at), count, *places, size=12)
+        return replace(self, id=rolled_id, count=count, first_at=first_at)
 
     def placed(self, entity: Entity) -> Signal:
         """The same observation with a better known place; the id stays, for it is the observation's."""

@@ -90,7 +90,7 @@ def test_a_fault_of_the_program_shows_on_every_node_of_its_job() -> None:
     signals = signals_of(scene)
     assert scene.node is None
     assert xids(signals, 31) == xids(signals, 43) == {"gpu-01", "gpu-02", "gpu-03", "gpu-04"}
-    assert Counter(s.kind for s in signals).keys() <= {"gpu.xid", "nccl.error"}
+    assert Counter(s.kind for s in signals).keys() <= {"gpu.xid", "job.failed", "nccl.error"}
 
 
 def test_a_healthy_cluster_gives_no_signal_and_one_record_that_nobody_can_read() -> None:

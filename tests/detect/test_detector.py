@@ -215,13 +215,11 @@ def test_a_batch_in_one_record_is_read_line_by_line(joint: bytes) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (kmsg(XID)[:-9], "not JSON"),
         (b'{"log": "cut in the mid', "not JSON"),
         (b'{"a": "NVRM: Xid (PCI:0000:3b:00): 79"}', "no known shape"),
         (b'{"MESSAGE": [', "not JSON"),
         (b'{"x":' * 5000 + b'"NVRM: Xid (PCI:0000:3b:00): 79"' + b"}" * 5000, "not JSON"),
         (b"x" * 5_000_000 + b"NVRM: Xid (PCI:0000:3b:00): 79", "more than 16384"),
-        (b'{"log":"\xff\xfeNVRM: Xid (PCI:0000:3b:00): 79"}', "not JSON"),
         (b'{"name":"DCGM_FI_DEV_XID_ERRORS","labels":{},"value":"many"}', "no number"),
         (b'{"reason":"NodeNotReady","involvedObject":{"kind":"Node"}}', "without"),
     ],
@@ -232,6 +230,18 @@ def test_what_cannot_be_read_is_given_a_reason(value: bytes, reason: str) -> Non
     assert not found.signals
     assert len(found.dead) == 1
     assert reason in found.dead[0]
+
+
+def test_an_object_that_was_cut_says_what_is_left_of_it_and_is_told_to_be_cut() -> None:
+    found = detect(kmsg(XID)[:-9])
+    assert [signal.attributes["xid"] for signal in found.signals] == [79]
+    assert "not JSON" in found.dead[0]
+
+
+def test_bytes_that_are_not_utf_8_do_not_hide_the_text_around_them() -> None:
+    found = detect(b'{"log":"\xff\xfeNVRM: Xid (PCI:0000:3b:00): 79"}')
+    assert [signal.attributes["xid"] for signal in found.signals] == [79]
+    assert not found.dead
 
 
 @pytest.mark.parametrize(

@@ -17,21 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.detect import Detector, xid_catalog
-from streams.detect.catalog import load_catalog
-from streams.detect.finding import Recent
-from streams.detect.wording import MAX_HITS, Sheet
+from streams.detect.memory import Memory
+from streams.detect.wording import MAX_HITS, load_sheet, sheet_names
 from streams.envelopes import header, times
 from tests.detect.lines import NOW, record
 
 SAMPLES = [
     *(sample.text for sample in xid_catalog.catalog().samples),
     *(sample.text for sample in xid_catalog.catalog().glued),
-    *(
-        sample.text
-        for name in ("nccl", "pfc", "progress")
-        for row in load_catalog(name, Sheet).rows
-        for sample in row.samples
-    ),
+    *(sample.text for name in sheet_names() for row in load_sheet(name).rows for sample in row.samples),
     "NVRM: GPU 0000:91:00.0: GPU has fallen off the bus.",
     "NVRM: The NVIDIA GPU 0000:18:00.0",
     "NVRM: fallen off the bus and is not responding to commands.",
@@ -246,11 +240,11 @@ def test_the_check_of_bounds_sees_what_is_unbounded() -> None:
 
 
 def test_state_forgets_the_oldest() -> None:
-    recent: Recent[int, int] = Recent(3)
+    table = Memory().table("a rule's", 3)
     for number in range(10):
-        recent[number] = number
-        recent[0] = 0
-    assert set(recent) == {8, 9, 0}
+        table[(number,)] = (number,)
+        table[(0,)] = (0,)
+    assert set(table) == {(8,), (9,), (0,)}
 
 
 def test_years_at_both_ends_of_the_calendar_are_no_error() -> None:

@@ -65,6 +65,38 @@ def test_an_older_sample_of_another_partition_changes_nothing() -> None:
     assert not scrapes.xid(79)
 
 
+def test_a_count_of_xids_is_news_when_it_appears_or_grows() -> None:
+    scrapes = Scrapes()
+    labels = {"gpu": "3", "UUID": "GPU-1", "Hostname": "gpu-1", "xid": "79"}
+    name = "DCGM_EXP_XID_ERRORS_COUNT"
+    found = [scrapes.sample(name, value, **labels) for value in (1, 1, 2, 1, 0, 1)]
+    assert [len(signals) for signals in found] == [1, 0, 1, 0, 0, 1]
+    assert found[0][0].attributes["xid"] == 79
+    assert not scrapes.sample(name, 1, **labels | {"xid": ""})
+
+
+def test_a_total_of_xids_is_news_only_when_it_grows() -> None:
+    scrapes = Scrapes()
+    labels = {"gpu": "3", "UUID": "GPU-1", "Hostname": "gpu-1", "xid": "63"}
+    found = [scrapes.sample("DCGM_EXP_XID_ERRORS_TOTAL", value, **labels) for value in (4, 4, 5, 0, 0)]
+    assert [len(signals) for signals in found] == [0, 0, 1, 0, 0]
+
+
+def test_a_switchs_last_sxid_tells_of_its_changes() -> None:
+    scrapes = Scrapes()
+    labels = {"nvswitch": "nvswitch2", "Hostname": "gpu-1"}
+    name = "DCGM_FI_DEV_NVSWITCH_FATAL_ERRORS"
+    found = [scrapes.sample(name, value, **labels) for value in (11012, 11012, 20034, 20034, 0)]
+    assert [len(signals) for signals in found] == [0, 0, 1, 0, 0]
+    (signal,) = found[2]
+    assert (signal.kind, signal.attributes["sxid"], signal.attributes["device"]) == (
+        "gpu.sxid",
+        20034,
+        "nvswitch2",
+    )
+    assert signal.entity.node == "gpu-1"
+
+
 SENT = "node_ethtool_transmitted_prio3_pause_duration"
 
 

@@ -1,6 +1,7 @@
-"""A detector as a process of its own, for tests that kill it.
+"""A detector as a process of its own, for tests that kill it. It ends in order on SIGTERM.
 
-Arguments: the Kafka settings as JSON and, for one that ends itself by SIGKILL, a label and how often it must have come by.
+Arguments: the Kafka settings as JSON and, for one that ends itself by SIGKILL, a label and how often it must have come by;
+then the detector's settings as JSON.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from contextlib import suppress
 
 from streams.detector import DetectorProcess
 from streams.model.settings import DetectorSettings, KafkaSettings
@@ -18,6 +20,9 @@ from streams.model.settings import DetectorSettings, KafkaSettings
 async def main() -> None:
     settings = KafkaSettings.model_validate_json(sys.argv[1])
     label, times = sys.argv[2:4] if len(sys.argv) > 2 else ("", "0")
+    wanted = DetectorSettings(batch_records=500)
+    if len(sys.argv) > 4:
+        wanted = DetectorSettings.model_validate_json(sys.argv[4])
     seen: Counter[str] = Counter()
 
     def at(here: str) -> None:
@@ -25,7 +30,10 @@ async def main() -> None:
         if here == label and seen[here] == int(times):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    await DetectorProcess(settings, DetectorSettings(batch_records=500), cluster="c1", at=at).run()
+    running = asyncio.ensure_future(DetectorProcess(settings, wanted, cluster="c1", at=at).run())
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    with suppress(asyncio.CancelledError):
+        await running
 
 
 if __name__ == "__main__":

@@ -148,8 +148,7 @@ def test_another_culprit_is_another_decision() -> None:
     def moved(records: tuple[RawRecord, ...]) -> tuple[RawRecord, ...]:
         swap = {TRAINING[1].encode(): TRAINING[2].encode()}
         return tuple(
-            replace(
-                r,
+            r._replace(
                 value=(r.value or b"").replace(*next(iter(swap.items())))
                 if b": 79" in (r.value or b"")
                 else r.value,

@@ -48,15 +48,16 @@ class Tool:
 
 JAVA = (Tool("java", ("-version",), (17, 0)), Tool("mvn"))
 GO = (Tool("go", ("env", "GOVERSION"), (1, 24)),)
+DEBIAN = (Tool("apt-get"), Tool("dpkg-deb"))
 
 
 @dataclass(frozen=True)
 class Part:
     """One thing to build: its recipe folder, who needs it, and what it makes.
 
-    ``marker`` is the pytest marker of the tests that need it. ``programs`` maps a binary in ``bin/`` to the
-    Go package it is built from. ``copies`` maps a path in the build to ``MODULE/PATH``, a folder of a Go
-    module the recipe pins.
+    ``marker`` is the pytest marker of the tests that need it. ``programs`` maps a binary in ``bin/`` to the Go package
+    it is built from, with the build ``tags``. ``copies`` maps a path in the build to ``MODULE/PATH``, a folder of a Go
+    module the recipe pins. ``packages`` are Debian's, unpacked and not installed.
     """
 
     name: str
@@ -65,6 +66,8 @@ class Part:
     tools: tuple[Tool, ...]
     programs: tuple[tuple[str, str], ...] = ()
     copies: tuple[tuple[str, str, str], ...] = ()
+    tags: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
 
     @property
     def recipe(self) -> Path:
@@ -78,7 +81,9 @@ class Part:
 
     def checksum(self) -> str:
         """Return a checksum over everything that decides what comes out."""
-        total = hashlib.sha256(repr((self.version, self.programs, self.copies)).encode())
+        total = hashlib.sha256(
+            repr((self.version, self.programs, self.copies, *self.tags, *self.packages)).encode()
+        )
         for file in sorted(self.recipe.rglob("*")):
             if file.is_file():
                 total.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -115,6 +120,29 @@ PARTS = (
             (name, f"k8s.io/kubernetes/cmd/{name}")
             for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
         ),
+    ),
+    Part(
+        "telegraf",
+        "1.37.2",
+        "telegraf",
+        GO,
+        programs=(("telegraf", "github.com/influxdata/telegraf/cmd/telegraf"),),
+        # All of its plugins would take ten times as long.
+        tags=(
+            "custom",
+            "inputs.prometheus",
+            "parsers.prometheus",
+            "outputs.kafka",
+            "serializers.influx",
+            "serializers.json",
+        ),
+    ),
+    Part(
+        "rsyslog",
+        "debian",
+        "rsyslog",
+        DEBIAN,
+        packages=("rsyslog", "rsyslog-kafka", "librdkafka1", "libestr0", "libfastjson4"),
     ),
 )
 

@@ -1,0 +1,266 @@
+"""Alerts of rules that others wrote, by the table `catalog/alerts.yaml`: what kind they are, and where, by their labels.
+
+What changes between two notifications of one alert (its annotations hold current values) is left out of the attributes, so
+that an alert sent again is the same signal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from streams.detect import linear, xid_catalog
+from streams.detect.catalog import Strict, load_catalog
+from streams.detect.finding import Finding, Stream
+from streams.detect.linear import Pattern
+from streams.envelopes.labels import node_of
+from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
+from streams.model.record import Alert
+from streams.model.signal import Attribute, Severity, SignalState
+
+UNMAPPED = "alert.unmapped"
+"""An alert whose own label names a kind that there is not: nothing acts on it, and its rule's author can find it."""
+
+KINDS = frozenset(
+    {
+        *(
+            "gpu.xid",
+            "gpu.sxid",
+            "gpu.ecc",
+            "gpu.nvlink",
+            "gpu.off_bus",
+            "gpu.thermal",
+            "gpu.power",
+            "gpu.row_remap",
+        ),
+        *("gpu.idle", "gpu.driver", "gpu.slow", "gpu.memory", "nccl.timeout", "nccl.error"),
+        *("fabric.pfc_storm", "fabric.link", "node.not_ready", "node.kernel", "node.pcie"),
+        *("node.storage", "node.memory", "node.power", "node.thermal", "node.maintenance", "node.condition"),
+        *("job.failed", "job.stalled"),
+    }
+)
+"""What a rule may name as its kind."""
+
+_SEPARATORS = str.maketrans("", "", "_-./: ")
+_PORTS = ("port", "ifName", "interface", "ifDescr", "ifname", "port_name")
+_SWITCHES = ("switch", "sysName", "switch_name")
+_KEPT = {
+    "queue": "queue",
+    "priority": "priority",
+    "link": "link",
+    "mountpoint": "mountpoint",
+    "fstype": "fstype",
+    "name": "service",
+    "container": "container",
+    "sensor": "sensor",
+    "reason": "reason",
+    "condition": "condition",
+}
+"""Labels that become attributes, under the name on the right."""
+_NUMBERS = frozenset({"queue", "priority", "link"})
+_CODES = {"xid": ("xid", "err_code", "code", "xid_code"), "sxid": ("sxid", "err_code", "code")}
+_MAX_VALUE = 256
+
+
+class AlertRow(Strict):
+    """What an alert becomes. `needs`: the code it must name, else it is `instead`; `users`: not in the system's namespaces."""
+
+    alert: str
+    where: Mapping[str, str] = {}
+    kind: str
+    severity: Severity
+    subtype: str = ""
+    needs: str | None = None
+    instead: str | None = None
+    users: bool = False
+
+
+class AlertLabels(Strict):
+    """An alert by its name and labels."""
+
+    alert: str
+    labels: Mapping[str, str]
+
+
+class AlertSample(AlertLabels):
+    """What an alert must become."""
+
+    kind: str
+    entity: str | None = None
+    expect: Mapping[str, Any] = {}
+
+
+class AlertSheet(Strict):
+    """`catalog/alerts.yaml`."""
+
+    kind_label: str
+    ignored: frozenset[str]
+    system_namespaces: str
+    severities: Mapping[str, Severity]
+    rows: tuple[AlertRow, ...]
+    look_alikes: tuple[AlertLabels, ...]
+    samples: tuple[AlertSample, ...]
+
+
+@cache
+def sheet() -> AlertSheet:
+    """The table, read once.
+
+    Raises:
+        ConfigError: naming the first key that is wrong.
+    """
+    return load_catalog("alerts", AlertSheet)
+
+
+class Alerts:
+    """Reads alerts."""
+
+    hints = (rb"startsAt|activeAt|endsAt", rb"\"alertname\\{0,3}\"\s{0,4}:")
+
+    def __init__(self) -> None:
+        self._sheet = sheet()
+        self._system = linear.compile(self._sheet.system_namespaces)
+        self._rows: list[tuple[AlertRow, Pattern, dict[str, Pattern]]] = [
+            (row, linear.compile(row.alert), {label: linear.compile(p) for label, p in row.where.items()})
+            for row in self._sheet.rows
+        ]
+
+    def read(self, alert: Alert, stream: Stream) -> Iterator[Finding]:
+        """The one signal of an alert; none for those that the table does not know: most are about something else."""
+        if _plain(alert.name) in self._sheet.ignored:
+            return
+        labels = {name: value[:_MAX_VALUE] for name, value in alert.labels.items()}
+        meant = self._kind(_plain(alert.name), labels)
+        if meant is None:
+            return
+        kind, severity, subtype = meant
+        attributes = _attributes(alert.name, labels, kind)
+        if subtype:
+            attributes["subtype"] = subtype
+        state = SignalState.FIRING if alert.firing else SignalState.CLEARED
+        found = _placed(Finding(kind, severity, attributes, state), labels)
+        # Alertmanager dates its alerts. What has neither time nor place is somebody's account of one; and the end of
+        # what was nowhere ends nothing.
+        placed = found.node or found.pod or found.job or found.gpu
+        if placed or (alert.firing and alert.at is not None):
+            yield found
+
+    def _kind(self, name: str, labels: Mapping[str, str]) -> tuple[str, Severity, str] | None:
+        stated = labels.get(self._sheet.kind_label)
+        if stated is not None:
+            own = self._sheet.severities.get(labels.get("severity", "").lower(), Severity.WARNING)
+            return (stated, own, "") if stated in KINDS else (UNMAPPED, Severity.INFO, "")
+        for row, pattern, where in self._rows:
+            if not pattern.search(name):
+                continue
+            if any(not p.search(labels.get(label, "")) for label, p in where.items()):
+                continue
+            if row.users and self._system.search(labels.get("namespace", "")):
+                continue
+            if row.needs is None:
+                return row.kind, row.severity, row.subtype
+            if _code(labels, row.needs) is not None:
+                return row.kind, row.severity, ""
+            return (row.instead, row.severity, row.subtype) if row.instead else None
+        return None
+
+
+def _plain(name: str) -> str:
+    return name[:_MAX_VALUE].translate(_SEPARATORS).lower()
+
+
+def _code(labels: Mapping[str, str], name: str) -> int | None:
+    """The code that labels name; they hold whatever the rule's author wrote."""
+    found = (labels.get(label, "") for label in _CODES[name])
+    return next((int(value) for value in found if value.isdecimal() and 0 < len(value) < 6), None)
+
+
+def _attributes(name: str, labels: Mapping[str, str], kind: str) -> dict[str, Attribute]:
+    attributes: dict[str, Attribute] = {"alert": name[:_MAX_VALUE]}
+    if severity := labels.get("severity"):
+        attributes["severity"] = severity
+    for label, attribute in _KEPT.items():
+        if value := labels.get(label):
+            numeric = attribute in _NUMBERS and value.isdecimal() and len(value) < 10
+            attributes[attribute] = int(value) if numeric else value
+    for wanted in ("gpu.xid", "gpu.sxid"):
+        code = wanted.removeprefix("gpu.")
+        if kind == wanted and (number := _code(labels, code)) is not None:
+            attributes[code] = number
+    if kind == "gpu.xid" and isinstance(xid := attributes.get("xid"), int):
+        row = xid_catalog.code(xid)
+        attributes |= {"mnemonic": row.mnemonic, "action": row.action, "family": row.family}
+    return attributes
+
+
+def _placed(finding: Finding, labels: Mapping[str, str]) -> Finding:
+    """The finding at the place that the labels name, for places of its kind."""
+    attributes = dict(finding.attributes)
+    family = finding.kind.partition(".")[0]
+    switch = _first(labels, _SWITCHES)
+    gpu = nic = port = pod = job = None
+    if family == "gpu":
+        gpu = _gpu(labels)
+        if gpu is not None and gpu.pci:
+            attributes["pci"] = gpu.pci
+        if gpu is not None and gpu.uuid:
+            attributes["uuid"] = gpu.uuid
+    elif family == "fabric":
+        port = _first(labels, _PORTS)
+        nic = labels.get("device") or (
+            labels.get("hca") or labels.get("interface") if switch is None else None
+        )
+        attributes |= {name: value for name, value in (("port", port), ("device", nic)) if value}
+    elif device := labels.get("device"):
+        attributes["device"] = device
+    if family in ("job", "nccl", "alert"):
+        pod, job = _workload(labels)
+    # Exporters of the cluster's state run on a node that has nothing to do with what they tell.
+    told = {
+        name: value for name, value in labels.items() if name != "instance" or not _of_the_cluster(labels)
+    }
+    return Finding(
+        finding.kind,
+        finding.severity,
+        attributes,
+        finding.state,
+        gpu=gpu,
+        node=switch or node_of(dict(told)),
+        nic=nic if switch is None else None,
+        port=port,
+        on_switch=switch is not None,
+        pod=pod,
+        job=job,
+    )
+
+
+def _of_the_cluster(labels: Mapping[str, str]) -> bool:
+    return "kube-state-metrics" in labels.get("job", "") or labels.get("pod", "") != ""
+
+
+def _gpu(labels: Mapping[str, str]) -> Gpu | None:
+    index = _first(labels, ("gpu", "gpu_id", "GPU", "index", "minor_number")) or ""
+    uuid = _first(labels, ("UUID", "uuid", "gpu_uuid"))
+    pci = canonical_pci(_first(labels, ("pci_bus_id", "pci_bus", "pci")) or "")
+    number = int(index) if index.isdecimal() and len(index) < 4 else None
+    if uuid is None and index.startswith("GPU-"):
+        uuid = index
+    return (
+        Gpu(pci, uuid, number, labels.get("GPU_I_ID") or None)
+        if (pci or uuid or number is not None)
+        else None
+    )
+
+
+def _workload(labels: Mapping[str, str]) -> tuple[PodRef | None, JobRef | None]:
+    namespace = labels.get("exported_namespace") or labels.get("namespace") or ""
+    name = labels.get("exported_pod") or labels.get("pod")
+    pod = PodRef(namespace, name) if name and namespace else None
+    job = labels.get("job_name") or labels.get("exported_job")
+    kind = labels.get("job_kind") or labels.get("owner_kind") or "Job"
+    return pod, JobRef(kind, namespace, job) if job and namespace else None
+
+
+def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((value for name in names if (value := labels.get(name))), None)

@@ -1,0 +1,100 @@
+"""What the driver tells once of each GPU: its UUID and its board's serial number.
+
+`NVRM: GPU at PCI:0000:91:00: GPU-<uuid>` comes before a GPU's first Xid, `NVRM: GPU Board Serial Number: N` right after it and
+without an address; `NVRM: GPU 0000:91:00.0: GPU serial number is N.` comes when a GPU was lost. They are no reports. What they
+say is added to whatever is said of that GPU later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streams.detect import linear
+from streams.detect.finding import Finding, Stream
+from streams.detect.memory import Table
+from streams.detect.quoting import reported
+from streams.model.clock import to_millis
+from streams.model.entity import Gpu, canonical_pci
+from streams.model.record import LogLine
+from streams.model.signal import Attribute
+
+_UUID = linear.compile(
+    r"(?i)NVRM\s?:\s{0,4}GPU at (?:PCI:)?(?P<pci>[0-9a-f]{1,8}:[0-9a-f:.]{4,10})\s?:\s{0,4}(?P<uuid>GPU-[0-9a-f-]{36})"
+)
+_BOARD = linear.compile(r"(?i)NVRM\s?:\s{0,4}GPU Board Serial Number\s?[:=]\s{0,4}(?P<serial>\d{4,20})")
+_SERIAL = linear.compile(
+    r"(?i)NVRM\s?:\s{0,4}GPU (?:at )?(?:PCI:)?(?P<pci>[0-9a-f]{4,8}:[0-9a-f:.]{5,9}):?\s{0,4}"
+    r"(?:GPU )?serial number (?:is|:)\s{0,4}(?P<serial>\d{4,20})"
+)
+
+_MAX_GPUS = 100_000
+_MAX_NODES = 20_000
+_APART_MS = 10_000
+"""The two header lines come within milliseconds; a serial number later than this belongs to no GPU we know of."""
+
+
+class GpuNames:
+    """Reads the driver's headers and raises nothing."""
+
+    hints = (rb"(?i:NVRM\s?:\s{0,4}GPU at )", rb"(?i:serial number\s?(?:is|[:=]))")
+
+    def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        """Remembers what the line tells."""
+        yield from ()
+        node, at = line.node or stream.lines, to_millis(line.at or stream.received_at)
+        for header in _UUID.finditer(line.text, line.start):
+            if (pci := _address(header, line)) is not None:
+                _known(stream)[stream.cluster, node, pci] = (header["uuid"], _serial(stream, node, pci))
+                _headers(stream)[stream.cluster, node] = (pci, at)
+        if (board := _BOARD.search(line.text, line.start)) is not None:
+            last, seen = _headers(stream).get((stream.cluster, node), (None, None))
+            if isinstance(last, str) and isinstance(seen, int) and abs(at - seen) <= _APART_MS:
+                _known(stream)[stream.cluster, node, last] = (_uuid(stream, node, last), board["serial"])
+        elif (lost := _SERIAL.search(line.text, line.start)) is not None and (pci := _address(lost, line)):
+            _known(stream)[stream.cluster, node, pci] = (_uuid(stream, node, pci), lost["serial"])
+
+
+def named(
+    pci: str, line: LogLine, stream: Stream, attributes: dict[str, Attribute], mig: str | None = None
+) -> Gpu:
+    """The GPU at the canonical address `pci` of the line's node with all names it is known by, which `attributes` get too."""
+    node = line.node or stream.lines
+    uuid, serial = _uuid(stream, node, pci), _serial(stream, node, pci)
+    attributes["pci"] = pci
+    if mig is not None:
+        attributes["mig"] = mig
+    if uuid is not None:
+        attributes["uuid"] = uuid
+    if serial is not None:
+        attributes["serial"] = serial
+    return Gpu(pci, uuid, mig=mig)
+
+
+def _address(found: linear.Match, line: LogLine) -> str | None:
+    """The address that a header names, None when someone only quotes it; one may be glued to another of the driver's lines."""
+    glued = line.text.find("NVRM", line.start, found.start()) >= 0
+    if not reported(line, found.start(), by_kernel=True, after=found.start() if glued else None):
+        return None
+    return canonical_pci(found["pci"].rstrip(".:"))
+
+
+def _known(stream: Stream) -> Table:
+    """UUID and serial number by cluster, node and address."""
+    return stream.memory.table("gpu.names", _MAX_GPUS)
+
+
+def _headers(stream: Stream) -> Table:
+    """The address in a node's last header line and its time."""
+    return stream.memory.table("gpu.headers", _MAX_NODES)
+
+
+def _uuid(stream: Stream, node: str, pci: str) -> str | None:
+    return _text(_known(stream).get((stream.cluster, node, pci), (None, None))[0])
+
+
+def _serial(stream: Stream, node: str, pci: str) -> str | None:
+    return _text(_known(stream).get((stream.cluster, node, pci), (None, None))[1])
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,106 @@
+"""What components of Kubernetes log: Events in the three ways in which they are printed, conditions, and other wordings.
+
+`"Event occurred" object="ns/name" kind="Pod" … reason="…" message="…"` and `Event(v1.ObjectReference{Kind:"Pod", …}): type: …
+reason: … text` are client-go's (tools/record); `ns  5s  Warning  Reason  pod/name  text` is what `kubectl get events` prints.
+All of them are taken for the Event that they show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from streams.detect import linear
+from streams.detect.finding import Finding, Stream
+from streams.detect.kube import CONDITION, KubeEvents, sheet
+from streams.detect.linear import Match
+from streams.detect.quoting import reported
+from streams.detect.worded import Worded
+from streams.detect.wording import MAX_HITS, Hit
+from streams.model.entity import PodRef
+from streams.model.record import KubeEvent, LogLine
+
+_OCCURRED = linear.compile(
+    r"\"Event occurred\" [^\n]{0,40}\bobject=\"/?(?:(?P<namespace>[a-z0-9-]{1,63})/)?(?P<name>[A-Za-z0-9][\w.-]{0,252})\""
+    r"[^\n]{0,160}\bkind=\"(?P<kind>\w{1,63})\"[^\n]{0,160}\breason=\"(?P<reason>\w{1,128})\""
+)
+_REFERENCE = linear.compile(
+    r"Event\(v1\.ObjectReference\{Kind:\"(?P<kind>\w{1,63})\", Namespace:\"(?P<namespace>[a-z0-9-]{0,63})\", "
+    r"Name:\"/?(?P<name>[A-Za-z0-9][\w.-]{0,252})\"[^\n]{0,400}\breason: \W?(?P<reason>\w{1,128})\W?"
+)
+_LISTED = linear.compile(
+    r"(?:\b(?P<namespace>[a-z0-9-]{1,63})\s{1,40})?(?:\b\d[\dsmhd]{1,8}\s{1,40})?\b(?:Normal|Warning)\s{1,40}"
+    r"(?P<reason>[A-Z]\w{1,127})\s{1,40}(?P<kind>[A-Za-z]{2,63})/(?P<name>[A-Za-z0-9][\w.-]{0,252})\s"
+)
+_PRINTED = (_OCCURRED, _REFERENCE, _LISTED)
+_MAX_MESSAGE = 1024
+_KINDS = {
+    "node": "Node",
+    "pod": "Pod",
+    "job": "Job",
+    "jobset": "JobSet",
+    "pytorchjob": "PyTorchJob",
+    "mpijob": "MPIJob",
+}
+
+
+class PrintedEvents:
+    """Reads Events and conditions that were printed as lines."""
+
+    def __init__(self) -> None:
+        self._events = KubeEvents()
+        self.hints = self._events.hints
+
+    def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        """The events of one line, each about the object that it names; else the condition of its own node."""
+        said = False
+        for pattern in _PRINTED:
+            for match in islice(pattern.finditer(line.text, line.start), MAX_HITS):
+                event = _event(match, line.text[match.end() : match.end() + _MAX_MESSAGE])
+                if event is None or not reported(line, match.start()):
+                    continue
+                said = True
+                found = self._events.said(event)
+                if found is not None and self._events.news(found, event, stream):
+                    yield found._replace(
+                        node=event.name if event.kind == "Node" else None, at=line.at, text=line.text
+                    )
+            if said:
+                return
+        condition = CONDITION.search(line.text, line.start)
+        if condition is not None and reported(line, condition.start()):
+            event = KubeEvent("", line.text[condition.start() :], "Node", line.node or "")
+            found = self._events.said(event)
+            if found is not None:
+                yield found._replace(text=line.text)
+
+
+def _event(match: Match, message: str) -> KubeEvent | None:
+    kind, name = match["kind"] or "", match["name"] or ""
+    kind = _KINDS.get(kind.lower(), kind)
+    if not kind[:1].isupper():
+        return None
+    return KubeEvent(match["reason"] or "", message.strip(), kind, name, namespace=match["namespace"] or "")
+
+
+class KubeLines(Worded):
+    """Reads the other wordings; those that name a pod are about it, unless the system itself runs there."""
+
+    def __init__(self) -> None:
+        super().__init__("kube")
+        self._system = linear.compile(sheet().system_namespaces)
+
+    def finding(self, hit: Hit, line: LogLine, stream: Stream) -> Finding | None:
+        """As the row says, about the pod that the message names."""
+        found = super().finding(hit, line, stream)
+        if found is None or not isinstance(named := found.attributes.get("pod"), str):
+            return found
+        attributes = {name: value for name, value in found.attributes.items() if name != "pod"}
+        namespace, _, name = named.partition("/")
+        if not hit.row.kind.startswith("job."):
+            return found._replace(attributes=attributes)
+        if self._system.search(namespace):
+            return None
+        # A kubelet's line is written where the pod runs; the scheduler's is not.
+        node = line.node if hit.row.programs else None
+        return found._replace(attributes=attributes, pod=PodRef(namespace, name), node=node)

@@ -1,0 +1,237 @@
+"""Matching of untrusted text in linear time: RE2 behind the few calls that families need.
+
+The text is matched as Latin-1 bytes, one for each character, so an offset means the same in both. A character outside of Latin-1
+becomes a question mark for the match; what a group holds is cut from the text itself. RE2's own way with `str` counts offsets
+through UTF-8 at every call, which costs more than matching.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import re2
+
+from streams.model.errors import ConfigError
+
+_LATIN1 = re2.Options()
+_LATIN1.encoding = re2.Options.Encoding.LATIN1
+_LATIN1.log_errors = False
+
+_SEVERAL = re2.Options()
+_SEVERAL.encoding = re2.Options.Encoding.LATIN1
+_SEVERAL.never_capture = True
+_SEVERAL.max_mem = 64 * 1024 * 1024
+"""A set has no other way to match than its automaton, so it must never lack the memory for it."""
+
+Span = tuple[int, int]
+
+_last: tuple[str, bytes] = ("", b"")
+_last_lower: tuple[str, bytes] = ("", b"")
+"""The text matched last, its bytes, and those in lower case: one line is put to many patterns in turn."""
+
+_ANY_CASE = "(?i)"
+
+
+@cache
+def compile(pattern: str) -> Pattern:
+    """The pattern, ready to match.
+
+    Raises:
+        ConfigError: naming the pattern and what is wrong with it.
+    """
+    return Pattern(pattern)
+
+
+def _bytes_of(text: str) -> bytes:
+    global _last
+    known, raw = _last
+    if known is not text:
+        raw = text.encode("latin-1", "replace")
+        _last = text, raw
+    return raw
+
+
+def _lower_of(text: str) -> bytes:
+    global _last_lower
+    known, raw = _last_lower
+    if known is not text:
+        raw = _bytes_of(text).lower()
+        _last_lower = text, raw
+    return raw
+
+
+class Match:
+    """One match. Groups count from 1 or have names; a group that took no part is None."""
+
+    __slots__ = ("_groups", "_spans", "_text")
+
+    def __init__(self, text: str, spans: list[Span], groups: Mapping[str, int]) -> None:
+        self._text = text
+        self._spans = spans
+        self._groups = groups
+
+    def span(self, group: int | str = 0) -> Span:
+        """Where the group begins and ends, (-1, -1) when it took no part."""
+        return self._spans[self._groups[group] if isinstance(group, str) else group]
+
+    def start(self, group: int | str = 0) -> int:
+        """Where the group begins."""
+        return self.span(group)[0]
+
+    def end(self, group: int | str = 0) -> int:
+        """Where the group ends."""
+        return self.span(group)[1]
+
+    def group(self, group: int | str = 0) -> str | Any:
+        """What the group holds."""
+        start, end = self.span(group)
+        return None if start < 0 else self._text[start:end]
+
+    def groups(self) -> tuple[str | Any, ...]:
+        """All groups in order."""
+        return tuple(self.group(number) for number in range(1, len(self._spans)))
+
+    def groupdict(self) -> dict[str, str | Any]:
+        """All named groups."""
+        return {name: self.group(number) for name, number in self._groups.items()}
+
+    def __getitem__(self, group: int | str) -> str | Any:
+        return self.group(group)
+
+
+class Pattern:
+    """A compiled pattern."""
+
+    __slots__ = ("_bytes_of", "_groups", "_match", "_words", "pattern")
+
+    def __init__(self, pattern: str) -> None:
+        try:
+            raw = pattern.encode("latin-1")
+            compiled: Any = re2.compile(raw, _LATIN1)
+        except (UnicodeEncodeError, re2.error) as error:
+            raise ConfigError(f"pattern {pattern!r}: {error}") from error
+        self.pattern = pattern
+        self._groups = {name.decode(): number for name, number in compiled.groupindex.items()}
+        self._match = compiled._regexp.Match  # the wrapper around it is a generator for each call
+        any_case = pattern.startswith(_ANY_CASE)
+        words = words_of(pattern.removeprefix(_ANY_CASE))
+        self._words = (words.lower() if any_case and words.isascii() else "" if any_case else words).encode(
+            "latin-1"
+        )
+        self._bytes_of = _lower_of if any_case else _bytes_of
+
+    def search(self, text: str, pos: int = 0) -> Match | None:
+        """The first match from `pos` on."""
+        raw = _bytes_of(text)
+        if self._words not in self._bytes_of(text):
+            return None
+        spans = self._match(_UNANCHORED, raw, min(pos, len(raw)), len(raw))
+        return Match(text, spans, self._groups) if spans[0][0] >= 0 else None
+
+    def match(self, text: str, pos: int = 0) -> Match | None:
+        """The match that begins at `pos`."""
+        return self._first(_START, text, pos)
+
+    def fullmatch(self, text: str, pos: int = 0) -> Match | None:
+        """The match of everything from `pos` on."""
+        return self._first(_BOTH, text, pos)
+
+    def finditer(self, text: str, pos: int = 0) -> Iterator[Match]:
+        """All matches from `pos` on that do not overlap."""
+        raw = _bytes_of(text)
+        if self._words not in self._bytes_of(text):
+            return
+        while pos <= len(raw):
+            spans = self._match(_UNANCHORED, raw, pos, len(raw))
+            start, end = spans[0]
+            if start < 0:
+                return
+            yield Match(text, spans, self._groups)
+            pos = end if end > pos else pos + 1
+
+    def findall(self, text: str, pos: int = 0) -> list[str]:
+        """What all matches hold, in order."""
+        return [match.group() for match in self.finditer(text, pos)]
+
+    def _first(self, anchor: Any, text: str, pos: int) -> Match | None:
+        raw = _bytes_of(text)
+        spans = self._match(anchor, raw, min(pos, len(raw)), len(raw))
+        return Match(text, spans, self._groups) if spans[0][0] >= 0 else None
+
+
+_UNANCHORED = re2._Anchor.UNANCHORED
+_START = re2._Anchor.ANCHOR_START
+_BOTH = re2._Anchor.ANCHOR_BOTH
+
+
+class Several:
+    """Many patterns that are asked for at once, which costs little more than asking for one.
+
+    Raises:
+        ConfigError: naming the pattern that is none.
+    """
+
+    def __init__(self, patterns: Iterable[bytes]) -> None:
+        self._match = _set_of(tuple(patterns))
+
+    def found(self, raw: bytes) -> list[int]:
+        """The numbers of the patterns that match somewhere, in order."""
+        return sorted(self._match(raw)) if self._match is not None else []
+
+    def found_in(self, text: str) -> list[int]:
+        """The same in text."""
+        return self.found(_bytes_of(text))
+
+
+@cache
+def _set_of(patterns: tuple[bytes, ...]) -> Any:
+    """What matches the patterns, compiled once and for all; None for no pattern, of which RE2 makes an error."""
+    if not patterns:
+        return None
+    several = re2.Set.SearchSet(_SEVERAL)
+    for pattern in patterns:
+        try:
+            several.Add(pattern)
+        except re2.error as error:
+            raise ConfigError(f"pattern {pattern!r}: {error}") from error
+    several.Compile()
+    return several._set.Match
+
+
+def words_of(pattern: str) -> str:
+    """The longest run of plain characters that every match holds; empty when there is none, or when it is not obvious.
+
+    To look for it costs a tenth of asking RE2, and most patterns that are put to a line have nothing to do with it.
+    """
+    if _UNCLEAR.search(pattern):
+        return ""
+    runs, depth = [""], 0
+    for token in _TOKEN.finditer(pattern):
+        text = token.group()
+        if text[0] == "(":
+            depth += 1
+        elif text == ")":
+            depth -= 1
+        elif depth:
+            continue
+        elif text in ("|", "["):
+            return ""
+        elif token.lastgroup == "plain":
+            runs[-1] += text[-1]
+            continue
+        elif token.lastgroup == "may_be_none":
+            runs[-1] = runs[-1][:-1]
+        runs.append("")
+    return max(runs, key=len)
+
+
+_TOKEN = re.compile(
+    r"(?P<kind>\\[A-Za-z0-9]|\[\^?\]?(?:\\.|\[:\w{1,9}:\]|[^\]\\]){0,512}\]|\((?:\?(?:P?<\w{1,64}>|:))?|[).|^$+])|"
+    r"(?P<may_be_none>[?*]|\{\d{0,4},?\d{0,4}\})|(?P<plain>\\[^A-Za-z0-9]|.)",
+    re.DOTALL,
+)
+_UNCLEAR = re.compile(r"\(\?\w{0,4}i|\\[xpPQC]|\(\?[a-zA-OQ-Z-]")
+"""Matching without regard to case, other flags, and escapes of more than one character."""

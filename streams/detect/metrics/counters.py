@@ -1,0 +1,122 @@
+"""Counters: that one went up, or how fast it does. One that falls was set back, which is no error.
+
+Most error counters of most parts are zero for ever. All those of one part and exporter share one row: a bit for each rule that
+has seen the zero. Only a counter that is not zero gets a row of its own, and without either row the first value is not news.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import cast
+
+from streams.detect.dcgm import at_ms
+from streams.detect.finding import Finding, Stream
+from streams.detect.memory import Key
+from streams.detect.metrics.levels import FIRING, MAX_PARTS, OVER, PAST, Rule, tidy
+from streams.detect.metrics.places import Place, exporter_of
+from streams.detect.metrics.rows import Named, Row
+from streams.model.record import Sample
+from streams.model.signal import SignalState
+
+_FRESH_MS = 60_000
+"""How exactly a shared row knows when the zeros were last seen."""
+
+Zeros = tuple[int, int]
+"""Bits of the rules, and when last seen (ms)."""
+
+Last = tuple[float, int, int, int, int]
+"""Value, when (ms), the exporter, the phase, and when it last went up (ms, 0: never)."""
+
+
+class Counter(Rule):
+    """What both have in common: the value before this one."""
+
+    def __init__(self, row: Row, bit: int, zeros: str) -> None:
+        super().__init__(row)
+        self._bit = 1 << bit
+        self._zeros = zeros
+
+    def read(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
+        """What the step from the value before says."""
+        if not self.is_reading(value) or not self.meant(sample):
+            return None
+        place = self.place(sample, stream, named)
+        if place is None:
+            return None
+        at = at_ms(sample, stream)
+        # What names a metric in its own way is another exporter, even where a collector puts one instance on both.
+        exporter = exporter_of(sample.labels, sample.name.partition("_")[0])
+        table = self.table(stream, "last")
+        before = cast("Last | None", table.get(place.key))
+        if before is None:
+            shared: Key = (*place.key, exporter)
+            zeros = stream.memory.table(self._zeros, MAX_PARTS)
+            bits, seen = cast(Zeros, zeros.get(shared, (0, 0)))
+            if value == 0:
+                if not bits & self._bit or at - seen >= _FRESH_MS:
+                    zeros[shared] = (bits | self._bit, max(at, seen))
+                return None
+            if bits & self._bit:
+                if at <= seen:
+                    return None
+                zeros[shared] = (bits & ~self._bit, seen)
+                before = table[place.key] = (0.0, seen, exporter, OVER, 0)
+            else:
+                table[place.key] = (value, at, exporter, OVER, 0)
+                return None
+        last_value, last_at, known, phase, risen = before
+        if at <= last_at or (exporter != known and at - last_at <= self.row.gap):
+            return None
+        if exporter != known or value < last_value:
+            table[place.key] = (value, at, exporter, phase, risen)
+            return None
+        now, finding = self.stepped(before, value, at, place, sample, stream)
+        if now is not None:
+            table[place.key] = now
+        return finding
+
+    @abstractmethod
+    def stepped(
+        self, before: Last, value: float, at: int, place: Place, sample: Sample, stream: Stream
+    ) -> tuple[Last | None, Iterator[Finding] | None]:
+        """What to remember (None: no change) and what to say of a counter that did not fall."""
+        ...
+
+
+class Increase(Counter):
+    """Each increase is news, or with `quiet` the first one until it has been quiet for so long."""
+
+    def stepped(
+        self, before: Last, value: float, at: int, place: Place, sample: Sample, stream: Stream
+    ) -> tuple[Last | None, Iterator[Finding] | None]:
+        """It went up, or was quiet for long enough."""
+        last_value, last_at, exporter, phase, risen = before
+        quiet = self.row.quiet
+        if value > last_value:
+            now = (value, at, exporter, FIRING if quiet is not None else OVER, at)
+            if phase == FIRING:
+                return now, None
+            count = tidy(value - last_value)
+            return now, iter((self.finding(place, {self.row.says: count}, SignalState.FIRING),))
+        if quiet is not None and phase == FIRING and at - risen >= quiet:
+            return (value, at, exporter, OVER, risen), iter((self.finding(place, {}, SignalState.CLEARED),))
+        return ((value, at, exporter, phase, risen) if at - last_at >= self.row.gap // 2 else None), None
+
+
+class Rate(Counter):
+    """So many `per` unit of time, over windows of the row's length; taken at once when a window's worth has come already."""
+
+    def stepped(
+        self, before: Last, value: float, at: int, place: Place, sample: Sample, stream: Stream
+    ) -> tuple[Last | None, Iterator[Finding] | None]:
+        """Compare at the end of each window."""
+        row = self.row
+        last_value, last_at, exporter, phase, risen = before
+        apart = max(at - last_at, row.window) if value > last_value else at - last_at
+        rate = (value - last_value) * row.per / apart
+        verdict = self.past(rate)
+        if at - last_at < row.window and verdict != PAST:
+            return None, None
+        now = (value, at, exporter, phase, risen)
+        return now, self.judged(verdict, {row.says: tidy(rate)}, place, sample, stream)

@@ -1,0 +1,139 @@
+"""Two metrics of one part and exporter that say something only together: used and free, current and greatest, both nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import cast
+
+from streams.detect.dcgm import at_ms
+from streams.detect.finding import Finding, Stream
+from streams.detect.metrics.levels import MAX_PARTS, PAST, WELL, Rule, tidy
+from streams.detect.metrics.places import Place, exporter_of, gpu_place
+from streams.detect.metrics.rows import Named, Row
+from streams.model.record import Sample
+
+BUSY_TABLE = "metrics.busy"
+_LITTLE = 0.005
+"""A second metric that moves by less is not written down again."""
+
+Second = tuple[float, int, int]
+"""Its value, when (ms), and the exporter."""
+
+
+class Pair(Rule):
+    """What the pairs have in common: the second metric's last value and who exports it."""
+
+    def second(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
+        """Remember it, when it has changed or grown old."""
+        if not self.is_reading(value):
+            return None
+        place = self.place(sample, stream, named)
+        if place is not None:
+            seconds, at, exporter = (
+                self.table(stream, "second"),
+                at_ms(sample, stream),
+                exporter_of(sample.labels),
+            )
+            before = cast("Second | None", seconds.get(place.key))
+            if before is None or self._is_news(before, value, at, exporter):
+                seconds[place.key] = (value, at, exporter)
+        return None
+
+    def _is_news(self, before: Second, value: float, at: int, exporter: int) -> bool:
+        known, last, whose = before
+        if exporter != whose:
+            return at - last > self.row.gap
+        return at - last > self.row.gap // 2 or (at > last and abs(value - known) > _LITTLE * abs(known))
+
+    def beside(self, sample: Sample, stream: Stream, place: Place) -> float | None:
+        """The second metric's value at about the same time, None when it is not known; it is not for a sample that is late."""
+        second = cast("Second | None", self.table(stream, "second").get(place.key))
+        if second is None or second[2] != exporter_of(sample.labels):
+            return None
+        return second[0] if 0 <= at_ms(sample, stream) - second[1] <= self.row.gap else None
+
+
+class Fraction(Pair):
+    """`share`: of the sum of both; `ratio`: of the second."""
+
+    def read(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
+        """Past the threshold for long enough, or well again."""
+        row = self.row
+        if not self.is_reading(value) or (place := self.place(sample, stream, named)) is None:
+            return None
+        if (other := self.beside(sample, stream, place)) is None:
+            return None
+        whole = value + other if row.measure == "share" else other
+        if whole <= 0:
+            return None
+        fraction = value / whole
+        verdict = self.past(fraction)
+        if verdict == PAST and row.busy and not _is_busy(sample, stream, row.gap):
+            return None
+        return self.judged(verdict, {row.says: tidy(fraction)}, place, sample, stream)
+
+
+class Zeros(Pair):
+    """Both are nothing, on a part of a node whose parts have reported more than nothing."""
+
+    def second(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
+        """Remember a second metric that is nothing, and forget it when it is something."""
+        seconds = self.table(stream, "second")
+        if (value > 0 and not seconds) or not self.is_reading(value):
+            return None
+        if (place := self.place(sample, stream, named)) is not None:
+            if value == 0:
+                seconds[place.key] = (0.0, at_ms(sample, stream), exporter_of(sample.labels))
+            else:
+                seconds.pop(place.key, None)
+        return None
+
+    def read(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
+        """Both nothing for long enough, or back."""
+        if not self.is_reading(value) or (place := self.place(sample, stream, named)) is None:
+            return None
+        live, node = self.table(stream, "live"), place.key[:2]
+        if value > 0:
+            if node not in live:
+                live[node] = (True,)
+            return self.judged(WELL, {}, place, sample, stream) if self.states(stream) else None
+        if node not in live or self.beside(sample, stream, place) != 0:
+            return None
+        return self.judged(PAST, {self.row.says: 0}, place, sample, stream)
+
+
+class BusyGpus:
+    """Which GPUs are at work, for rows that count only then."""
+
+    def __init__(self, above: float, gap_ms: int) -> None:
+        self._above = above
+        self._refresh_ms = gap_ms // 2
+
+    def take(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
+        """Remember whether the GPU is at work, when that has changed or grown old."""
+        place = gpu_place(sample, stream, whole=True)
+        if place is None or not 0 <= value <= 100:
+            return None
+        table, at, now = (
+            stream.memory.table(BUSY_TABLE, MAX_PARTS),
+            at_ms(sample, stream),
+            value >= self._above,
+        )
+        before = cast("tuple[bool, int] | None", table.get(place.key))
+        if before is None or (at > before[1] and (now != before[0] or at - before[1] > self._refresh_ms)):
+            table[place.key] = (now, at)
+        return None
+
+
+def _is_busy(sample: Sample, stream: Stream, gap_ms: int) -> bool:
+    place = gpu_place(sample, stream, whole=True)
+    known = stream.memory.table(BUSY_TABLE, MAX_PARTS).get(place.key) if place else None
+    if known is None:
+        return False
+    busy, at = cast(tuple[bool, int], known)
+    return busy and abs(at_ms(sample, stream) - at) <= gap_ms
+
+
+def pair(row: Row) -> Pair:
+    """The rule of a row that measures two metrics."""
+    return Zeros(row) if row.measure == "zeros" else Fraction(row)

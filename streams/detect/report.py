@@ -1,0 +1,98 @@
+"""A finding with its place, its time and its evidence: all of a signal but its id, which costs more than all the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from streams.detect.finding import Finding
+from streams.model.entity import Entity
+from streams.model.record import Alert, KubeEvent, LogLine, Observation, RawRecord, Sample
+from streams.model.signal import MAX_EVIDENCE_TEXT, Evidence, Signal, signal
+
+_AHEAD = timedelta(minutes=5)
+
+
+class Report(NamedTuple):
+    """One finding in one observation of one record."""
+
+    finding: Finding
+    entity: Entity
+    observation: Observation
+    record: RawRecord
+
+    @staticmethod
+    def of(finding: Finding, observation: Observation, cluster: str, record: RawRecord) -> Report:
+        """The finding at the place that it or its observation names."""
+        return Report(finding, _entity(finding, observation, cluster), observation, record)
+
+    @property
+    def occurred_at(self) -> datetime:
+        """When it happened. No source is believed to be ahead of its own record by more than a clock's drift."""
+        received_at = self.record.timestamp
+        at = self.finding.at or self.observation.at or received_at
+        return received_at if at - received_at > _AHEAD else at
+
+    def signal(self) -> Signal:
+        """The signal of this one report."""
+        record = self.record
+        text = (self.finding.text or _text_of(self.observation)).strip()[:MAX_EVIDENCE_TEXT]
+        return signal(
+            self.finding.kind,
+            self.entity,
+            severity=self.finding.severity,
+            occurred_at=self.occurred_at,
+            observed_at=record.timestamp,
+            state=self.finding.state,
+            attributes=self.finding.attributes,
+            evidence=(Evidence(record.topic, record.partition, record.offset, text),),
+        )
+
+
+def _entity(finding: Finding, observation: Observation, cluster: str) -> Entity:
+    node = finding.node
+    of_another = finding.job is not None or (isinstance(observation, LogLine) and finding.pod is not None)
+    if node is None and not of_another:
+        node = _node(observation)  # what a controller says of a job or a pod, it does not say where those run
+    if finding.on_switch:
+        return Entity(cluster, switch=node, port=finding.port)
+    # A pod that relays the kernel's log or the control plane's events is not where the fault is.
+    of_pod = isinstance(observation, LogLine) and not finding.kind.startswith(("gpu.", "node."))
+    return Entity(
+        cluster,
+        node=node,
+        gpu=finding.gpu,
+        nic=finding.nic,
+        pod=finding.pod or (observation.pod if of_pod and isinstance(observation, LogLine) else None),
+        rank=finding.rank,
+        job=finding.job,
+    )
+
+
+def _node(observation: Observation) -> str | None:
+    """The node that the observation itself names: of an event of a pod, where its kubelet runs."""
+    match observation:
+        case KubeEvent():
+            return observation.name if observation.kind == "Node" else observation.host
+        case LogLine() | Sample():
+            return observation.node
+        case _:
+            return None
+
+
+def _text_of(observation: Observation) -> str:
+    match observation:
+        case LogLine():
+            return observation.text
+        case Sample():
+            return f"{observation.name}{{{_labels(observation.labels)}}} {observation.value:g}"
+        case Alert():
+            said = observation.annotations.get("summary") or observation.annotations.get("description") or ""
+            return f"{observation.name}{{{_labels(observation.labels)}}} {said}"
+        case KubeEvent():
+            return f"{observation.reason}: {observation.message}"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ", ".join(f'{name}="{value}"' for name, value in sorted(labels.items()) if name != "__name__")

@@ -1,0 +1,152 @@
+"""The event log of a node's management controller (IPMI SEL): rows of tables and lines of daemons, by `catalog/sel.yaml`.
+
+`ID | date | time | sensor | event | direction [| reading]` is how ipmitool prints an entry, with commas instead of bars on
+request; FreeIPMI has more columns. Which column is which is told by what stands in it, not by its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from pydantic import Field
+
+from streams.detect import linear
+from streams.detect.catalog import Strict, load_catalog
+from streams.detect.finding import Finding, Stream
+from streams.detect.linear import Match, Pattern
+from streams.detect.quoting import reported, written_by_people
+from streams.model.record import LogLine
+from streams.model.signal import Attribute, Severity, SignalState
+
+
+class Rule(Strict):
+    """What an event is: `matches` is looked for in sensor and event."""
+
+    matches: str
+    kind: str
+    subtype: str
+    severity: Severity
+
+
+class SelSample(Strict):
+    """An entry and what it must give."""
+
+    text: str
+    kind: str
+    state: SignalState = SignalState.FIRING
+    expect: dict[str, Any] = Field(default_factory=dict)
+
+
+class SelSheet(Strict):
+    """`catalog/sel.yaml`."""
+
+    programs: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    well: str
+    samples: tuple[SelSample, ...]
+    look_alikes: tuple[str, ...]
+
+
+@cache
+def sheet() -> SelSheet:
+    """The file, read once.
+
+    Raises:
+        ConfigError: naming the first key that is wrong.
+    """
+    return load_catalog("sel", SelSheet)
+
+
+_DATE = r"(?:\d\d/\d\d/(?:\d{4}|\d\d)|[A-Z][a-z]{2}-\d\d-\d{4}|Pre-Init|PostInit)"
+_CLOCK = r"(?:\d\d:\d\d:\d\d(?: ?[AP]M)?(?: [A-Z]{3,4})?|\d{1,12})"
+_ROW = linear.compile(
+    r"(?:\b(?:SEL|sel)(?: [Rr]ecord| [Ee]ntry)?:? {0,3})?\b[0-9a-fA-F]{1,5}"
+    rf"(?:\s{{0,6}}\|\s{{0,3}}{_DATE}\s{{0,8}}\|\s{{0,3}}{_CLOCK}\s{{0,3}}\||,{_DATE},{_CLOCK},)"
+    r"(?P<rest>[^\n]{4,400})"
+)
+_WHEN = linear.compile(r"(\d\d)/(\d\d)/(\d{2,4})[\s|,]{1,8}(\d\d):(\d\d):(\d\d)")
+_DIRECTION = linear.compile(r"(?i)^(?:de)?assert(?:ed|ion)(?: event)?$")
+_LEVEL = linear.compile(r"(?i)^(?:nominal|warning|critical|n/a|information(?:al)?)$")
+_READING = linear.compile(
+    r"(?i)reading (?P<reading>-?[\d.]{1,12})[^\d\n]{1,24}threshold (?P<threshold>-?[\d.]{1,12})"
+)
+_DIMM = linear.compile(r"(?i)\b(?P<dimm>(?:P\d[_-])?DIMM[\w.#-]{0,24})")
+_CLOSING = linear.compile(r"(?:\s*\(\)|\s)+$")
+
+
+class Sel:
+    """Reads entries of management controllers' logs."""
+
+    hints = (
+        rb"(?:\||,)\s{0,3}(?i:asserted|deasserted|assertion event|deassertion event)",
+        rb"[a-z]-\d\d-\d{4}\s{0,3}\|",  # FreeIPMI prints no direction unless asked
+        rb"ipmievd|ipmiseld|ipmi-sel|phosphor-sel-logger|\bidrac\b|\bredfish\b",
+    )
+
+    def __init__(self) -> None:
+        self._rules: list[tuple[Pattern, Rule]] = [
+            (linear.compile(f"(?i){rule.matches}"), rule) for rule in sheet().rules
+        ]
+        self._well = linear.compile(f"(?i){sheet().well}")
+        self._programs = frozenset(sheet().programs)
+
+    def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        """The entry of one line, if it tells of a fault or of its end."""
+        row = _ROW.search(line.text)  # an entry's number looks like the name of a compose service
+        if row is not None:
+            if reported(line, row.start(), listed=True):
+                yield from self._entry(row, line)
+        elif line.source.lower() in self._programs and not written_by_people(line.source):
+            yield from self._classified("", line.message, line, None)
+
+    def _entry(self, row: Match, line: LogLine) -> Iterator[Finding]:
+        rest = row["rest"] or ""
+        columns = [column.strip() for column in rest.split("|" if "|" in rest else ",")]
+        said = [c for c in columns if c and not _DIRECTION.match(c) and not _LEVEL.match(c)]
+        if len(said) < 2:
+            return
+        event = next((column for column in reversed(said) if not _READING.search(column)), said[-1])
+        yield from self._classified(said[0], " | ".join(columns), line, _when(row[0] or ""), event=event)
+
+    def _classified(
+        self, sensor: str, text: str, line: LogLine, at: datetime | None, *, event: str = ""
+    ) -> Iterator[Finding]:
+        rule = next((rule for pattern, rule in self._rules if pattern.search(text)), None)
+        well = self._well.search(text) is not None
+        if rule is None and well and "redundan" in text.lower():
+            rule = next(rule for _, rule in self._rules if rule.subtype == _redundancy_of(text))
+        if rule is None:
+            return
+        attributes: dict[str, Attribute] = {"subtype": rule.subtype}
+        if sensor:
+            attributes["sensor"] = sensor
+        attributes["reason"] = _trimmed(event or text)[:160]
+        for pattern in (_READING, _DIMM):
+            if (match := pattern.search(text)) is not None:
+                attributes |= {name: value for name, value in match.groupdict().items() if value}
+        state = SignalState.CLEARED if well else SignalState.FIRING
+        yield Finding(rule.kind, rule.severity, attributes, state, at=at, text=line.text)
+
+
+def _redundancy_of(text: str) -> str:
+    return "fan" if "fan" in text.lower() else "psu_redundancy"
+
+
+def _trimmed(text: str) -> str:
+    closing = _CLOSING.search(text)
+    return text[: closing.start()] if closing is not None else text
+
+
+def _when(text: str) -> datetime | None:
+    """Controllers keep UTC; a date that is none (a clock never set) is no time."""
+    match = _WHEN.search(text)
+    if match is None:
+        return None
+    month, day, year, hour, minute, second = (int(part or 0) for part in match.groups())
+    try:
+        return datetime(year if year > 99 else 2000 + year, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        return None

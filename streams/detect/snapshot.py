@@ -1,0 +1,145 @@
+"""All that is remembered of one source partition, as blocks of bytes: what rules know, and the roll-up's windows.
+
+A block is one JSON document, compressed by itself; blocks are bounded in rows, so that neither writing nor reading one keeps
+the process from anything else for long. They belong together and count only when all are there: who stores them sees to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import orjson
+import zstandard
+
+from streams.detect.memory import Memory, Table
+from streams.detect.rollup import Condition, Key, RollUp, Window
+from streams.model.codec import decode, encode
+from streams.model.errors import BadInput
+from streams.model.signal import Signal, SignalState
+
+FORMAT = 1
+"""Raised when blocks change their shape; those of another format are not read."""
+
+ROWS_PER_BLOCK = 5000
+MAX_BLOCK_BYTES = 64 * 1024 * 1024
+"""Of one block, unpacked: a bound for the reader."""
+
+_NAME_ROLLUP = "rollup"
+_LEVEL = 1
+
+
+class Snapshot:
+    """What is remembered of one partition: `blocks` writes it down, `take` fills it from what was written.
+
+    `rows` counts what was written or read, `unwritable` rows that were left out because JSON cannot hold them.
+    """
+
+    def __init__(self, source: str, memory: Memory | None = None, rollup: RollUp | None = None) -> None:
+        self.source = source
+        self.memory = memory or Memory()
+        self.rollup = rollup or RollUp()
+        self.rows = 0
+        self.unwritable = 0
+
+    def blocks(self) -> Iterator[bytes]:
+        """The blocks. Nothing may change between the first and the last, so that all are as of one offset."""
+        for name, table in self.memory.tables():
+            yield from self._table(name, table)
+        rollup = self.rollup
+        head = {"clock_ms": rollup.clock_ms, "changes": rollup.changes}
+        conditions = (
+            ["condition", key, condition.state.value, condition.change]
+            for key, condition in rollup.conditions.items()
+        )
+        windows = (
+            ["window", place, key, *_fields(window), *_pending(window)]
+            for place, key, window in rollup.windows()
+        )
+        for kind, rows in ((_NAME_ROLLUP, conditions), (_NAME_ROLLUP, windows)):
+            while block := list(islice(rows, ROWS_PER_BLOCK)):
+                self.rows += len(block)
+                yield self._packed({"kind": kind, **head, "rows": block})
+
+    def take(self, block: bytes) -> None:
+        """Take up one block.
+
+        Raises:
+            BadInput: when it is not one of this source and this format.
+        """
+        try:
+            unpacked = zstandard.ZstdDecompressor().decompress(block, max_output_size=MAX_BLOCK_BYTES)
+            document = orjson.loads(unpacked)
+            self._check(document)
+            rows = document["rows"]
+            if document["kind"] == _NAME_ROLLUP:
+                self._take_rollup(document, rows)
+            else:
+                self.memory.restore(
+                    document["table"],
+                    document["version"],
+                    ((tuple(key), tuple(row)) for key, row in rows),
+                )
+            self.rows += len(rows)
+        except (zstandard.ZstdError, ValueError, KeyError, TypeError) as error:
+            raise BadInput(f"a block of a snapshot of {self.source}: {error!r}") from error
+
+    def _check(self, document: dict[str, Any]) -> None:
+        if document["format"] != FORMAT:
+            raise BadInput(f"a block of format {document['format']} instead of {FORMAT}")
+        if document["source"] != self.source:
+            raise BadInput(f"a block of {document['source']} instead of {self.source}")
+
+    def _table(self, name: str, table: Table) -> Iterator[bytes]:
+        head = {"kind": "table", "table": name, "version": table.version}
+        rows = iter(table.items())
+        while block := list(islice(rows, ROWS_PER_BLOCK)):
+            self.rows += len(block)
+            yield self._packed({**head, "rows": block})
+
+    def _packed(self, document: dict[str, Any]) -> bytes:
+        document = {"format": FORMAT, "source": self.source, **document}
+        try:
+            raw = orjson.dumps(document)
+        except TypeError:
+            writable = [row for row in document["rows"] if _writable(row)]
+            self.unwritable += len(document["rows"]) - len(writable)
+            raw = orjson.dumps({**document, "rows": writable})
+        return zstandard.ZstdCompressor(level=_LEVEL).compress(raw)
+
+    def _take_rollup(self, document: dict[str, Any], rows: list[Any]) -> None:
+        rollup = self.rollup
+        rollup.clock_ms, rollup.changes = document["clock_ms"], document["changes"]
+        for what, *fields in rows:
+            if what == "condition":
+                key, state, change = fields
+                rollup.conditions[_key(key)] = Condition(SignalState(state), change)
+                continue
+            place, key, start_ms, clock_ms, change, seen, told, first_ms, last = fields
+            window = Window(start_ms, clock_ms, change, seen, told, first_ms)
+            window.last = decode(Signal, last) if last is not None else None
+            rollup.put(_key(place), _key(key), window)
+
+
+def _fields(window: Window) -> tuple[int, ...]:
+    return window.start_ms, window.clock_ms, window.change, window.seen, window.told
+
+
+def _pending(window: Window) -> tuple[int, str | None]:
+    """The time of the first repeat that was not told, and the newest of them as a document."""
+    newest = window.newest()
+    return window.first_ms, encode(newest).decode() if newest is not None else None
+
+
+def _key(parts: list[Any]) -> Key:
+    """A key again: JSON has lists where attributes hold tuples."""
+    return tuple([tuple(part) if isinstance(part, list) else part for part in parts])
+
+
+def _writable(row: Any) -> bool:
+    try:
+        orjson.dumps(row)
+    except TypeError:
+        return False
+    return True

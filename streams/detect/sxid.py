@@ -1,0 +1,142 @@
+"""The NVSwitch driver's SXid lines: three for one error, of which the first says what is wrong.
+
+`nvidia-nvswitch0: SXid (PCI:0000:c5:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`, then for the same switch and code
+`… 20034, Severity 1 Engine instance 30 Sub-engine instance 00` and `… 20034, Data {0x…, …}`. Each is its own record. Whichever
+comes first raises the signal, and the other two add nothing, so a lost line costs no signal. The fabric manager tells the same
+errors in its own log: `[ERROR] [tid 123] detected NVSwitch non-fatal error 12028 on fid 0 on NVSwitch pci bus id 00000000:c5:00.0
+physical id 3 port 61`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from streams.detect import linear, sxid_catalog
+from streams.detect.finding import Finding, Stream
+from streams.detect.glued import until_next
+from streams.detect.memory import Table
+from streams.detect.quoting import reported
+from streams.detect.wording import MAX_HITS
+from streams.model.clock import to_millis
+from streams.model.entity import canonical_pci
+from streams.model.record import LogLine
+from streams.model.signal import Attribute
+
+_HEAD = linear.compile(
+    r"(?i)(?:(?P<device>(?:nvidia-)?nvswitch ?\d{0,3})\s?:?\s{0,4})?\bSXid\s{0,4}"
+    r"(?:\((?P<where>[^)\n]{0,64})\)\s{0,4}[:,]?\s{0,4}(?P<code>\d{4,6})|[:#]?\s{0,4}(?P<alone>\d{4,6})"
+    r"(?:\s{0,4}\((?P<then>[^)\n]{0,64})\))?)(?:[,.;:]|\s{1,4}(?:non|fatal|severity|data|link)|\s{0,4}$)"
+)
+_ADDRESS = linear.compile(r"(?i)((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)(?:[^0-9a-f:]|$)")
+_SEVERITY = linear.compile(r"(?i)\b(?P<word>non-?\s?fatal|fatal)\b")
+_LINK = linear.compile(r"(?i)\b(?:link|port)\s{0,4}[:=#]?\s{0,4}(?P<link>\d{1,3})(?P<reason>[^\n]{0,200})")
+_INSTANCE = linear.compile(
+    r"(?i)Severity\s{0,4}(?P<severity>\d{1,2})(?:,?\s{0,4}Engine instance\s{0,4}(?P<engine>\d{1,4}))?"
+    r"(?:,?\s{0,4}Sub-?engine instance\s{0,4}(?P<sub>\d{1,4}))?"
+)
+_DATA = linear.compile(r"(?i)\bData\s{0,4}\{(?P<words>[^}\n]{0,400})")
+_HEX = linear.compile(r"0x[0-9a-fA-F]{1,8}")
+_FURTHER = linear.compile(r"(?i)^[,:\s]{0,8}(?:Severity\s{0,4}\d|Data\s{0,4}\{)")
+
+_FABRIC_MANAGER = linear.compile(
+    r"(?i)\bdetected NVSwitch (?P<non>non-?\s?)?fatal error\s{0,4}:?\s{0,4}(?P<code>\d{4,6})"
+    r"(?:[^\n]{0,80}?pci bus id:?\s{0,4}(?P<pci>[0-9a-f:.]{7,20}))?(?:[^\n]{0,40}?physical id:?\s{0,4}(?P<physical_id>\d{1,3}))?"
+    r"(?:[^\n]{0,40}?port:?\s{0,4}(?P<link>\d{1,3}))?"
+)
+
+_MAX_ERRORS = 50_000
+_APART_MS = 5_000
+
+Attributes = dict[str, Attribute]
+
+
+class Sxid:
+    """Reads kernel lines. Remembers which error was told last of each switch and code."""
+
+    hints = (rb"SXid", rb"(?i:detected NVSwitch (?:non-?)?fatal)")
+
+    def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        """The SXids of one line, in order."""
+        after: int | None = None
+        told: tuple[int, str | None] | None = None
+        attributes: Attributes = {}
+        for head in islice(_HEAD.finditer(line.text, line.start), MAX_HITS):
+            if not reported(line, head.start(), by_kernel=True, after=after):
+                continue
+            after = head.end()
+            message, _ = until_next(line.text, max(head.end("code"), head.end("alone")))
+            code = int(head["code"] or head["alone"])
+            address = _ADDRESS.search(head["where"] or head["then"] or "")
+            pci = canonical_pci(address[1]) if address else None
+            if told == (code, pci):
+                _describe(
+                    message, attributes
+                )  # the second or third line of the same error, glued to the first
+                continue
+            if told is not None:
+                yield _finding(told[0], attributes, line)
+                told = None
+            if not _is_continuation(line, stream, code, pci, bool(_FURTHER.search(message))):
+                told, attributes = (code, pci), _attributes(code, pci, head["device"])
+                _describe(message, attributes)
+        if told is not None:
+            yield _finding(told[0], attributes, line)
+        for manager in islice(_FABRIC_MANAGER.finditer(line.text, line.start), MAX_HITS):
+            if reported(line, manager.start()):
+                yield _of_fabric_manager(manager, line)
+
+
+def _attributes(code: int, pci: str | None, device: str | None) -> Attributes:
+    row = sxid_catalog.code(code)
+    named: Attributes = {"sxid": code, "mnemonic": row.mnemonic, "action": row.action, "family": row.family}
+    return named | {name: value for name, value in (("pci", pci), ("device", device)) if value is not None}
+
+
+def _finding(code: int, attributes: Attributes, line: LogLine) -> Finding:
+    severity = sxid_catalog.severity(sxid_catalog.code(code), str(attributes.get("severity", "")))
+    return Finding("gpu.sxid", severity, attributes, text=line.text)
+
+
+def _of_fabric_manager(match: linear.Match, line: LogLine) -> Finding:
+    """The same error as the fabric manager tells it; `link` is the port of the switch."""
+    pci = canonical_pci(match["pci"].rstrip(".:")) if match["pci"] else None
+    attributes = _attributes(int(match["code"]), pci, None)
+    attributes["severity"] = "Non-fatal" if match["non"] else "Fatal"
+    for name in ("physical_id", "link"):
+        if match[name]:
+            attributes[name] = int(match[name])
+    return _finding(int(match["code"]), attributes, line)
+
+
+def _describe(message: str, attributes: Attributes) -> None:
+    """Severity, link, what happened, engine and data words, as far as the line holds them."""
+    if (word := _SEVERITY.search(message)) is not None:
+        attributes["severity"] = "Non-fatal" if word["word"].lower().startswith("non") else "Fatal"
+    if (link := _LINK.search(message)) is not None:
+        attributes["link"] = int(link["link"])
+        if reason := link["reason"].strip(" ,.:;-\t"):
+            attributes["reason"] = reason[:120]
+    if (instance := _INSTANCE.search(message)) is not None:
+        attributes.setdefault("severity", "Fatal" if int(instance["severity"]) else "Non-fatal")
+        if engine := instance["engine"]:
+            attributes["engine_instance"] = int(engine)
+        if sub := instance["sub"]:
+            attributes["subcode"] = int(sub)
+    if (data := _DATA.search(message)) is not None:
+        words = tuple(word.group() for word in _HEX.finditer(data["words"]))
+        if words:
+            attributes["data"] = words
+
+
+def _is_continuation(line: LogLine, stream: Stream, code: int, pci: str | None, further: bool) -> bool:
+    """True for the second and third line of an error whose first was seen; remembers this one."""
+    key = (stream.cluster, line.node or stream.lines, pci, code)
+    at = to_millis(line.at or stream.received_at)
+    (told,) = _told(stream).get(key, (None,))
+    _told(stream)[key] = (at,)
+    return further and isinstance(told, int) and abs(at - told) <= _APART_MS
+
+
+def _told(stream: Stream) -> Table:
+    return stream.memory.table("sxid.told", _MAX_ERRORS)

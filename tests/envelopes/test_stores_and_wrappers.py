@@ -1,0 +1,100 @@
+"""Records wrapped by stores and event formats: Loki, Elasticsearch, CloudEvents."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+
+from streams.envelopes import Outside, open_record
+from streams.model.record import LogLine
+
+NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
+AT = datetime(2026, 11, 21, 7, 13, 15, tzinfo=UTC)
+ISO = "2026-11-21T07:13:15Z"
+NS = "1795245195000000000"
+RECORD = {"@timestamp": ISO, "message": "hi", "host": {"name": "n1"}}
+
+
+def lines(value: Any) -> list[LogLine]:
+    raw = value if isinstance(value, bytes) else orjson.dumps(value)
+    result = open_record(raw, Outside(NOW, "from-key"))
+    assert not result.unreadable
+    return [found for found in result.observations if isinstance(found, LogLine)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"streams": [{"stream": {"node_name": "n1", "job": "x"}, "values": [[NS, "hi"]]}]},
+        {"streams": [{"stream": {"hostname": "n1"}, "values": [[NS, "hi", {"trace_id": "1"}]]}]},
+        {"streams": [{"labels": '{job="x", host="n1"}', "entries": [{"ts": ISO, "line": "hi"}]}]},
+        {
+            "status": "success",
+            "data": {"resultType": "streams", "result": [{"stream": {"host": "n1"}, "values": [[NS, "hi"]]}]},
+        },
+        {"streams": [{"stream": {"host": "n1"}, "values": [[NS, '{"msg":"hi"}']]}]},
+        {"_index": "logs-1", "_id": "a", "_score": 1.0, "_source": RECORD},
+        {
+            "took": 3,
+            "hits": {"total": {"value": 1}, "hits": [{"_index": "l", "_id": "a", "_source": RECORD}]},
+        },
+        {"_index": "l", "_id": "a", "fields": {"@timestamp": [ISO], "message": ["hi"], "host.name": ["n1"]}},
+        b'{"index":{"_index":"logs-1"}}\n' + orjson.dumps(RECORD) + b"\n",
+        b'{"create":{"_index":"logs-1","_id":"a"}}\n{"doc":' + orjson.dumps(RECORD) + b"}\n",
+        {"specversion": "1.0", "type": "log", "source": "/relay", "id": "1", "time": ISO, "data": RECORD},
+        {
+            "specversion": "1.0",
+            "type": "log",
+            "source": "/relay",
+            "id": "1",
+            "time": ISO,
+            "host": "n1",
+            "datacontenttype": "text/plain",
+            "data": "hi",
+        },
+        {
+            "specversion": "1.0",
+            "type": "log",
+            "source": "/relay",
+            "id": "1",
+            "data_base64": base64.b64encode(orjson.dumps(RECORD)).decode(),
+        },
+        {"specversion": "0.3", "type": "log", "source": "/relay", "id": "1", "datacontentencoding": "base64"}
+        | {"data": base64.b64encode(b"Nov 21 07:13:15 n1 app: hi").decode()},
+        [
+            {
+                "specversion": "1.0",
+                "type": "log",
+                "source": "/relay",
+                "id": "1",
+                "data": orjson.dumps(RECORD).decode(),
+            }
+        ],
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_the_line_comes_out_with_its_host_and_time(value: Any) -> None:
+    (line,) = lines(value)
+    assert (line.message, line.node, line.at) == ("hi", "n1", AT)
+
+
+def test_the_labels_of_a_stream_name_the_pod() -> None:
+    labels = {"namespace": "ns", "pod": "train-0", "container": "main", "node_name": "n1"}
+    one, two = lines({"streams": [{"stream": labels, "values": [[NS, "a"], [NS, "b"]]}]})
+    assert (one.pod, one.container, one.node, two.text) == (two.pod, "main", "n1", "b")
+    assert one.pod is not None
+    assert one.pod.key == "ns/train-0"
+
+
+def test_a_stream_of_the_kernel_is_the_kernels() -> None:
+    (line,) = lines({"streams": [{"stream": {"host": "n1", "transport": "kernel"}, "values": [[NS, "hi"]]}]})
+    assert line.source == "kernel"
+
+
+def test_data_that_are_not_base64_are_named() -> None:
+    record = {"specversion": "1.0", "type": "t", "source": "s", "id": "e7", "data_base64": "***"}
+    assert "e7" in open_record(orjson.dumps(record), Outside(NOW)).unreadable[0]

@@ -1,0 +1,47 @@
+"""`python -m tests.side_by_side [PYTEST ARGUMENT …]`: the tests on real servers, in two pytest runs at once.
+
+They mostly wait for servers, so two halves take little longer than the longer one alone. Each half starts servers of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+
+HALVES = {"cluster": "cluster", "broker": "(kafka or embedded) and not cluster"}
+"""The control plane's tests, and all others that take real time, by pytest's markers."""
+
+_NOTHING_SELECTED = 5
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run both, each line of output under its half's name; the exit code is 0 when neither failed."""
+    runs = {name: _start(marks, arguments) for name, marks in HALVES.items()}
+    tellers = [threading.Thread(target=_tell, args=(name, run)) for name, run in runs.items()]
+    for teller in tellers:
+        teller.start()
+    for teller in tellers:
+        teller.join()
+    codes = {name: run.wait() for name, run in runs.items()}
+    for name, code in codes.items():
+        print(f"{name}: exit code {code}", flush=True)
+    if all(code == _NOTHING_SELECTED for code in codes.values()):
+        return _NOTHING_SELECTED
+    return max(0 if code == _NOTHING_SELECTED else abs(code) for code in codes.values())
+
+
+def _start(marks: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pytest", "-m", marks, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def _tell(name: str, run: subprocess.Popen[str]) -> None:
+    assert run.stdout is not None, "asked for above"
+    for line in run.stdout:
+        print(f"{name}: {line}", end="", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
