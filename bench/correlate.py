@@ -1,0 +1,214 @@
+"""How fast the correlator judges: `bench/correlate.py [--quick] [--only PART …]`.
+
+The core parts run in a process of their own each, on one core, without Kafka, with a dict for the rows. Times are computing
+times: what is waited for in event time (20 s of silence before a hang is judged by its ranks alone) passes by ticks.
+Making the signals is no part of any figure.
+
+Figures:
+  `core_signals_per_s`        batches of 500 of a bad day of 10,000 nodes: XIDs and their clean-up, watchdogs, PFC, progress
+  `us_per_signal_100`, `_1000`, `_10000`   the same faults in clusters of so many nodes; must not grow
+  `burst_16384_s`             watchdogs of all ranks of a job on 2,048 nodes but eight, until the one incident is decided
+  `burst_200_s`, `burst_200_wrong`   200 faults at once among 10,000 nodes and 1,800 look-alikes, until the last is decided;
+                              faults without their incident plus incidents without a fault
+  `rss_mb_10k`                resident memory with 10,000 nodes of eight GPUs and NICs, 500 jobs and the bad day's evidence
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from bench.figures import Figure, middle, progress, report
+from bench.trouble import CLUSTER, Cluster, Fault, bad_day, batches, moment
+from streams.correlate import Changes, Core
+from streams.model.incident import Certainty, Incident, IncidentState
+from streams.model.signal import Signal
+
+Figures = dict[str, Figure]
+
+
+class Run:
+    """A core under measurement and what it published."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.rows: dict[str, bytes] = {}
+        self.core = Core(CLUSTER, self.rows)
+        self.published: dict[str, Incident] = {}
+        self.now = moment(-3600)
+        for fact in cluster.facts():
+            self.core.on_fact(fact.key, fact, self.now)
+        self.tick(moment(-60))
+        gc.collect()
+        gc.freeze()
+
+    def tick(self, now: datetime) -> None:
+        """Let time pass."""
+        self.now = max(now, self.now)
+        self._note(self.core.on_tick(self.now))
+
+    def see(self, batch: Sequence[Signal]) -> None:
+        """Take in a batch, at the moment its last signal was observed, and a tick after it."""
+        self.now = max(self.now, batch[-1].observed_at)
+        self._note(self.core.on_signals(batch, self.now))
+        self.tick(self.now)
+
+    def standing(self) -> list[Incident]:
+        """Incidents that were not merged or withdrawn."""
+        return [
+            i
+            for i in self.published.values()
+            if i.state is not IncidentState.MERGED and not i.reason.startswith("Withdrawn")
+        ]
+
+    def _note(self, changes: Changes) -> None:
+        for incident in changes.incidents:
+            self.published[incident.id] = incident
+
+
+def throughput(nodes: int, faults: int) -> Figures:
+    """A bad day, batch after batch."""
+    jobs = nodes // 20
+    cluster = Cluster(nodes, jobs, nodes_a_job=18)
+    injected, signals = bad_day(cluster, faults, every_s=2.0)
+    run = Run(cluster)
+    began = time.process_time()
+    for batch in batches(signals):
+        run.see(batch)
+    took = time.process_time() - began
+    run.tick(run.now + timedelta(seconds=60))
+    return {
+        "per_s": len(signals) / took,
+        "us": took / len(signals) * 1e6,
+        "signals": len(signals),
+        "wrong": wrong(injected, run.standing()),
+        "rss_mb": _rss_mb(),
+        "rows_mb": sum(len(k) + len(v) for k, v in run.rows.items()) / 1e6,
+    }
+
+
+def burst_of_one_job(ranks: int) -> Figures:
+    """All watchdogs of one large job."""
+    cluster = Cluster(10_000, 1, nodes_a_job=ranks // 8)
+    fault = cluster.silent_node(0, 0)
+    signals = sorted(
+        (s for s in fault.signals if s.attributes.get("seq") and "subtype" not in s.attributes),
+        key=lambda s: s.observed_at,
+    )
+    run = Run(cluster)
+    began = time.process_time()
+    for batch in batches(signals):
+        run.see(batch)
+    while not run.standing() and run.now < moment(900):
+        run.tick(run.now + timedelta(seconds=1))
+    took = time.process_time() - began
+    return {"s": took, "signals": len(signals), "wrong": wrong([fault], run.standing())}
+
+
+def burst_of_many_faults(faults: int, look_alikes: int) -> Figures:
+    """Many faults in the same seconds."""
+    cluster = Cluster(10_000, 500, nodes_a_job=18)
+    hit = cluster.chance.sample(range(500), faults)
+    injected = [cluster.lost_gpu(job, i * 0.01) for i, job in enumerate(hit[: faults // 2])]
+    injected += [
+        cluster.silent_node(job, i * 0.01) for i, job in enumerate(hit[faults // 2 : faults * 3 // 4])
+    ]
+    injected += [cluster.own_code(job, 600 + i * 0.01) for i, job in enumerate(hit[faults * 3 // 4 :])]
+    signals = [s for fault in injected for s in fault.signals]
+    well = [n for n in range(cluster.nodes) if n // cluster.nodes_a_job not in hit]
+    for node in cluster.chance.sample(well, look_alikes):
+        signals += cluster.look_alike(node, 595 + 10 * cluster.chance.random())
+    signals.sort(key=lambda s: s.observed_at)
+    run = Run(cluster)
+    began = time.process_time()
+    for batch in batches(signals):
+        run.see(batch)
+    for _ in range(60):
+        run.tick(run.now + timedelta(seconds=1))
+    took = time.process_time() - began
+    return {"s": took, "signals": len(signals), "wrong": wrong(injected, run.standing())}
+
+
+def wrong(faults: Sequence[Fault], incidents: Sequence[Incident]) -> int:
+    """Faults that got no incident of their own, and incidents beyond weak ones that no fault stands behind."""
+    truth = {(f.family, f.node or f.job) for f in faults}
+    found = {(i.family, i.root.node or (i.root.job.name if i.root.job else str(i.root))) for i in incidents}
+    doubtful = {
+        (i.family, i.root.node or (i.root.job.name if i.root.job else str(i.root)))
+        for i in incidents
+        if i.certainty is Certainty.WEAK
+    }
+    missed, extra = truth - found, found - truth - doubtful
+    for name in sorted(map(str, [*list(missed)[:5], *list(extra)[:5]])):
+        progress(f"    wrong: {name}")
+    return len(missed) + len(extra)
+
+
+def _rss_mb() -> float:
+    gc.collect()
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
+
+
+def apart(part: Callable[..., Figures], *options: int) -> Figures:
+    """Run a part in a fresh process, so that no part's memory or garbage weighs on another's."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        figures = pool.submit(part, *options).result()
+    told = ", ".join(
+        f"{name} {value:,.4g}" for name, value in figures.items() if isinstance(value, (int, float))
+    )
+    progress(f"{part.__name__}{options}: {told}")
+    return figures
+
+
+def median_of(rounds: Sequence[Figures], name: str) -> float:
+    """The middle of a figure over the rounds."""
+    return middle(value for figures in rounds if isinstance(value := figures[name], (int, float)))
+
+
+PARTS = ("core", "scale", "burst_16384", "burst_200")
+
+
+def measure(parts: Sequence[str], *, quick: bool) -> Figures:
+    """The parts asked for, in turn."""
+    figures: Figures = {}
+    if "core" in parts:
+        rounds = [apart(throughput, 10_000, 200 if quick else 450) for _ in range(1 if quick else 3)]
+        figures["core_signals_per_s"] = median_of(rounds, "per_s")
+        figures["core_signals"] = rounds[0]["signals"]
+        figures["core_wrong"] = rounds[0]["wrong"]
+        figures["rss_mb_10k"] = median_of(rounds, "rss_mb")
+    if "scale" in parts:
+        for nodes in (100, 1_000, 10_000):
+            rounds = [apart(throughput, nodes, 5) for _ in range(1 if quick else 3)]
+            figures[f"us_per_signal_{nodes}"] = median_of(rounds, "us")
+    if "burst_16384" in parts:
+        rounds = [apart(burst_of_one_job, 16_384)]
+        figures["burst_16384_s"] = median_of(rounds, "s")
+        figures["burst_16384_wrong"] = rounds[0]["wrong"]
+    if "burst_200" in parts:
+        rounds = [apart(burst_of_many_faults, 200, 1_800)]
+        figures["burst_200_s"] = median_of(rounds, "s")
+        figures["burst_200_wrong"] = rounds[0]["wrong"]
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="How fast the correlator judges.")
+    parser.add_argument("--quick", action="store_true", help="smaller passes, under 50 s on two cores")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="only these parts, for profiling")
+    options = parser.parse_args()
+    report(
+        measure(options.only or PARTS, quick=options.quick),
+        packages=("faust-streaming", "orjson", "pydantic"),
+    )
+
+
+if __name__ == "__main__":
+    main()
