@@ -133,6 +133,7 @@ class Core:
         self._storms = weighed
         if changed:
             touched.nodes |= {node for node in changed if node}
+            touched.ports |= set(self._fabric)
             touched.jobs |= self._troubled()
 
     # Jobs.
@@ -185,9 +186,9 @@ class Core:
             ),
             closed=closed,
             not_ready=frozenset(n for n in nodes if self._was_not_ready(n)),
-            moved_at=self._publisher.progress_of(key)[0],
+            moved=self._publisher.moves_of(key),
             ended_at=ended,
-            numbers=self._publisher.numbers(key),
+            forgotten=self._lives.forgotten(Entity(self.name, job=self._intake.guessed(key))),
         )
 
     def _told(self, key: str, stays: Sequence[Stay]) -> list[Told]:

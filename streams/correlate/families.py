@@ -61,6 +61,11 @@ class Families(BaseModel):
         """Names of the families that share their count of incarnations."""
         return tuple(name for name, family in self.families.items() if family.domain == domain)
 
+    @property
+    def domains(self) -> frozenset[str]:
+        """Every domain in which incarnations are counted."""
+        return frozenset(family.domain for family in self.families.values())
+
     def role(self, sighting: Sighting) -> Role:
         """What an XID or an off-bus line can be at most."""
         if sighting.kind == "gpu.off_bus":

@@ -21,6 +21,7 @@ from streams.correlate.rows import (
     State,
     with_pod_fact,
     with_pod_gone,
+    with_progress,
     with_sighting,
 )
 from streams.correlate.sightings import Sighting, added, sighting
@@ -205,6 +206,7 @@ class Intake:
         return Touched(
             nodes=busy | {n for n in nodes if self._ports.get(n)},
             jobs=jobs | (guessed if row.seen else set()),
+            causes={f"job:{job}" for job in jobs},
         )
 
     def _job(self, name: str, fact: JobFact | None, gone_at: datetime | None) -> Touched:
@@ -260,15 +262,9 @@ class Intake:
 
     def _progress(self, pod: PodRef, seen: Sighting) -> Touched:
         row = self._state.pods.get(pod.key, PodRow())
-        step = seen.number("step")
-        best = max(
-            (row.progress_at, row.progress_step),
-            (seen.at, step),
-            key=lambda p: (p[0] is not None, p[0] or seen.at, p[1] or 0),
-        )
-        changed = self._state.pods.put(pod.key, replace(row, progress_at=best[0], progress_step=best[1]))
+        changed = self._state.pods.put(pod.key, with_progress(row, seen.at, seen.number("step")))
         jobs = {stay.job.key for stay in self._placements.of_pod(pod.key)}
-        return Touched(causes={f"progress:{job}" for job in jobs}) if changed else Touched()
+        return Touched(causes={f"job:{job}" for job in jobs}) if changed else Touched()
 
     def _run(self, seen: Sighting) -> Touched:
         incident = seen.text("incident")

@@ -17,32 +17,13 @@ from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis, rejected
 from streams.correlate.placement import Stay
 from streams.correlate.reports import Episode, Told, episodes, joined
+from streams.correlate.rows import BaseRow
 from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Candidate, Certainty
 
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """Incarnations of one job in one domain: those published, with their period, and how many are forgotten until when."""
-
-    taken: tuple[tuple[datetime, datetime, int], ...] = ()
-    base: int = 0
-    until: datetime | None = None
-
-    def given(self, periods: Sequence[tuple[datetime, datetime]], gap: timedelta) -> list[int]:
-        """A number for each period in order: that of the published one it overlaps, else the next free one."""
-        top = max([self.base, *(number for _, _, number in self.taken)])
-        given: list[int] = []
-        for start, end in periods:
-            known = [
-                n
-                for since, until, n in self.taken
-                if start <= until + gap and end >= since - gap and n not in given
-            ]
-            given.append(min(known) if known else top + 1)
-            top = max(top, given[-1])
-        return given
+MISMATCHES_FROM = 1000
+"""A mismatched collective is counted with the hangs, far from the bursts of codes, so that the two never share an id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +45,12 @@ class Evidence:
     """When the incidents of `causes` ended."""
     not_ready: frozenset[str]
     """Nodes that were NotReady."""
-    moved_at: datetime | None
-    """The last sign of progress."""
+    moved: Sequence[datetime]
+    """Signs of progress, in order."""
     ended_at: datetime | None
     """When the job finished or was deleted."""
-    numbers: Mapping[str, Numbers] = field(default_factory=dict)
-    """Which incarnations are taken, by domain."""
+    forgotten: Mapping[str, BaseRow] = field(default_factory=dict)
+    """By domain: how many of the job's own incidents are forgotten, and until when."""
 
     @property
     def scope(self) -> str:
@@ -110,13 +91,20 @@ class Judgement:
 
 
 def judge(evidence: Evidence, config: Config) -> Judgement:
-    """What explains this job's symptoms."""
+    """What explains this job's symptoms.
+
+    Its bursts and its hangs are numbered in the order of their times, whatever explains them: so an incarnation does not
+    depend on what was read first, nor on what is found to explain another one.
+    """
     judgement = Judgement()
     hangs = _hangs(evidence, config)
-    faults = bursts(evidence.codes, config)
-    loose: list[Burst] = []
+    hang_count, _ = _forgotten(evidence, "hang")
+    count, until = _forgotten(evidence, "application")
+    faults = bursts((s for s in evidence.codes if until is None or s.at > until), config)
+    loose: list[tuple[int, Burst]] = []
     torn_down: list[Burst] = []
     for burst in faults:
+        count += not burst.says_nothing
         # Many nodes do not fault for a lost GPU before it is lost; one node may, when both are the same fault.
         late = config.skew if burst.is_shared else None
         cause = _explaining(evidence, burst.start, burst.start, burst.end, config, late=late)
@@ -125,16 +113,14 @@ def judge(evidence: Evidence, config: Config) -> Judgement:
         elif _torn_down_by(burst, hangs, config) is not None:
             torn_down.append(burst)
         else:
-            loose.append(burst)
-    numbers = _numbers(evidence, "application", [(b.start, b.end) for b in loose], config.quiet)
+            loose.append((count, burst))
     applications = [
         (burst, hypothesis)
-        for burst, number in zip(loose, numbers, strict=True)
+        for number, burst in loose
         if (hypothesis := _application(evidence, burst, number, config)) is not None
     ]
     judgement.hypotheses += [hypothesis for _, hypothesis in applications]
-    numbers = _numbers(evidence, "hang", [(e.start, e.end) for e in hangs], config.episode_gap)
-    for episode, number in zip(hangs, numbers, strict=True):
+    for number, episode in enumerate(hangs, hang_count + 1):
         spoke = set(episode.reporters.values())
         cause = _explaining(evidence, episode.start, episode.told_at, episode.end, config, spoke)
         if cause is not None:
@@ -148,16 +134,15 @@ def judge(evidence: Evidence, config: Config) -> Judgement:
     return judgement
 
 
-def _numbers(
-    evidence: Evidence, domain: str, periods: Sequence[tuple[datetime, datetime]], gap: timedelta
-) -> list[int]:
-    return evidence.numbers.get(domain, Numbers()).given(periods, gap)
+def _forgotten(evidence: Evidence, domain: str) -> tuple[int, datetime | None]:
+    base = evidence.forgotten.get(domain)
+    return (base.count, base.until) if base else (0, None)
 
 
 def _hangs(evidence: Evidence, config: Config) -> list[Episode]:
     """The job's hangs: what the same pods report within minutes is still the same one being torn down."""
-    numbers = evidence.numbers.get("hang", Numbers())
-    told = [t for t in evidence.told if numbers.until is None or t.sighting.at > numbers.until]
+    _, until = _forgotten(evidence, "hang")
+    told = [t for t in evidence.told if until is None or t.sighting.at > until]
     found: list[Episode] = []
     for episode in episodes(told, config.episode_gap):
         last = found[-1] if found else None
@@ -362,8 +347,7 @@ def _hang(
         scope=evidence.scope,
         root=evidence.root,
         family=family,
-        # A mismatch is counted with the hangs, far from the bursts of codes, so that the two never share an id.
-        incarnation=count if family == "hang" else 1000 + count,
+        incarnation=count if family == "hang" else MISMATCHES_FROM + count,
         certainty=finding.certainty,
         fault_at=episode.start,
         first_at=episode.start,
@@ -397,8 +381,8 @@ def culprit_facts(
 def _recovered(evidence: Evidence, after: datetime, config: Config | None) -> datetime | None:
     """When a job that stood still was seen to move again, or came to its end."""
     slack = (config or Config()).together
-    ends = [at for at in (evidence.moved_at, evidence.ended_at) if at is not None and at > after + slack]
-    return min(ends, default=None)
+    ends = [*evidence.moved, *([evidence.ended_at] if evidence.ended_at else [])]
+    return min((at for at in ends if at > after + slack), default=None)
 
 
 def _rejections(

@@ -88,6 +88,11 @@ class Lives:
         """What is forgotten of a root."""
         return self._state.bases.get(f"{root.key}|{domain}")
 
+    def forgotten(self, root: Entity) -> dict[str, BaseRow]:
+        """What is forgotten of a root, by domain."""
+        known = {domain: self.base(root, domain) for domain in families().domains}
+        return {domain: base for domain, base in known.items() if base is not None}
+
     def forget(self, root: Entity, domain: str, incarnation: int, until: datetime) -> None:
         """Note that incarnations up to this one are over and their evidence is dropped."""
         before = self.base(root, domain)

@@ -14,7 +14,7 @@ from streams.correlate.config import Config
 from streams.correlate.documents import Surroundings, document, told_apart
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
-from streams.correlate.jobs import Numbers, standing
+from streams.correlate.jobs import MISMATCHES_FROM, standing
 from streams.correlate.lives import Lives
 from streams.correlate.placement import Placements, Stay
 from streams.correlate.rows import DocumentRow, State
@@ -59,30 +59,17 @@ class Publisher:
         return set(self._by_job)
 
     def scopes_of(self, cause: str) -> set[str]:
-        """Scopes to publish anew for an incident, or for `progress:JOB`."""
-        if cause.startswith("progress:"):
-            names = self._by_job.get(cause.removeprefix("progress:"), set())
+        """Scopes to publish anew for an incident, or for every one that speaks of a job (`job:KEY`)."""
+        if cause.startswith("job:"):
+            names = self._by_job.get(cause.removeprefix("job:"), set())
             return {self._state.documents[n].scope for n in names if n in self._state.documents}
         row = self._state.documents.get(cause)
         return {row.scope} if row else set()
 
     def waiting_for_progress(self, causes: Iterable[str]) -> set[str]:
-        """Of the jobs that moved (`progress:JOB`), those with an incident of their own, which that may end."""
-        moved = {c.removeprefix("progress:") for c in causes if c.startswith("progress:")}
+        """Of the jobs that moved (`job:KEY`), those with an incident of their own, which that may end."""
+        moved = {c.removeprefix("job:") for c in causes if c.startswith("job:")}
         return {job for job in moved if self._by_scope.get(f"job/{job}")}
-
-    def numbers(self, job: str) -> dict[str, Numbers]:
-        """Which incarnations of a job's own incidents are taken."""
-        found: dict[str, Numbers] = {}
-        for domain in ("application", "hang"):
-            taken = []
-            for name in sorted(self._by_scope.get(f"job/{job}", ())):
-                row = self._state.documents[name]
-                if families()[row.incident.family].domain == domain and row.incident.incarnation < 1000:
-                    taken.append((row.incident.fault_at, row.last_at, row.incident.incarnation))
-            base = self._state.bases.get(f"job/{job}|{domain}")
-            found[domain] = Numbers(tuple(taken), base.count if base else 0, base.until if base else None)
-        return found
 
     def progress_of(self, job: str) -> tuple[datetime | None, int | None]:
         """The latest sign of progress of any of the job's pods, and its step."""
@@ -96,6 +83,12 @@ class Publisher:
             ):
                 best = (row.progress_at, row.progress_step)
         return best
+
+    def moves_of(self, job: str) -> tuple[datetime, ...]:
+        """Signs of progress of any of the job's pods: the first of each minute, and the latest."""
+        rows = [row for pod in self._placements.pods_of(job) if (row := self._state.pods.get(pod))]
+        latest = {row.progress_at for row in rows if row.progress_at is not None}
+        return tuple(sorted(latest.union(*(row.moves for row in rows))))
 
     def publish(
         self, standing_: Mapping[str, list[Hypothesis]], claims: Claims, successor: Successor, now: datetime
@@ -119,21 +112,27 @@ class Publisher:
         return changes, wakes
 
     def prune(self, now: datetime) -> None:
-        """Forget incidents that are over for longer than the retention; their incarnations stay counted."""
+        """Forget incidents that are over for longer than the retention; their incarnations stay counted.
+
+        Of one place they are forgotten in the order of their incarnations: what comes before a forgotten one is not looked at
+        any more, and evidence of an incident that is still open must be.
+        """
         cut = now - self._config.retention
-        for name, row in list(self._state.documents.items()):
+        held: set[tuple[str, str]] = set()
+        for name, row in sorted(
+            self._state.documents.items(), key=lambda d: (d[1].incident.incarnation, d[0])
+        ):
             incident = row.incident
-            if (
-                not incident.state.is_over
-                or max(incident.closed_at or incident.updated_at, row.last_at) >= cut
-            ):
+            root, domain, incarnation = _counted(incident)
+            over = (
+                incident.state.is_over and max(incident.closed_at or incident.updated_at, row.last_at) < cut
+            )
+            if not over or (root.key, domain) in held:
+                held.add((root.key, domain))
                 continue
-            if incident.state is IncidentState.RESOLVED:
-                root = incident.root
-                if incident.family == "pfc_storm" and root.node:
-                    root = Entity(incident.cluster, node=root.node)
+            if incident.state is IncidentState.RESOLVED and not row.withdrawn:
                 until = max(row.last_at, incident.closed_at or row.last_at)
-                self._lives.forget(root, families()[incident.family].domain, incident.incarnation, until)
+                self._lives.forget(root, domain, incarnation, until)
             self._state.documents.drop(name)
             self._state.runs.drop(name)
             self._unindex(name, row)
@@ -215,8 +214,6 @@ class Publisher:
 
     def _carried_over(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:
         new = replace(new, revision=old.revision + 1, opened_at=old.opened_at)
-        if new.state is IncidentState.RESOLVED and old.state is IncidentState.RESOLVED:
-            new = replace(new, closed_at=old.closed_at)
         if now - h.last_at > self._config.retention - self._config.before:
             # What it was built from is about to be forgotten; what was found stays found.
             jobs = {j.key: j for j in (*old.jobs, *new.jobs)}
@@ -243,11 +240,15 @@ class Publisher:
     ) -> tuple[Changes, list[tuple[datetime, str]]]:
         row = self._state.documents[name]
         old = row.incident
-        if old.state.is_over:
+        if old.state is IncidentState.MERGED or row.withdrawn:
             return Changes(), []
         heir = successor(name, scope, old.jobs, old.fault_at)
+        if heir is None and self._lives.runs(name).closed_at is not None:
+            # A person or a run has ended it: that stays said, and there is nothing left to withdraw.
+            return Changes(), []
         if heir is not None and heir.id not in self._state.documents:
-            return Changes(), [(max(heir.ready_at, now), scope)]
+            at = max(heir.ready_at, now)
+            return Changes(), [(at, heir.scope), (at, scope)]
         if heir is not None:
             new = replace(
                 old,
@@ -263,7 +264,7 @@ class Publisher:
                 reason=f"Withdrawn: later evidence took its reason away. It was: {old.reason}",
             )
         new = replace(new, revision=old.revision + 1, updated_at=now, closed_at=now)
-        self._state.documents.put(name, replace(row, incident=new))
+        self._state.documents.put(name, replace(row, incident=new, withdrawn=heir is None))
         return Changes((new,), (_line(old, new, now),)), []
 
     def _index(self, name: str, row: DocumentRow) -> None:
@@ -278,6 +279,16 @@ class Publisher:
                 index[key].discard(name)
                 if not index[key]:
                     del index[key]
+
+
+def _counted(incident: Incident) -> tuple[Entity, str, int]:
+    """Under which root, domain and number an incident's incarnation is counted."""
+    root, domain = incident.root, families()[incident.family].domain
+    if incident.family == "pfc_storm" and root.node:
+        root = Entity(incident.cluster, node=root.node)
+    if incident.incarnation >= MISMATCHES_FROM:
+        return root, "hang", incident.incarnation - MISMATCHES_FROM
+    return root, domain, incident.incarnation
 
 
 def _strengthened(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> Hypothesis:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from streams.correlate.sightings import Sighting, added
@@ -21,6 +21,7 @@ MAX_GROUPS = 256
 MAX_TENANCIES = 6
 """Pods that bore the same name, one after the other."""
 MAX_GONE = 8
+MOVES_KEPT = timedelta(hours=1)
 
 Groups = dict[str, tuple[Sighting, ...]]
 V = TypeVar("V")
@@ -62,6 +63,8 @@ class PodRow:
     seen: Groups = field(default_factory=dict)
     progress_at: datetime | None = None
     progress_step: int | None = None
+    moves: tuple[datetime, ...] = ()
+    """The first sign of progress of each minute of the last hour in which there was any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,8 @@ class DocumentRow:
     scope: str
     last_at: datetime
     """Its latest evidence."""
+    withdrawn: bool = False
+    """Whether later evidence took its reason away, and nothing else explains it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +187,21 @@ def with_sighting(groups: Groups, key: str, new: Sighting) -> Groups:
         least = min(grown, key=lambda k: (grown[k][0].severity.rank, -grown[k][0].at.timestamp(), k))
         del grown[least]
     return grown
+
+
+def with_progress(row: PodRow, at: datetime, step: int | None) -> PodRow:
+    """The row with a sign of progress in it."""
+    latest = max(
+        (row.progress_at, row.progress_step),
+        (at, step),
+        key=lambda p: (p[0] is not None, p[0] or at, p[1] or 0),
+    )
+    first: dict[datetime, datetime] = {}
+    for move in sorted((*row.moves, at)):
+        first.setdefault(move.replace(second=0, microsecond=0), move)
+    newest = max(first)
+    moves = tuple(move for minute, move in first.items() if newest - minute < MOVES_KEPT)
+    return replace(row, progress_at=latest[0], progress_step=latest[1], moves=moves)
 
 
 def with_pod_fact(row: PodRow, fact: PodFact) -> PodRow:
