@@ -78,10 +78,21 @@ class Core:
             self._touched.scope(heapq.heappop(self._wakes)[1])
         if self._pruned_at is None or now - self._pruned_at >= self._config.prune_every:
             self._pruned_at = now
-            self._touched |= self._intake.prune(now, self._config, self._publisher.open_jobs())
-            self._publisher.prune(now)
+            self._forget(now)
             self._home = {h.id: h.scope for h in self._all()}
         return self._settle(now)
+
+    def _forget(self, now: datetime) -> None:
+        """Forget incidents first, then the evidence that was kept for them, and judge anew without either."""
+        for row in self._publisher.prune(now):
+            self._touched.scope(row.scope)
+            kind, _, name = row.scope.partition("/")
+            if kind == "node" and name in self._roots:
+                roots = self._roots[name]
+                for part in roots.parts:
+                    if roots.merged[part.id] == row.incident.id:
+                        self._lives.forget(part.root, part.family, part.incarnation, row.last_at)
+        self._touched |= self._intake.prune(now, self._config, self._publisher.open_jobs())
 
     def _settle(self, now: datetime) -> Changes:
         self._now = now = max(now, self._now or now)

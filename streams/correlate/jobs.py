@@ -15,15 +15,13 @@ from streams.correlate.config import Config
 from streams.correlate.culprits import Finding, all_told, find_culprit
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis, rejected
+from streams.correlate.lives import MISMATCHES_FROM
 from streams.correlate.placement import Stay
 from streams.correlate.reports import Episode, Told, episodes, joined
 from streams.correlate.rows import BaseRow
 from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Candidate, Certainty
-
-MISMATCHES_FROM = 1000
-"""A mismatched collective is counted with the hangs, far from the bursts of codes, so that the two never share an id."""
 
 
 @dataclass(frozen=True, slots=True)

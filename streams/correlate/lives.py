@@ -61,6 +61,10 @@ _STATES = {
 }
 
 
+MISMATCHES_FROM = 1000
+"""A mismatched collective is counted with the hangs, far from the bursts of codes, so that the two never share an id."""
+
+
 class Lives:
     """Closings and counts of incarnations, looked up in the rows."""
 
@@ -93,8 +97,9 @@ class Lives:
         known = {domain: self.base(root, domain) for domain in families().domains}
         return {domain: base for domain, base in known.items() if base is not None}
 
-    def forget(self, root: Entity, domain: str, incarnation: int, until: datetime) -> None:
+    def forget(self, root: Entity, family: str, incarnation: int, until: datetime) -> None:
         """Note that incarnations up to this one are over and their evidence is dropped."""
+        root, domain, incarnation = _counted(root, family, incarnation)
         before = self.base(root, domain)
         if before is not None:
             incarnation, until = max(before.count, incarnation), max(before.until, until)
@@ -135,6 +140,15 @@ class Lives:
     def _is_over(self, session: Session, names: Sequence[Entity], domain: str, at: datetime) -> bool:
         ends = [session.cleared_at, *(self.closing(name, domain, session.incarnation) for name in names)]
         return any(end is not None and at > end + self._linger for end in ends)
+
+
+def _counted(root: Entity, family: str, incarnation: int) -> tuple[Entity, str, int]:
+    """Under which root, domain and number an incident is counted, where that is not its own."""
+    if family == "pfc_storm" and root.node:
+        root = Entity(root.cluster, node=root.node)
+    if incarnation >= MISMATCHES_FROM:
+        return root, "hang", incarnation - MISMATCHES_FROM
+    return root, families()[family].domain, incarnation
 
 
 def _moments(spell: Spell) -> Iterable[Spell]:

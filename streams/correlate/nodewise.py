@@ -26,6 +26,8 @@ class NodeRoots:
 
     standing: list[Hypothesis] = field(default_factory=list)
     merged: dict[str, str] = field(default_factory=dict)
+    parts: list[Hypothesis] = field(default_factory=list)
+    """Those that became part of another."""
 
 
 def hard_roots(
@@ -57,6 +59,7 @@ def weighed_roots(
             result.standing.append(root)
             continue
         result.merged[root.id] = host.id
+        result.parts.append(root)
         at = result.standing.index(host)
         result.standing[at] = _with(host, root)
     not_ready = [s for group in row.seen.values() for s in group if s.kind == NOT_READY and s.firing]

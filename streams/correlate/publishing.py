@@ -12,15 +12,14 @@ from datetime import datetime
 
 from streams.correlate.config import Config
 from streams.correlate.documents import Surroundings, document, told_apart
-from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
-from streams.correlate.jobs import MISMATCHES_FROM, standing
+from streams.correlate.jobs import standing
 from streams.correlate.lives import Lives
 from streams.correlate.placement import Placements, Stay
 from streams.correlate.rows import DocumentRow, State
 from streams.correlate.sightings import Sighting
 from streams.model.conversation import TimelineEntry
-from streams.model.entity import Entity, JobRef
+from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
 
 ACTOR = "correlator"
@@ -111,34 +110,31 @@ class Publisher:
                 wakes += wake
         return changes, wakes
 
-    def prune(self, now: datetime) -> None:
-        """Forget incidents that are over for longer than the retention; their incarnations stay counted.
+    def prune(self, now: datetime) -> list[DocumentRow]:
+        """Forget incidents that are over for longer than the retention; their incarnations stay counted. Returns them.
 
-        Of one place they are forgotten in the order of their incarnations: what comes before a forgotten one is not looked at
-        any more, and evidence of an incident that is still open must be.
+        Those that share a place or a job are forgotten together: with one of them gone, what it explained would look like a
+        fault of its own to the others.
         """
         cut = now - self._config.retention
-        held: set[tuple[str, str]] = set()
-        for name, row in sorted(
-            self._state.documents.items(), key=lambda d: (d[1].incident.incarnation, d[0])
-        ):
+        documents = self._state.documents
+        over = {name for name, row in documents.items() if _last(row) < cut and row.incident.state.is_over}
+        held = {key for name, row in documents.items() if name not in over for key in _ties(row)}
+        while kept := {name for name in over if not held.isdisjoint(_ties(documents[name]))}:
+            over -= kept
+            held.update(key for name in kept for key in _ties(documents[name]))
+        forgotten = [documents[name] for name in sorted(over)]
+        for row in forgotten:
             incident = row.incident
-            root, domain, incarnation = _counted(incident)
-            over = (
-                incident.state.is_over and max(incident.closed_at or incident.updated_at, row.last_at) < cut
-            )
-            if not over or (root.key, domain) in held:
-                held.add((root.key, domain))
-                continue
             if incident.state is IncidentState.RESOLVED and not row.withdrawn:
-                until = max(row.last_at, incident.closed_at or row.last_at)
-                self._lives.forget(root, domain, incarnation, until)
-            self._state.documents.drop(name)
-            self._state.runs.drop(name)
-            self._unindex(name, row)
+                self._lives.forget(incident.root, incident.family, incident.incarnation, _last(row))
+            documents.drop(incident.id)
+            self._state.runs.drop(incident.id)
+            self._unindex(incident.id, row)
         for name, runs in list(self._state.runs.items()):
-            if name not in self._state.documents and runs.events and runs.events[-1].at < cut:
+            if name not in documents and runs.events and runs.events[-1].at < cut:
                 self._state.runs.drop(name)
+        return forgotten
 
     def _ends(self, h: Hypothesis) -> list[datetime]:
         ends = [h.cleared_at + self._config.linger] if h.cleared_at else []
@@ -157,7 +153,7 @@ class Publisher:
             new = self._carried_over(old, new, h, now)
             if told_apart(new) == told_apart(old) and not self._progressed(old, new):
                 return Changes()
-        row = DocumentRow(new, scope, h.last_at)
+        row = DocumentRow(new, scope, _latest(h, claims))
         self._state.documents.put(h.id, row)
         self._index(h.id, row)
         return Changes((new,), (_line(old, new, now),))
@@ -281,14 +277,21 @@ class Publisher:
                     del index[key]
 
 
-def _counted(incident: Incident) -> tuple[Entity, str, int]:
-    """Under which root, domain and number an incident's incarnation is counted."""
-    root, domain = incident.root, families()[incident.family].domain
-    if incident.family == "pfc_storm" and root.node:
-        root = Entity(incident.cluster, node=root.node)
-    if incident.incarnation >= MISMATCHES_FROM:
-        return root, "hang", incident.incarnation - MISMATCHES_FROM
-    return root, domain, incident.incarnation
+def _last(row: DocumentRow) -> datetime:
+    return max(row.incident.closed_at or row.incident.updated_at, row.last_at)
+
+
+def _ties(row: DocumentRow) -> set[str]:
+    """What an incident has in common with others: the place that it is judged in, its root's node, its jobs."""
+    root = row.incident.root
+    node = {f"node/{root.node}"} if root.node else set()
+    return {row.scope, *node, *(f"job/{job.key}" for job in row.incident.jobs)}
+
+
+def _latest(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> datetime:
+    """When the last was seen of it or of anything that it explains."""
+    told = (*h.causes, *h.context, *h.symptoms, *(s for found in claims.values() for s in found))
+    return max([h.last_at, *(s.at for s in told)])
 
 
 def _strengthened(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> Hypothesis:

@@ -103,7 +103,7 @@ def outcome(
         if chance.random() < restarts:
             core = Core(CLUSTER, rows)
     while now < until:
-        now += TICK
+        now += TICK if now < AFTER else 60
         note(core.on_tick(at(now)))
     return standing(published)
 

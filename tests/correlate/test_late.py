@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 
 import pytest
@@ -56,6 +57,36 @@ def test_any_troubles_end_alike_however_late_they_are_told(
     expected = outcome(on_time(facts, signals))
     disturbed = outcome(
         disturbance.deliver(facts, signals), restarts=disturbance.restarts, seed=disturbance.seed
+    )
+    assert list(map(essence, disturbed)) == list(map(essence, expected))
+
+
+SAID = [
+    [("started", "")],
+    [("resolved", "")],
+    [("started", ""), ("finished", "succeeded")],
+    [("started", ""), ("finished", "failed")],
+    [("started", ""), ("verifying", ""), ("finished", "succeeded")],
+]
+
+
+@settings(max_examples=max(10, EXAMPLES // 4), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(troubles, min_size=1, max_size=4), disturbances, seeds)
+def test_what_runs_and_people_said_of_them_ends_alike_and_what_is_forgotten_does_not_come_back(
+    happened: list[Trouble], disturbance: Disturbance, seed: int
+) -> None:
+    chance = random.Random(seed)
+    facts, signals = surroundings(moved=False), [s for trouble in happened for s in trouble.signals()]
+    for incident in outcome(on_time(facts, signals)):
+        begun = (incident.opened_at - at(0)).total_seconds() + chance.choice([5, 100, 400])
+        events = chance.choice([[], *SAID])
+        signals += [run(kind, incident.id, begun + 60 * i, end) for i, (kind, end) in enumerate(events)]
+    expected = outcome(on_time(facts, signals), until=4 * AFTER)
+    disturbed = outcome(
+        disturbance.deliver(facts, signals),
+        restarts=disturbance.restarts,
+        seed=disturbance.seed,
+        until=4 * AFTER,
     )
     assert list(map(essence, disturbed)) == list(map(essence, expected))
 
@@ -142,6 +173,18 @@ def test_an_open_incident_keeps_its_evidence_when_a_later_one_of_its_place_is_fo
     world.pass_to(2460 + 3600, step=30)
     assert world.published[first].state is IncidentState.OPEN
     assert world.published[first].jobs == (job("llama"),)
+
+
+def test_a_node_that_never_came_back_after_its_gpu_was_lost_is_not_told_again_when_that_is_forgotten() -> (
+    None
+):
+    world = World(cluster({"llama": FOUR}))
+    world.see(xid("n2", 79, 0), not_ready("n2", 50))
+    world.see(*timeouts("llama", [r for r in range(32) if r // 8 != 1], 600))
+    world.see(run("finished", world.only().id, 700, "succeeded"))
+    world.pass_to(3 * 3600, step=30)
+    assert [i.state for i in world.published.values()] == [IncidentState.RESOLVED]
+    assert not [key for key in world.rows if key.startswith("incident/")]
 
 
 def test_what_a_person_has_closed_stays_closed_when_its_evidence_goes_to_nobody() -> None:
