@@ -64,7 +64,7 @@ class Core:
     def on_signals(self, signals: Sequence[Signal], now: datetime) -> Changes:
         """Take in signals of this cluster. `now` is when they were read, in Kafka's time."""
         for signal in signals:
-            self._touched |= self._intake.signal(signal)
+            self._intake.signal(signal, self._touched)
         return self._settle(now)
 
     def on_fact(self, key: str, fact: Fact | None, at: datetime) -> Changes:

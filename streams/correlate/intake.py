@@ -22,7 +22,6 @@ from streams.correlate.rows import (
     with_pod_fact,
     with_pod_gone,
     with_progress,
-    with_sighting,
 )
 from streams.correlate.sightings import Sighting, added, sighting
 from streams.model.entity import JobRef, PodRef
@@ -101,25 +100,24 @@ class Intake:
         kind, namespace, name = key.split("/", 2)
         return JobRef(kind, namespace, name)
 
-    def signal(self, signal: Signal) -> Touched:
-        """Keep one signal."""
+    def signal(self, signal: Signal, touched: Touched) -> None:
+        """Keep one signal, and note what has to be judged anew because of it."""
         seen = sighting(signal)
         entity = signal.entity
         if seen is None:
             self.ignored += 1
         elif seen.kind.startswith("run."):
-            return self._run(seen)
+            self._run(seen, touched)
         elif seen.kind == "job.progress" and entity.pod:
-            return self._progress(entity.pod, seen)
+            self._progress(entity.pod, seen, touched)
         elif seen.kind in (TIMEOUT, ERROR) and entity.pod:
-            return self._in_pod(entity.pod, seen)
+            self._in_pod(entity.pod, seen, touched)
         elif seen.kind == "fabric.pfc_storm" and entity.switch and entity.port:
-            return self._on_port(f"{entity.switch}/{entity.port}", seen)
+            self._on_port(f"{entity.switch}/{entity.port}", seen, touched)
         elif seen.kind in NODE_KINDS and entity.node:
-            return self._on_node(entity.node, seen)
+            self._on_node(entity.node, seen, touched)
         else:
             self.ignored += 1
-        return Touched()
 
     def fact(self, key: str, fact: Fact | None, at: datetime) -> Touched:
         """Keep one fact, or its end. `key` is the record's: `<cluster>/<kind>/<name>`."""
@@ -190,10 +188,11 @@ class Intake:
         row = self._state.nodes.get(fact.name, NodeRow())
         if row.fact is None or row.fact.observed_at <= fact.observed_at:
             row = replace(row, fact=fact)
+        changed = self._state.nodes.put(fact.name, row)
         told = readiness(fact)
         if told.firing or any(k.startswith("node.not_ready") for k in row.seen) or fact.ready_since:
-            row = replace(row, seen=with_sighting(row.seen, f"node.not_ready|{told.firing}", told))
-        return Touched(nodes={fact.name}) if self._state.nodes.put(fact.name, row) else Touched()
+            changed |= self._state.nodes.see(fact.name, f"node.not_ready|{told.firing}", told)
+        return Touched(nodes={fact.name}) if changed else Touched()
 
     def _pod(self, name: str, row: PodRow) -> Touched:
         if not self._state.pods.put(name, row):
@@ -230,8 +229,7 @@ class Intake:
             self._ports[link.node].add(name)
         return Touched(nodes=before | self.hosts_at(name), ports={name})
 
-    def _on_node(self, node: str, seen: Sighting) -> Touched:
-        row = self._state.nodes.get(node, NodeRow())
+    def _on_node(self, node: str, seen: Sighting, touched: Touched) -> None:
         rank = (
             f"|{seen.entity.rank if seen.entity.rank is not None else seen.text('rank')}|{seen.text('pg')}"
             if seen.kind.startswith("nccl")
@@ -241,41 +239,36 @@ class Intake:
         key = f"{seen.kind}|{seen.entity.key}|{detail}|{seen.text('queue')}|{seen.firing}{rank}"
         if seen.kind == "node.not_ready":
             key = f"node.not_ready|{seen.firing}"
-        changed = self._state.nodes.put(node, replace(row, seen=with_sighting(row.seen, key, seen)))
-        return Touched(nodes={node}) if changed else Touched()
+        if self._state.nodes.see(node, key, seen):
+            touched.nodes.add(node)
 
-    def _on_port(self, name: str, seen: Sighting) -> Touched:
-        row = self._state.ports.get(name, PortRow())
+    def _on_port(self, name: str, seen: Sighting, touched: Touched) -> None:
         key = f"{seen.kind}|{seen.text('queue')}|{seen.text('priority')}|{seen.firing}"
-        changed = self._state.ports.put(name, replace(row, seen=with_sighting(row.seen, key, seen)))
-        return Touched(ports={name}, nodes=self.hosts_at(name)) if changed else Touched()
+        if self._state.ports.see(name, key, seen):
+            touched.ports.add(name)
+            touched.nodes |= self.hosts_at(name)
 
-    def _in_pod(self, pod: PodRef, seen: Sighting) -> Touched:
-        row = self._state.pods.get(pod.key, PodRow())
+    def _in_pod(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
         rank = seen.entity.rank if seen.entity.rank is not None else seen.text("rank")
         key = f"{seen.kind}|{rank}|{seen.text('pg')}|{seen.text('pg_rank')}|{seen.text('subtype')}"
-        row = replace(row, seen=with_sighting(row.seen, key, seen))
-        if not self._state.pods.put(pod.key, row):
-            return Touched()
-        self._guess(pod.key, row)
-        return Touched(jobs=self._jobs_of(pod.key))
+        if self._state.pods.see(pod.key, key, seen):
+            self._guess(pod.key, self._state.pods[pod.key])
+            touched.jobs |= self._jobs_of(pod.key)
 
-    def _progress(self, pod: PodRef, seen: Sighting) -> Touched:
+    def _progress(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
         row = self._state.pods.get(pod.key, PodRow())
-        changed = self._state.pods.put(pod.key, with_progress(row, seen.at, seen.number("step")))
-        jobs = {stay.job.key for stay in self._placements.of_pod(pod.key)}
-        return Touched(causes={f"job:{job}" for job in jobs}) if changed else Touched()
+        if self._state.pods.put(pod.key, with_progress(row, seen.at, seen.number("step"))):
+            touched.causes |= {f"job:{stay.job.key}" for stay in self._placements.of_pod(pod.key)}
 
-    def _run(self, seen: Sighting) -> Touched:
+    def _run(self, seen: Sighting, touched: Touched) -> None:
         incident = seen.text("incident")
         row = self._state.runs.get(incident, RunsRow())
         events = added(row.events, seen) if len(row.events) < _MAX_RUN_EVENTS else row.events
         if not incident or not self._state.runs.put(incident, RunsRow(events)):
-            return Touched()
-        touched = Touched(causes={incident})
+            return
+        touched.causes.add(incident)
         if (document := self._state.documents.get(incident)) is not None:
             touched.scope(document.scope)
-        return touched
 
     def _jobs_of(self, pod: str) -> set[str]:
         return {stay.job.key for stay in self._placements.of_pod(pod)} or {_guess(pod)}

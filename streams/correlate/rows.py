@@ -1,7 +1,8 @@
 """The correlator's state: rows behind a narrow port, decoded once, written once per batch and only if they changed.
 
-One row per node, pod, job, switch port, incident, and incident that runs spoke of; so what a signal costs to keep does not
-depend on how large the cluster is.
+One row per node, pod, job, switch port, incident, and incident that runs spoke of; what was seen at nodes, pods and ports
+is stored in a journal beside them, a row for each batch. So what a signal costs to keep does not depend on how large the
+cluster is, nor on how many places a batch touches.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
-from streams.correlate.sightings import Sighting, added
+from streams.correlate import journal
+from streams.correlate.journal import Journal
+from streams.correlate.sightings import Sighting, added, order
 from streams.model.codec import decode, encode
 from streams.model.incident import Incident
 from streams.model.inventory import JobFact, LinkFact, NodeFact, PodFact
@@ -25,6 +28,7 @@ MOVES_KEPT = timedelta(hours=1)
 
 Groups = dict[str, tuple[Sighting, ...]]
 V = TypeVar("V")
+S = TypeVar("S", bound="NodeRow | PodRow | PortRow")
 
 
 class Rows(Protocol):
@@ -120,7 +124,8 @@ class Shelf(dict[str, V]):
 
     def put(self, name: str, row: V) -> bool:
         """Keep a row; False when it is the one already there."""
-        if self.get(name) == row:
+        before = self.get(name)
+        if before is row or before == row:
             return False
         self[name] = row
         self.changed.add(name)
@@ -131,6 +136,100 @@ class Shelf(dict[str, V]):
         if self.pop(name, None) is not None:
             self.changed.add(name)
 
+    def flushed(self) -> list[tuple[str, V | None]]:
+        """The rows to write, None for those to delete, and begin anew."""
+        names, self.changed = sorted(self.changed), set()
+        return [(name, self.get(name)) for name in names]
+
+
+class SeenShelf(Shelf[S]):
+    """Rows of places where things are seen. What is seen goes to the journal, the rest is written as a row."""
+
+    def __init__(self, kind: str, row: type[S], journal_: Journal) -> None:
+        super().__init__(kind, row)
+        self._journal = journal_
+        self._open: dict[str, Groups] = {}
+        """Groups that grow in place until the next flush, so that a batch copies a row once."""
+        self.told: set[str] = set()
+        """Names of rows where anything was seen."""
+
+    def put(self, name: str, row: S) -> bool:
+        """Keep a row; False when it is the one already there."""
+        before = self.get(name)
+        if before is row:
+            return False
+        old: Groups = before.seen if before is not None else {}
+        if row.seen is not old and row.seen != old:
+            self._journal_changes(name, old, row.seen)
+        elif before == row:
+            return False
+        if before is None or replace(before, seen={}) != replace(row, seen={}):
+            self.changed.add(name)
+        self._open.pop(name, None)
+        self._set(name, row)
+        return True
+
+    def see(self, name: str, key: str, new: Sighting) -> bool:
+        """Keep one more sighting in a group of a row; False when nothing changed."""
+        row = self.get(name)
+        before = row.seen.get(key, ()) if row is not None else ()
+        after = added(before, new)
+        if after is before:
+            return False
+        groups = self._open.get(name)
+        if groups is None:
+            if row is None:
+                row = self.row()
+                self.changed.add(name)
+            groups = self._open[name] = dict(row.seen)
+            self._set(name, replace(row, seen=groups))
+            self.told.add(name)
+        groups[key] = after
+        if len(after) <= len(before):
+            gone = next(s for s in before if not any(s is kept for kept in after))
+            self._journal.drop(f"{self.kind}/{name}", gone)
+        self._journal.add(f"{self.kind}/{name}", key, new)
+        if len(groups) > MAX_GROUPS:
+            least = min(groups, key=lambda k: (groups[k][0].severity.rank, -groups[k][0].at.timestamp(), k))
+            for s in groups.pop(least):
+                self._journal.drop(f"{self.kind}/{name}", s)
+        return True
+
+    def drop(self, name: str) -> None:
+        """Forget a row."""
+        row = self.get(name)
+        if row is not None:
+            self._journal_changes(name, row.seen, {})
+            self._open.pop(name, None)
+            self.told.discard(name)
+        super().drop(name)
+
+    def restored(self, name: str, key: str, sighting: Sighting) -> None:
+        """Take back what the journal holds."""
+        row = self.get(name) or self.row()
+        group = tuple(sorted((*row.seen.get(key, ()), sighting), key=order))
+        self[name] = replace(row, seen={**row.seen, key: group})
+        self.told.add(name)
+
+    def flushed(self) -> list[tuple[str, S | None]]:
+        """The rows to write, without what is seen, and begin anew."""
+        self._open.clear()
+        return [(name, replace(row, seen={}) if row is not None else None) for name, row in super().flushed()]
+
+    def _set(self, name: str, row: S) -> None:
+        self[name] = row
+        (self.told.add if row.seen else self.told.discard)(name)
+
+    def _journal_changes(self, name: str, before: Groups, after: Groups) -> None:
+        old = {s.id: s for group in before.values() for s in group}
+        new = {s.id: (key, s) for key, group in after.items() for s in group}
+        for sid, s in old.items():
+            if sid not in new or new[sid][1] is not s:
+                self._journal.drop(f"{self.kind}/{name}", s)
+        for sid, (key, s) in new.items():
+            if old.get(sid) is not s:
+                self._journal.add(f"{self.kind}/{name}", key, s)
+
 
 class State:
     """All rows of one cluster. Reads the port once, writes what changed when told to."""
@@ -138,55 +237,50 @@ class State:
     def __init__(self, rows: Rows, cluster: str) -> None:
         self._rows = rows
         self.cluster = cluster
-        self.nodes = Shelf("node", NodeRow)
-        self.pods = Shelf("pod", PodRow)
+        self._journal = Journal()
+        self.nodes = SeenShelf("node", NodeRow, self._journal)
+        self.pods = SeenShelf("pod", PodRow, self._journal)
         self.jobs = Shelf("job", JobRow)
-        self.ports = Shelf("port", PortRow)
+        self.ports = SeenShelf("port", PortRow, self._journal)
         self.runs = Shelf("run", RunsRow)
         self.documents = Shelf("incident", DocumentRow)
         self.bases = Shelf("base", BaseRow)
         self._written: set[str] = set()
-        for key, value in list(rows.items()):
-            self._load(key, value)
+        self._load(list(rows.items()))
 
-    def _load(self, key: str, value: bytes) -> None:
-        kind, _, name = key.partition("/")
-        for shelf in self._shelves():
-            if shelf.kind == kind:
-                shelf[name] = decode(shelf.row, value)
+    def _load(self, rows: list[tuple[str, bytes]]) -> None:
+        shelves = {shelf.kind: shelf for shelf in self._shelves()}
+        places: dict[str, SeenShelf[Any]] = {
+            shelf.kind: shelf for shelf in (self.nodes, self.pods, self.ports)
+        }
+        for key, value in rows:
+            kind, _, name = key.partition("/")
+            if kind in shelves:
+                shelves[kind][name] = decode(shelves[kind].row, value)
                 self._written.add(key)
+        for entry in self._journal.load(
+            (key, value) for key, value in rows if key.startswith(journal.PREFIX)
+        ):
+            kind, _, name = entry.row.partition("/")
+            places[kind].restored(name, entry.group, entry.sighting)
 
     def _shelves(self) -> Iterator[Shelf[Any]]:
         yield from (self.nodes, self.pods, self.jobs, self.ports, self.runs, self.documents, self.bases)
 
     def flush(self) -> int:
         """Write every changed row once; returns how many."""
-        count = 0
+        count = self._journal.flush(self._rows)
         for shelf in self._shelves():
-            for name in sorted(shelf.changed):
+            for name, row in shelf.flushed() if shelf.changed else ():
                 key = f"{shelf.kind}/{name}"
-                if name in shelf:
-                    self._rows[key] = encode(shelf[name])
+                if row is not None:
+                    self._rows[key] = encode(row)
                     self._written.add(key)
                 elif key in self._written:
                     del self._rows[key]
                     self._written.discard(key)
                 count += 1
-            shelf.changed.clear()
         return count
-
-
-def with_sighting(groups: Groups, key: str, new: Sighting) -> Groups:
-    """The groups with one more sighting; the same object when nothing changed."""
-    before = groups.get(key, ())
-    after = added(before, new)
-    if after is before:
-        return groups
-    grown = {**groups, key: after}
-    if len(grown) > MAX_GROUPS:
-        least = min(grown, key=lambda k: (grown[k][0].severity.rank, -grown[k][0].at.timestamp(), k))
-        del grown[least]
-    return grown
 
 
 def with_progress(row: PodRow, at: datetime, step: int | None) -> PodRow:
