@@ -38,6 +38,16 @@ class Config:
     quiet: timedelta = timedelta(minutes=5)
     """Application faults of one job further apart are two."""
     storm_join: timedelta = timedelta(minutes=1)
+    link_settle: timedelta = timedelta(seconds=25)
+    """A link that is back sooner has bounced (gpud, ib flap: what was down for 25 s counts as down)."""
+    link_quiet: timedelta = timedelta(minutes=10)
+    """A link that fails again within this fails of the same cause (gpud, ib drop: kept for 10 min after recovery)."""
+    flaps: int = 3
+    """A link that went down so often flaps (gpud, ib flap)."""
+    leaf_window: timedelta = timedelta(seconds=60)
+    """Links of one switch that fail within this fail of one cause (a switch is known to be down after two probes of 30 s)."""
+    leaf_neighbours: int = 3
+    """Hosts and switches that lose their link to one switch together, from which on it is the switch."""
     progress_every: timedelta = timedelta(seconds=5)
     stale: timedelta = timedelta(hours=6)
     """A hang or application incident that nobody closed and of which nothing more was heard ends after this."""

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from streams.correlate.config import Config
+from streams.correlate.fabric import FAMILY as FABRIC_FAULT
+from streams.correlate.fabric import Neighbourhood, SwitchFault, switch_faults, uplink_fault
 from streams.correlate.families import families
 from streams.correlate.gpus import KINDS as GPU_KINDS
 from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.intake import Intake, Touched
 from streams.correlate.jobs import Evidence, Judgement, Suspicion, judge
+from streams.correlate.links import LINK, LinkFault, excuses, host_links, nic_link, uplink
 from streams.correlate.lives import Lives
 from streams.correlate.nodes import NOT_READY
 from streams.correlate.nodewise import NodeRoots, hard_roots, silent_roots, weighed_roots
@@ -48,6 +51,9 @@ class Core:
         self._publisher = Publisher(self._state, self._placements, self._lives, self._config)
         self._hard: dict[str, list[Hypothesis]] = {}
         self._fabric: dict[str, list[Hypothesis]] = {}
+        self._uplinks: dict[str, list[Hypothesis]] = {}
+        self._links = Neighbourhood()
+        self._switches: dict[str, list[SwitchFault]] = {}
         self._roots: dict[str, NodeRoots] = {}
         self._hosts: dict[str, str] = {}
         """Of a root that became part of another: whose."""
@@ -86,13 +92,23 @@ class Core:
         """Forget incidents first, then the evidence that was kept for them, and judge anew without either."""
         for row in self._publisher.prune(now):
             self._touched.scope(row.scope)
-            kind, _, name = row.scope.partition("/")
+            for part in self._parts_of(row.incident.id, row.scope):
+                self._lives.forget(part.root, part.family, part.incarnation, row.last_at)
+        self._touched |= self._intake.prune(
+            now, self._config, self._publisher.open_jobs(), self._places_of_switches()
+        )
+
+    def _parts_of(self, incident: str, scope: str) -> Iterable[Hypothesis]:
+        """What became part of an incident: roots of its node, or of the places around its switch."""
+        faults = self._switches.get(scope.removeprefix("switch/"), ()) if scope.startswith("switch/") else ()
+        around = {place for fault in faults if fault.hypothesis.id == incident for place in fault.members}
+        for kind, _, name in (place.partition("/") for place in (scope, *sorted(around))):
             if kind == "node" and name in self._roots:
                 roots = self._roots[name]
-                for part in roots.parts:
-                    if roots.merged[part.id] == row.incident.id:
-                        self._lives.forget(part.root, part.family, part.incarnation, row.last_at)
-        self._touched |= self._intake.prune(now, self._config, self._publisher.open_jobs())
+                yield from (part for part in roots.parts if roots.merged[part.id] == incident)
+            elif kind == "port":
+                found = ((h, self._switch_behind(f"port/{name}", h)) for h in self._uplinks.get(name, ()))
+                yield from (h for h, behind in found if behind is not None and behind.id == incident)
 
     def _settle(self, now: datetime) -> Changes:
         self._now = now = max(now, self._now or now)
@@ -100,6 +116,7 @@ class Core:
         touched.jobs |= self._publisher.waiting_for_progress(touched.causes)
         self._evaluate_ports(touched)
         self._evaluate_nodes(touched)
+        self._evaluate_switches(touched)
         self._evaluate_jobs(touched)
         for node in touched.nodes:
             self._assemble(node)
@@ -110,7 +127,8 @@ class Core:
     # What is seen without asking jobs.
 
     def _evaluate_ports(self, touched: Touched) -> None:
-        for name in touched.ports:
+        touched.ports |= {self._intake.cable(name)[0] for name in touched.ports}
+        for name in sorted(touched.ports):
             row = self._state.ports.get(name, PortRow())
             before = self._fabric.pop(name, [])
             after = fabric_storm(self.name, name, row, self._lives, self._config)
@@ -121,19 +139,70 @@ class Core:
             if before != after:
                 touched.jobs |= self._troubled()
 
+            self._evaluate_uplink(name, touched)
+
+    def _evaluate_uplink(self, name: str, touched: Touched) -> None:
+        """The cable at a port that is no host's. It is judged once, at the port that comes first by name."""
+        ends = self._intake.cable(name)
+        before = self._uplinks.pop(name, [])
+        if ends[0] != name:
+            touched.switches |= self._links.put(f"port/{name}", ())
+            return
+        rows = [self._state.ports.get(end, PortRow()) for end in ends]
+        hosted = any(row.link is not None and row.link.node is not None for row in rows)
+        switch, _, port = name.partition("/")
+        root = Entity(self.name, switch=switch, port=port)
+        faults = [] if hosted else uplink(name, root, rows, self._lives, self._config)
+        touched.switches |= self._links.put(f"port/{name}", faults)
+        # Of a port whose other end nobody knows, nothing is told by itself: hosts come and go there.
+        known = any(row.link is not None and row.link.peer_switch is not None for row in rows)
+        if known and faults:
+            self._uplinks[name] = [uplink_fault(f, ends, self._config) for f in faults]
+            self._home |= {h.id: h.scope for h in self._uplinks[name]}
+        if before != self._uplinks.get(name, []):
+            touched.jobs |= self._troubled()
+
+    def _evaluate_switches(self, touched: Touched) -> None:
+        for switch in sorted(touched.switches):
+            before = self._switches.pop(switch, [])
+            around = self._links.around(switch)
+            known = self._intake.neighbours(switch)
+            after = (
+                switch_faults(self.name, switch, around, known, self._lives, self._config) if around else []
+            )
+            if after:
+                self._switches[switch] = after
+                self._home |= {f.hypothesis.id: f.hypothesis.scope for f in after}
+            if before != after:
+                for place in {place for fault in (*before, *after) for place in fault.members}:
+                    touched.scope(place)
+                touched.jobs |= self._troubled()
+
     def _evaluate_nodes(self, touched: Touched) -> None:
         for node in list(touched.nodes):
             row = self._state.nodes.get(node, NodeRow())
             root = Entity(self.name, node=node)
             ports = {name: self._state.ports[name] for name in self._intake.ports_of(node)}
             before = self._hard.pop(node, [])
+            links = self._links_of(node, row, ports)
+            touched.switches |= self._links.put(f"node/{node}", [f for f, excused in links if not excused])
             after = hard_roots(root, row, ports, self._lives, self._config)
+            after += [nic_link(fault, ports, excused, self._config) for fault, excused in links]
             if after:
                 self._hard[node] = after
                 self._home |= {h.id: h.scope for h in after}
             touched.jobs |= self._placements.jobs_near(node)
             if any(h.family == "pfc_storm" for h in (*before, *after)):
                 self._weigh_storms(touched)
+
+    def _links_of(
+        self, node: str, row: NodeRow, ports: Mapping[str, PortRow]
+    ) -> list[tuple[LinkFault, list[str]]]:
+        """The node's link faults, each with what excuses them."""
+        seen = [s for group in row.seen.values() if group[0].kind == LINK for s in group]
+        leaf = row.fact.leaf if row.fact else None
+        found = host_links(self.name, node, seen, ports, leaf, self._lives, self._config)
+        return [(fault, excuses(fault, row, self._config)) for fault in found]
 
     def _weigh_storms(self, touched: Touched) -> None:
         """Storms of several hosts are weighed against each other; whoever is weighed anew is published anew."""
@@ -180,6 +249,8 @@ class Core:
         nodes = {stay.node for stay in stays}
         causes = [h for node in sorted(nodes) for h in self._hard.get(node, ()) if h.family != "pfc_storm"]
         causes += [self._storms.get(h.id, h) for h in self._all_storms()]
+        causes += self._at_switches()
+        causes += [h for port in self._uplinks for h in self._uplinks_standing(port)]
         closed = {h.id: at for h in causes if (at := self._lives.runs(h.id).closed_at) is not None}
         row = self._state.jobs.get(key)
         ended = row.gone_at if row else None
@@ -193,7 +264,7 @@ class Core:
             stays=stays,
             causes=causes,
             near_storms=frozenset(
-                h.id for h in causes if h.family == "pfc_storm" and self._reaches(h, nodes)
+                h.id for h in causes if h.domain in ("pfc", "fabric") and self._reaches(h, nodes)
             ),
             closed=closed,
             not_ready=frozenset(n for n in nodes if self._was_not_ready(n)),
@@ -250,13 +321,18 @@ class Core:
         """The source stands among the job's nodes or under the same leaf, or one of them is told to pause."""
         if storm.root.node in nodes:
             return True
-        leafs = {
-            row.fact.leaf for n in nodes if (row := self._state.nodes.get(n)) and row.fact and row.fact.leaf
-        }
+        leafs = {leaf for node in nodes for leaf in self._intake.switches_of(node)}
         source = self._state.nodes.get(storm.root.node or "")
         near = {source.fact.leaf if source and source.fact else None, storm.root.switch} - {None}
+        ends = storm.facts.get("ends")
+        near |= {str(end).partition("/")[0] for end in ends} if isinstance(ends, tuple) else set()
         if leafs & near:
             return True
+        if storm.domain == "fabric":
+            for kind, _, name in (place.partition("/") for place in self._members_of(storm)):
+                far = {end.partition("/")[0] for end in self._intake.cable(name)} if kind == "port" else set()
+                if name in nodes or leafs & far:
+                    return True
         since, until = storm.fault_at - self._config.before, storm.last_at + self._config.retention
         return any(victims(self._seen(n, ("fabric.pfc_storm",)), since, until) for n in nodes)
 
@@ -276,17 +352,55 @@ class Core:
         for merged in self._roots.get(node, NodeRoots()).merged:
             self._hosts.pop(merged, None)
         roots = weighed_roots(hard, silent, row, closed, self._config)
+        self._give_to_switches(node, roots)
         self._hosts |= roots.merged
         if roots.standing or roots.merged:
             self._roots[node] = roots
         else:
             self._roots.pop(node, None)
 
+    def _give_to_switches(self, node: str, roots: NodeRoots) -> None:
+        """What a switch did to a node is the switch's, not the node's."""
+        explained = families()[FABRIC_FAULT].explains
+        for h in list(roots.standing):
+            owner = self._switch_behind(f"node/{node}", h) if h.family in explained else None
+            if owner is not None:
+                roots.standing.remove(h)
+                roots.parts.append(h)
+                passed_on = [name for name, host in roots.merged.items() if host == h.id]
+                roots.merged |= dict.fromkeys([h.id, *passed_on], owner.id)
+
+    def _switch_behind(self, place: str, h: Hypothesis) -> Hypothesis | None:
+        """The fault of a switch that took this place's links away, if there is one: that with the most neighbours."""
+        before, after = self._config.skew, self._config.before
+        found = [
+            fault.hypothesis
+            for faults in self._switches.values()
+            for fault in faults
+            if place in fault.members
+            and fault.members[place] - before <= h.fault_at <= fault.hypothesis.last_at + after
+        ]
+        return max(found, key=lambda f: (f.facts["neighbours"], f.id), default=None)
+
+    def _at_switches(self) -> Iterable[Hypothesis]:
+        return (fault.hypothesis for faults in self._switches.values() for fault in faults)
+
+    def _members_of(self, switch_fault: Hypothesis) -> set[str]:
+        """The places whose links a switch took away."""
+        faults = self._switches.get(switch_fault.root.switch or "", ())
+        return {place for f in faults if f.hypothesis.id == switch_fault.id for place in f.members}
+
+    def _places_of_switches(self) -> set[str]:
+        """What incidents of switches that are not forgotten are built from."""
+        told = [h for h in self._at_switches() if h.id in self._state.documents]
+        return {place for h in told for place in self._members_of(h)}
+
     def _publish(self, touched: Touched, now: datetime) -> Changes:
         scopes = (
             {f"node/{n}" for n in touched.nodes}
             | {f"job/{j}" for j in touched.jobs}
             | {f"port/{p}" for p in touched.ports}
+            | {f"switch/{s}" for s in touched.switches}
         )
         for cause in touched.causes:
             scopes |= self._scope_of(cause)
@@ -302,7 +416,13 @@ class Core:
             return self._roots[name].standing if name in self._roots else []
         if kind == "job":
             return self._judgements[name].hypotheses if name in self._judgements else []
-        return self._fabric_standing(name)
+        if kind == "switch":
+            return [fault.hypothesis for fault in self._switches.get(name, ())]
+        return [*self._fabric_standing(name), *self._uplinks_standing(name)]
+
+    def _uplinks_standing(self, port: str) -> list[Hypothesis]:
+        """Faults of cables between switches that neither switch explains."""
+        return [h for h in self._uplinks.get(port, ()) if self._switch_behind(f"port/{port}", h) is None]
 
     def _fabric_standing(self, port: str) -> list[Hypothesis]:
         """Storms on uplinks while a host storms are its spreading, not roots of their own."""
@@ -318,8 +438,8 @@ class Core:
     def _scope_of(self, cause: str) -> set[str]:
         if cause.startswith("silent:"):
             return {f"node/{cause.removeprefix('silent:')}"}
-        home = self._home.get(cause)
-        return self._publisher.scopes_of(cause) | ({home} if home else set())
+        homes = {self._home[name] for name in (cause, self._owner(cause)) if name in self._home}
+        return self._publisher.scopes_of(cause) | homes
 
     def _claims(self, standing: dict[str, list[Hypothesis]]) -> dict[str, dict[str, list[Sighting]]]:
         """By incident, then by job: the symptoms it explains. What became part of another root counts for that one."""
@@ -333,8 +453,9 @@ class Core:
         return claims
 
     def _all(self) -> Iterable[Hypothesis]:
-        for found in (*self._hard.values(), *self._fabric.values()):
+        for found in (*self._hard.values(), *self._fabric.values(), *self._uplinks.values()):
             yield from found
+        yield from self._at_switches()
         for judgement in self._judgements.values():
             yield from judgement.hypotheses
 
@@ -353,9 +474,12 @@ class Core:
         if kind == "node" and name in self._roots:
             roots = self._roots[name]
             owner = roots.merged.get(incident)
-            if found := [h for h in roots.standing if h.id == owner]:
+            if found := [h for h in (*roots.standing, *self._at_switches()) if h.id == owner]:
                 return found[0]
         if kind == "port":
+            for h in self._uplinks.get(name, ()):
+                if h.id == incident and (behind := self._switch_behind(scope, h)) is not None:
+                    return behind
             hosts = [h for n in self._intake.hosts_at(name) for h in self._roots.get(n, NodeRoots()).standing]
             return next((h for h in hosts if h.family == "pfc_storm"), None) or self._spread_of(name)
         for job in jobs:

@@ -188,6 +188,9 @@ def summary(s: Sighting) -> str:
                 s.text("direction"), "is paused by what is attached"
             )
             return f"{s.entity} {said}" if s.firing else f"{s.entity} is quiet again"
+        case "fabric.link":
+            what = s.text("subtype").replace("_", " ") or "link"
+            return f"{s.entity}: {what}" if s.firing else f"{s.entity}: {what} is over"
         case "node.not_ready":
             return f"{s.entity.node} is {'NotReady' if s.firing else 'Ready'}"
         case _:

@@ -35,6 +35,8 @@ class Hypothesis:
     """How much later than the fault its own evidence may be dated: a driver notices a lost GPU when it next asks for it, a
     kubelet is missed after a minute. What is dated later than the symptoms by more did not cause them."""
     why: str = ""
+    alone: bool = True
+    """False for what is an incident only while a job suffers from it."""
     cleared_at: datetime | None = None
     flaps: int = 0
     causes: tuple[Sighting, ...] = ()
@@ -48,6 +50,11 @@ class Hypothesis:
     def id(self) -> str:
         """The incident it is."""
         return incident_id(self.root.cluster, self.root, self.family, self.incarnation)
+
+    @property
+    def domain(self) -> str:
+        """The family's domain."""
+        return families()[self.family].domain
 
     @property
     def strength(self) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from streams.correlate.config import Config
+from streams.correlate.links import LINK
 from streams.correlate.nodes import readiness
 from streams.correlate.placement import Placements
 from streams.correlate.reports import ERROR, TIMEOUT
@@ -28,7 +29,12 @@ from streams.model.entity import JobRef, PodRef
 from streams.model.inventory import Fact, JobFact, LinkFact, NodeFact, PodFact
 from streams.model.signal import Signal
 
-NODE_KINDS = frozenset({"gpu.xid", "gpu.off_bus", "node.not_ready", TIMEOUT, ERROR, "fabric.pfc_storm"})
+NODE_KINDS = frozenset(
+    {
+        *("gpu.xid", "gpu.off_bus", "node.not_ready", "node.condition"),
+        *(TIMEOUT, ERROR, "fabric.pfc_storm", LINK),
+    }
+)
 _ORDINAL = re.compile(r"(?:-(?:worker|master|launcher|node|replica))?(?:-\d+)+(?:-[a-z0-9]{5})?$")
 _MAX_RUN_EVENTS = 64
 
@@ -40,19 +46,21 @@ class Touched:
     nodes: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
     ports: set[str] = field(default_factory=set)
+    switches: set[str] = field(default_factory=set)
     causes: set[str] = field(default_factory=set)
 
     def __ior__(self, other: Touched) -> Touched:
         self.nodes |= other.nodes
         self.jobs |= other.jobs
         self.ports |= other.ports
+        self.switches |= other.switches
         self.causes |= other.causes
         return self
 
     def scope(self, scope: str) -> None:
         """Touch a place by its scope."""
         kind, _, name = scope.partition("/")
-        {"node": self.nodes, "job": self.jobs, "port": self.ports}[kind].add(name)
+        {"node": self.nodes, "job": self.jobs, "port": self.ports, "switch": self.switches}[kind].add(name)
 
 
 class Intake:
@@ -63,11 +71,19 @@ class Intake:
         self._placements = placements
         self._ports: dict[str, set[str]] = defaultdict(set)
         self._guesses: dict[str, set[str]] = defaultdict(set)
+        self._beyond: dict[str, set[str]] = defaultdict(set)
+        """Ports whose cable ends at this one."""
+        self._leaves: dict[str, set[str]] = defaultdict(set)
+        """Nodes by the label of their leaf."""
+        self._switches: dict[str, set[str]] = defaultdict(set)
+        """Ports by their switch."""
         self.ignored = 0
         """Signals of kinds, or without the place, that correlation has no use for."""
         for name, port in state.ports.items():
-            if port.link and port.link.node:
-                self._ports[port.link.node].add(name)
+            self._plug(name, port.link)
+        for name, node in state.nodes.items():
+            if node.fact and node.fact.leaf:
+                self._leaves[node.fact.leaf].add(name)
         for name, pod in state.pods.items():
             self._guess(name, pod)
 
@@ -91,6 +107,29 @@ class Intake:
         row = self._state.ports.get(port)
         return {row.link.node} if row and row.link and row.link.node else set()
 
+    def cable(self, port: str) -> tuple[str, ...]:
+        """The switch ports at both ends of a cable, sorted; only this one where the other end is a host or not known."""
+        row = self._state.ports.get(port)
+        ends = {port, *self._beyond.get(port, ())}
+        if row and row.link and (peer := _peer(row.link)):
+            ends.add(peer)
+        return tuple(sorted(ends))
+
+    def neighbours(self, switch: str) -> int:
+        """How many hosts and switches hang on a switch, as far as cabling and labels tell."""
+        found = {f"node/{name}" for name in self._leaves.get(switch, ())}
+        for port in self._switches.get(switch, ()):
+            link = self._state.ports[port].link
+            if link and (link.node or link.peer_switch):
+                found.add(f"node/{link.node}" if link.node else f"switch/{link.peer_switch}")
+        return len(found)
+
+    def switches_of(self, node: str) -> set[str]:
+        """The switches a node hangs on, by its cables and by the label of its leaf."""
+        row = self._state.nodes.get(node)
+        found = {row.fact.leaf} if row and row.fact and row.fact.leaf else set()
+        return found | {port.partition("/")[0] for port in self._ports.get(node, ())}
+
     def unplaced(self, job: str) -> list[str]:
         """Pods whose placement nobody told, taken for parts of the guessed job."""
         return sorted(self._guesses.get(job, ()))
@@ -112,7 +151,7 @@ class Intake:
             self._progress(entity.pod, seen, touched)
         elif seen.kind in (TIMEOUT, ERROR) and entity.pod:
             self._in_pod(entity.pod, seen, touched)
-        elif seen.kind == "fabric.pfc_storm" and entity.switch and entity.port:
+        elif seen.kind in ("fabric.pfc_storm", LINK) and entity.switch and entity.port:
             self._on_port(f"{entity.switch}/{entity.port}", seen, touched)
         elif seen.kind in NODE_KINDS and entity.node:
             self._on_node(entity.node, seen, touched)
@@ -137,11 +176,14 @@ class Intake:
             return self._job(name, None, at)
         return Touched()
 
-    def prune(self, now: datetime, config: Config, open_jobs: set[str]) -> Touched:
-        """Forget what is older than the retention and part of nothing open. Returns what was touched by it."""
+    def prune(self, now: datetime, config: Config, open_jobs: set[str], places: set[str]) -> Touched:
+        """Forget what is older than the retention and part of nothing open. Returns what was touched by it.
+
+        `places` are scopes whose sightings an open incident of another scope is built from.
+        """
         cut = now - config.retention
         touched = Touched()
-        busy = {d.scope for d in self._state.documents.values()}
+        busy = {d.scope for d in self._state.documents.values()} | places
         for name, row in list(self._state.nodes.items()):
             if row.seen and f"node/{name}" not in busy and not (self._placements.jobs_near(name) & open_jobs):
                 kept = {k: left for k, group in row.seen.items() if (left := _since(group, cut))}
@@ -151,7 +193,7 @@ class Intake:
         for name, port in list(self._state.ports.items()):
             if (
                 port.seen
-                and f"port/{name}" not in busy
+                and not any(f"port/{end}" in busy for end in self.cable(name))
                 and not any(f"node/{n}" in busy for n in self.hosts_at(name))
             ):
                 kept = {k: left for k, group in port.seen.items() if (left := _since(group, cut))}
@@ -187,6 +229,10 @@ class Intake:
     def _node(self, fact: NodeFact) -> Touched:
         row = self._state.nodes.get(fact.name, NodeRow())
         if row.fact is None or row.fact.observed_at <= fact.observed_at:
+            if row.fact and row.fact.leaf:
+                self._leaves[row.fact.leaf].discard(fact.name)
+            if fact.leaf:
+                self._leaves[fact.leaf].add(fact.name)
             row = replace(row, fact=fact)
         changed = self._state.nodes.put(fact.name, row)
         told = readiness(fact)
@@ -221,13 +267,29 @@ class Intake:
         if row.link is not None and row.link.observed_at > link.observed_at:
             return Touched()
         before = self.hosts_at(name)
+        ends = set(self.cable(name))
         if not self._state.ports.put(name, replace(row, link=link)):
             return Touched()
-        for node in before:
-            self._ports[node].discard(name)
+        self._unplug(name, row.link)
+        self._plug(name, link)
+        return Touched(nodes=before | self.hosts_at(name), ports={name, *ends, *self.cable(name)})
+
+    def _plug(self, name: str, link: LinkFact | None) -> None:
+        if link is None:
+            return
+        self._switches[link.switch].add(name)
         if link.node:
             self._ports[link.node].add(name)
-        return Touched(nodes=before | self.hosts_at(name), ports={name})
+        if peer := _peer(link):
+            self._beyond[peer].add(name)
+
+    def _unplug(self, name: str, link: LinkFact | None) -> None:
+        if link is None:
+            return
+        if link.node:
+            self._ports[link.node].discard(name)
+        if peer := _peer(link):
+            self._beyond[peer].discard(name)
 
     def _on_node(self, node: str, seen: Sighting, touched: Touched) -> None:
         rank = (
@@ -235,7 +297,7 @@ class Intake:
             if seen.kind.startswith("nccl")
             else ""
         )
-        detail = seen.text("xid") or seen.text("direction")
+        detail = seen.text("xid") or seen.text("direction") or seen.text("subtype")
         key = f"{seen.kind}|{seen.entity.key}|{detail}|{seen.text('queue')}|{seen.firing}{rank}"
         if seen.kind == "node.not_ready":
             key = f"node.not_ready|{seen.firing}"
@@ -244,6 +306,8 @@ class Intake:
 
     def _on_port(self, name: str, seen: Sighting, touched: Touched) -> None:
         key = f"{seen.kind}|{seen.text('queue')}|{seen.text('priority')}|{seen.firing}"
+        if seen.kind == LINK:
+            key = f"{seen.kind}|{seen.text('subtype')}|{seen.firing}"
         if self._state.ports.see(name, key, seen):
             touched.ports.add(name)
             touched.nodes |= self.hosts_at(name)
@@ -283,6 +347,11 @@ class Intake:
             self._guesses[key].discard(pod)
             if not self._guesses[key]:
                 del self._guesses[key]
+
+
+def _peer(link: LinkFact) -> str | None:
+    """The switch port at the other end of a cable, if it is one."""
+    return f"{link.peer_switch}/{link.peer_port}" if link.peer_switch and link.peer_port else None
 
 
 def _guess(pod: str) -> str:

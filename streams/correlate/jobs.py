@@ -17,7 +17,7 @@ from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis, rejected
 from streams.correlate.lives import MISMATCHES_FROM
 from streams.correlate.placement import Stay
-from streams.correlate.reports import Episode, Told, episodes, joined
+from streams.correlate.reports import ERROR, Episode, Told, episodes, joined
 from streams.correlate.rows import BaseRow
 from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity, JobRef
@@ -36,9 +36,9 @@ class Evidence:
     stays: Sequence[Stay]
     """Every known stay."""
     causes: Sequence[Hypothesis]
-    """Roots on nodes the job stood on, and storms it may suffer from."""
+    """Roots on nodes the job stood on, and storms and faults of switches it may suffer from."""
     near_storms: frozenset[str]
-    """Ids of storms that reach the job: it has a node on the source, on the same leaf, or with pause received."""
+    """Ids of storms and faults of switches that reach the job: a node on the source, on its leaf, or with pause received."""
     closed: dict[str, datetime]
     """When the incidents of `causes` ended."""
     not_ready: frozenset[str]
@@ -173,7 +173,7 @@ def _judge_hang(
 ) -> None:
     stays = standing(evidence.stays, episode.start, config)
     finding = find_culprit(episode, stays)
-    shared = _storm_for(evidence, episode, finding, config)
+    shared = _storm_for(evidence, episode, finding, config) or _fabric_for(evidence, episode, finding, config)
     if shared is not None:
         judgement.claim(shared.id, episode.start, episode.end, [t.sighting for t in episode.told])
         return
@@ -249,6 +249,9 @@ def _in_time(
 ) -> bool:
     if cause.fault_at > told_at + cause.lag:
         return False
+    if cause.domain in ("link", "fabric"):
+        # A port nobody uses may be down for weeks: only what fails when the link does fails of it.
+        return cause.last_at >= start - config.before
     over = closed.get(cause.id) or cause.cleared_at
     return cause.last_at >= start - config.before or over is None or over + config.linger >= start
 
@@ -267,6 +270,20 @@ def _storm_for(evidence: Evidence, episode: Episode, finding: Finding, config: C
         key=lambda c: (c.id in evidence.near_storms, *c.strength, -c.fault_at.timestamp(), c.id),
         default=None,
     )
+
+
+def _fabric_for(evidence: Evidence, episode: Episode, finding: Finding, config: Config) -> Hypothesis | None:
+    """A switch or uplink that failed near the job: it takes network errors, and waiting whose ranks accuse nobody."""
+    if finding.node is not None and all(t.sighting.kind != ERROR for t in episode.told):
+        return None
+    near = [
+        c
+        for c in evidence.causes
+        if c.domain == "fabric"
+        and c.id in evidence.near_storms
+        and _in_time(c, episode.start, episode.told_at, evidence.closed, config)
+    ]
+    return max(near, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
 
 def _torn_down_by(burst: Burst, hangs: Sequence[Episode], config: Config) -> Episode | None:

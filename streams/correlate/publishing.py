@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from streams.correlate.config import Config
 from streams.correlate.documents import Surroundings, document, told_apart
@@ -97,13 +97,15 @@ class Publisher:
         wakes: list[tuple[datetime, str]] = []
         for scope in sorted(standing_):
             for h in sorted(standing_[scope], key=lambda h: h.id):
+                if not h.alone and not claims.get(h.id):
+                    continue
                 if h.id not in self._state.documents and h.ready_at > now:
                     wakes.append((h.ready_at, scope))
                     continue
                 changes += self._amend(scope, h, claims.get(h.id, {}), now)
                 wakes += [(at, scope) for at in self._ends(h) if at > now]
         for scope in sorted(standing_):
-            kept = {h.id for h in standing_[scope]}
+            kept = {h.id for h in standing_[scope] if h.alone or claims.get(h.id)}
             for name in sorted(self._by_scope.get(scope, set()) - kept):
                 gone, wake = self._give_up(scope, name, successor, now)
                 changes += gone
@@ -202,7 +204,7 @@ class Publisher:
             return IncidentState.RESOLVED, h.cleared_at, "It has cleared"
         if runs.state is not None:
             return runs.state, None, ""
-        if h.facts.get("maintenance") is True and h.family in ("node_down", "silent_node"):
+        if h.facts.get("maintenance") is True and h.family in ("node_down", "silent_node", "nic_link"):
             return IncidentState.SUPPRESSED, None, "The node is in planned maintenance"
         if h.family in ("hang", "application") and h.last_at + self._config.stale <= now:
             return IncidentState.RESOLVED, h.last_at + self._config.stale, "Nothing more was heard of it"
@@ -306,10 +308,21 @@ def _strengthened(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> Hy
             f"{h.why}; and its ranks are silent while those of {suffering[0].partition('/')[2]} wait for them"
         )
         return replace(h, certainty=Certainty.DECISIVE, why=why)
+    if h.family == "nic_link" and h.facts.get("hard") is True and _suffers_then(h, claims, suffering):
+        why = f"{h.why}; and {len(suffering)} job(s) fail on the network meanwhile"
+        return replace(h, certainty=Certainty.DECISIVE, why=why)
     if h.family == "pfc_storm" and h.rule == "pause sent" and h.facts.get("shared_nodes") == 1:
         why = f"{h.why}; and {len(suffering)} job(s) fail on the network meanwhile"
         return replace(h, certainty=Certainty.DECISIVE, why=why)
     return h
+
+
+def _suffers_then(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], suffering: Sequence[str]) -> bool:
+    """Whether ranks began to wait or to fail when the link was lost, and not at some time while it was."""
+    since, until = h.fault_at - timedelta(minutes=1), h.last_at + timedelta(minutes=5)
+    return any(
+        since <= s.fault_at <= until for job in suffering for s in claims[job] if s.kind.startswith("nccl.")
+    )
 
 
 def _line(old: Incident | None, new: Incident, now: datetime) -> TimelineEntry:

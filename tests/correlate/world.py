@@ -85,9 +85,16 @@ def cluster(jobs: dict[str, Sequence[str]], spare: Iterable[str] = ()) -> list[F
 
 
 def link(
-    switch: str, port: str, node: str | None = None, nic: str | None = None, peer: str | None = None
+    switch: str,
+    port: str,
+    node: str | None = None,
+    nic: str | None = None,
+    peer: str | None = None,
+    peer_port: str | None = None,
 ) -> LinkFact:
-    return LinkFact(CLUSTER, switch, port, at(-3000), node=node, nic=nic, peer_switch=peer)
+    return LinkFact(
+        CLUSTER, switch, port, at(-3000), node=node, nic=nic, peer_switch=peer, peer_port=peer_port
+    )
 
 
 _offset = 0
@@ -222,6 +229,34 @@ def pause(node: str, nic: str, direction: str, seconds: float, *, cleared: bool 
         {"priority": 3, "direction": direction, "fraction": 0.99},
         cleared=cleared,
     )
+
+
+def nic(
+    node: str,
+    device: str,
+    seconds: float,
+    *,
+    subtype: str = "link_down",
+    cleared: bool = False,
+    **more: Attribute,
+) -> Signal:
+    """What a host says of its own link."""
+    entity = Entity(CLUSTER, node=node, nic=device)
+    return _signal("fabric.link", entity, seconds, {"subtype": subtype, **more}, cleared=cleared)
+
+
+def port(
+    switch: str,
+    name: str,
+    seconds: float,
+    *,
+    subtype: str = "link_down",
+    cleared: bool = False,
+    **more: Attribute,
+) -> Signal:
+    """What a switch says of the link in one of its ports."""
+    entity = Entity(CLUSTER, switch=switch, port=name)
+    return _signal("fabric.link", entity, seconds, {"subtype": subtype, **more}, cleared=cleared)
 
 
 def not_ready(node: str, seconds: float, *, ready: bool = False) -> Signal:

@@ -1,0 +1,198 @@
+"""Faults of a switch: hosts and switches around it that lose their links to it within a minute.
+
+One host's link is a NIC or a cable; three neighbours' links are the switch between them, and none of the hosts is at fault. Where
+nobody knows which switch a host hangs on, many hosts at once are still one fault of the fabric, somewhere.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from streams.correlate.config import Config
+from streams.correlate.hypotheses import Hypothesis, rejected
+from streams.correlate.links import LinkFault, Moment, verdict
+from streams.correlate.lives import Lives, Spell
+from streams.correlate.sightings import order
+from streams.model.entity import Entity
+from streams.model.incident import Certainty
+from streams.model.signal import Attribute
+
+FAMILY = "fabric_fault"
+SOMEWHERE = ""
+"""The name under which links are put together whose switch nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchFault:
+    """A root, and the link faults that follow from it: their places and when each began."""
+
+    hypothesis: Hypothesis
+    members: Mapping[str, datetime]
+    """Place (`node/NAME`, `port/SWITCH/PORT`) → its first link lost."""
+
+
+@dataclass(slots=True)
+class Neighbourhood:
+    """Which link faults there are around each switch; kept up to date place by place."""
+
+    _of: dict[str, tuple[LinkFault, ...]] = field(default_factory=dict)
+    _around: dict[str, dict[str, tuple[LinkFault, ...]]] = field(default_factory=lambda: defaultdict(dict))
+
+    def put(self, place: str, faults: Sequence[LinkFault]) -> set[str]:
+        """Replace the faults of one place. Returns the switches around which something changed."""
+        before, after = self._of.pop(place, ()), tuple(faults)
+        if before == after:
+            if after:
+                self._of[place] = after
+            return set()
+        touched = {switch for fault in (*before, *after) for switch in fault.switches}
+        for switch in touched:
+            mine = tuple(f for f in after if switch in f.switches)
+            if mine:
+                self._around[switch][place] = mine
+            else:
+                self._around[switch].pop(place, None)
+                if not self._around[switch]:
+                    del self._around[switch]
+        if after:
+            self._of[place] = after
+        return touched
+
+    def around(self, switch: str) -> list[LinkFault]:
+        """All faults of links to one switch, in the order of their places."""
+        places = self._around.get(switch, {})
+        return [fault for place in sorted(places) for fault in places[place]]
+
+
+def switch_faults(
+    cluster: str, switch: str, around: Sequence[LinkFault], known: int, lives: Lives, config: Config
+) -> list[SwitchFault]:
+    """The times when a switch was at fault. `known` is how many neighbours it has as far as anybody knows, 0 for unknown."""
+    lost = sorted(
+        ((m, fault) for fault in around for m in _falls(fault, config)), key=lambda p: order(p[0].sighting)
+    )
+    root = Entity(cluster, switch=switch) if switch else Entity(cluster)
+    stretches: list[Spell] = []
+    members: dict[str, tuple[Moment, LinkFault]] = {}
+    for episode in _episodes(lost, config):
+        first: dict[str, tuple[Moment, LinkFault]] = {}
+        for m, fault in episode:
+            first.setdefault(fault.place, (m, fault))
+        lines = tuple(m.sighting for m, _ in first.values())
+        ends = [_end(fault) for _, fault in first.values()]
+        end = None if None in ends else max(e for e in ends if e is not None)
+        stretches.append(Spell(lines[0].at, episode[-1][0].at, end, lines))
+        members |= {m.sighting.id: (m, fault) for m, fault in first.values()}
+    found = []
+    for session in lives.sessions(root, "fabric", stretches):
+        mine = [members[s.id] for s in session.sightings]
+        neighbours = sorted({fault.neighbour for _, fault in mine})
+        hosts = sorted({fault.root.node for _, fault in mine if fault.root.node})
+        most = bool(switch) and known > 0 and 2 * len(neighbours) >= known
+        by_host = any(fault.by_host for _, fault in mine)
+        where = f"switch {switch}" if switch else "one switch, which one is not known"
+        share = f" of {known}" if most else ""
+        # A switch whose hosts lost their power tells the same until their kubelets are missed.
+        wait = config.storm_settle if by_host else config.node_settle * 2
+        facts: dict[str, Attribute] = {
+            "source": str(root) if switch else "the fabric",
+            "hosts": tuple(hosts[:64]),
+            "links_lost": len(mine),
+            "neighbours": len(neighbours),
+        }
+        hypothesis = Hypothesis(
+            scope=f"switch/{switch}",
+            root=root,
+            family=FAMILY,
+            incarnation=session.incarnation,
+            certainty=Certainty.DECISIVE if most else Certainty.LIKELY,
+            fault_at=session.start,
+            first_at=session.start,
+            last_at=session.last,
+            ready_at=min(s.seen_at for s in session.sightings) + wait,
+            rule="many links of one switch",
+            lag=config.scrape,
+            why=f"{len(neighbours)}{share} neighbours of {where} lost their links to it within a minute: "
+            "no host is at fault, so none is closed",
+            cleared_at=session.cleared_at,
+            flaps=session.flaps,
+            causes=session.sightings,
+            facts=facts,
+            candidates=tuple(
+                rejected(fault.root, "nic_link", "one host's link", "its neighbours failed with it")
+                for _, fault in mine[:6]
+            ),
+        )
+        found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in mine}))
+    return found
+
+
+def uplink_fault(fault: LinkFault, ends: Sequence[str], config: Config) -> Hypothesis:
+    """A cable between two switches as a root. `ends` are its ports by name, the root's first. It closes no host."""
+    found = verdict(fault, config)
+    between = " and ".join(ends)
+    return Hypothesis(
+        scope=fault.place,
+        root=fault.root,
+        family=FAMILY,
+        incarnation=fault.incarnation,
+        certainty=found.certainty,
+        fault_at=fault.start,
+        first_at=fault.start,
+        last_at=fault.last,
+        ready_at=found.ready_at,
+        rule=f"uplink: {found.rule}",
+        lag=config.scrape,
+        why=f"the cable between {between}: {found.says}; it belongs to no host, so none is closed",
+        alone=found.alone,
+        cleared_at=found.cleared_at,
+        flaps=found.flaps,
+        causes=tuple(m.sighting for m in fault.moments),
+        context=fault.context,
+        facts={"source": str(fault.root), "uplink": True, "link": found.rule, "ends": tuple(ends)},
+    )
+
+
+def _falls(fault: LinkFault, config: Config) -> Iterable[Moment]:
+    """Every time a link of it went down."""
+    last: datetime | None = None
+    for m in fault.moments:
+        if m.part in ("down", "bounced") and (last is None or m.at - last > config.skew):
+            last = m.at
+            yield m
+
+
+def _episodes(
+    lost: Sequence[tuple[Moment, LinkFault]], config: Config
+) -> list[list[tuple[Moment, LinkFault]]]:
+    """Stretches in which enough neighbours lost their links within the window; overlapping ones are one."""
+    found: list[list[tuple[Moment, LinkFault]]] = []
+    until: datetime | None = None
+    counts: dict[str, int] = defaultdict(int)
+    begin = 0
+    taken = 0
+    for number, (m, fault) in enumerate(lost):
+        counts[fault.neighbour] += 1
+        while m.at - lost[begin][0].at > config.leaf_window:
+            gone = lost[begin][1].neighbour
+            counts[gone] -= 1
+            if not counts[gone]:
+                del counts[gone]
+            begin += 1
+        if len(counts) < config.leaf_neighbours:
+            continue
+        start = max(begin, taken)
+        if found and until is not None and lost[begin][0].at <= until:
+            found[-1] += lost[start : number + 1]
+        else:
+            found.append(list(lost[start : number + 1]))
+        taken, until = number + 1, m.at
+    return found
+
+
+def _end(fault: LinkFault) -> datetime | None:
+    ends = [m.end for m in fault.moments if m.part in ("down", "bounced")]
+    return None if None in ends else max((e for e in ends if e is not None), default=None)
