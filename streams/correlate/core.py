@@ -29,6 +29,7 @@ from streams.correlate.reports import ERROR, TIMEOUT, Told, told_by
 from streams.correlate.rows import NodeRow, PortRow, Rows, State
 from streams.correlate.sightings import Sighting
 from streams.correlate.storms import fabric_storm, victims, weigh
+from streams.correlate.votes import Addresses
 from streams.model.entity import Entity, JobRef
 from streams.model.inventory import Fact
 from streams.model.signal import Signal
@@ -270,6 +271,7 @@ class Core:
             not_ready=frozenset(n for n in nodes if self._was_not_ready(n)),
             moved=self._publisher.moves_of(key),
             ended_at=ended,
+            addresses=self._addresses,
             forgotten=self._lives.forgotten(Entity(self.name, job=self._intake.guessed(key))),
         )
 
@@ -289,6 +291,23 @@ class Core:
                 if there == {key}:
                     told.append(told_by(s, None))
         return told
+
+    def _addresses(self, stays: Sequence[Stay]) -> Addresses:
+        """Names and addresses by which ranks on these stays know each other: of nodes, of pods, with leafs beside."""
+        nodes: dict[str, str] = {}
+        leafs: dict[str, str] = {}
+        for stay in stays:
+            pod, row = self._state.pods.get(stay.pod), self._state.nodes.get(stay.node)
+            nodes[stay.node] = nodes[stay.node.partition(".")[0]] = stay.node
+            nodes[stay.pod.rpartition("/")[2]] = stay.node
+            for tenancy in pod.tenancies if pod else ():
+                if tenancy.fact.uid == stay.uid and tenancy.fact.ip:
+                    nodes[tenancy.fact.ip] = stay.node
+            if row is not None and row.fact is not None:
+                nodes |= dict.fromkeys(row.fact.addresses, stay.node)
+                if row.fact.leaf:
+                    leafs[stay.node] = row.fact.leaf
+        return Addresses(nodes, leafs)
 
     def _codes(self, stays: Sequence[Stay]) -> list[Sighting]:
         """XIDs on the job's nodes while it stood there, that are not causes by themselves."""

@@ -1,19 +1,23 @@
-"""Who holds a collective up: per process group the ranks that are behind, missing or silent, and the node they stand on.
+"""Who holds a collective up: the ranks at which everybody's waiting ends, and the node they stand on.
 
 The rules follow PyTorch's flight recorder analysis and domain practice: a rank that never enqueued what the others wait in is
-the culprit; a rank that is behind in one group because it waits in another is a victim; a rank that says nothing at all is
-suspected after those. Everybody equal and nobody silent names no one.
+the culprit; a rank that is behind in one group because it waits in another is a victim; connections that fail meet at the
+culprit's end; a rank that says nothing at all is suspected after those. Everybody equal and nobody silent names no one.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
+from streams.correlate.groups import Group, Waiter, learn, mismatch
 from streams.correlate.placement import Stay
-from streams.correlate.reports import Episode, Rank, Waiter
+from streams.correlate.reports import TIMEOUT, Episode, Rank
+from streams.correlate.votes import NO_ADDRESSES, Addresses, Vote, vote
+from streams.correlate.waitfor import Collective, Ends, ends
 from streams.model.incident import Certainty
+
+_MAX_CLEARED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,12 @@ class Finding:
     silent: bool = False
     mismatch: bool = False
     """Ranks called different operations in the same place: the program's fault."""
+    vote: Vote | None = None
+    """Where failing connections meet, if any failed."""
+    cleared: tuple[tuple[str, str], ...] = ()
+    """Nodes that looked like it and are victims: each with its reason."""
+    complete: bool = False
+    """Nothing more is to be waited for: every rank of the job has said how far it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,175 +48,268 @@ class _Suspicion:
     rule: str
     why: str
     firm: bool = True
-    """False for a lag that healthy ranks show too: hosts run ahead of their GPUs by different amounts."""
+    """False for what healthy ranks show too, such as a lag: hosts run ahead of their GPUs by different amounts."""
 
 
-def find_culprit(episode: Episode, stays: Sequence[Stay]) -> Finding:
+@dataclass(slots=True)
+class _Case:
+    """One hang with everything that the rules look at."""
+
+    episode: Episode
+    stays: Sequence[Stay]
+    groups: dict[str, Group]
+    ends: Ends
+    spoke: dict[Rank, str | None]
+    """Who spoke, or was spoken of by the store, and on which node."""
+    nodes_of: dict[Rank, str]
+    silent: frozenset[Rank]
+    quiet_pods: list[Stay]
+    """Pods that said nothing, where the ranks have no numbers."""
+    by_pod: dict[str | None, int]
+    """How many ranks of each pod spoke."""
+    counted: frozenset[Rank]
+    """Ranks whose watchdog spoke. One that told nothing but an error has died of it, and is no witness of who came."""
+
+    @property
+    def total(self) -> int:
+        return sum(stay.expected for stay in self.stays)
+
+
+def find_culprit(episode: Episode, stays: Sequence[Stay], addresses: Addresses = NO_ADDRESSES) -> Finding:
     """Judge one hang of a job that stood as `stays` say."""
-    reporters = episode.reporters
+    case = _case(episode, stays)
+    ballot = vote(episode, addresses)
+    finding = _judged(case, ballot)
+    return replace(finding, vote=ballot, cleared=_cleared(case, finding), complete=_complete(case))
+
+
+def _case(episode: Episode, stays: Sequence[Stay]) -> _Case:
+    world: set[Rank] = {rank for stay in stays for rank in stay.ranks}
+    groups = learn(episode, world)
+    spoke = episode.reporters
     nodes_of: dict[Rank, str] = {rank: stay.node for stay in stays for rank in stay.ranks}
-    nodes_of |= {rank: node for rank, node in reporters.items() if node is not None}
-    silent, quiet_pods = _silent(episode, stays)
-    total = sum(stay.expected for stay in stays)
-    groups = episode.waiters()
-    if (mismatch := _mismatch(groups)) is not None:
-        return mismatch
-    behind = _behind(groups)
-    if behind is not None:
-        suspected = set(behind.ranks) | {
-            r for r in silent if nodes_of.get(r) in {nodes_of.get(b) for b in behind.ranks}
-        }
-        return _verdict(behind, frozenset(suspected), nodes_of, stays, reporters, episode, silent=False)
-    if not groups:
-        return Finding(
-            None,
-            Certainty.WEAK,
-            "errors only",
-            f"{len(reporters)} ranks report NCCL errors and none timed out waiting",
-        )
-    if silent or quiet_pods:
-        spoke = f"{len(reporters)} of {total} ranks timed out waiting"
-        suspicion = _Suspicion(frozenset(silent), "silent ranks", f"{spoke}; the rest said nothing")
-        suspected_nodes = {stay.node for stay in quiet_pods} | {nodes_of[r] for r in silent if r in nodes_of}
-        if len(suspected_nodes) > 1 and len(reporters) * 2 < total:
-            return Finding(
-                None,
-                Certainty.WEAK,
-                "too few reports",
-                f"only {spoke}; that is too few to call the others silent",
-                suspects=tuple(sorted(suspected_nodes)),
-            )
-        return _verdict(
-            suspicion,
-            frozenset(silent),
-            nodes_of,
-            stays,
-            reporters,
-            episode,
-            silent=True,
-            more=suspected_nodes,
-        )
-    return Finding(
-        None,
-        Certainty.WEAK,
-        "all equal",
-        f"all {len(reporters)} ranks wait in the same place and none is silent",
+    nodes_of |= {rank: node for rank, node in spoke.items() if node is not None}
+    for group in groups.values():
+        for rank, waiter in group.waiters.items():
+            if waiter.by_proxy and waiter.seq is not None:
+                spoke.setdefault(rank, nodes_of.get(rank))
+    pods = {t.pod for t in episode.told}
+    by_pod: dict[str | None, set[Rank]] = {}
+    for told in episode.told:
+        by_pod.setdefault(told.pod, set()).add(told.rank)
+    return _Case(
+        episode,
+        stays,
+        groups,
+        ends(groups),
+        spoke,
+        nodes_of,
+        silent=frozenset(world - spoke.keys()),
+        quiet_pods=[stay for stay in stays if not stay.ranks and stay.pod not in pods],
+        by_pod={pod: len(ranks) for pod, ranks in by_pod.items()},
+        counted=frozenset(t.rank for t in episode.told if t.sighting.kind == TIMEOUT),
     )
 
 
-def all_told(episode: Episode, stays: Sequence[Stay]) -> bool:
-    """Whether nothing more is to be waited for: every rank of the job has said how far it came."""
-    total = sum(stay.expected for stay in stays)
-    if not stays or len(episode.reporters) < total:
-        return False
-    return all(w.last_enqueued is not None for group in episode.waiters().values() for w in group)
+def _judged(case: _Case, ballot: Vote) -> Finding:
+    """The rules, strongest first."""
+    if (why := mismatch(case.groups.values())) is not None:
+        return Finding(None, Certainty.LIKELY, "mismatched collective", why, mismatch=True)
+    if (why := _program_says(case)) is not None:
+        return Finding(None, Certainty.LIKELY, "mismatched collective", why, mismatch=True)
+    behind = _behind(case)
+    if behind is not None:
+        near = {case.nodes_of.get(rank) for rank in behind.ranks}
+        beside = {rank for rank in case.silent if case.nodes_of.get(rank) in near}
+        return _verdict(case, behind, behind.ranks | beside)
+    if (voted := _voted(case, ballot)) is not None:
+        return voted
+    absent = frozenset(m.rank for m in case.ends.missing if m.rank in case.counted)
+    if case.groups and (case.silent or case.quiet_pods):
+        return _silence(case, absent)
+    if absent:
+        return _verdict(case, _absence(case, absent), absent)
+    if not case.groups:
+        why = f"{len(case.spoke)} ranks report NCCL errors and none timed out waiting"
+        if ballot.suspects:
+            why = f"{why}; {ballot.why}"
+        return Finding(None, Certainty.WEAK, "errors only", why, suspects=ballot.suspects)
+    return _nobody_missing(case, ballot)
 
 
-def _silent(episode: Episode, stays: Sequence[Stay]) -> tuple[set[Rank], list[Stay]]:
-    """Ranks that said nothing, and pods with fewer speakers than ranks where the ranks have no numbers."""
-    reporters = episode.reporters
-    spoke = {t.pod for t in episode.told}
+def _program_says(case: _Case) -> str | None:
+    """What PyTorch's own checks found before the collective ran (TORCH_DISTRIBUTED_DEBUG=DETAIL)."""
+    for told in case.episode.told:
+        s = told.sighting
+        if s.text("subtype") == "mismatch":
+            seq = f" {s.text('seq')}" if s.text("seq") else ""
+            return f"rank {told.rank} found that the ranks called different collectives as number{seq}"
+    return None
+
+
+# Ranks that are known not to have come.
+
+
+def _behind(case: _Case) -> _Suspicion | None:
+    """The ranks at the end of the waiting of which it is told that they did not come, or that wait behind all others."""
+    told = [m for m in case.ends.missing if m.told]
+    lowest = _lowest(case)
+    if told:
+        first = told[0].collective
+        names = sorted({m.collective.group for m in told})
+        what = (
+            f"never enqueued collective {first.seq} of process group {case.groups[first.group].label} that the others wait in"
+            if len({m.collective for m in told}) == 1
+            else f"never enqueued what the others wait in, in process groups {', '.join(names[:4])}"
+        )
+        ranks = frozenset(m.rank for m in told) | (lowest.ranks if lowest else frozenset())
+        return _Suspicion(ranks, "never joined", what)
+    return lowest
+
+
+def _lowest(case: _Case) -> _Suspicion | None:
+    """Ranks in a collective that the others of their group are past: those have finished it, these have not."""
     ranks: set[Rank] = set()
-    pods = []
-    for stay in stays:
-        if stay.ranks:
-            missing: set[Rank] = {r for r in stay.ranks if r not in reporters}
-            ranks |= missing
-        elif stay.pod not in spoke:
-            pods.append(stay)
-    return ranks, pods
-
-
-def _mismatch(groups: dict[str, list[Waiter]]) -> Finding | None:
-    for name, waiters in groups.items():
-        ops: dict[int, set[str]] = defaultdict(set)
-        for w in waiters:
-            if w.seq is not None and w.op and w.op not in ("COALESCED", "UNKNOWN"):
-                ops[w.seq].add(w.op)
-        for seq, called in sorted(ops.items()):
-            if len(called) > 1 and not called <= {"SEND", "RECV"}:
-                why = f"in process group {name} the ranks called {' and '.join(sorted(called))} as collective {seq}"
-                return Finding(None, Certainty.LIKELY, "mismatched collective", why, mismatch=True)
-    return None
-
-
-def _behind(groups: dict[str, list[Waiter]]) -> _Suspicion | None:
-    """Ranks that are behind in some group and do not themselves wait in another one for somebody else."""
-    behind = {
-        name: found for name, waiters in groups.items() if (found := _behind_in(name, waiters)) is not None
-    }
-    for name, suspicion in sorted(behind.items(), key=lambda item: (len(item[1].ranks), item[0])):
-        waiting = {
-            w.rank
-            for other, waiters in groups.items()
-            if other != name
-            for w in waiters
-            if w.seq is not None and w.rank not in (behind[other].ranks if other in behind else ())
-        }
-        free = suspicion.ranks - waiting
-        if free:
-            return replace(suspicion, ranks=free)
-    return None
-
-
-def _behind_in(name: str, waiters: list[Waiter]) -> _Suspicion | None:
-    waits = [w.seq for w in waiters if w.seq is not None]
-    if not waits:
+    where: list[Collective] = []
+    for collective in case.ends.stuck:
+        group = case.groups[collective.group]
+        here = _in(group, collective)
+        waiting = [w for w in group.waiters.values() if w.seq is not None]
+        if not group.point_to_point and len(here) < len(waiting) and 2 * len(here) <= len(waiting):
+            ranks |= {w.rank for w in here}
+            where.append(collective)
+    if not ranks:
         return None
-    first = min(waits)
-    absent = [w for w in waiters if w.last_enqueued is not None and w.last_enqueued < first]
-    if absent and len(absent) < len(waiters):
-        return _suspicion(
-            absent,
-            "never joined",
-            f"never enqueued collective {first} of process group {name} that the others wait in",
+    first = where[0]
+    label = case.groups[first.group].label
+    text = f"wait in collective {first.seq} of process group {label}, behind all others"
+    return _Suspicion(frozenset(ranks), "lowest collective", text)
+
+
+def _absence(case: _Case, absent: frozenset[Rank]) -> _Suspicion:
+    """Ranks that speak, wait nowhere, and say nothing of the group that waits for them: stuck, or torn down before their turn."""
+    group = next(case.groups[m.collective.group] for m in case.ends.missing if m.rank in absent)
+    what = f"wait nowhere, while the others of process group {group.label} wait for them"
+    return _Suspicion(absent, "missing from its group", what, firm=False)
+
+
+def _in(group: Group, collective: Collective) -> list[Waiter]:
+    flat = group.point_to_point
+    return [w for w in group.waiters.values() if w.seq is not None and (flat or w.seq == collective.seq)]
+
+
+# Ranks that say nothing.
+
+
+def _silence(case: _Case, absent: frozenset[Rank]) -> Finding:
+    """`absent` ranks speak but are awaited as well; where there are both, both are suspected."""
+    spoke = f"{len(case.spoke)} of {case.total} ranks timed out waiting"
+    awaited = [m for m in case.ends.missing if m.rank in case.silent]
+    at_end = {node for m in awaited if (node := case.nodes_of.get(m.rank)) is not None}
+    nodes = {stay.node for stay in case.quiet_pods}
+    nodes |= {case.nodes_of[rank] for rank in case.silent if rank in case.nodes_of}
+    suspected, rest = case.silent | absent, "the rest said nothing"
+    if len(at_end) == 1 and len(nodes) > 1 and not case.quiet_pods:
+        # Logs of other nodes are lost as well, but it is here that the waiting ends.
+        suspected = absent | {rank for rank in case.silent if case.nodes_of.get(rank) in at_end}
+        label = case.groups[awaited[0].collective.group].label
+        rest = f"the waiting ends in process group {label}, at ranks that said nothing"
+        nodes = at_end
+    elif len(nodes) > 1 and len(case.spoke) * 2 < case.total:
+        why = f"only {spoke}; that is too few to call the others silent"
+        return Finding(None, Certainty.WEAK, "too few reports", why, suspects=tuple(sorted(nodes)))
+    suspicion = _Suspicion(suspected, "silent ranks", f"{spoke}; {rest}", firm=not absent)
+    return _verdict(case, suspicion, suspected, silent=True, more=nodes)
+
+
+# Failing connections.
+
+
+def _voted(case: _Case, ballot: Vote) -> Finding | None:
+    """Connections fail and all of them meet at one node. Certain only where that node is silent as a whole besides.
+
+    A process that only ended before the others may have done so for any reason: its node is named when it is silent too.
+    """
+    node = ballot.node
+    if node is None:
+        return None
+    here = [stay for stay in case.stays if stay.node == node]
+    ranks = frozenset(rank for stay in here for rank in stay.ranks if rank in case.silent)
+    heard = {t.pod for t in case.episode.told} & {stay.pod for stay in here}
+    whole = bool(here) and not heard and all(stay.ranks and set(stay.ranks) <= case.silent for stay in here)
+    if whole and case.groups:
+        suspicion = _Suspicion(ranks, ballot.rule, f"{ballot.why}; nothing is heard of its ranks")
+        return _verdict(case, suspicion, ranks, silent=True)
+    if ballot.level == "process" and not whole:
+        return None
+    return Finding(node, Certainty.LIKELY, ballot.rule, ballot.why, _sorted(ranks), (node,), silent=whole)
+
+
+# Nobody is missing.
+
+
+def _nobody_missing(case: _Case, ballot: Vote) -> Finding:
+    stuck = case.ends.stuck
+    waiting = {w.rank for g in case.groups.values() for w in g.waiters.values() if w.seq is not None}
+    if case.ends.circles and not stuck:
+        ranks = frozenset().union(*case.ends.circles)
+        why = f"ranks {ranges(_sorted(ranks))} wait for each other in different process groups: their order differs"
+        return Finding(None, Certainty.WEAK, "circular wait", why, _sorted(ranks))
+    inside = {w.rank for c in stuck for w in _in(case.groups[c.group], c)}
+    nodes = {case.nodes_of.get(rank) for rank in inside}
+    # Ranks that do not end do so for a reason of their own only when others wait for just them.
+    if len(stuck) >= 1 and len(nodes) == 1 and inside < waiting:
+        label = case.groups[stuck[0].group].label
+        what = f"all joined collective {stuck[0].seq} of process group {label}, it does not end, and the others wait for them"
+        return _verdict(
+            case, _Suspicion(frozenset(inside), "stuck collective", what, firm=False), frozenset(inside)
         )
-    known = [(w.last_enqueued, w) for w in waiters if w.last_enqueued is not None]
-    if 4 * len(known) >= 3 * len(waiters) and (lowest := _lowest(known)):
-        count = min(n for n, _ in known)
-        told = f"last enqueued {count} in process group {name}, behind all others, though all joined collective {first}"
-        lag = _suspicion(lowest, "lowest last enqueued", told, firm=False)
-    else:
-        lag = None
-    if lowest := _lowest([(w.seq, w) for w in waiters if w.seq is not None]):
-        return _suspicion(
-            lowest,
-            "lowest collective",
-            f"wait in collective {first} of process group {name}, behind all others",
-        )
-    return lag
+    if len(stuck) == 1 and (lag := _lag(case.groups[stuck[0].group], stuck[0])) is not None:
+        return _verdict(case, lag, lag.ranks)
+    where = "the same place" if len(stuck) <= 1 else f"{len(stuck)} process groups, each of them complete,"
+    why = f"all {len(case.spoke)} ranks wait in {where} and none is silent"
+    if ballot.suspects:
+        why = f"{why}; {ballot.why}"
+    return Finding(None, Certainty.WEAK, "all equal", why, suspects=ballot.suspects)
 
 
-def _lowest(known: Sequence[tuple[int, Waiter]]) -> list[Waiter]:
-    """Those with the lowest number, if they are no more than half."""
-    least = min((n for n, _ in known), default=None)
-    lowest = [w for n, w in known if n == least]
-    return lowest if len(known) > 1 and 2 * len(lowest) <= len(known) else []
+def _lag(group: Group, collective: Collective) -> _Suspicion | None:
+    """Those with the lowest count of enqueued collectives, if they are no more than half and nearly all counts are told."""
+    here = _in(group, collective)
+    known = [(w.last_enqueued, w.rank) for w in here if w.last_enqueued is not None]
+    if group.point_to_point or len(known) < 2 or 4 * len(known) < 3 * len(here):
+        return None
+    least = min(count for count, _ in known)
+    lowest = frozenset(rank for count, rank in known if count == least)
+    if 2 * len(lowest) > len(known):
+        return None
+    what = f"last enqueued {least} in process group {group.label}, behind all others, though all joined {collective.seq}"
+    return _Suspicion(lowest, "lowest last enqueued", what, firm=False)
 
 
-def _suspicion(waiters: list[Waiter], rule: str, what: str, *, firm: bool = True) -> _Suspicion:
-    return _Suspicion(frozenset(w.rank for w in waiters), rule, what, firm)
+def _complete(case: _Case) -> bool:
+    if not case.stays or len(case.spoke) < case.total:
+        return False
+    return all(w.last_enqueued is not None for g in case.groups.values() for w in g.waiters.values())
+
+
+# From ranks to a node.
 
 
 def _verdict(
+    case: _Case,
     suspicion: _Suspicion,
     suspected: frozenset[Rank],
-    nodes_of: dict[Rank, str],
-    stays: Sequence[Stay],
-    reporters: dict[Rank, str | None],
-    episode: Episode,
     *,
-    silent: bool,
-    more: set[str] | None = None,
+    silent: bool = False,
+    more: Collection[str] = (),
 ) -> Finding:
-    """From ranks to a node. Certain only when the whole node is suspected and every rank elsewhere has spoken."""
-    nodes = sorted({nodes_of[r] for r in suspected if r in nodes_of} | (more or set()))
-    ranks = tuple(
-        sorted(suspected, key=lambda r: (isinstance(r, str), r if isinstance(r, int) else 0, str(r)))
-    )
+    """Certain only when the whole node is suspected and every rank elsewhere has spoken."""
+    stays = case.stays
+    nodes = sorted({case.nodes_of[r] for r in suspected if r in case.nodes_of} | set(more))
+    ranks = _sorted(suspected)
     named = f"ranks {ranges(ranks)}" if ranks else f"the ranks on {', '.join(nodes)}"
     why = suspicion.why if silent else f"{named} {suspicion.why}"
-    everywhere = {stay.node for stay in stays}
     if len(nodes) != 1:
         spread = (
             f"they stand on {len(nodes)} nodes: {', '.join(nodes[:8])}"
@@ -217,7 +320,7 @@ def _verdict(
             None, Certainty.LIKELY, suspicion.rule, f"{why}; {spread}", ranks, tuple(nodes), silent
         )
     node = nodes[0]
-    if everywhere == {node}:
+    if {stay.node for stay in stays} == {node}:
         text = f"{why}; the job has no other node to compare with"
         return Finding(None, Certainty.WEAK, suspicion.rule, text, ranks, (node,), silent)
     where = f"all of them on {node}" if silent else f"they stand on {node}"
@@ -225,10 +328,9 @@ def _verdict(
     whole = (
         all(set(stay.ranks) <= suspected for stay in here)
         if all(s.ranks for s in here)
-        else more == {node} or silent
+        else set(more) == {node} or silent
     )
-    others = [stay for stay in stays if stay.node != node]
-    spoke = all(_spoke(stay, reporters, episode) for stay in others)
+    spoke = all(_spoke(case, stay) for stay in stays if stay.node != node)
     certain = whole and spoke and bool(stays) and suspicion.firm
     text = f"{why}: {named}, {where}" if silent and ranks else f"{why}; {where}"
     if not spoke:
@@ -237,21 +339,29 @@ def _verdict(
         text += "; but other ranks of that node keep up"
     elif not suspicion.firm:
         text += "; that alone may be chance"
-    return Finding(
-        node,
-        Certainty.DECISIVE if certain else Certainty.LIKELY,
-        suspicion.rule,
-        text,
-        ranks,
-        (node,),
-        silent,
-    )
+    certainty = Certainty.DECISIVE if certain else Certainty.LIKELY
+    return Finding(node, certainty, suspicion.rule, text, ranks, (node,), silent)
 
 
-def _spoke(stay: Stay, reporters: dict[Rank, str | None], episode: Episode) -> bool:
+def _spoke(case: _Case, stay: Stay) -> bool:
     if stay.ranks:
-        return all(rank in reporters for rank in stay.ranks)
-    return len({t.rank for t in episode.told if t.pod == stay.pod}) >= stay.expected
+        return all(rank in case.spoke for rank in stay.ranks)
+    return case.by_pod.get(stay.pod, 0) >= stay.expected
+
+
+def _cleared(case: _Case, finding: Finding) -> tuple[tuple[str, str], ...]:
+    """Nodes whose ranks are behind somewhere because they wait elsewhere."""
+    found: dict[str, str] = {}
+    for rank, (behind, waits) in case.ends.victims.items():
+        node = case.nodes_of.get(rank)
+        if node is not None and node != finding.node and node not in found:
+            one, other = (case.groups[name].label for name in (behind, waits))
+            found[node] = f"rank {rank} is missing in process group {one} because it waits in {other}"
+    return tuple(sorted(found.items())[:_MAX_CLEARED])
+
+
+def _sorted(ranks: Collection[Rank]) -> tuple[Rank, ...]:
+    return tuple(sorted(ranks, key=lambda r: (isinstance(r, str), r if isinstance(r, int) else 0, str(r))))
 
 
 def ranges(ranks: Sequence[Rank]) -> str:

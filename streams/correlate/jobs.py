@@ -6,13 +6,13 @@ and only then the ranks themselves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from streams.correlate.applications import Burst, bursts
 from streams.correlate.config import Config
-from streams.correlate.culprits import Finding, all_told, find_culprit
+from streams.correlate.culprits import Finding, find_culprit
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis, rejected
 from streams.correlate.lives import MISMATCHES_FROM
@@ -20,6 +20,7 @@ from streams.correlate.placement import Stay
 from streams.correlate.reports import ERROR, Episode, Told, episodes, joined
 from streams.correlate.rows import BaseRow
 from streams.correlate.sightings import Sighting
+from streams.correlate.votes import NO_ADDRESSES, Addresses
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Candidate, Certainty
 
@@ -47,6 +48,8 @@ class Evidence:
     """Signs of progress, in order."""
     ended_at: datetime | None
     """When the job finished or was deleted."""
+    addresses: Callable[[Sequence[Stay]], Addresses] = lambda stays: NO_ADDRESSES
+    """What peers' names and addresses stood for while the job stood so."""
     forgotten: Mapping[str, BaseRow] = field(default_factory=dict)
     """By domain: how many of the job's own incidents are forgotten, and until when."""
 
@@ -172,7 +175,8 @@ def _judge_hang(
     config: Config,
 ) -> None:
     stays = standing(evidence.stays, episode.start, config)
-    finding = find_culprit(episode, stays)
+    failed = any(t.sighting.kind == ERROR for t in episode.told)
+    finding = find_culprit(episode, stays, evidence.addresses(stays) if failed else NO_ADDRESSES)
     shared = _storm_for(evidence, episode, finding, config) or _fabric_for(evidence, episode, finding, config)
     if shared is not None:
         judgement.claim(shared.id, episode.start, episode.end, [t.sighting for t in episode.told])
@@ -181,7 +185,7 @@ def _judge_hang(
         if _crash_explains(burst, episode, finding, config):
             judgement.claim(application.id, episode.start, episode.end, [t.sighting for t in episode.told])
             return
-    ready_at = episode.seen_at if all_told(episode, stays) else episode.seen_at + config.hang_settle
+    ready_at = episode.seen_at if finding.complete else episode.seen_at + config.hang_settle
     teardown = _teardown(torn_down, episode, config)
     candidates = _rejections(evidence, episode, finding, config)
     node = _accused(finding, evidence.not_ready)
@@ -384,13 +388,18 @@ def culprit_facts(
 ) -> dict[str, int | bool | str | tuple[int, ...] | tuple[str, ...]]:
     """What runbooks and people may want to know of a hang."""
     ranks = tuple(r for r in finding.ranks if isinstance(r, int))[:64]
-    return {
+    facts: dict[str, int | bool | str | tuple[int, ...] | tuple[str, ...]] = {
         "culprit_ranks": ranks,
         "suspect_nodes": finding.suspects[:16],
         "silent": finding.silent,
         "ranks_reported": len(episode.reporters),
         "waited_s": int((episode.told_at - episode.start).total_seconds()),
     }
+    vote = finding.vote
+    if vote is not None and vote.pairs:
+        facts["failing_pairs"] = vote.pairs
+        facts |= {name: value for name, value in (("nic", vote.nic), ("leaf", vote.leaf)) if value}
+    return facts
 
 
 def _recovered(evidence: Evidence, after: datetime, config: Config | None) -> datetime | None:
@@ -425,6 +434,8 @@ def _rejections(
                     "one of several suspected nodes: none is closed on that",
                 )
             )
+    for node, reason in finding.cleared:
+        found.append(rejected(Entity(evidence.cluster, node=node), "silent_node", "victim", reason))
     return tuple(found[:12])
 
 

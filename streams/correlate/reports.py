@@ -1,9 +1,9 @@
-"""What the ranks of a job said about their collectives, put together by hang and by process group."""
+"""What the ranks of a job said about their collectives, put together by hang."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from streams.correlate.placement import Stay
@@ -26,20 +26,6 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiter:
-    """One rank in one process group: how far it had come. Numbers are None where no line gave them."""
-
-    rank: Rank
-    node: str | None
-    group: str
-    seq: int | None = None
-    """The lowest collective it waited in until the watchdog spoke."""
-    op: str = ""
-    last_enqueued: int | None = None
-    last_completed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Episode:
     """One hang: every report whose waiting overlaps. `start` is back-dated; `told_at` is the first line's time."""
 
@@ -53,36 +39,6 @@ class Episode:
     def reporters(self) -> dict[Rank, str | None]:
         """Who said anything, and on which node."""
         return {t.rank: t.node for t in self.told}
-
-    def waiters(self) -> dict[str, list[Waiter]]:
-        """Per process group, one entry for each rank that spoke of it."""
-        groups: dict[str, dict[Rank, Waiter]] = {}
-        for told in self.told:
-            if told.sighting.kind == TIMEOUT:
-                group = told.sighting.text("pg") or "0"
-                known = groups.setdefault(group, {})
-                known[told.rank] = _heard(
-                    known.get(told.rank) or Waiter(told.rank, told.node, group), told.sighting
-                )
-        return {name: list(ranks.values()) for name, ranks in sorted(groups.items())}
-
-
-def _heard(waiter: Waiter, s: Sighting) -> Waiter:
-    seq = s.number("seq")
-    waits = s.text("subtype") != "dump" and seq is not None
-    lower = waits and seq is not None and (waiter.seq is None or seq < waiter.seq)
-    return replace(
-        waiter,
-        seq=seq if lower else waiter.seq,
-        op=s.text("op") if lower and s.text("op") else waiter.op or s.text("op"),
-        last_enqueued=_highest(waiter.last_enqueued, s.number("last_enqueued")),
-        last_completed=_highest(waiter.last_completed, s.number("last_completed")),
-    )
-
-
-def _highest(one: int | None, other: int | None) -> int | None:
-    known = [n for n in (one, other) if n is not None]
-    return max(known, default=None)
 
 
 def told_by(s: Sighting, stay: Stay | None) -> Told:
