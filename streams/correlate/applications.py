@@ -6,7 +6,7 @@ NVSentinel leave 13, 31, 43 and 45 alone for the same reason).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -70,11 +70,17 @@ def _burst(group: Sequence[Sighting], together: timedelta) -> Burst:
 def _most_nodes(lines: Sequence[Sighting], together: timedelta) -> tuple[str, ...]:
     """The nodes that one code hit within the window, at its fullest; earliest window first."""
     best: tuple[str, ...] = ()
+    inside: Counter[str] = Counter()
     left = 0
-    for right, line in enumerate(lines):
+    for line in lines:
         while line.at - lines[left].at > together:
+            if node := lines[left].entity.node:
+                inside[node] -= 1
+                if not inside[node]:
+                    del inside[node]
             left += 1
-        nodes = {s.entity.node for s in lines[left : right + 1] if s.entity.node}
-        if len(nodes) > len(best):
-            best = tuple(sorted(nodes))
+        if line.entity.node:
+            inside[line.entity.node] += 1
+        if len(inside) > len(best):
+            best = tuple(sorted(inside))
     return best

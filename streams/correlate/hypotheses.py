@@ -45,11 +45,12 @@ class Hypothesis:
     jobs: tuple[JobRef, ...] = ()
     facts: Mapping[str, Attribute] = field(default_factory=dict)
     candidates: tuple[Candidate, ...] = ()
+    id: str = field(init=False)
+    """The incident it is."""
 
-    @property
-    def id(self) -> str:
-        """The incident it is."""
-        return incident_id(self.root.cluster, self.root, self.family, self.incarnation)
+    def __post_init__(self) -> None:
+        name = incident_id(self.root.cluster, self.root, self.family, self.incarnation)
+        object.__setattr__(self, "id", name)
 
     @property
     def domain(self) -> str:

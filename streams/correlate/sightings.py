@@ -38,11 +38,11 @@ class Sighting:
     firing: bool = True
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     evidence: tuple[Evidence, ...] = ()
+    code: int | None = field(init=False, compare=False, repr=False)
+    """The XID, if it is one."""
 
-    @property
-    def code(self) -> int | None:
-        """The XID, if it is one."""
-        return self.number("xid")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "code", self.number("xid"))
 
     def number(self, name: str) -> int | None:
         """An attribute that is a whole number."""
@@ -64,18 +64,18 @@ def sighting(signal: Signal) -> Sighting | None:
         return None
     at = signal.occurred_at if signal.occurred_at <= signal.observed_at + FUTURE else signal.observed_at
     waited = signal.attributes.get("elapsed_ms")
-    back = (
-        timedelta(milliseconds=min(waited, 86_400_000))
-        if isinstance(waited, int) and waited > 0
-        else timedelta()
-    )
-    evidence = tuple(replace(e, text=e.text[:EVIDENCE_TEXT]) for e in signal.evidence[:1])
+    began = at
+    if isinstance(waited, int) and waited > 0:
+        began = at - timedelta(milliseconds=min(waited, 86_400_000))
+    evidence = signal.evidence[:1]
+    if evidence and len(evidence[0].text) > EVIDENCE_TEXT:
+        evidence = (replace(evidence[0], text=evidence[0].text[:EVIDENCE_TEXT]),)
     return Sighting(
         signal.id,
         signal.kind,
         signal.entity,
         at,
-        at - back,
+        began,
         signal.observed_at,
         signal.severity,
         signal.state is SignalState.FIRING,
@@ -91,6 +91,8 @@ def order(one: Sighting) -> tuple[datetime, str]:
 
 def added(kept: tuple[Sighting, ...], new: Sighting) -> tuple[Sighting, ...]:
     """`kept` with `new` in it: sorted, without duplicates, bounded. The same tuple when nothing changed."""
+    if not kept:
+        return (new,)
     for position, known in enumerate(kept):
         if known.id == new.id:
             best = min(known, new, key=_preference)

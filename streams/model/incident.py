@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from pydantic import AwareDatetime
 
@@ -125,4 +126,9 @@ class Incident:
 
 def incident_id(cluster: str, root: Entity, family: str, incarnation: int) -> str:
     """The deterministic id of an incident: `inc-` and 16 hex digits."""
-    return "inc-" + digest(cluster, root.key, family, incarnation, size=8)
+    return _incident_id(cluster, root.key, family, incarnation)
+
+
+@lru_cache(maxsize=16_384)
+def _incident_id(cluster: str, root: str, family: str, incarnation: int) -> str:
+    return "inc-" + digest(cluster, root, family, incarnation, size=8)
