@@ -49,13 +49,37 @@ def catalog_page() -> Iterator[str]:
     yield from _metrics()
     yield "## Families of incidents"
     yield ""
-    yield "Of two on one place the higher rank names the incident. `at most` is the certainty that codes alone can give it."
+    yield "Of two on one place the higher rank names the incident. `at most` is the certainty that signals alone can give it."
+    yield "`near` is what it explains only within minutes of its own evidence, `weak` what it explains when that is weak."
+    yield "`stops a job`: whether hangs are laid to it as long as it is open, only near its evidence, or never."
     yield ""
+    headings = ("family", "rank", "severity", "at most", "title", "explains on the same node", "near", "weak")
     kinds = [
-        (code(name), f.rank, f.severity.value, f.cap.value, code(f.title), ", ".join(map(code, f.explains)))
+        (
+            code(name), f.rank, f.severity.value, f.cap.value, code(f.title), *(
+                ", ".join(map(code, names)) for names in (f.explains, f.explains_near, f.explains_weak)
+            ), f.stops,
+        )
         for name, f in families().families.items()
-    ]
-    yield from table(("family", "rank", "severity", "at most", "title", "explains on the same node"), kinds)
+    ]  # fmt: skip
+    yield from table((*headings, "stops a job"), kinds)
+    yield "### Which signal belongs where"
+    yield ""
+    yield "Of the rows of a kind the first that fits counts. A `cause` opens an incident, a `context` is shown beside one."
+    yield "XIDs go by their code, NCCL's own reports, links and pause storms by procedure."
+    yield ""
+    signals = [
+        (
+            ", ".join(map(code, r.kinds)), ", ".join(map(code, sorted(r.subtypes))) or "any",
+            ", ".join(sorted(r.severities)), "; ".join(f"{code(k)} {text(', '.join(v))}".strip() for k, v in r.where.items()),
+            code(r.family), r.role, r.certainty.value if r.role == "cause" else "",
+            f"{r.lasts_s:g} s" if r.lasts_s else "", text(r.says),
+        )
+        for r in families().signals
+    ]  # fmt: skip
+    yield from table(
+        ("signal", "subtype", "severity", "with", "family", "part", "certainty", "lasts", "says"), signals
+    )
 
 
 def _sxids() -> Iterator[str]:

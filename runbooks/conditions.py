@@ -72,6 +72,8 @@ def facts_of(incident: Incident) -> dict[str, Any]:
             "switch": root.switch or "",
             "port": root.port or "",
             "job": root.job.key if root.job else "",
+            "rack": root.rack or "",
+            "storage": root.storage or "",
         },
         "jobs": len(incident.jobs),
         "nodes": len(incident.nodes),

@@ -90,6 +90,7 @@ def _words(h: Hypothesis, jobs: Sequence[JobRef]) -> Mapping[str, str]:
         | {
             "node": h.root.node or str(h.root),
             "place": place,
+            "root": str(h.root),
             "job": str(h.root.job or next(iter(jobs), "a job")),
             "source": h.root.node or str(h.root),
             "signs": _signs(h),
@@ -106,8 +107,7 @@ class _Words(dict[str, str]):
 def _signs(h: Hypothesis) -> str:
     codes: dict[str, None] = {}
     for s in sorted(h.causes, key=order):
-        name = f"XID {s.code}" if s.code is not None else "a line without an XID"
-        codes[f"{name} {s.text('mnemonic')}".strip()] = None
+        codes[families().says(s)] = None
     return ", ".join(list(codes)[:5])
 
 
@@ -194,7 +194,7 @@ def summary(s: Sighting) -> str:
         case "node.not_ready":
             return f"{s.entity.node} is {'NotReady' if s.firing else 'Ready'}"
         case _:
-            return f"{s.kind} at {s.entity}"
+            return f"{families().says(s)} at {s.entity}" + ("" if s.firing else ", over")
 
 
 def _candidates(h: Hypothesis, reason: str) -> tuple[Candidate, ...]:

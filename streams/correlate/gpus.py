@@ -1,4 +1,4 @@
-"""Faults of a node's GPUs: XIDs and off-bus lines put together into one root each.
+"""Faults of a node's GPUs: XIDs, SXids, memory counts, driver and off-bus lines put together into one root each.
 
 What fails on one GPU is one incident until that is closed, under the highest-ranked family seen; GPUs of one node that fail
 together fail of one cause, which is the first of them. The recovery that a 154 names overrides the code's own (Xid catalog,
@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from streams.correlate.aliases import learned, renamed
 from streams.correlate.config import Config
 from streams.correlate.families import RECOVERY_ACTION, families, level
 from streams.correlate.hypotheses import Hypothesis
@@ -27,8 +28,6 @@ KINDS = ("gpu.xid", "gpu.off_bus")
 class _Group:
     """One root in the making."""
 
-    leader: Entity
-    incarnation: int
     causes: list[Sighting]
     gpus: set[str]
     cleared_at: datetime | None = None
@@ -39,39 +38,76 @@ class _Group:
     def first(self) -> datetime:
         return self.causes[0].at
 
+    @property
+    def leader(self) -> Entity:
+        """The GPU that failed first of those with the gravest family; the other ends of its links only tell of it.
+
+        A switch that loses its links names no GPU, and may be heard before the GPU that left the bus (SXid 20034 after XID 79).
+        """
+        gravest = max(map(_weight, self.causes))
+        return min(
+            self.causes,
+            key=lambda s: (
+                _weight(s) < gravest,
+                s.entity.gpu is None,
+                families().blames_its_peer(s),
+                order(s),
+            ),
+        ).entity
+
+
+def _weight(s: Sighting) -> tuple[bool, int]:
+    """Which cause names the fault: weak signs do not rename one that is sure of itself, and a 154 only what has no name."""
+    table = families()
+    names = s.code != RECOVERY_ACTION and table.certainty(s) is not Certainty.WEAK
+    return names, table[table.family_of(s)].rank
+
 
 def is_gauge(sighting: Sighting) -> bool:
-    """A metric that holds the last code, not the moment of a fault."""
-    return sighting.text("source") in ("dcgm", "gauge") or sighting.text("subtype") in ("dcgm", "gauge")
+    """A metric that holds the last code, or an alert on one: not the moment of a fault."""
+    told = ("dcgm", "gauge")
+    return (
+        sighting.text("source") in told
+        or sighting.text("subtype") in told
+        or (sighting.kind == "gpu.xid" and "alert" in sighting.attributes)
+    )
 
 
 def gpu_faults(node: str, seen: Iterable[Sighting], lives: Lives, config: Config) -> list[Hypothesis]:
     """The roots among a node's GPU sightings, sorted by when they began."""
-    lines = sorted((s for s in seen if s.kind in KINDS), key=order)
+    told = [s for s in seen if s.kind.startswith("gpu.") and _is_of_gpu(s)]
+    names = learned(told)
+    lines = sorted((renamed(s, names) for s in told), key=order)
     table = families()
     groups: list[_Group] = []
-    counts: dict[str, int] = {}
     for s in lines:
         if is_gauge(s):
             continue
         if not s.firing:
             _clear(groups, s)
         elif table.role(s) == "cause":
-            _place(groups, counts, _located(s, lines), lives, config)
+            _place(groups, _located(s, lines), lives, config)
     for s in lines:
         if s.firing and (is_gauge(s) or table.role(s) != "cause"):
             _accompany(groups, s, config)
-    return [_hypothesis(node, group, config) for group in groups]
+    return [_hypothesis(node, group, _incarnation(groups, group, lives), config) for group in groups]
+
+
+def _is_of_gpu(s: Sighting) -> bool:
+    if s.kind == "gpu.xid":
+        return True
+    rule = families().rule(s)
+    return rule is not None and families()[rule.family].found_on == "gpu"
 
 
 def _located(s: Sighting, lines: list[Sighting]) -> Sighting:
     """A line without an address (masked, or lost) belongs to the GPU that left the bus on the same node, if there is one."""
-    if s.entity.gpu is not None:
+    if s.entity.gpu is not None or not _leaves_bus(s):
         return s
     named = [
         o
         for o in lines
-        if o.entity.gpu and o.firing and not is_gauge(o) and _leaves_bus(o) and _leaves_bus(s)
+        if o.entity.gpu and o.firing and not is_gauge(o) and _leaves_bus(o) and families().role(o) == "cause"
     ]
     return replace(s, entity=named[0].entity) if named else s
 
@@ -80,10 +116,10 @@ def _leaves_bus(s: Sighting) -> bool:
     return families().family_of(s) == "gpu_off_bus"
 
 
-def _place(groups: list[_Group], counts: dict[str, int], s: Sighting, lives: Lives, config: Config) -> None:
+def _place(groups: list[_Group], s: Sighting, lives: Lives, config: Config) -> None:
     key = s.entity.key
     for group in reversed(groups):
-        if _is_over(group, s.at, lives, config):
+        if _is_over(groups, group, s.at, lives, config):
             continue
         if key in group.gpus or s.at - group.first <= config.board:
             if group.cleared_at is not None and s.at > group.cleared_at:
@@ -95,13 +131,20 @@ def _place(groups: list[_Group], counts: dict[str, int], s: Sighting, lives: Liv
     base = lives.base(s.entity, "gpu")
     if base and s.at <= base.until + config.linger:
         return
-    counts[key] = counts.get(key, base.count if base else 0) + 1
-    groups.append(_Group(s.entity, counts[key], [s], {key}))
+    groups.append(_Group([s], {key}))
 
 
-def _is_over(group: _Group, at: datetime, lives: Lives, config: Config) -> bool:
-    ends = [group.cleared_at, lives.closing(group.leader, "gpu", group.incarnation)]
-    return any(end is not None and at > end + config.linger for end in ends)
+def _incarnation(groups: list[_Group], group: _Group, lives: Lives) -> int:
+    """The group's number among those that its leader leads, after those that are forgotten."""
+    leader = group.leader
+    base = lives.base(leader, "gpu")
+    earlier = groups[: next(i for i, g in enumerate(groups) if g is group)]
+    return (base.count if base else 0) + 1 + sum(g.leader.key == leader.key for g in earlier)
+
+
+def _is_over(groups: list[_Group], group: _Group, at: datetime, lives: Lives, config: Config) -> bool:
+    closing = lives.closing(group.leader, "gpu", _incarnation(groups, group, lives))
+    return any(end is not None and at > end + config.linger for end in (group.cleared_at, closing))
 
 
 def _clear(groups: list[_Group], s: Sighting) -> None:
@@ -112,27 +155,32 @@ def _clear(groups: list[_Group], s: Sighting) -> None:
 
 def _accompany(groups: list[_Group], s: Sighting, config: Config) -> None:
     for group in groups:
-        if s.entity.key in group.gpus and s.at >= group.first - config.before:
+        mine = s.entity.key in group.gpus or (
+            s.entity.gpu is None and s.at <= group.causes[-1].at + config.before
+        )
+        if mine and s.at >= group.first - config.before:
             group.context.append(s)
             return
 
 
-def _hypothesis(node: str, group: _Group, config: Config) -> Hypothesis:
+def _hypothesis(node: str, group: _Group, incarnation: int, config: Config) -> Hypothesis:
     table = families()
-    best = max(group.causes, key=lambda s: (table[table.family_of(s)].rank, level(table.certainty(s))))
+    best = max(group.causes, key=lambda s: (*_weight(s), level(table.certainty(s))))
     family = table.family_of(best)
     certainty = max((table.certainty(s) for s in group.causes if table.family_of(s) == family), key=level)
     told = [s for s in group.causes if s.code == RECOVERY_ACTION]
     action = told[-1].text("action") if told else best.text("action")
     if action in table.actions.decisive and told:
-        certainty = Certainty.DECISIVE
+        # What a GPU needs because the other end of its link failed says nothing against the GPU.
+        victim = all(table.blames_its_peer(s) for s in group.causes if table.family_of(s) == family)
+        certainty = Certainty.LIKELY if victim else Certainty.DECISIVE
     first = group.first
     root = _entity(group)
     return Hypothesis(
         scope=f"node/{node}",
         root=root,
         family=family,
-        incarnation=group.incarnation,
+        incarnation=incarnation,
         certainty=certainty,
         fault_at=first,
         first_at=first,
@@ -150,31 +198,36 @@ def _hypothesis(node: str, group: _Group, config: Config) -> Hypothesis:
 
 def _entity(group: _Group) -> Entity:
     """The leading GPU with every name that any line gave it."""
+    leader = group.leader
     names = [
-        s.entity.gpu
-        for s in (*group.causes, *group.context)
-        if s.entity.key == group.leader.key and s.entity.gpu
+        s.entity.gpu for s in (*group.causes, *group.context) if s.entity.key == leader.key and s.entity.gpu
     ]
     if not names:
-        return group.leader
+        return leader
     merged = Gpu(
         pci=next((g.pci for g in names if g.pci), None),
         uuid=min((g.uuid for g in names if g.uuid), default=None),
         index=min((g.index for g in names if g.index is not None), default=None),
         mig=names[0].mig,
     )
-    return Entity(group.leader.cluster, node=group.leader.node, gpu=merged)
+    return Entity(leader.cluster, node=leader.node, gpu=merged)
 
 
 def _facts(group: _Group, best: Sighting, action: str) -> dict[str, Attribute]:
     codes = sorted({s.code for s in (*group.causes, *group.context) if s.code is not None})
-    facts: dict[str, Attribute] = {"gpus_failed": len(group.gpus), "action": action}
+    failed = {s.entity.key for s in group.causes if s.entity.gpu is not None}
+    facts: dict[str, Attribute] = {"gpus_failed": max(len(failed), 1)}
+    if action:
+        facts["action"] = action
     if best.code is not None:
         facts["xid"] = best.code
     elif best.kind == "gpu.off_bus":
         facts["xid"] = 79
     if codes:
         facts["xids"] = tuple(codes)
+    sxids = sorted({n for s in (*group.causes, *group.context) if (n := s.number("sxid")) is not None})
+    if sxids:
+        facts["sxids"] = tuple(sxids)
     if best.text("mnemonic"):
         facts["mnemonic"] = best.text("mnemonic")
     if (link := best.number("link")) is not None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from streams.correlate.families import families, level
+from streams.correlate.families import Stops, families, level
 from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Candidate, Certainty, incident_id
@@ -45,6 +45,8 @@ class Hypothesis:
     jobs: tuple[JobRef, ...] = ()
     facts: Mapping[str, Attribute] = field(default_factory=dict)
     candidates: tuple[Candidate, ...] = ()
+    stops: Stops = "open"
+    """Which hangs of jobs it can be the reason for (`families.yaml`)."""
     id: str = field(init=False)
     """The incident it is."""
 

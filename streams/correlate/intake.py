@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from streams.correlate.config import Config
+from streams.correlate.families import families, storage_system
 from streams.correlate.links import LINK
 from streams.correlate.nodes import readiness
 from streams.correlate.placement import Placements
@@ -31,8 +32,8 @@ from streams.model.signal import Signal
 
 NODE_KINDS = frozenset(
     {
-        *("gpu.xid", "gpu.off_bus", "node.not_ready", "node.condition"),
-        *(TIMEOUT, ERROR, "fabric.pfc_storm", LINK),
+        *(kind for kind in families().kinds if kind.startswith(("gpu.", "node."))),
+        *("node.not_ready", TIMEOUT, ERROR, "fabric.pfc_storm", LINK),
     }
 )
 _ORDINAL = re.compile(r"(?:-(?:worker|master|launcher|node|replica))?(?:-\d+)+(?:-[a-z0-9]{5})?$")
@@ -297,7 +298,9 @@ class Intake:
             if seen.kind.startswith("nccl")
             else ""
         )
-        detail = seen.text("xid") or seen.text("direction") or seen.text("subtype")
+        detail = seen.text("xid") or seen.text("direction") or f"{seen.text('subtype')}|{seen.text('sxid')}"
+        if seen.kind == "node.storage":
+            detail = f"{detail}|{storage_system(seen) or ''}"
         key = f"{seen.kind}|{seen.entity.key}|{detail}|{seen.text('queue')}|{seen.firing}{rank}"
         if seen.kind == "node.not_ready":
             key = f"node.not_ready|{seen.firing}"

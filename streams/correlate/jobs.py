@@ -244,6 +244,8 @@ def _explaining(
         and (cause.family != "node_down" or (cause.ready_at <= told_at and cause.root.node not in spoke))
         and _in_time(cause, start, told_at, evidence.closed, config)
         and (late is None or cause.fault_at <= told_at + late)
+        and cause.stops != "never"
+        and (cause.stops == "open" or cause.last_at >= start - config.before)
     ]
     return max(fitting, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 

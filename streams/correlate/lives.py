@@ -144,7 +144,7 @@ class Lives:
 
 def _counted(root: Entity, family: str, incarnation: int) -> tuple[Entity, str, int]:
     """Under which root, domain and number an incident is counted, where that is not its own."""
-    if family == "pfc_storm" and root.node:
+    if root.node and (family == "pfc_storm" or families()[family].found_on == "node"):
         root = Entity(root.cluster, node=root.node)
     if incarnation >= MISMATCHES_FROM:
         return root, "hang", incarnation - MISMATCHES_FROM

@@ -1,4 +1,4 @@
-"""A node that is not ready, as the API server's events and the node's own conditions tell it."""
+"""A node that is not ready, or dead, as the API server, its own conditions and its last lines tell it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from streams.correlate.config import Config
+from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.lives import Lives, Session, spells
 from streams.correlate.rows import NodeRow
@@ -14,7 +15,7 @@ from streams.model.digest import digest
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.inventory import NodeFact
-from streams.model.signal import Severity
+from streams.model.signal import Attribute, Severity
 
 NOT_READY = "node.not_ready"
 
@@ -48,44 +49,72 @@ def readiness(fact: NodeFact) -> Sighting:
 def down_sessions(
     root: Entity, row: NodeRow, seen: Iterable[Sighting], lives: Lives, config: Config
 ) -> list[Session]:
-    """When the node was not ready; blips shorter than the settling time are left out."""
+    """When the node was not ready or died; blips shorter than the settling time are left out."""
     stretches = [
         spell
-        for spell in spells(s for s in seen if s.kind == NOT_READY)
+        for spell in spells(s for s in seen if s.kind == NOT_READY or is_death(s))
         if spell.end is None or spell.end - spell.start >= config.node_settle
     ]
     return lives.sessions(root, "node", stretches)
 
 
+def is_death(s: Sighting) -> bool:
+    """A sign that the whole node stopped: a kernel panic, a reset by its watchdog, an alert that it is down."""
+    if s.kind == NOT_READY or not s.kind.startswith("node."):
+        return False
+    rule = families().rule(s)
+    return rule is not None and rule.family == "node_down" and rule.role == "cause"
+
+
 def node_down(
     root: Entity, row: NodeRow, seen: Iterable[Sighting], lives: Lives, config: Config
 ) -> list[Hypothesis]:
-    """A hypothesis for each time the node was not ready for long enough."""
+    """A hypothesis for each time the node was not ready for long enough, or died."""
     maintenance = row.fact is not None and row.fact.maintenance
     found = []
     for session in down_sessions(root, row, seen, lives, config):
-        reason = next((s.text("reason") for s in session.sightings if s.text("reason")), "")
+        gone = [s for s in session.sightings if s.kind == NOT_READY]
+        deaths = [s for s in session.sightings if s.kind != NOT_READY]
+        reason = next((s.text("reason") for s in gone if s.text("reason")), "")
         told = "kubelet no longer answers" if "Unknown" in reason else "the API server shows it NotReady"
+        why = f"{root.node}: {told}, and nothing else explains it"
+        if deaths:
+            signs = ", ".join(dict.fromkeys(families().says(s) for s in deaths))
+            why = f"{root.node}: {signs}{f', and {told}' if gone else '; but the API server still shows it ready'}"
+        facts: dict[str, Attribute] = {
+            "node_not_ready": bool(gone) and session.cleared_at is None,
+            "maintenance": maintenance,
+        }
+        if any(s.text("subtype") == "kernel_panic" for s in deaths):
+            facts["panic"] = True
         found.append(
             Hypothesis(
                 scope=f"node/{root.node}",
                 root=root,
                 family="node_down",
                 incarnation=session.incarnation,
-                certainty=Certainty.LIKELY,
+                certainty=_certainty(bool(gone), deaths),
                 fault_at=session.start,
                 first_at=session.start,
                 last_at=session.last,
                 ready_at=min(s.seen_at for s in session.sightings) + config.node_settle,
                 rule="node gone",
-                why=f"{root.node}: {told}, and nothing else explains it",
+                why=why,
                 cleared_at=session.cleared_at,
                 flaps=session.flaps,
                 causes=session.sightings,
-                facts={"node_not_ready": session.cleared_at is None, "maintenance": maintenance},
+                facts=facts,
             )
         )
     return found
+
+
+def _certainty(gone: bool, deaths: Iterable[Sighting]) -> Certainty:
+    """A kubelet may only be restarting, and an old panic may be read again; both at once are a dead node."""
+    panicked = any(s.kind == "node.kernel" for s in deaths)
+    if gone:
+        return Certainty.DECISIVE if panicked else Certainty.LIKELY
+    return Certainty.WEAK
 
 
 def not_ready_near(

@@ -13,6 +13,7 @@ from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.jobs import Suspicion, culprit_facts
 from streams.correlate.lives import Lives, Spell
 from streams.correlate.nodes import NOT_READY, node_down
+from streams.correlate.places import place_faults
 from streams.correlate.rows import NodeRow, PortRow
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.storms import host_storms
@@ -40,6 +41,7 @@ def hard_roots(
         *gpu_faults(root.node, seen, lives, config),
         *host_storms(root.cluster, root.node, seen, ports, lives, config),
         *node_down(root, row, seen, lives, config),
+        *place_faults(root, seen, lives, config),
     ]
 
 
@@ -50,9 +52,12 @@ def weighed_roots(
     closed: Mapping[str, datetime],
     config: Config,
 ) -> NodeRoots:
-    """Let each root take in what follows from it."""
+    """Let each root take in what follows from it; weak ones come last, whatever their rank."""
     result = NodeRoots()
-    ranked = sorted([*roots, *silent], key=lambda h: (-families()[h.family].rank, h.fault_at, h.id))
+    ranked = sorted(
+        [*roots, *silent],
+        key=lambda h: (h.certainty is Certainty.WEAK, -families()[h.family].rank, h.fault_at, h.id),
+    )
     for root in ranked:
         host = next((h for h in result.standing if _takes_in(h, root, closed, config)), None)
         if host is None:
@@ -106,12 +111,26 @@ def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothe
 
 
 def _takes_in(host: Hypothesis, other: Hypothesis, closed: Mapping[str, datetime], config: Config) -> bool:
-    if other.family not in families()[host.family].explains and not _same_hang(host, other):
+    if not _explains(host, other, config):
         return False
     over = closed.get(host.id) or host.cleared_at
     if over is not None and other.fault_at > over + config.linger:
         return False
-    return other.fault_at >= host.fault_at - config.before
+    # A kernel that panics logs no more: what its GPUs say later is not what it died of.
+    early = config.skew if other.facts.get("panic") is True else config.before
+    return other.fault_at >= host.fault_at - early
+
+
+def _explains(host: Hypothesis, other: Hypothesis, config: Config) -> bool:
+    """Whether the families go together; a weak root takes in weaker ones at most."""
+    row, weak = families()[host.family], other.certainty is Certainty.WEAK
+    if host.certainty is Certainty.WEAK and not weak:
+        return False
+    if other.family in row.explains or _same_hang(host, other):
+        return True
+    if host.certainty is Certainty.WEAK or other.first_at > host.last_at + config.before:
+        return False
+    return other.family in row.explains_near or (weak and other.family in row.explains_weak)
 
 
 def _same_hang(host: Hypothesis, other: Hypothesis) -> bool:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.config import Config
 from streams.correlate.documents import Surroundings, document, told_apart
+from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.jobs import standing
 from streams.correlate.lives import Lives
@@ -140,9 +141,16 @@ class Publisher:
 
     def _ends(self, h: Hypothesis) -> list[datetime]:
         ends = [h.cleared_at + self._config.linger] if h.cleared_at else []
-        if h.family in ("hang", "application"):
-            ends.append(h.last_at + self._config.stale)
+        if (stale := self._stale(h)) is not None:
+            ends.append(h.last_at + stale)
         return ends
+
+    def _stale(self, h: Hypothesis) -> timedelta | None:
+        """How long after its last sign an incident ends by itself."""
+        hours = families()[h.family].stale_h
+        if hours is not None:
+            return timedelta(hours=hours)
+        return self._config.stale if h.family in ("hang", "application") else None
 
     def _amend(
         self, scope: str, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime
@@ -206,8 +214,9 @@ class Publisher:
             return runs.state, None, ""
         if h.facts.get("maintenance") is True and h.family in ("node_down", "silent_node", "nic_link"):
             return IncidentState.SUPPRESSED, None, "The node is in planned maintenance"
-        if h.family in ("hang", "application") and h.last_at + self._config.stale <= now:
-            return IncidentState.RESOLVED, h.last_at + self._config.stale, "Nothing more was heard of it"
+        stale = self._stale(h)
+        if stale is not None and h.last_at + stale <= now:
+            return IncidentState.RESOLVED, h.last_at + stale, "Nothing more was heard of it"
         return IncidentState.OPEN, None, ""
 
     def _carried_over(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:

@@ -10,7 +10,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-EntityKind = Literal["cluster", "node", "gpu", "nic", "switch", "port", "job", "pod", "rank"]
+EntityKind = Literal[
+    "cluster", "node", "gpu", "nic", "switch", "port", "job", "pod", "rank", "rack", "storage"
+]
 
 _PCI = re.compile(
     r"(?:(?P<domain>[0-9a-f]{4,8}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})(?:\.[0-7])?", re.ASCII
@@ -83,7 +85,8 @@ class PodRef:
 class Entity:
     """A place in a cluster, as precisely as its source knows it.
 
-    `nic` is the device as the host names it (`mlx5_3`, `eth2`); `port` belongs to `switch` when there is one.
+    `nic` is the device as the host names it (`mlx5_3`, `eth2`); `port` belongs to `switch` when there is one. `rack` and
+    `storage` (a target, a server or a file system) are places that many nodes share.
     """
 
     cluster: str
@@ -95,6 +98,8 @@ class Entity:
     job: JobRef | None = None
     pod: PodRef | None = None
     rank: int | None = None
+    rack: str | None = None
+    storage: str | None = None
 
     @property
     def kind(self) -> EntityKind:
@@ -112,6 +117,10 @@ class Entity:
             return "pod"
         if self.node is not None:
             return "node"
+        if self.storage is not None:
+            return "storage"
+        if self.rack is not None:
+            return "rack"
         return "job" if self.job is not None else "cluster"
 
     @property
@@ -135,6 +144,10 @@ class Entity:
                 return f"node/{self.node}"
             case "job":
                 return f"job/{self.job.key if self.job else '?'}"
+            case "rack":
+                return f"rack/{self.rack}"
+            case "storage":
+                return f"storage/{self.storage}"
             case _:
                 return "cluster"
 

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streams.correlate import Core
-from streams.model.entity import Entity
+from streams.model.entity import Entity, Gpu
 from streams.model.incident import Incident, IncidentState, incident_id
 from streams.model.inventory import Fact
-from streams.model.signal import Signal
+from streams.model.signal import Severity, Signal
 from tests.correlate.world import (
     FOUR,
     World,
@@ -30,6 +30,7 @@ from tests.correlate.world import (
     pods,
     progress,
     run,
+    sign,
     storm,
     summary,
     timeouts,
@@ -112,6 +113,42 @@ def two_faults_story() -> Story:
     ]
 
 
+def board_story() -> Story:
+    """A GPU leaves the bus: its switches, its neighbours, the host, DCGM and an alert all tell of it, by other names."""
+    whole = Gpu(pci=gpu(2).pci, uuid="GPU-7", index=2)
+    signals = [
+        xid("n1", 74, -2, index=5, reason="sympathetic"),
+        xid("n1", 79, 0, index=2),
+        *(
+            sign("gpu.sxid", "n1", 12 + i, severity=Severity.CRITICAL, sxid=20034, action="reset_gpu")
+            for i in range(3)
+        ),
+        sign("node.pcie", "n1", -1, "dpc", severity=Severity.CRITICAL),
+        sign("gpu.off_bus", "n1", 30, "reads_zero", gpu=whole),
+        sign("gpu.driver", "n1", 31, "gpu_missing", gpu=Gpu(uuid="GPU-7")),
+        sign("node.kernel", "n1", 130, "hung_task"),
+        not_ready("n1", 60),
+    ]
+    return cluster({"llama": FOUR}), [*signals, *timeouts("llama", range(8, 32), 610)]
+
+
+def places_story() -> Story:
+    """A node each with a sick host, with heat that comes and goes, and one that is taken away."""
+    signals = [
+        sign("node.memory", "n1", 0, "uncorrectable", severity=Severity.CRITICAL),
+        sign("node.kernel", "n1", 20, "soft_lockup"),
+        not_ready("n1", 70),
+        *(sign("gpu.power", "n2", 10 + i, "power_brake", index=i) for i in range(3)),
+        *(sign("gpu.power", "n2", 90 + i, "power_brake", index=i, cleared=True) for i in range(3)),
+        sign("gpu.slow", "n2", 60, "clock_straggler", index=1, severity=Severity.WARNING),
+        sign("gpu.slow", "n2", 200, "clock_straggler", index=1, severity=Severity.WARNING, cleared=True),
+        sign("node.maintenance", "n3", 5, "termination"),
+        not_ready("n3", 125),
+    ]
+    facts = cluster({"llama": ["n1", "n5"], "gemma": ["n2", "n6"], "phi": ["n3", "n7"]})
+    return facts, [*signals, *timeouts("llama", range(8, 16), 610)]
+
+
 STORIES: list[Callable[[], Story]] = [
     off_bus_story,
     silent_story,
@@ -119,6 +156,8 @@ STORIES: list[Callable[[], Story]] = [
     application_story,
     moved_story,
     two_faults_story,
+    board_story,
+    places_story,
 ]
 
 
@@ -223,4 +262,6 @@ def test_the_stories_end_as_they_should() -> None:
         [("application", str(job("llama")))],
         [("gpu_off_bus", "n2"), ("silent_node", "n9")],
         [("gpu_memory", "n1"), ("node_down", "n3")],
+        [("gpu_off_bus", "n1")],
+        [("host_fault", "n1"), ("power_cooling", "n2"), ("preemption", "n3")],
     ]

@@ -129,6 +129,9 @@ def gpu(index: int) -> Gpu:
     return Gpu(pci=f"0000:{0x10 + index:02x}:00")
 
 
+pci = gpu
+
+
 def xid(
     node: str,
     code: int,
@@ -263,6 +266,25 @@ def not_ready(node: str, seconds: float, *, ready: bool = False) -> Signal:
     return _signal(
         "node.not_ready", Entity(CLUSTER, node=node), seconds, {"reason": "NodeStatusUnknown"}, cleared=ready
     )
+
+
+def sign(
+    kind: str,
+    node: str,
+    seconds: float,
+    subtype: str = "",
+    *,
+    index: int | None = None,
+    gpu: Gpu | None = None,
+    severity: Severity = Severity.ERROR,
+    cleared: bool = False,
+    lag: float = 0.5,
+    **more: Attribute,
+) -> Signal:
+    """Any other signal of a node, or of one of its GPUs by its number here or by other names."""
+    place = Entity(CLUSTER, node=node, gpu=gpu or (pci(index) if index is not None else None))
+    attributes: dict[str, Attribute] = {**({"subtype": subtype} if subtype else {}), **more}
+    return _signal(kind, place, seconds, attributes, cleared=cleared, severity=severity, lag=lag)
 
 
 def progress(name: str, seconds: float, step: int, pod: int = 0) -> Signal:

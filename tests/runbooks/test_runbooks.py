@@ -10,6 +10,7 @@ import pytest
 from runbooks.model import DESTRUCTIVE, Runbook, load, load_text
 from runbooks.plan import plan
 from runbooks.select import select
+from streams.correlate.families import families
 from streams.model.entity import Entity, JobRef
 from streams.model.errors import ConfigError
 from streams.model.run import Mode
@@ -119,6 +120,15 @@ def test_a_shipped_runbook_says_what_it_is_for_and_gives_back_what_it_takes(runb
         ("application", Entity(CLUSTER, job=JOB), "application"),
         ("hang", Entity(CLUSTER, job=JOB), "hang"),
         ("unknown", Entity(CLUSTER, node="n"), "unknown"),
+        ("power_cooling", Entity(CLUSTER, rack="r1"), "power-cooling"),
+        ("power_cooling", Entity(CLUSTER, node="n"), "power-cooling"),
+        ("host_fault", Entity(CLUSTER, node="n"), "host-fault"),
+        ("storage_fault", Entity(CLUSTER, storage="lfs1-OST0001"), "storage-fault"),
+        ("platform_fault", Entity(CLUSTER, job=JOB), "platform-fault"),
+        ("preemption", Entity(CLUSTER, node="n"), "preemption"),
+        ("straggler", Entity(CLUSTER, node="n"), "straggler"),
+        ("nic_link", Entity(CLUSTER, node="n", nic="mlx5_0"), "nic-link"),
+        ("fabric_fault", Entity(CLUSTER, switch="leaf-1"), "fabric-fault"),
     ],
 )
 def test_the_right_runbook_is_taken_and_the_others_say_why_not(family: str, root: Entity, taken: str) -> None:
@@ -128,6 +138,39 @@ def test_the_right_runbook_is_taken_and_the_others_say_why_not(family: str, root
     assert {name for name, _ in choice.rejected} == {r.id for r in LIBRARY} - {taken}
     assert all(why for _, why in choice.rejected)
     assert choice == select(incident(family, root), tuple(reversed(LIBRARY)))
+
+
+@pytest.mark.parametrize("family", sorted(families().families))
+def test_every_family_that_correlation_knows_has_a_runbook(family: str) -> None:
+    roots = (
+        Entity(CLUSTER, node="n"),
+        Entity(CLUSTER, job=JOB),
+        Entity(CLUSTER, node="n", nic="mlx5_0"),
+        Entity(CLUSTER, switch="s", port="p"),
+    )
+    taken = [
+        choice.runbook.id for root in roots if (choice := select(incident(family, root), LIBRARY)).runbook
+    ]
+    assert family == "unknown" or set(taken) - {"unknown"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "power-cooling",
+        "host-fault",
+        "storage-fault",
+        "platform-fault",
+        "preemption",
+        "straggler",
+        "nic-link",
+        "fabric-fault",
+    ],
+)
+def test_a_fault_that_is_not_surely_the_nodes_closes_no_node(name: str) -> None:
+    (book,) = (r for r in LIBRARY if r.id == name)
+    assert not {step.action for step in book.steps} & DESTRUCTIVE
+    assert book.steps[-1].action == "ask"
 
 
 def test_a_runbook_of_the_same_priority_loses_by_its_id() -> None:
