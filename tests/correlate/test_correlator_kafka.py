@@ -6,6 +6,7 @@ import random
 import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +86,23 @@ def standing(told: list[Incident]) -> list[object]:
     return sorted((test_order.essence(i) for i in kept), key=str)
 
 
+async def ends_with(scene: Stage, expected: dict[str, list[object]], *, timeout_s: float) -> None:
+    """Wait until every cluster has the expected incidents; what differs at the deadline is told in full."""
+
+    def found() -> dict[str, list[object]]:
+        return {name: standing([i for i in scene.published if i.cluster == name]) for name in expected}
+
+    async def the_same() -> bool:
+        await scene.read()
+        return found() == expected
+
+    with suppress(TimeoutError):
+        await eventually(the_same, "the same incidents", timeout_s=timeout_s)
+    assert found() == expected, "\n".join(
+        f"{i.updated_at} {i.id}#{i.revision} {i.state} {i.reason}" for i in scene.published
+    )
+
+
 PATIENT = {"hang_settle_s": 20.0, "application_settle_s": 20.0, "node_settle_s": 30.0}
 """As an installation waits: longer than a restart takes, or the evidence of a job would be judged while half of it is untold."""
 
@@ -113,15 +131,7 @@ async def test_killed_under_load_it_ends_with_the_same_incidents(scene: Stage, l
             else:
                 assert child.wait(timeout_s=60) == -signal.SIGKILL
     with scene.correlator(settle=PATIENT):
-
-        async def the_same() -> bool:
-            await scene.read()
-            by_cluster = {
-                name: standing([i for i in scene.published if i.cluster == name]) for name in expected
-            }
-            return by_cluster == expected
-
-        await eventually(the_same, "the same incidents", timeout_s=100)
+        await ends_with(scene, expected, timeout_s=100)
     assert scene.buried == []
     for name in {i.id for i in scene.published}:
         revisions = [i.revision for i in scene.published if i.id == name]
@@ -143,10 +153,5 @@ async def test_a_second_correlator_takes_over_what_the_killed_one_held(scene: St
         one.kill()
         for _, _, signals in played:
             await scene.see(*signals[len(signals) // 2 :])
-
-        async def the_same() -> bool:
-            await scene.read()
-            return {n: standing([i for i in scene.published if i.cluster == n]) for n in expected} == expected
-
-        await eventually(the_same, "the other one has them all", timeout_s=120)
+        await ends_with(scene, expected, timeout_s=120)
         assert other.exit_code is None
