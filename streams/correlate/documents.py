@@ -9,6 +9,7 @@ from datetime import datetime
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.placement import Stay
+from streams.correlate.policy import policy
 from streams.correlate.sightings import Sighting, order
 from streams.model.entity import JobRef
 from streams.model.incident import (
@@ -19,7 +20,7 @@ from streams.model.incident import (
     Progress,
     Proof,
 )
-from streams.model.signal import Severity
+from streams.model.signal import Attribute
 
 MAX_CAUSES, MAX_SYMPTOMS, MAX_CONTEXT, MAX_CANDIDATES = 10, 16, 8, 12
 """What a document holds at most; it travels in one record, and nobody reads more."""
@@ -47,6 +48,7 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
     nodes = tuple(sorted({*affected, h.root.node} - {None}, key=str))
     words = _words(h, jobs)
     reason = row.reason.format_map(words)
+    impact = _impact(h, around.stays, jobs, nodes)
     return Incident(
         id=h.id,
         cluster=h.root.cluster,
@@ -55,7 +57,7 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
         incarnation=h.incarnation,
         revision=1,
         state=around.state,
-        severity=_severity(h, row.severity, jobs),
+        severity=policy().severity_of(h.family, row.severity, len(jobs), impact.gpus),
         certainty=h.certainty,
         title=row.title.format_map(words),
         reason=f"{reason}. {around.note}" if around.note else reason,
@@ -65,8 +67,8 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
         closed_at=around.closed_at,
         jobs=jobs,
         nodes=tuple(str(n) for n in nodes),
-        impact=_impact(around.stays, jobs, nodes),
-        facts=dict(sorted(h.facts.items())),
+        impact=impact,
+        facts=dict(sorted({**h.facts, **_bursts(h)}.items())),
         proofs=_proofs(h, around.symptoms),
         candidates=_candidates(h, reason),
         progress=around.progress,
@@ -111,18 +113,33 @@ def _signs(h: Hypothesis) -> str:
     return ", ".join(list(codes)[:5])
 
 
-def _severity(h: Hypothesis, usual: Severity, jobs: Sequence[JobRef]) -> Severity:
-    if h.family in ("node_down",) and jobs:
-        return Severity.CRITICAL
-    if h.family in ("node_down",) and not jobs:
-        return Severity.WARNING
-    return usual
-
-
-def _impact(stays: Sequence[Stay], jobs: Sequence[JobRef], nodes: Sequence[object]) -> Impact:
+def _impact(h: Hypothesis, stays: Sequence[Stay], jobs: Sequence[JobRef], nodes: Sequence[object]) -> Impact:
     keys = {job.key for job in jobs}
-    gpus = sum(stay.gpus for stay in stays if stay.job.key in keys)
-    return Impact(jobs=len(jobs), nodes=len(nodes), gpus=gpus, gpu_hours_per_hour=float(gpus))
+    stopped = [stay for stay in stays if stay.job.key in keys]
+    gpus = sum(stay.gpus for stay in stopped)
+    # Dated back by its own lines: until the first of them a watchdog was waiting, and nothing else could be seen.
+    told_at = min((s.at for s in h.causes), default=h.fault_at)
+    return Impact(
+        jobs=len(jobs),
+        nodes=len(nodes),
+        gpus=gpus,
+        gpu_hours_per_hour=float(gpus),
+        ranks=sum(stay.expected for stay in stopped),
+        timeout_s=round(max((told_at - h.fault_at).total_seconds(), 0.0), 3),
+    )
+
+
+def _bursts(h: Hypothesis) -> dict[str, Attribute]:
+    """How many bursts of lines the codes of a GPU came in, as far as they are kept."""
+    lines = sorted((s for s in h.causes if s.code is not None), key=order)
+    count, codes = 0, set[int]()
+    until: datetime | None = None
+    for s in lines:
+        if until is None or s.at > until:
+            count, codes = count + 1, set()
+        codes.add(s.code or 0)
+        until = s.at + policy().bursts.silence(codes)
+    return {"bursts": count} if count > 1 else {}
 
 
 def _proofs(h: Hypothesis, symptoms: Sequence[Sighting]) -> tuple[Proof, ...]:

@@ -21,6 +21,7 @@ from streams.correlate.rows import (
     PortRow,
     RunsRow,
     State,
+    with_cordon,
     with_pod_fact,
     with_pod_gone,
     with_progress,
@@ -235,6 +236,8 @@ class Intake:
             if fact.leaf:
                 self._leaves[fact.leaf].add(fact.name)
             row = replace(row, fact=fact)
+        if fact.owner_incident:
+            row = with_cordon(row, fact.owner_incident, fact.observed_at)
         changed = self._state.nodes.put(fact.name, row)
         told = readiness(fact)
         if told.firing or any(k.startswith("node.not_ready") for k in row.seen) or fact.ready_since:

@@ -17,6 +17,8 @@ from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.jobs import standing
 from streams.correlate.lives import Lives
 from streams.correlate.placement import Placements, Stay
+from streams.correlate.policy import policy
+from streams.correlate.repeats import Repeats, offenders
 from streams.correlate.rows import DocumentRow, State
 from streams.correlate.sightings import Sighting
 from streams.model.conversation import TimelineEntry
@@ -51,6 +53,8 @@ class Publisher:
         self._config = config
         self._by_scope: dict[str, set[str]] = {}
         self._by_job: dict[str, set[str]] = {}
+        self._by_offender: dict[str, set[str]] = {}
+        self._repeats = Repeats(state)
         for name, row in state.documents.items():
             self._index(name, row)
 
@@ -96,6 +100,7 @@ class Publisher:
         """Bring the documents of these scopes up to date. Returns what is news and when to look again."""
         changes = Changes()
         wakes: list[tuple[datetime, str]] = []
+        self._recounted: set[str] = set()
         for scope in sorted(standing_):
             for h in sorted(standing_[scope], key=lambda h: h.id):
                 if not h.alone and not claims.get(h.id):
@@ -111,7 +116,7 @@ class Publisher:
                 gone, wake = self._give_up(scope, name, successor, now)
                 changes += gone
                 wakes += wake
-        return changes, wakes
+        return changes + self._recount(now), wakes
 
     def prune(self, now: datetime) -> list[DocumentRow]:
         """Forget incidents that are over for longer than the retention; their incarnations stay counted. Returns them.
@@ -127,6 +132,7 @@ class Publisher:
             over -= kept
             held.update(key for name in kept for key in _ties(documents[name]))
         forgotten = [documents[name] for name in sorted(over)]
+        self._repeats.prune(now)
         for row in forgotten:
             incident = row.incident
             if incident.state is IncidentState.RESOLVED and not row.withdrawn:
@@ -159,14 +165,42 @@ class Publisher:
         before = self._state.documents.get(h.id)
         old = before.incident if before else None
         new = document(h, self._around(h, old, claims, now), now)
+        new = self._counted(new)
         if old is not None:
             new = self._carried_over(old, new, h, now)
             if told_apart(new) == told_apart(old) and not self._progressed(old, new):
                 return Changes()
         row = DocumentRow(new, scope, _latest(h, claims))
-        self._state.documents.put(h.id, row)
-        self._index(h.id, row)
+        self._keep(row, old)
         return Changes((new,), (_line(old, new, now),))
+
+    def _keep(self, row: DocumentRow, old: Incident | None) -> None:
+        self._state.documents.put(row.incident.id, row)
+        if old is not None:
+            self._forget_offenders(old)
+        self._index(row.incident.id, row)
+        self._recounted |= self._repeats.note(old, row.incident, withdrawn=row.withdrawn)
+
+    def _counted(self, incident: Incident) -> Incident:
+        """With what the history says of its culprit."""
+        facts = {
+            k: v for k, v in incident.facts.items() if k not in ("repeats", "repeats_days", "node_repeats")
+        }
+        return replace(incident, facts=dict(sorted({**facts, **self._repeats.facts(incident)}.items())))
+
+    def _recount(self, now: datetime) -> Changes:
+        """Incidents whose culprit's history was changed by another one."""
+        changes = Changes()
+        names = {name for offender in self._recounted for name in self._by_offender.get(offender, ())}
+        for name in sorted(names):
+            row = self._state.documents[name]
+            old = row.incident
+            new = self._counted(old)
+            if new.facts != old.facts and not (old.state is IncidentState.MERGED or row.withdrawn):
+                new = replace(new, revision=old.revision + 1, updated_at=now)
+                self._state.documents.put(name, replace(row, incident=new))
+                changes += Changes((new,), (_line(old, new, now),))
+        return changes
 
     def _around(
         self, h: Hypothesis, old: Incident | None, claims: Mapping[str, Sequence[Sighting]], now: datetime
@@ -183,7 +217,7 @@ class Publisher:
             there = self._placements.of_job(key, h.fault_at - slack, max(h.fault_at, h.first_at) + slack)
             stays += standing(there, h.fault_at, self._config)
         symptoms = {s.id: s for found in claims.values() for s in found}
-        state, closed_at, note = self._life(h, now)
+        state, closed_at, note = self._life(h, bool(jobs), now)
         # Also from before the fault: a job that used to tell its progress and tells none now has not recovered.
         progress = tuple(p for key in sorted(jobs) if (p := self._progress(jobs[key])) is not None)
         return Surroundings(
@@ -202,7 +236,7 @@ class Publisher:
         at, step = self.progress_of(job.key)
         return Progress(job, at, step) if at is not None else None
 
-    def _life(self, h: Hypothesis, now: datetime) -> tuple[IncidentState, datetime | None, str]:
+    def _life(self, h: Hypothesis, hit: bool, now: datetime) -> tuple[IncidentState, datetime | None, str]:
         runs = self._lives.runs(h.id)
         linger = self._config.linger
         if runs.closed_at is not None:
@@ -212,12 +246,25 @@ class Publisher:
             return IncidentState.RESOLVED, h.cleared_at, "It has cleared"
         if runs.state is not None:
             return runs.state, None, ""
-        if h.facts.get("maintenance") is True and h.family in ("node_down", "silent_node", "nic_link"):
-            return IncidentState.SUPPRESSED, None, "The node is in planned maintenance"
+        if (held := self._held_back(h, hit)) is not None:
+            return IncidentState.SUPPRESSED, None, held
         stale = self._stale(h)
         if stale is not None and h.last_at + stale <= now:
             return IncidentState.RESOLVED, h.last_at + stale, "Nothing more was heard of it"
         return IncidentState.OPEN, None, ""
+
+    def _held_back(self, h: Hypothesis, hit: bool) -> str | None:
+        """Why nothing is to be done about a fault of a node: it is in maintenance, or another incident has closed it."""
+        row = self._state.nodes.get(h.root.node or "")
+        if row is None or row.fact is None:
+            return None
+        if row.fact.maintenance and (not hit or h.family in policy().maintenance.expected):
+            return "The node is in planned maintenance"
+        owner = row.fact.owner_incident
+        since = min((at for at, name in row.cordons if name == owner), default=None)
+        if owner in (None, h.id) or hit or since is None or h.fault_at < since:
+            return None
+        return f"The node is closed already, by {owner}"
 
     def _carried_over(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:
         new = replace(new, revision=old.revision + 1, opened_at=old.opened_at)
@@ -271,21 +318,34 @@ class Publisher:
                 reason=f"Withdrawn: later evidence took its reason away. It was: {old.reason}",
             )
         new = replace(new, revision=old.revision + 1, updated_at=now, closed_at=now)
-        self._state.documents.put(name, replace(row, incident=new, withdrawn=heir is None))
+        self._keep(replace(row, incident=new, withdrawn=heir is None), old)
         return Changes((new,), (_line(old, new, now),)), []
 
     def _index(self, name: str, row: DocumentRow) -> None:
         self._by_scope.setdefault(row.scope, set()).add(name)
         for job in row.incident.jobs:
             self._by_job.setdefault(job.key, set()).add(name)
+        for offender in offenders(row.incident.root):
+            self._by_offender.setdefault(offender, set()).add(name)
 
     def _unindex(self, name: str, row: DocumentRow) -> None:
-        keys = [(self._by_scope, row.scope), *((self._by_job, job.key) for job in row.incident.jobs)]
-        for index, key in keys:
-            if key in index:
-                index[key].discard(name)
-                if not index[key]:
-                    del index[key]
+        for index, key in [
+            (self._by_scope, row.scope),
+            *((self._by_job, job.key) for job in row.incident.jobs),
+        ]:
+            _discard(index, key, name)
+        self._forget_offenders(row.incident)
+
+    def _forget_offenders(self, incident: Incident) -> None:
+        for offender in offenders(incident.root):
+            _discard(self._by_offender, offender, incident.id)
+
+
+def _discard(index: dict[str, set[str]], key: str, name: str) -> None:
+    if key in index:
+        index[key].discard(name)
+        if not index[key]:
+            del index[key]
 
 
 def _last(row: DocumentRow) -> datetime:

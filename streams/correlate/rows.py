@@ -24,6 +24,7 @@ MAX_GROUPS = 256
 MAX_TENANCIES = 6
 """Pods that bore the same name, one after the other."""
 MAX_GONE = 8
+MAX_CORDONS = 8
 MOVES_KEPT = timedelta(hours=1)
 
 Groups = dict[str, tuple[Sighting, ...]]
@@ -48,6 +49,8 @@ class NodeRow:
     fact: NodeFact | None = None
     gone_at: datetime | None = None
     seen: Groups = field(default_factory=dict)
+    cordons: tuple[tuple[datetime, str], ...] = ()
+    """Incidents whose cordon the node bore, and when each was first seen there; the latest few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,22 @@ class BaseRow:
 
     count: int
     until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PastFault:
+    """One incident in the history of an offender."""
+
+    incident: str
+    family: str
+    fault_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """The incidents of one GPU, node or link, by their times."""
+
+    faults: tuple[PastFault, ...] = ()
 
 
 class Shelf(dict[str, V]):
@@ -245,6 +264,7 @@ class State:
         self.runs = Shelf("run", RunsRow)
         self.documents = Shelf("incident", DocumentRow)
         self.bases = Shelf("base", BaseRow)
+        self.histories = Shelf("history", HistoryRow)
         self._written: set[str] = set()
         self._load(list(rows.items()))
 
@@ -265,7 +285,8 @@ class State:
             places[kind].restored(name, entry.group, entry.sighting)
 
     def _shelves(self) -> Iterator[Shelf[Any]]:
-        yield from (self.nodes, self.pods, self.jobs, self.ports, self.runs, self.documents, self.bases)
+        yield from (self.nodes, self.pods, self.jobs, self.ports, self.runs, self.documents)
+        yield from (self.bases, self.histories)
 
     def flush(self) -> int:
         """Write every changed row once; returns how many."""
@@ -281,6 +302,14 @@ class State:
                     self._written.discard(key)
                 count += 1
         return count
+
+
+def with_cordon(row: NodeRow, incident: str, at: datetime) -> NodeRow:
+    """The row with a cordon of an incident in it."""
+    first = {name: since for since, name in row.cordons}
+    first[incident] = min(at, first.get(incident, at))
+    latest = sorted((since, name) for name, since in first.items())[-MAX_CORDONS:]
+    return replace(row, cordons=tuple(latest))
 
 
 def with_progress(row: PodRow, at: datetime, step: int | None) -> PodRow:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import StrEnum
 from functools import lru_cache
 
@@ -77,6 +78,10 @@ class Impact:
     nodes: int = 0
     gpus: int = 0
     gpu_hours_per_hour: float = 0.0
+    ranks: int = 0
+    """Ranks of the jobs that it stopped."""
+    timeout_s: float = 0.0
+    """How much of the time from the fault to its detection nobody could have seen anything but a collective that waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,11 @@ class Incident:
     merged_into: str | None = None
     flaps: int = 0
     schema: int = 1
+
+    @property
+    def detection_delay(self) -> timedelta:
+        """From the fault until the incident was opened; `impact.timeout_s` of it is the collective's own timeout."""
+        return max(self.opened_at - self.fault_at, timedelta())
 
 
 def incident_id(cluster: str, root: Entity, family: str, incarnation: int) -> str:

@@ -418,3 +418,30 @@ def test_signals_after_a_silent_nodes_job_was_stopped_open_nothing_new() -> None
     )
     world.pass_to(900)
     assert world.only().id == name
+
+
+def test_a_fault_in_maintenance_is_told_when_a_job_still_stands_there() -> None:
+    world = World(cluster({"llama": ["n1"]}, spare=["n2"]))
+    for node in ("n1", "n2"):
+        world.tell(node_fact(node, since=0, maintenance=True))
+    world.see(xid("n1", 79, 10), xid("n2", 79, 10))
+    assert {(i.root.node, i.state) for i in world.incidents()} == {
+        ("n1", IncidentState.OPEN),
+        ("n2", IncidentState.SUPPRESSED),
+    }
+
+
+def test_what_happens_on_a_node_that_we_closed_and_emptied_asks_for_nothing_more() -> None:
+    world = World(cluster({"llama": ["n1"]}, spare=["n2"]))
+    world.see(xid("n2", 79, 0))
+    first = world.only().id
+    world.tell(node_fact("n2", since=20, unschedulable=True, owner_incident=first))
+    world.see(run("started", first, 10), run("finished", first, 60, "succeeded"))
+    world.see(not_ready("n2", 400), xid("n2", 95, 500, index=4))
+    world.pass_to(700)
+    later = [i for i in world.incidents() if i.id != first]
+    assert later
+    assert {i.state for i in later} == {IncidentState.SUPPRESSED}
+    assert all(first in i.reason for i in later)
+    world.tell(node_fact("n2", since=800, ready=True))
+    assert {i.state for i in world.incidents() if i.family == "gpu_memory"} == {IncidentState.OPEN}
