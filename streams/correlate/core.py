@@ -94,13 +94,17 @@ class Core:
         for row in self._publisher.prune(now):
             self._touched.scope(row.scope)
             for part in self._parts_of(row.incident.id, row.scope):
-                self._lives.forget(part.root, part.family, part.incarnation, row.last_at)
+                until = max(row.last_at, part.last_at)
+                self._lives.forget(part.root, part.family, part.incarnation, until)
+                self._touched.scope(part.scope)
         self._touched |= self._intake.prune(
             now, self._config, self._publisher.open_jobs(), self._places_of_switches()
         )
 
     def _parts_of(self, incident: str, scope: str) -> Iterable[Hypothesis]:
-        """What became part of an incident: roots of its node, or of the places around its switch."""
+        """What became part of an incident: roots of its node, or of the places around its switch, and a storm's spreading."""
+        for storms in self._fabric.values():
+            yield from (h for h in storms if (source := self._spread_from(h)) and source.id == incident)
         faults = self._switches.get(scope.removeprefix("switch/"), ()) if scope.startswith("switch/") else ()
         around = {place for fault in faults if fault.hypothesis.id == incident for place in fault.members}
         for kind, _, name in (place.partition("/") for place in (scope, *sorted(around))):
