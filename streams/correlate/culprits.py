@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from streams.correlate.groups import Group, Waiter, learn, mismatch
 from streams.correlate.placement import Stay
-from streams.correlate.reports import TIMEOUT, Episode, Rank
+from streams.correlate.reports import TIMEOUT, Episode, Rank, doubted
 from streams.correlate.votes import NO_ADDRESSES, Addresses, Vote, vote
 from streams.correlate.waitfor import Collective, Ends, ends
 from streams.model.incident import Certainty
@@ -74,6 +74,11 @@ class _Case:
     def total(self) -> int:
         return sum(stay.expected for stay in self.stays)
 
+    @property
+    def heard(self) -> int:
+        """Ranks that spoke, or may have."""
+        return self.total - len(self.silent) - sum(stay.expected for stay in self.quiet_pods)
+
 
 def find_culprit(episode: Episode, stays: Sequence[Stay], addresses: Addresses = NO_ADDRESSES) -> Finding:
     """Judge one hang of a job that stood as `stays` say."""
@@ -84,6 +89,7 @@ def find_culprit(episode: Episode, stays: Sequence[Stay], addresses: Addresses =
 
 
 def _case(episode: Episode, stays: Sequence[Stay]) -> _Case:
+    episode = replace(episode, told=tuple(doubted(episode.told)))
     world: set[Rank] = {rank for stay in stays for rank in stay.ranks}
     groups = learn(episode, world)
     spoke = episode.reporters
@@ -97,6 +103,9 @@ def _case(episode: Episode, stays: Sequence[Stay]) -> _Case:
     by_pod: dict[str | None, set[Rank]] = {}
     for told in episode.told:
         by_pod.setdefault(told.pod, set()).add(told.rank)
+    # A pod whose lines carry no global rank has spoken, but who in it did is not known.
+    unnumbered = {pod for pod, ranks in by_pod.items() if all(isinstance(r, str) for r in ranks)}
+    vague = {rank for stay in stays if stay.pod in unnumbered for rank in stay.ranks}
     return _Case(
         episode,
         stays,
@@ -104,7 +113,7 @@ def _case(episode: Episode, stays: Sequence[Stay]) -> _Case:
         ends(groups),
         spoke,
         nodes_of,
-        silent=frozenset(world - spoke.keys()),
+        silent=frozenset(world - spoke.keys() - vague),
         quiet_pods=[stay for stay in stays if not stay.ranks and stay.pod not in pods],
         by_pod={pod: len(ranks) for pod, ranks in by_pod.items()},
         counted=frozenset(t.rank for t in episode.told if t.sighting.kind == TIMEOUT),
@@ -203,7 +212,7 @@ def _in(group: Group, collective: Collective) -> list[Waiter]:
 
 def _silence(case: _Case, absent: frozenset[Rank]) -> Finding:
     """`absent` ranks speak but are awaited as well; where there are both, both are suspected."""
-    spoke = f"{len(case.spoke)} of {case.total} ranks timed out waiting"
+    spoke = f"{case.heard} of {case.total} ranks timed out waiting"
     awaited = [m for m in case.ends.missing if m.rank in case.silent]
     at_end = {node for m in awaited if (node := case.nodes_of.get(m.rank)) is not None}
     nodes = {stay.node for stay in case.quiet_pods}
@@ -215,7 +224,7 @@ def _silence(case: _Case, absent: frozenset[Rank]) -> Finding:
         label = case.groups[awaited[0].collective.group].label
         rest = f"the waiting ends in process group {label}, at ranks that said nothing"
         nodes = at_end
-    elif len(nodes) > 1 and len(case.spoke) * 2 < case.total:
+    elif len(nodes) > 1 and case.heard * 2 < case.total:
         why = f"only {spoke}; that is too few to call the others silent"
         return Finding(None, Certainty.WEAK, "too few reports", why, suspects=tuple(sorted(nodes)))
     suspicion = _Suspicion(suspected, "silent ranks", f"{spoke}; {rest}", firm=not absent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -200,6 +201,8 @@ def summary(s: Sighting) -> str:
             parts += [f"in collective {s.text('seq')}"] if s.text("seq") else []
             parts += [f"(last enqueued {s.text('last_enqueued')})"] if s.text("last_enqueued") else []
             return " ".join(parts)
+        case "nccl.error":
+            return _error(s)
         case "fabric.pfc_storm":
             said = {"sent": "sends pause without end", "received": "is paused"}.get(
                 s.text("direction"), "is paused by what is attached"
@@ -212,6 +215,38 @@ def summary(s: Sighting) -> str:
             return f"{s.entity.node} is {'NotReady' if s.firing else 'Ready'}"
         case _:
             return f"{families().says(s)} at {s.entity}" + ("" if s.firing else ", over")
+
+
+_STATUS = {
+    4: "LOC_PROT",
+    5: "WR_FLUSH",
+    10: "REM_ACCESS",
+    11: "REM_OP",
+    12: "RETRY_EXC",
+    13: "RNR_RETRY",
+}
+"""ibv_wc_status, as rdma-core's verbs.h names it."""
+_WORDS = re.compile(r"[^\w .:%-]")
+
+
+def _error(s: Sighting) -> str:
+    """What failed, towards whom, on which device, with which status. Names from the log are stripped to plain characters."""
+    rank = s.entity.rank if s.entity.rank is not None else s.number("rank")
+    who = f"rank {rank}" if rank is not None else str(s.entity)
+    parts = [f"{who}: {s.text('subtype').replace('_', ' ') or 'NCCL error'}"]
+    parts += [f"to {_plain(s.text('peer'))}"] if s.text("peer") else []
+    parts += [f"on {_plain(s.text('device'))}"] if s.text("device") else []
+    status, vendor = s.number("status"), s.number("vendor_err")
+    if status is not None:
+        named = _STATUS.get(status)
+        parts.append(f"status {status}{f' {named}' if named else ''}")
+    parts += [f"vendor error {vendor}"] if vendor is not None else []
+    parts += [f"({_plain(s.text('reason'))})"] if s.text("reason") else []
+    return " ".join(parts)
+
+
+def _plain(text: str) -> str:
+    return _WORDS.sub("", text)[:64]
 
 
 def _candidates(h: Hypothesis, reason: str) -> tuple[Candidate, ...]:

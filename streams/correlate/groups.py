@@ -12,12 +12,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from streams.correlate.reports import ERROR, TIMEOUT, Episode, Rank, Told
 from streams.correlate.sightings import Sighting
 
 DEFAULT = "0"
-"""The group of all ranks: PyTorch gives it the first number, and the lines of older releases name none."""
+"""The group of all ranks: PyTorch gives it the first number."""
+UNNAMED = "?"
+"""Before PyTorch 2.4 no line names its group. Where ranks speak of several so, nothing can be compared between them."""
 _NO_KIND = frozenset({"", "undefined", "default_pg"})
 _POINT_TO_POINT = frozenset({"SEND", "RECV", "COALESCED"})
 """Operations whose number is counted per rank (PyTorch counts batched sends and receives so): never compared between ranks."""
@@ -104,9 +107,10 @@ class Group:
 def learn(episode: Episode, world: AbstractSet[Rank]) -> dict[str, Group]:
     """The groups that a hang's reports speak of, by name. `world` is every rank of the job that is known by number."""
     groups: dict[str, Group] = {}
+    unnamed = DEFAULT if all(_of_all_ranks(t) for t in episode.told) else UNNAMED
     for told in episode.told:
         if told.sighting.kind == TIMEOUT:
-            _hear(groups, told)
+            _hear(groups, told, unnamed)
     groups = {part.name: part for group in groups.values() for part in _parted(group)}
     layouts = _layouts(groups.values())
     for group in groups.values():
@@ -117,9 +121,17 @@ def learn(episode: Episode, world: AbstractSet[Rank]) -> dict[str, Group]:
     return dict(sorted(groups.items()))
 
 
-def _hear(groups: dict[str, Group], told: Told) -> None:
+def _of_all_ranks(told: Told) -> bool:
+    """False for a line without a group whose rank inside its group is not its global one."""
     s = told.sighting
-    name = s.text("pg") or DEFAULT
+    if s.kind != TIMEOUT or s.text("pg"):
+        return True
+    return isinstance(told.rank, int) and s.number("pg_rank") in (None, told.rank)
+
+
+def _hear(groups: dict[str, Group], told: Told, unnamed: str) -> None:
+    s = told.sighting
+    name = s.text("pg") or unnamed
     group = groups.get(name)
     if group is None:
         group = groups[name] = Group(name, "")
@@ -127,7 +139,7 @@ def _hear(groups: dict[str, Group], told: Told) -> None:
     if about in _NO_KIND:
         about = s.text("pg_id")
     group.kind = max(group.kind, about)
-    if name != DEFAULT and s.number("pg_rank") is not None and not s.text("pg_id"):
+    if name not in (DEFAULT, UNNAMED) and s.number("pg_rank") is not None and not s.text("pg_id"):
         group.local = True
     if s.text("ranks"):
         group.listed |= frozenset(listed(s.text("ranks")))
@@ -176,9 +188,9 @@ def _common_stride(placed: Mapping[int, int]) -> int | None:
     for rank, place in sorted(placed.items()):
         by_place[place].append(rank)
     tried: set[int] = set()
-    for place, ranks in sorted(by_place.items()):
-        for other in by_place.get(place + 1, ())[:8]:
-            tried |= {other - rank for rank in ranks[:8] if other > rank}
+    for (place, ranks), (later, others) in pairwise(sorted(by_place.items())):
+        apart = {other - rank for rank in ranks[:8] for other in others[:8] if other > rank}
+        tried |= {d // (later - place) for d in apart if d % (later - place) == 0}
     best: list[tuple[int, int]] = []
     for stride in sorted(tried)[:_MAX_STRIDES]:
         bases = {rank - stride * place for rank, place in placed.items()}
@@ -234,6 +246,8 @@ def _placed(group: Group) -> list[tuple[int, int]]:
 
 def _members(group: Group, layouts: Mapping[str, _Layout], world: AbstractSet[Rank]) -> AbstractSet[Rank]:
     spoke = group.waiters.keys()
+    if group.name == UNNAMED:
+        return frozenset()
     if group.listed:
         return frozenset(group.listed | spoke)
     if group.name == DEFAULT:
@@ -253,7 +267,7 @@ def _members(group: Group, layouts: Mapping[str, _Layout], world: AbstractSet[Ra
 
 
 def _hear_desync(groups: dict[str, Group], told: Told, world: AbstractSet[Rank]) -> None:
-    """PyTorch's desync report (TraceUtils.h): what the store knows of every rank, told by one. Ranks count within the group."""
+    """PyTorch's desync report (TraceUtils.h): what the store knows of every rank, told by one."""
     s = told.sighting
     name = s.text("pg") or _spoken_of(groups, told.rank)
     group = groups.get(name)
@@ -261,15 +275,23 @@ def _hear_desync(groups: dict[str, Group], told: Told, world: AbstractSet[Rank])
         if name != DEFAULT:
             return
         group = groups[DEFAULT] = Group(DEFAULT, "", members=frozenset(world))
-    by_place = dict(_placed(group))
-    stride = _stride(group)
-    for place in listed(s.text("ranks")):
-        rank: Rank | None = place if group.name == DEFAULT else by_place.get(place)
-        if rank is None and stride is not None:
-            first_place, first = next(iter(sorted(by_place.items())))
-            rank = first + stride * (place - first_place)
+    for number in listed(s.text("ranks")):
+        rank = _meant(group, number)
         if rank is not None and (not world or rank in world):
             _report(group, rank, s)
+
+
+def _meant(group: Group, number: int) -> Rank | None:
+    """The rank behind a number of the report, which counts within the group; None where it may be a global rank as well."""
+    if group.name == DEFAULT:
+        return number
+    placed, stride = _placed(group), _stride(group)
+    inside = dict(placed).get(number)
+    if inside is None and stride is not None:
+        inside = placed[0][1] + stride * (number - placed[0][0])
+    within = inside if inside is not None and inside in group.members else None
+    outside = number if number in group.members else None
+    return within if outside is None else outside if within in (None, outside) else None
 
 
 def _spoken_of(groups: Mapping[str, Group], rank: Rank) -> str:
@@ -298,7 +320,7 @@ def _report(group: Group, rank: Rank, s: Sighting) -> None:
 def mismatch(groups: Iterable[Group]) -> str | None:
     """Ranks that called different operations, or the same with different sizes, as one collective: the program's fault."""
     for group in groups:
-        if group.point_to_point:
+        if group.point_to_point or group.name == UNNAMED:
             continue
         ops: dict[int, set[str]] = defaultdict(set)
         sizes: dict[tuple[int, str], set[tuple[int, int]]] = defaultdict(set)

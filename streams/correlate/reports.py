@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from streams.correlate.placement import Stay
@@ -42,16 +42,32 @@ class Episode:
 
 
 def told_by(s: Sighting, stay: Stay | None) -> Told:
-    """Who told a line: its global rank, else a name made of pod and rank inside its group."""
+    """Who told a line: its global rank, else a name made of pod and rank inside its group.
+
+    Before PyTorch 2.2 the only rank in a line is that inside its group: one that its pod does not hold is no global rank.
+    """
     rank = s.entity.rank if s.entity.rank is not None else s.number("rank")
     pod = s.entity.pod.key if s.entity.pod else None
-    if rank is not None:
+    if rank is not None and (stay is None or not stay.ranks or rank in stay.ranks):
         who: Rank = rank
-    elif stay is not None and len(stay.ranks) == 1:
+    elif rank is None and stay is not None and len(stay.ranks) == 1:
         who = stay.ranks[0]
     else:
-        who = f"{pod or s.entity.node}#{s.number('pg_rank') if s.number('pg_rank') is not None else '?'}"
+        place = s.number("pg_rank") if rank is None else rank
+        who = f"{pod or s.entity.node}#{place if place is not None else '?'}"
     return Told(s, who, pod, stay.node if stay else s.entity.node)
+
+
+def doubted(told: Sequence[Told]) -> Sequence[Told]:
+    """Once one line's rank turns out to be that inside its group, no rank of a line like it is taken for a global one."""
+    if not any(isinstance(t.rank, str) and t.sighting.number("rank") is not None for t in told):
+        return told
+    return [
+        replace(t, rank=f"{t.pod or t.node}#{t.rank}")
+        if isinstance(t.rank, int) and not t.sighting.text("pg") and t.sighting.number("pg_rank") is None
+        else t
+        for t in told
+    ]
 
 
 def episodes(told: Iterable[Told], gap: timedelta) -> list[Episode]:

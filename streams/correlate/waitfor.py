@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from streams.correlate.groups import BEFORE_ALL, Group
+from streams.correlate.groups import BEFORE_ALL, UNNAMED, Group
 from streams.correlate.reports import Rank
 
 
@@ -56,6 +56,8 @@ def ends(groups: Mapping[str, Group]) -> Ends:
     edges: dict[_Node, list[_Node]] = defaultdict(list)
     missing_in: dict[Rank, Missing] = {}
     for name, group in groups.items():
+        if name == UNNAMED:
+            continue
         _join(edges, missing_in, name, group)
     found = Ends()
     for component in _sinks(edges):

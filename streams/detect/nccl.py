@@ -8,7 +8,7 @@ a process group counts within the group; `[rank2]:` is global.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from streams.detect import linear
@@ -49,18 +49,32 @@ class Ranks:
         """The messages of one line, in order."""
         after: int | None = None
         since = 0
+        first: dict[str, Attribute] = {}
         echoed = "terminated with exception" in line.text or "what():" in line.text
         for hit in self._wordings.find(line.text, line.start):
             if not reported(line, hit.start, listed=hit.row.listed, after=after):
                 continue
             # A line that was glued on brings its own prefix, and it stands in the tail of this message.
+            origin = _origin(line.text[since : hit.start])
+            first = first or origin
+            if hit.row.listed:
+                origin = origin or first  # an item of a list is of whom its head is
             if not _unwinds(hit, line, stream):
-                yield self._finding(line, hit, stream, since, echoed=echoed)
+                yield self._finding(line, hit, stream, since, origin, echoed=echoed)
             after, since = hit.end, hit.start
 
-    def _finding(self, line: LogLine, hit: Hit, stream: Stream, since: int, *, echoed: bool) -> Finding:
+    def _finding(
+        self,
+        line: LogLine,
+        hit: Hit,
+        stream: Stream,
+        since: int,
+        origin: Mapping[str, Attribute],
+        *,
+        echoed: bool,
+    ) -> Finding:
         prefix = line.text[since : hit.start]
-        attributes: dict[str, Attribute] = {**_origin(prefix), **hit.row.sets, **hit.fields}
+        attributes: dict[str, Attribute] = {**origin, **hit.row.sets, **hit.fields}
         if echoed and "subtype" not in attributes:
             attributes["subtype"] = "echo"
         rank = attributes.get("rank")
@@ -100,9 +114,12 @@ def _origin(prefix: str) -> dict[str, Attribute]:
     if group is None:
         return found
     name, number = group.group("name"), group.group("guid") or group.group("id")
+    if number is not None or "rank" in found:
+        found["pg_rank"] = int(group.group("rank"))
     if number is not None:
         found["pg"] = number
-        found["pg_rank"] = int(group.group("rank"))
+    if group.group("guid") is not None:
+        found["pg_id"] = group.group("id")
     if name:
         found["pg_name"] = name
     if "rank" not in found and (number is None or number in _DEFAULT_GROUP or name in _DEFAULT_GROUP):

@@ -79,11 +79,11 @@ class Grid:
         return Group("0", 0, "default_pg", tuple(range(self.world)))
 
     def say(self, rank: int, kind: str, seconds: float, attributes: dict[str, Attribute]) -> None:
-        """One line of a rank, in its own pod's log; without its rank where it is an NCCL warning."""
-        named = kind != "nccl.error"
+        """One line of a rank, in its own pod's log, with the rank that it states."""
+        stated = attributes.get("rank")
         pod = PodRef("train", f"llama-{rank // PER_NODE}")
         line = signal(
-            kind, Entity(CLUSTER, pod=pod, rank=rank if named else None), severity=Severity.ERROR,
+            kind, Entity(CLUSTER, pod=pod, rank=stated if isinstance(stated, int) else None), severity=Severity.ERROR,
             occurred_at=at(seconds), observed_at=at(seconds + 0.5), attributes=attributes,
         )  # fmt: skip
         seen = sighting(line)
@@ -97,17 +97,25 @@ class Grid:
         seq: int,
         op: str = "ALLREDUCE",
         *,
-        old: bool = False,
+        release: str = "2.6",
         **more: Attribute,
     ) -> None:
-        """The watchdog of a rank, of PyTorch 2.5 or (`old`) 2.4, which named groups by their number in the process."""
-        named: dict[str, Attribute] = {"pg": str(group.number)}
-        if not old:
-            named = {"pg": group.guid, "pg_id": str(group.number), "pg_name": group.kind}
-        self.say(
-            rank, "nccl.timeout", 600 + rank * 0.001,
-            {"rank": rank, **named, "pg_rank": group.ranks.index(rank), "seq": seq, "op": op, "elapsed_ms": 600_009, **more},
-        )  # fmt: skip
+        """The watchdog of a rank. Releases name group and rank ever more precisely: 2.1 only the rank inside its group."""
+        place = group.ranks.index(rank)
+        named: dict[str, Attribute] = {
+            "2.1": {"rank": place},
+            "2.3": {"rank": rank, "pg_rank": place},
+            "2.4": {"rank": rank, "pg_rank": place, "pg": str(group.number)},
+            "2.6": {
+                "rank": rank,
+                "pg_rank": place,
+                "pg": group.guid,
+                "pg_id": str(group.number),
+                "pg_name": group.kind,
+            },
+        }[release]  # type: ignore[assignment]
+        said = {**named, "seq": seq, "op": op, "elapsed_ms": 600_009, **more}
+        self.say(rank, "nccl.timeout", 600 + rank * 0.001, said)
 
     def dumps(self, rank: int, enqueued: int, group: Group | None = None) -> None:
         """What a rank says that was only told to write down what it did."""
@@ -118,7 +126,7 @@ class Grid:
              "last_enqueued": enqueued, "last_completed": enqueued},
         )  # fmt: skip
 
-    def hang(self, still: Iterable[int], *, old: bool = False, inside: bool = False) -> None:
+    def hang(self, still: Iterable[int], *, release: str = "2.6", inside: bool = False) -> None:
         """Some ranks of one pipeline stand still before a tensor-parallel collective, or (`inside`) in the midst of it.
 
         Their neighbours wait in it, the stages beside them for what they would send, everybody else for their gradients.
@@ -130,12 +138,14 @@ class Grid:
             if rank in still and not inside:
                 continue
             if self.tensor(rank).guid in stopped:
-                self.waits(rank, self.tensor(rank), 900, old=old)
+                self.waits(rank, self.tensor(rank), 900, release=release)
             elif self.place(rank)[1] in pipelines:
                 # Stages count their sends and receives each for itself.
-                self.waits(rank, self.pipeline(rank), 40 + 7 * self.place(rank)[2], "COALESCED", old=old)
+                self.waits(
+                    rank, self.pipeline(rank), 40 + 7 * self.place(rank)[2], "COALESCED", release=release
+                )
             else:
-                self.waits(rank, self.data(rank), 12, "_REDUCE_SCATTER_BASE", old=old)
+                self.waits(rank, self.data(rank), 12, "_REDUCE_SCATTER_BASE", release=release)
 
     def episode(self) -> Episode:
         found = episodes(self.said, timedelta(minutes=1))

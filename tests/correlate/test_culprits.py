@@ -8,6 +8,7 @@ import pytest
 
 from streams.correlate.culprits import find_culprit
 from streams.model.incident import Certainty
+from streams.model.signal import Attribute
 from tests.correlate.grid import PER_NODE, Grid
 
 SIZES = [(8, 4, 2), (8, 8, 16), (4, 4, 8), (2, 2, 16), (8, 1, 16)]
@@ -19,13 +20,13 @@ def node_of(rank: int) -> str:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("release", ["2.4", "2.6"])
 def test_one_rank_that_stands_still_is_found_through_all_groups(
-    size: tuple[int, int, int], old: bool
+    size: tuple[int, int, int], release: str
 ) -> None:
     grid = Grid(*size)
     still = grid.world // 2 + 3
-    grid.hang([still], old=old)
+    grid.hang([still], release=release)
     grid.dumps(still, enqueued=62)
     finding = grid.finding()
     assert (finding.node, finding.ranks) == (node_of(still), (still,))
@@ -43,14 +44,47 @@ def test_one_silent_rank_is_found_and_its_node_not_closed(size: tuple[int, int, 
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("old", [False, True])
-def test_a_node_that_is_silent_as_a_whole_is_certain(size: tuple[int, int, int], old: bool) -> None:
+@pytest.mark.parametrize("release", ["2.4", "2.6"])
+def test_a_node_that_is_silent_as_a_whole_is_certain(size: tuple[int, int, int], release: str) -> None:
     grid = Grid(*size)
     first = grid.world // 2
-    grid.hang(range(first, first + PER_NODE), old=old)
+    grid.hang(range(first, first + PER_NODE), release=release)
     finding = grid.finding()
     assert (finding.node, finding.certainty) == (node_of(first), Certainty.DECISIVE)
     assert finding.ranks == tuple(range(first, first + PER_NODE))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_silent_node_is_found_where_lines_name_no_group(size: tuple[int, int, int]) -> None:
+    grid = Grid(*size)
+    first = grid.world // 2
+    grid.hang(range(first, first + PER_NODE), release="2.3")
+    finding = grid.finding()
+    assert (finding.node, finding.certainty) == (node_of(first), Certainty.DECISIVE)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_silent_node_is_likely_where_lines_name_ranks_inside_their_groups_only(
+    size: tuple[int, int, int],
+) -> None:
+    grid = Grid(*size)
+    first = grid.world // 2
+    grid.hang(range(first, first + PER_NODE), release="2.1")
+    finding = grid.finding()
+    assert (finding.node, finding.certainty) == (node_of(first), Certainty.LIKELY)
+
+
+@pytest.mark.parametrize("release", ["2.1", "2.3"])
+def test_numbers_of_unnamed_groups_are_not_compared(release: str) -> None:
+    """One data-parallel group is at 12, the tensor-parallel ones of the others at 900: neither is behind the other."""
+    grid = Grid(8, 1, 8)
+    for rank in range(grid.world):
+        tensor = rank // PER_NODE in (1, 4)
+        grid.waits(
+            rank, grid.tensor(rank) if tensor else grid.data(rank), 900 if tensor else 12, release=release
+        )
+    finding = grid.finding()
+    assert (finding.node, finding.mismatch) == (None, False)
 
 
 def test_nodes_whose_logs_are_lost_do_not_hide_where_the_waiting_ends() -> None:
@@ -139,6 +173,22 @@ def test_a_desync_report_of_one_rank_is_as_good_as_everybodys_word() -> None:
                                       "ranks": "16, 17, 18, 19, 20, 21, 22, 23"})  # fmt: skip
     finding = grid.finding()
     assert (finding.node, finding.rule, finding.certainty) == ("n2", "never joined", Certainty.DECISIVE)
+
+
+def test_a_desync_report_counts_ranks_inside_the_group_it_is_of() -> None:
+    grid = Grid(8, 1, 4)
+    for rank in range(16, 24):
+        if rank != 19:
+            grid.waits(rank, grid.tensor(rank), 310)
+    report: dict[str, Attribute] = {
+        "subtype": "desync",
+        "pg": grid.tensor(16).guid,
+        "reason": "join",
+        "seq": 309,
+    }
+    grid.say(16, "nccl.error", 600.1, {"rank": 16, "ranks": "3", **report})
+    finding = grid.finding()
+    assert (finding.node, finding.ranks) == ("n2", (19,))
 
 
 def test_a_dump_that_lists_the_members_of_a_group_shows_who_is_missing() -> None:
