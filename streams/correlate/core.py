@@ -485,7 +485,10 @@ class Core:
     def _owner(self, cause: str) -> str:
         if cause.startswith("silent:"):
             roots = self._roots.get(cause.removeprefix("silent:"))
-            silent = [h.id for h in roots.standing if h.family == "silent_node"] if roots else []
+            if roots is None:
+                return cause
+            silent = [roots.merged[h.id] for h in roots.parts if h.family == "silent_node"]
+            silent += [h.id for h in roots.standing if h.family == "silent_node"]
             return silent[-1] if silent else cause
         return self._hosts.get(cause, cause)
 

@@ -14,11 +14,13 @@ from streams.correlate.jobs import Suspicion, culprit_facts
 from streams.correlate.lives import Lives, Spell
 from streams.correlate.nodes import NOT_READY, node_down
 from streams.correlate.places import place_faults
+from streams.correlate.policy import policy
 from streams.correlate.rows import NodeRow, PortRow
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.storms import host_storms
 from streams.model.entity import Entity
 from streams.model.incident import Candidate, Certainty
+from streams.model.signal import Attribute
 
 
 @dataclass(slots=True)
@@ -52,7 +54,11 @@ def weighed_roots(
     closed: Mapping[str, datetime],
     config: Config,
 ) -> NodeRoots:
-    """Let each root take in what follows from it; weak ones come last, whatever their rank."""
+    """Let each root take in what follows from it; weak ones come last, whatever their rank.
+
+    What begins after a node was closed for one of them, and before that one is over, belongs to it as well: the node is being
+    handled, and whoever looks at it will find the rest.
+    """
     result = NodeRoots()
     ranked = sorted(
         [*roots, *silent],
@@ -67,9 +73,41 @@ def weighed_roots(
         result.parts.append(root)
         at = result.standing.index(host)
         result.standing[at] = _with(host, root)
+    for since, name in row.cordons:
+        _take_in_later(result, since, name, closed)
     not_ready = [s for group in row.seen.values() for s in group if s.kind == NOT_READY and s.firing]
     result.standing = [_with_readiness(h, not_ready, config) for h in result.standing]
     return result
+
+
+def _take_in_later(result: NodeRoots, since: datetime, name: str, closed: Mapping[str, datetime]) -> None:
+    host = next((h for h in result.standing if h.id == name), None)
+    if host is None:
+        return
+    over = closed.get(name)
+    later = [
+        h
+        for h in result.standing
+        if h is not host
+        and h.family not in policy().handled.apart
+        and h.fault_at >= since
+        and (over is None or h.fault_at <= over)
+    ]
+    for other in later:
+        result.standing.remove(other)
+        result.parts.append(other)
+        passed_on = [part for part, owner in result.merged.items() if owner == other.id]
+        result.merged |= dict.fromkeys([other.id, *passed_on], host.id)
+        at = next(i for i, h in enumerate(result.standing) if h.id == name)
+        taken = _with(
+            result.standing[at], other, "the node was closed already", f"it began while {name} was handled"
+        )
+        families_ = {*_texts(taken.facts.get("later_faults")), other.family}
+        result.standing[at] = replace(taken, facts={**taken.facts, "later_faults": tuple(sorted(families_))})
+
+
+def _texts(value: Attribute | None) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, tuple) else ()
 
 
 def silent_roots(root: Entity, suspicions: Iterable[Suspicion], lives: Lives) -> list[Hypothesis]:
@@ -138,14 +176,11 @@ def _same_hang(host: Hypothesis, other: Hypothesis) -> bool:
     return host.family == "silent_node" and other.family == "node_down"
 
 
-def _with(host: Hypothesis, other: Hypothesis) -> Hypothesis:
-    note = Candidate(
-        other.root,
-        other.family,
-        False,
-        "follows from the root",
-        f"{host.family} on {host.root.node} explains it",
-    )
+def _with(
+    host: Hypothesis, other: Hypothesis, rule: str = "follows from the root", why: str = ""
+) -> Hypothesis:
+    reason = why or f"{host.family} on {host.root.node} explains it"
+    note = Candidate(other.root, other.family, False, rule, reason)
     return replace(
         host,
         context=tuple(

@@ -37,6 +37,12 @@ class MaintenancePolicy(_Row):
     expected: frozenset[str]
 
 
+class HandledPolicy(_Row):
+    """What a node that is closed for one incident does not take in."""
+
+    apart: frozenset[str]
+
+
 class RepeatPolicy(_Row):
     """How earlier incidents of the same offender count."""
 
@@ -70,6 +76,7 @@ class Policy(_Row):
     bursts: BurstPolicy
     flapping_s: int
     maintenance: MaintenancePolicy
+    handled: HandledPolicy
     repeats: RepeatPolicy
     severity: tuple[SeverityRow, ...]
 

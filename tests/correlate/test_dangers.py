@@ -445,3 +445,33 @@ def test_what_happens_on_a_node_that_we_closed_and_emptied_asks_for_nothing_more
     assert all(first in i.reason for i in later)
     world.tell(node_fact("n2", since=800, ready=True))
     assert {i.state for i in world.incidents() if i.family == "gpu_memory"} == {IncidentState.OPEN}
+
+
+def test_a_second_fault_on_a_node_that_is_being_handled_joins_the_first() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(xid("n2", 79, 0))
+    first = world.only().id
+    world.see(run("started", first, 5))
+    world.tell(node_fact("n2", since=10, unschedulable=True, owner_incident=first))
+    world.see(pause("n2", "mlx5_2", "sent", 300), xid("n2", 95, 410, index=5))
+    world.pass_to(600)
+    assert [(i.id == first, i.family) for i in world.incidents()] == [
+        (True, "gpu_off_bus"),
+        (False, "pfc_storm"),
+    ]
+    world.see(run("finished", first, 700, "succeeded"), xid("n2", 119, 900, index=6))
+    assert {i.family for i in world.incidents()} == {"gpu_off_bus", "pfc_storm", "gpu_fault"}
+
+
+def test_a_lesser_incident_that_is_being_handled_takes_in_what_is_graver_later() -> None:
+    world = World(cluster({"llama": ["n1"]}, spare=["n2"]))
+    world.see(not_ready("n2", 0))
+    world.pass_to(60)
+    first = world.only().id
+    world.see(run("started", first, 61))
+    world.tell(node_fact("n2", since=62, ready=False, unschedulable=True, owner_incident=first))
+    world.see(xid("n2", 79, 400))
+    world.pass_to(500)
+    assert world.only().id == first
+    assert world.only().facts["later_faults"] == ("gpu_off_bus",)
+    assert any(c.family == "gpu_off_bus" and not c.chosen for c in world.only().candidates)
