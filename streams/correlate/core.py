@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from streams.correlate.common import CommonFaults
 from streams.correlate.config import Config
 from streams.correlate.fabric import FAMILY as FABRIC_FAULT
 from streams.correlate.fabric import Neighbourhood, SwitchFault, switch_faults, uplink_fault
@@ -55,6 +56,7 @@ class Core:
         self._uplinks: dict[str, list[Hypothesis]] = {}
         self._links = Neighbourhood()
         self._switches: dict[str, list[SwitchFault]] = {}
+        self._common = CommonFaults(cluster, self._lives)
         self._roots: dict[str, NodeRoots] = {}
         self._hosts: dict[str, str] = {}
         """Of a root that became part of another: whose."""
@@ -107,6 +109,7 @@ class Core:
             yield from (h for h in storms if (source := self._spread_from(h)) and source.id == incident)
         faults = self._switches.get(scope.removeprefix("switch/"), ()) if scope.startswith("switch/") else ()
         around = {place for fault in faults if fault.hypothesis.id == incident for place in fault.members}
+        around |= {f"node/{node}" for node in self._common.parts(incident).values()}
         for kind, _, name in (place.partition("/") for place in (scope, *sorted(around))):
             if kind == "node" and name in self._roots:
                 roots = self._roots[name]
@@ -122,6 +125,7 @@ class Core:
         self._evaluate_ports(touched)
         self._evaluate_nodes(touched)
         self._evaluate_switches(touched)
+        self._evaluate_common(touched)
         self._evaluate_jobs(touched)
         for node in touched.nodes:
             self._assemble(node)
@@ -196,9 +200,18 @@ class Core:
             if after:
                 self._hard[node] = after
                 self._home |= {h.id: h.scope for h in after}
+            touched.shared |= self._common.put(node, row, after)
             touched.jobs |= self._placements.jobs_near(node)
             if any(h.family == "pfc_storm" for h in (*before, *after)):
                 self._weigh_storms(touched)
+
+    def _evaluate_common(self, touched: Touched) -> None:
+        """What several nodes have in common. Nodes for which that changed are put together anew, and so are their jobs."""
+        for group in sorted(touched.shared):
+            for node in self._common.judge(group, self._intake.nodes_in_rack):
+                touched.nodes.add(node)
+                touched.jobs |= self._placements.jobs_near(node)
+            self._home |= {h.id: h.scope for h in self._common.standing(group)}
 
     def _links_of(
         self, node: str, row: NodeRow, ports: Mapping[str, PortRow]
@@ -255,6 +268,7 @@ class Core:
         causes = [h for node in sorted(nodes) for h in self._hard.get(node, ()) if h.family != "pfc_storm"]
         causes += [self._storms.get(h.id, h) for h in self._all_storms()]
         causes += self._at_switches()
+        causes += self._common.storages(nodes)
         causes += [h for port in self._uplinks for h in self._uplinks_standing(port)]
         closed = {h.id: at for h in causes if (at := self._lives.runs(h.id).closed_at) is not None}
         row = self._state.jobs.get(key)
@@ -376,6 +390,7 @@ class Core:
             self._hosts.pop(merged, None)
         roots = weighed_roots(hard, silent, row, closed, self._config)
         self._give_to_switches(node, roots)
+        self._give_to_common(roots)
         self._hosts |= roots.merged
         if roots.standing or roots.merged:
             self._roots[node] = roots
@@ -388,6 +403,15 @@ class Core:
         for h in list(roots.standing):
             owner = self._switch_behind(f"node/{node}", h) if h.family in explained else None
             if owner is not None:
+                roots.standing.remove(h)
+                roots.parts.append(h)
+                passed_on = [name for name, host in roots.merged.items() if host == h.id]
+                roots.merged |= dict.fromkeys([h.id, *passed_on], owner.id)
+
+    def _give_to_common(self, roots: NodeRoots) -> None:
+        """What a node has in common with its neighbours is not its own."""
+        for h in list(roots.standing):
+            if (owner := self._common.owner(h.id)) is not None:
                 roots.standing.remove(h)
                 roots.parts.append(h)
                 passed_on = [name for name, host in roots.merged.items() if host == h.id]
@@ -416,7 +440,10 @@ class Core:
     def _places_of_switches(self) -> set[str]:
         """What incidents of switches that are not forgotten are built from."""
         told = [h for h in self._at_switches() if h.id in self._state.documents]
-        return {place for h in told for place in self._members_of(h)}
+        shared = [h for h in self._common.roots() if h.id in self._state.documents]
+        return {place for h in told for place in self._members_of(h)} | {
+            f"node/{node}" for h in shared for node in h.nodes
+        }
 
     def _publish(self, touched: Touched, now: datetime) -> Changes:
         scopes = (
@@ -424,6 +451,7 @@ class Core:
             | {f"job/{j}" for j in touched.jobs}
             | {f"port/{p}" for p in touched.ports}
             | {f"switch/{s}" for s in touched.switches}
+            | {f"shared/{s}" for s in touched.shared}
         )
         for cause in touched.causes:
             scopes |= self._scope_of(cause)
@@ -439,6 +467,8 @@ class Core:
             return self._roots[name].standing if name in self._roots else []
         if kind == "job":
             return self._judgements[name].hypotheses if name in self._judgements else []
+        if kind == "shared":
+            return self._common.standing(name)
         if kind == "switch":
             return [fault.hypothesis for fault in self._switches.get(name, ())]
         return [*self._fabric_standing(name), *self._uplinks_standing(name)]
@@ -479,6 +509,7 @@ class Core:
         for found in (*self._hard.values(), *self._fabric.values(), *self._uplinks.values()):
             yield from found
         yield from self._at_switches()
+        yield from self._common.roots()
         for judgement in self._judgements.values():
             yield from judgement.hypotheses
 
@@ -490,7 +521,10 @@ class Core:
             silent = [roots.merged[h.id] for h in roots.parts if h.family == "silent_node"]
             silent += [h.id for h in roots.standing if h.family == "silent_node"]
             return silent[-1] if silent else cause
-        return self._hosts.get(cause, cause)
+        # Part of a root of its node, which may be the far end of a link of another node, which may be part of a root there.
+        for _ in range(4):
+            cause = self._hosts.get(cause, cause)
+        return cause
 
     def _successor(
         self, incident: str, scope: str, jobs: Sequence[JobRef], fault_at: datetime
@@ -502,6 +536,17 @@ class Core:
             owner = roots.merged.get(incident)
             if found := [h for h in (*roots.standing, *self._at_switches()) if h.id == owner]:
                 return found[0]
+            if (shared := self._common.owner(incident)) is not None or (
+                owner is not None and (shared := self._shared_root(owner)) is not None
+            ):
+                last = self._owner(shared.id)
+                return next(
+                    (h for s in self._scope_of(last) for h in self._standing(s) if h.id == last), None
+                )
+        if kind == "shared":
+            return next(
+                (h for h in self._common.standing(name) if h.id != incident and h.fault_at <= fault_at), None
+            )
         if kind == "port":
             for h in self._uplinks.get(name, ()):
                 if h.id == incident and (behind := self._switch_behind(scope, h)) is not None:
@@ -530,6 +575,9 @@ class Core:
         if kind == "node" and name in self._roots:
             return next((h for h in self._roots[name].standing if h.id != incident), None)
         return None
+
+    def _shared_root(self, incident: str) -> Hypothesis | None:
+        return next((h for h in self._common.roots() if h.id == incident), None)
 
     def _spread_of(self, port: str) -> Hypothesis | None:
         return next((s for h in self._fabric.get(port, []) if (s := self._spread_from(h)) is not None), None)

@@ -46,7 +46,7 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
     row = families()[h.family]
     jobs = tuple(sorted({j.key: j for j in around.jobs}.values(), key=lambda j: j.key))
     affected = {stay.node for stay in around.stays}
-    nodes = tuple(sorted({*affected, h.root.node} - {None}, key=str))
+    nodes = tuple(sorted({*affected, *h.nodes, h.root.node} - {None}, key=str))
     words = _words(h, jobs)
     reason = row.reason.format_map(words)
     impact = _impact(h, around.stays, jobs, nodes)

@@ -78,6 +78,30 @@ class _Actions(_Strict):
     context: frozenset[str]
 
 
+class _Rack(_Strict):
+    nodes: int
+    share: float
+    within_s: float
+
+
+class _Storage(_Strict):
+    nodes: int
+    hung_nodes: int
+    within_s: float
+
+
+class _Nvlink(_Strict):
+    within_s: float
+
+
+class _Shared(_Strict):
+    """How much must be seen of what several nodes share."""
+
+    rack: _Rack
+    storage: _Storage
+    nvlink: _Nvlink
+
+
 class _Words(dict[str, str]):
     def __missing__(self, key: str) -> str:
         return "one of them" if key == "gpu" else "something"
@@ -93,6 +117,7 @@ class Families(BaseModel):
     symptoms: frozenset[int]
     sympathetic: frozenset[str]
     quiet_alone: frozenset[int]
+    shared: _Shared
     signals: tuple[SignalRule, ...]
 
     @model_validator(mode="after")

@@ -47,6 +47,8 @@ class Hypothesis:
     candidates: tuple[Candidate, ...] = ()
     stops: Stops = "open"
     """Which hangs of jobs it can be the reason for (`families.yaml`)."""
+    nodes: tuple[str, ...] = ()
+    """Nodes that it reaches, where its root is none."""
     id: str = field(init=False)
     """The incident it is."""
 

@@ -49,6 +49,7 @@ class Touched:
     jobs: set[str] = field(default_factory=set)
     ports: set[str] = field(default_factory=set)
     switches: set[str] = field(default_factory=set)
+    shared: set[str] = field(default_factory=set)
     causes: set[str] = field(default_factory=set)
 
     def __ior__(self, other: Touched) -> Touched:
@@ -56,13 +57,15 @@ class Touched:
         self.jobs |= other.jobs
         self.ports |= other.ports
         self.switches |= other.switches
+        self.shared |= other.shared
         self.causes |= other.causes
         return self
 
     def scope(self, scope: str) -> None:
         """Touch a place by its scope."""
         kind, _, name = scope.partition("/")
-        {"node": self.nodes, "job": self.jobs, "port": self.ports, "switch": self.switches}[kind].add(name)
+        places = {"node": self.nodes, "job": self.jobs, "port": self.ports, "switch": self.switches}
+        places.get(kind, self.shared).add(name)
 
 
 class Intake:
@@ -77,6 +80,8 @@ class Intake:
         """Ports whose cable ends at this one."""
         self._leaves: dict[str, set[str]] = defaultdict(set)
         """Nodes by the label of their leaf."""
+        self._racks: dict[str, set[str]] = defaultdict(set)
+        """Nodes by the label of their rack."""
         self._switches: dict[str, set[str]] = defaultdict(set)
         """Ports by their switch."""
         self.ignored = 0
@@ -86,6 +91,8 @@ class Intake:
         for name, node in state.nodes.items():
             if node.fact and node.fact.leaf:
                 self._leaves[node.fact.leaf].add(name)
+            if node.fact and node.fact.rack:
+                self._racks[node.fact.rack].add(name)
         for name, pod in state.pods.items():
             self._guess(name, pod)
 
@@ -125,6 +132,10 @@ class Intake:
             if link and (link.node or link.peer_switch):
                 found.add(f"node/{link.node}" if link.node else f"switch/{link.peer_switch}")
         return len(found)
+
+    def nodes_in_rack(self, rack: str) -> int:
+        """How many nodes a rack has, as far as labels tell."""
+        return len(self._racks.get(rack, ()))
 
     def switches_of(self, node: str) -> set[str]:
         """The switches a node hangs on, by its cables and by the label of its leaf."""
@@ -235,6 +246,10 @@ class Intake:
                 self._leaves[row.fact.leaf].discard(fact.name)
             if fact.leaf:
                 self._leaves[fact.leaf].add(fact.name)
+            if row.fact and row.fact.rack:
+                self._racks[row.fact.rack].discard(fact.name)
+            if fact.rack:
+                self._racks[fact.rack].add(fact.name)
             row = replace(row, fact=fact)
         if fact.owner_incident:
             row = with_cordon(row, fact.owner_incident, fact.observed_at)

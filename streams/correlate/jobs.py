@@ -240,7 +240,7 @@ def _explaining(
         cause
         for cause in evidence.causes
         if cause.certainty is not Certainty.WEAK
-        and cause.root.node in members
+        and (cause.root.node in members or not members.isdisjoint(cause.nodes))
         and (cause.family != "node_down" or (cause.ready_at <= told_at and cause.root.node not in spoke))
         and _in_time(cause, start, told_at, evidence.closed, config)
         and (late is None or cause.fault_at <= told_at + late)

@@ -5,6 +5,7 @@ Both are functions of what was seen and said, with its times; never of the order
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -142,10 +143,22 @@ class Lives:
         return any(end is not None and at > end + self._linger for end in ends)
 
 
+_TARGET = re.compile(r"(?P<system>[\w.]{1,64})-(?:OST|MDT|MGT|MGS)[0-9a-fA-F]{0,4}\b")
+
+
+def storage_root(name: str) -> str:
+    """The file system that a target is part of (Lustre: `lfs1-OST0001` of `lfs1`, `osd3` of Ceph); of a server, itself."""
+    if (part := _TARGET.match(name)) is not None:
+        return part["system"]
+    return "ceph" if re.fullmatch(r"(?:osd|mds|mon)\d{1,6}", name) else name
+
+
 def _counted(root: Entity, family: str, incarnation: int) -> tuple[Entity, str, int]:
     """Under which root, domain and number an incident is counted, where that is not its own."""
     if root.node and (family == "pfc_storm" or families()[family].found_on == "node"):
         root = Entity(root.cluster, node=root.node)
+    if root.storage:
+        root = Entity(root.cluster, storage=storage_root(root.storage))
     if incarnation >= MISMATCHES_FROM:
         return root, "hang", incarnation - MISMATCHES_FROM
     return root, families()[family].domain, incarnation

@@ -206,9 +206,9 @@ class Publisher:
         self, h: Hypothesis, old: Incident | None, claims: Mapping[str, Sequence[Sighting]], now: datetime
     ) -> Surroundings:
         jobs = {job.key: job for job in h.jobs}
-        if h.root.node is not None:
+        for node in ({h.root.node} if h.root.node is not None else set()) | set(h.nodes):
             for at in sorted({h.fault_at, h.first_at, h.last_at}):
-                jobs |= {s.job.key: s.job for s in self._placements.on_node(h.root.node, at, at)}
+                jobs |= {s.job.key: s.job for s in self._placements.on_node(node, at, at)}
         for key in claims:
             jobs.setdefault(key, self._ref(key))
         stays: list[Stay] = []

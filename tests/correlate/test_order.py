@@ -25,6 +25,7 @@ from tests.correlate.world import (
     job,
     link,
     nccl_error,
+    node_fact,
     not_ready,
     pause,
     pods,
@@ -149,6 +150,33 @@ def places_story() -> Story:
     return facts, [*signals, *timeouts("llama", range(8, 16), 610)]
 
 
+def shared_story() -> Story:
+    """A rack that loses its power, a file system that others do not reach, and a link with its far end in another tray."""
+    racks = {"r1": ["n1", "n2", "n3"], "r2": ["n4", "n5", "n6"], "r3": ["n7", "n8"]}
+    facts = cluster({"llama": racks["r1"], "gemma": racks["r2"], "phi": racks["r3"]})
+    facts += [
+        node_fact(n, since=-3500, rack=rack, nvlink_domain=f"d-{rack}")
+        for rack, ns in racks.items()
+        for n in ns
+    ]
+    signals = [
+        sign("node.power", "n1", 0, "psu"),
+        *(sign("gpu.power", n, 5, "power_brake", index=0) for n in racks["r1"]),
+        *(not_ready(n, 50 + i) for i, n in enumerate(racks["r1"])),
+        *(
+            sign("node.storage", n, 10 * i, "lustre", target=f"lfs1-OST000{i % 2}")
+            for i, n in enumerate(racks["r2"])
+        ),
+        sign("node.storage", "n5", 300, "lustre", target="lfs1-OST0001", cleared=True),
+        *(sign("node.kernel", n, 130, "hung_task") for n in racks["r2"]),
+        xid("n7", 149, 100, index=1, reason="peer device", action="reset_gpu"),
+        xid("n8", 149, 102, index=4, action="reset_gpu"),
+        *timeouts("llama", range(8, 24), 610),
+        *timeouts("gemma", range(24), 620),
+    ]
+    return facts, signals
+
+
 STORIES: list[Callable[[], Story]] = [
     off_bus_story,
     silent_story,
@@ -158,6 +186,7 @@ STORIES: list[Callable[[], Story]] = [
     two_faults_story,
     board_story,
     places_story,
+    shared_story,
 ]
 
 
@@ -253,7 +282,10 @@ def test_read_as_it_happens_it_ends_as_when_read_at_once(story: Callable[[], Sto
 
 def test_the_stories_end_as_they_should() -> None:
     assert [
-        sorted((e[2], e[1].node or str(e[1].job)) for e in outcome([*facts, signals]))
+        sorted(
+            (e[2], e[1].node or e[1].rack or e[1].storage or str(e[1].job))
+            for e in outcome([*facts, signals])
+        )
         for facts, signals in (s() for s in STORIES)
     ] == [
         [("gpu_off_bus", "n2")],
@@ -264,4 +296,5 @@ def test_the_stories_end_as_they_should() -> None:
         [("gpu_memory", "n1"), ("node_down", "n3")],
         [("gpu_off_bus", "n1")],
         [("host_fault", "n1"), ("power_cooling", "n2"), ("preemption", "n3")],
+        [("gpu_nvlink", "n8"), ("power_cooling", "r1"), ("storage_fault", "lfs1")],
     ]

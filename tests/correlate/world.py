@@ -29,6 +29,7 @@ CODES: dict[int, tuple[str, str, str]] = {
     94: ("CONTAINED_ERROR", "restart_app", "gpu_memory"),
     95: ("UNCONTAINED_ERROR", "reset_gpu", "gpu_memory"),
     119: ("GSP_RPC_TIMEOUT", "reset_gpu", "gpu_fault"),
+    149: ("NVLINK_NETIR_ERROR", "workflow_nvlink5_err", "gpu_nvlink"),
     154: ("GPU_RECOVERY_ACTION_CHANGED", "none", "gpu_fault"),
     999: ("", "contact_support", "unknown"),
 }
