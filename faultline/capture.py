@@ -2,6 +2,7 @@
 
     meta.json           {"cluster", "from", "to", "format": 1}; times RFC 3339
     TOPIC.jsonl[.zst]   one record a line: {"partition","offset","timestamp","key","value","headers"}
+    topology.yaml       which switch port a host's NIC hangs on, as `inventory.topology_file` has it; may be missing
     kube-objects.jsonl  instead of inventory.jsonl: {"time","type","object"} as a watch would have shown them
 
 `timestamp` is in milliseconds. `value` and `key` are strings, null, or {"base64": …} for bytes that are not UTF-8.
@@ -30,6 +31,7 @@ from streams.model.watching import ObjectChange
 FORMAT = 1
 META = "meta.json"
 KUBE_OBJECTS = "kube-objects.jsonl"
+TOPOLOGY = "topology.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,12 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A capture in memory. Records of a topic keep the order of their file."""
+    """A capture in memory. Records of a topic keep the order of their file. `topology` is the cabling file, empty without one."""
 
     meta: Meta
     records: Mapping[str, tuple[RawRecord, ...]]
     kube_changes: tuple[ObjectChange, ...] = field(default=())
+    topology: str = ""
 
 
 def read(directory: Path) -> Capture:
@@ -70,7 +73,8 @@ def read(directory: Path) -> Capture:
             if topic in records:
                 raise BadInput(f"{path}: topic {topic} is there twice, plain and compressed")
             records[topic] = tuple(_record(topic, line, where) for line, where in _lines(path))
-    return Capture(meta, records, changes)
+    cabling = directory / TOPOLOGY
+    return Capture(meta, records, changes, cabling.read_text() if cabling.exists() else "")
 
 
 def write(directory: Path, capture: Capture) -> None:
@@ -92,6 +96,8 @@ def write(directory: Path, capture: Capture) -> None:
             for change in capture.kube_changes:
                 line = {"time": rfc3339(change.at), "type": change.type, "object": change.object}
                 out.write(orjson.dumps(line) + b"\n")
+    if capture.topology:
+        (directory / TOPOLOGY).write_text(capture.topology)
 
 
 def record_line(record: RawRecord) -> bytes:

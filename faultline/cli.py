@@ -26,6 +26,7 @@ COMMANDS = {
     "incidents": "list, show and decide incidents",
     "replay": "decide a capture again, in memory, touching nothing",
     "run": "start one process: detector, inventory, correlator, responder or chat",
+    "simulate": "write a capture of a simulated cluster in which things break, with the truth beside it",
     "topics": "create, alter or compare the Kafka topics",
 }
 

@@ -24,6 +24,7 @@ from streams.detect import Detector
 from streams.detect.batch import read_safely
 from streams.detect.rollup import RollUp
 from streams.inventory.kube_objects import facts
+from streams.inventory.topology import read_links
 from streams.model.clock import rfc3339, to_millis
 from streams.model.codec import decode, encode_plain
 from streams.model.digest import digest
@@ -113,7 +114,8 @@ def _facts(capture: Capture) -> Iterator[tuple[datetime, str, Fact | None]]:
     """Inventory facts with their times, from whichever of the two files the capture has."""
     if capture.kube_changes:
         changes = sorted(capture.kube_changes, key=lambda change: change.at)
-        for at, (key, record) in facts(capture.meta.cluster, changes):
+        links = read_links(capture.meta.cluster, capture.topology, capture.meta.begin)
+        for at, (key, record) in facts(capture.meta.cluster, changes, links):
             yield at, key, record.fact if record else None
         return
     for published in in_time_order(capture.records.get(INVENTORY.name, ())):

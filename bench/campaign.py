@@ -1,0 +1,172 @@
+"""How often the culprit is found: `bench/campaign.py [--quick] [--only KIND …] [--misses FILE]`, in memory, no broker.
+
+Plays every scenario of `bench/scenarios/` on clusters of several sizes with several seeds, puts the records through the whole
+pipeline (detector, inventory, correlator, responder in shadow, as `faultline replay` does), and holds what was decided against
+what was done. Runs that find no place for their fault (an uplink on a cluster of one leaf) are left out and counted.
+
+An incident belongs to a fault when its fault time lies in the fault's time and its root in the fault's places; merged and
+withdrawn incidents do not count. Figures, over all runs:
+  `top1`             share of the faults whose incident names the right root: the node, the GPU when both name one, the switch,
+                     the rack, the storage or the job
+  `family`           share of the faults whose incident is of the right family, or of one that the evidence cannot tell from it
+  `count_right`      share of the runs with as many incidents as faults
+  `healthy_cordons`  nodes that would be cordoned, or that a person would be asked to cordon, for no fault of theirs
+  `faults`, `look_alikes`, `runs`, `left_out`, `records`, `seconds`
+  `kinds`            the same for each kind of fault
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.figures import Figure, progress, report
+from bench.verdicts import Miss, Verdict, verdict
+from faultline.replaying import replay_capture
+from faultline.simulation.campaign import NoPlace, simulate
+from faultline.simulation.scenario import load
+
+SCENARIOS = Path(__file__).parent / "scenarios"
+SEEDS = {8: 8, 32: 8, 128: 6, 512: 3, 1024: 2, 2048: 2}
+"""How many seeds of each size, in nodes, a full campaign plays."""
+QUICK = {32: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run."""
+
+    scenario: Path
+    nodes: int
+    seed: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """What verdicts add up to."""
+
+    faults: int = 0
+    top1: int = 0
+    family: int = 0
+    runs: int = 0
+    count_right: int = 0
+    healthy_cordons: int = 0
+
+    def figures(self) -> dict[str, Figure]:
+        """As they are printed."""
+        return {
+            "top1": self.top1 / self.faults if self.faults else None,
+            "family": self.family / self.faults if self.faults else None,
+            "count_right": self.count_right / self.runs if self.runs else None,
+            "healthy_cordons": self.healthy_cordons,
+            "faults": self.faults,
+        }
+
+
+@dataclass(slots=True)
+class Campaign:
+    """All runs together."""
+
+    total: Tally = field(default_factory=Tally)
+    kinds: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
+    look_alikes: int = 0
+    records: int = 0
+    left_out: int = 0
+    misses: list[Miss] = field(default_factory=list)
+    false_by: Counter[str] = field(default_factory=Counter)
+
+    def add(self, scenario: str, found: Verdict | None) -> None:
+        """Count one run; None when it was left out."""
+        if found is None:
+            self.left_out += 1
+            return
+        for tally in (self.total, self.kinds[scenario]):
+            tally.runs += 1
+            tally.count_right += found.count_right
+            tally.healthy_cordons += len(found.healthy_cordons)
+            tally.faults += found.faults
+            tally.top1 += found.top1
+            tally.family += found.family
+        self.look_alikes += found.look_alikes
+        self.records += found.records
+        self.misses += found.misses
+        self.false_by.update(found.false_families)
+
+
+def run(task: Task) -> Verdict | None:
+    """Play and judge one run; None when the cluster has no place for such a fault."""
+    scenario = load(task.scenario).sized(task.nodes)
+    try:
+        simulated = simulate(scenario, task.seed)
+    except NoPlace:
+        return None
+    where = f"bench/scenarios/{task.scenario.name} --nodes {task.nodes} --seed {task.seed}"
+    return verdict(simulated, replay_capture(simulated.capture), where)
+
+
+def tasks(files: Iterable[Path], seeds: dict[int, int]) -> Iterator[Task]:
+    """Every scenario with every size and seed, the large ones first so that no process waits for one at the end."""
+    chosen = sorted(files)
+    for nodes in sorted(seeds, reverse=True):
+        for seed in range(1, seeds[nodes] + 1):
+            for path in chosen:
+                yield Task(path, nodes, seed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="one small run of each scenario")
+    parser.add_argument("--only", nargs="+", metavar="SCENARIO", help="only these scenarios, by file name")
+    parser.add_argument("--nodes", type=int, nargs="+", help="only these sizes")
+    parser.add_argument("--seeds", type=int, help="so many seeds of each size")
+    parser.add_argument("--misses", type=Path, help="write every miss and how to see it again to this file")
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    files = [path for path in SCENARIOS.glob("*.yaml") if not options.only or path.stem in options.only]
+    seeds = QUICK if options.quick else SEEDS
+    if options.nodes:
+        seeds = {nodes: seeds.get(nodes, 1) for nodes in options.nodes}
+    if options.seeds:
+        seeds = dict.fromkeys(seeds, options.seeds)
+    begin, campaign = time.perf_counter(), Campaign()
+    todo = list(tasks(files, seeds))
+    with ProcessPoolExecutor(options.processes) as pool:
+        for task, found in zip(todo, pool.map(run, todo, chunksize=1), strict=True):
+            campaign.add(task.scenario.stem, found)
+            if campaign.total.runs % 50 == 0 and found is not None:
+                _say(campaign, len(todo), time.perf_counter() - begin)
+    if options.misses:
+        options.misses.write_text("\n".join(str(miss) for miss in campaign.misses) + "\n")
+    for name, count in campaign.false_by.most_common(20):
+        progress(f"  {count:6d} incidents that belong to no fault: {name}")
+    report(
+        {
+            **campaign.total.figures(),
+            "look_alikes": campaign.look_alikes,
+            "runs": campaign.total.runs,
+            "left_out": campaign.left_out,
+            "records": campaign.records,
+            "seconds": round(time.perf_counter() - begin, 1),
+            "kinds": {name: campaign.kinds[name].figures() for name in sorted(campaign.kinds)},
+        }
+    )
+
+
+def _say(campaign: Campaign, of: int, seconds: float) -> None:
+    total = campaign.total
+    progress(
+        f"  {total.runs + campaign.left_out}/{of} runs, {total.faults} faults in {seconds:.0f} s: "
+        f"top1 {total.top1 / max(1, total.faults):.3f}, family {total.family / max(1, total.faults):.3f}, "
+        f"count right {total.count_right / total.runs:.3f}, healthy cordons {total.healthy_cordons}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""What was decided held against what was done: which incident belongs to which fault, and what is right about it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from datetime import timedelta
+
+from faultline.replaying import Replayed
+from faultline.simulation.campaign import Simulated
+from faultline.simulation.truth import Fault, Root
+from streams.model.entity import Entity
+from streams.model.incident import Incident, IncidentState
+
+EARLY = timedelta(minutes=2)
+"""An incident may date its fault this much before it: clocks differ, and steps are seconds long."""
+WITHDRAWN = "Withdrawn:"
+_NUMBER = re.compile(r"(\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """One thing that is wrong, and how to see it again."""
+
+    scenario: str
+    what: str
+    expected: str
+    got: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.what}\n    expected {self.expected}\n    got      {self.got}\n"
+            f"    faultline simulate {self.scenario} --out CAPTURE && faultline replay CAPTURE"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One run's figures."""
+
+    faults: int
+    top1: int
+    family: int
+    count_right: bool
+    healthy_cordons: tuple[str, ...]
+    look_alikes: int
+    records: int
+    misses: tuple[Miss, ...]
+    false_families: Counter[str]
+
+
+def verdict(simulated: Simulated, decided: Replayed, scenario: str) -> Verdict:
+    """Judge one run."""
+    faults = simulated.truth.faults
+    incidents = sorted((i for i in decided.incidents.values() if stands(i)), key=lambda i: (i.fault_at, i.id))
+    paired = pair(faults, incidents)
+    misses: list[Miss] = []
+    top1 = family = 0
+    for fault in faults:
+        incident = paired.get(fault.id)
+        placed = incident is not None and names(incident.root, fault)
+        sorted_ = incident is not None and incident.family in (fault.family, *fault.accepted)
+        top1 += placed
+        family += sorted_
+        if not (placed and sorted_):
+            what = "nothing found" if incident is None else "wrong place" if not placed else "wrong family"
+            misses.append(Miss(scenario, f"{fault.kind}: {what}", _wanted(fault), _shown(incident)))
+    used = {incident.id for incident in paired.values()}
+    extra = [incident for incident in incidents if incident.id not in used]
+    for incident in extra:
+        misses.append(
+            Miss(scenario, f"{incident.family}: belongs to no fault", "no incident", _shown(incident))
+        )
+    cordons = healthy_cordons(faults, decided)
+    for node in cordons:
+        misses.append(Miss(scenario, "HEALTHY NODE MARKED FOR CORDON", "left alone", node))
+    return Verdict(
+        faults=len(faults),
+        top1=top1,
+        family=family,
+        count_right=len(incidents) == len(faults),
+        healthy_cordons=tuple(cordons),
+        look_alikes=len(simulated.truth.look_alikes),
+        records=decided.records,
+        misses=tuple(misses),
+        false_families=Counter(incident.family for incident in extra),
+    )
+
+
+def stands(incident: Incident) -> bool:
+    """Whether an incident was neither merged into another nor withdrawn."""
+    if incident.state is IncidentState.MERGED:
+        return False
+    return not (incident.state is IncidentState.RESOLVED and incident.reason.startswith(WITHDRAWN))
+
+
+def pair(faults: list[Fault], incidents: list[Incident]) -> dict[str, Incident]:
+    """Each fault with the incident that is about it: first those in the right place, then those near it; each once."""
+    paired: dict[str, Incident] = {}
+    used: set[str] = set()
+    for right_place in (True, False):
+        options = [
+            (
+                incident.family not in (fault.family, *fault.accepted),
+                abs(incident.fault_at - fault.at),
+                fault.id,
+                incident,
+            )
+            for fault in faults
+            for incident in incidents
+            if _in_time(fault, incident)
+            and (names(incident.root, fault) if right_place else touches(incident, fault))
+        ]
+        for _, _, fault_id, incident in sorted(options, key=lambda option: (*option[:3], option[3].id)):
+            if fault_id not in paired and incident.id not in used:
+                paired[fault_id] = incident
+                used.add(incident.id)
+    return paired
+
+
+def names(root: Entity, fault: Fault) -> bool:
+    """Whether an incident's root is the fault's place, or one that the evidence cannot tell from it."""
+    return any(fits(root, place) for place in (fault.root, *fault.roots))
+
+
+def fits(root: Entity, place: Root) -> bool:
+    """Whether an entity is a place of the truth, as far as both say it."""
+    if place.node is not None:
+        if root.node != place.node:
+            return False
+        if place.gpu and root.gpu and root.gpu.pci:
+            return root.gpu.pci == place.gpu["pci"]
+        if place.gpu and root.gpu and root.gpu.uuid:
+            return root.gpu.uuid == place.gpu["uuid"]
+        return not (place.nic and root.nic) or _ordinal(root.nic) == _ordinal(place.nic)
+    if place.rack is not None:
+        return getattr(root, "rack", None) == place.rack
+    if place.storage is not None:
+        said = str(getattr(root, "storage", None) or "")
+        return bool(said) and (said.startswith(place.storage) or place.storage.startswith(said))
+    if place.switch is not None:
+        return root.switch == place.switch and (not place.port or not root.port or root.port == place.port)
+    assert place.job is not None, "a place of the truth names something"
+    job = root.job
+    return (
+        job is not None
+        and root.node is None
+        and {"kind": job.kind, "namespace": job.namespace, "name": job.name} == place.job
+    )
+
+
+def touches(incident: Incident, fault: Fault) -> bool:
+    """Whether an incident is about something that suffers from a fault."""
+    root, jobs = incident.root, {(job["namespace"], job["name"]) for job in fault.jobs}
+    if root.node in fault.nodes or (root.switch is not None and root.switch == fault.root.switch):
+        return True
+    return any(
+        (job.namespace, job.name) in jobs for job in (*incident.jobs, *([root.job] if root.job else []))
+    )
+
+
+def healthy_cordons(faults: list[Fault], decided: Replayed) -> list[str]:
+    """Nodes that would be closed, or that somebody would be asked to close, although nothing was wrong with them by then."""
+    found = []
+    for action in decided.actions:
+        if action.action != "cordon_node" or action.verdict not in ("would", "needs_approval"):
+            continue
+        node = action.target.name
+        if not any(node in fault.may_cordon and fault.at - EARLY <= action.at for fault in faults):
+            found.append(f"{node} at {action.at:%H:%M:%S} by {action.runbook} ({action.verdict})")
+    return found
+
+
+def _in_time(fault: Fault, incident: Incident) -> bool:
+    return fault.at - EARLY <= incident.fault_at <= fault.until
+
+
+def _ordinal(name: str | None) -> str | None:
+    """A NIC goes by several names (mlx5_3, rdma3) that end in the same number."""
+    match = _NUMBER.search(name or "")
+    return match[1] if match else name
+
+
+def _wanted(fault: Fault) -> str:
+    return f"{fault.family} at {fault.root.plain()} {fault.at:%H:%M:%S} ({fault.id} {fault.note})"
+
+
+def _shown(incident: Incident | None) -> str:
+    if incident is None:
+        return "nothing"
+    return f"{incident.family} at {incident.root} {incident.fault_at:%H:%M:%S} {incident.state.value}: {incident.reason[:300]}"

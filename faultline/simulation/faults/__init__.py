@@ -1,0 +1,27 @@
+"""The faults that can be injected, each a small story: what the hardware does, who says what, who suffers, what is true."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from faultline.simulation.faults import fabric, gpus, hosts, platform, several, shared, workloads
+from faultline.simulation.faults.kinds import Kind
+from faultline.simulation.stage import Stage
+from streams.model.errors import BadInput
+
+KINDS: dict[str, Kind] = {
+    name: kind
+    for module in (gpus, hosts, workloads, fabric, shared, platform, several)
+    for name, kind in module.KINDS.items()
+}
+
+
+def inject(kind: str, stage: Stage, at: datetime) -> bool:
+    """Play one fault; False when no place for it is calm at this time.
+
+    Raises:
+        BadInput: when there is no such kind.
+    """
+    if kind not in KINDS:
+        raise BadInput(f"no fault kind {kind!r}; there are: {', '.join(sorted(KINDS))}")
+    return KINDS[kind](stage, at)

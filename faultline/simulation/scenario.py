@@ -1,0 +1,120 @@
+"""A scenario file: which cluster, which jobs, which faults, how much noise. Data only; `bench/scenarios/*.yaml` ships many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from streams.model.errors import BadInput
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Plant(_Strict):
+    """The hardware. Leafs are top-of-rack switches: every NIC of a node hangs on one leaf; racks hold fewer nodes than leafs."""
+
+    nodes: int = Field(default=32, ge=4, le=4096)
+    nodes_per_leaf: int = Field(default=16, ge=2, le=64)
+    nodes_per_rack: int = Field(default=4, ge=1, le=32)
+    spines: int = Field(default=2, ge=1, le=16)
+    drivers: tuple[str, ...] = ("535", "550", "570", "580")
+    """Branches of the NVIDIA driver; one is drawn for the whole cluster."""
+    labelled: bool = True
+    """Whether nodes carry labels of leaf and rack."""
+    cabled: bool = True
+    """Whether somebody has written down which NIC hangs on which port."""
+
+
+class Jobs(_Strict):
+    """The training jobs. Sizes are drawn from `nodes` until `busy` of the cluster is taken."""
+
+    nodes: tuple[int, ...] = (2, 4, 8)
+    busy: Share = 0.7
+    controllers: tuple[str, ...] = ("PyTorchJob", "Job", "JobSet", "VolcanoJob", "LeaderWorkerSet")
+    torch: tuple[str, ...] = ("2.1", "2.3", "2.4", "2.5", "2.7")
+    tensor: tuple[int, ...] = (1, 2, 4, 8)
+    pipeline: tuple[int, ...] = (1, 2)
+    timeout_s: int = Field(default=600, ge=60, le=3600)
+    """The collective timeout; 600 s is PyTorch's default since 2.2."""
+    step_s: float = Field(default=4.0, gt=0)
+    progress_s: float = Field(default=300.0, gt=0)
+    """How often a job logs its iteration."""
+
+
+class Noise(_Strict):
+    """What happens to lines between the program that writes them and Kafka."""
+
+    delay_s: float = Field(default=0.8, ge=0)
+    """Median delay of a shipper."""
+    late_share: Share = 0.002
+    late_s: float = Field(default=45.0, ge=0)
+    """How late the late ones are, at most."""
+    lost_share: Share = 0.001
+    duplicate_share: Share = 0.01
+    skew_s: float = Field(default=1.0, ge=0)
+    """Clocks of nodes differ by up to this much, either way."""
+    chatter_per_node_hour: float = Field(default=2.0, ge=0)
+
+
+class Campaign(_Strict):
+    """The faults of one run. A run injects `faults` of the named kinds in turn, as far apart as `spacing_s` in the mean."""
+
+    kinds: tuple[str, ...] = Field(min_length=1)
+    faults: int = Field(default=2, ge=0)
+    per_hundred_nodes: float = Field(default=1.5, ge=0)
+    """Further faults for every hundred nodes: a larger cluster breaks more often."""
+    spacing_s: float = Field(default=240.0, gt=0)
+    options: dict[str, float | str | bool] = Field(default_factory=dict)
+
+
+class LookAlikes(_Strict):
+    """Things that resemble faults and must open no incident that closes a node. All kinds when none is named."""
+
+    kinds: tuple[str, ...] = ()
+    per_fault: float = Field(default=5.0, ge=0)
+
+
+class Scenario(_Strict):
+    """One file."""
+
+    name: str
+    about: str
+    """What happens, and where the shape of it comes from."""
+    plant: Plant = Plant()
+    jobs: Jobs = Jobs()
+    campaign: Campaign
+    look_alikes: LookAlikes = LookAlikes()
+    noise: Noise = Noise()
+
+    def sized(self, nodes: int | None) -> Scenario:
+        """The same on a cluster of another size."""
+        if nodes is None:
+            return self
+        return self.model_copy(
+            update={"plant": Plant.model_validate(self.plant.model_dump() | {"nodes": nodes})}
+        )
+
+
+def load(path: Path) -> Scenario:
+    """Read a scenario file.
+
+    Raises:
+        BadInput: naming the file and what is wrong in it.
+    """
+    try:
+        return Scenario.model_validate(yaml.safe_load(path.read_text()))
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise BadInput(f"{path} is not YAML: {error}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"{path}: {where}: {first['msg']}") from error

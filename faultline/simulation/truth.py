@@ -1,0 +1,105 @@
+"""What was really done: one line for each injected fault and each look-alike, beside the capture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from streams.model.clock import rfc3339
+
+TRUTH = "truth.jsonl"
+"""The file of a capture that holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """Where a fault sits. Only what is really its place is set: a fault of a node names no GPU."""
+
+    node: str | None = None
+    gpu: Mapping[str, str | int] | None = None
+    """`pci`, `uuid`, `index`."""
+    nic: str | None = None
+    switch: str | None = None
+    port: str | None = None
+    job: Mapping[str, str] | None = None
+    """`kind`, `namespace`, `name`."""
+    rack: str | None = None
+    storage: str | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """What is known of it."""
+        parts = {
+            "node": self.node, "gpu": dict(self.gpu) if self.gpu else None, "nic": self.nic, "switch": self.switch,
+            "port": self.port, "job": dict(self.job) if self.job else None, "rack": self.rack, "storage": self.storage,
+        }  # fmt: skip
+        return {name: part for name, part in parts.items() if part is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One injected fault.
+
+    `accepted` are families that the evidence does not tell from the right one. `roots` are places as good as `root` for the same
+    reason. `may_cordon` are all nodes that a careful person might close because of it; any other is healthy.
+    """
+
+    id: str
+    kind: str
+    at: datetime
+    until: datetime
+    """Until when it, or what follows from it, may still show."""
+    family: str
+    root: Root
+    accepted: tuple[str, ...] = ()
+    roots: tuple[Root, ...] = ()
+    jobs: tuple[Mapping[str, str], ...] = ()
+    nodes: tuple[str, ...] = ()
+    """Whose nodes and jobs suffer."""
+    may_cordon: tuple[str, ...] = ()
+    note: str = ""
+
+    def line(self) -> dict[str, Any]:
+        """As it stands in `truth.jsonl`."""
+        return {
+            "record": "fault",
+            "id": self.id,
+            "kind": self.kind,
+            "at": rfc3339(self.at),
+            "until": rfc3339(self.until),
+            "family": self.family,
+            "accepted": list(self.accepted),
+            "root": self.root.plain(),
+            "roots": [root.plain() for root in self.roots],
+            "victims": {"jobs": [dict(job) for job in self.jobs], "nodes": list(self.nodes)},
+            "may_cordon": list(self.may_cordon),
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LookAlike:
+    """Something that only resembles a fault. Nothing it names may be closed or blamed because of it."""
+
+    kind: str
+    at: datetime
+    place: str
+
+    def line(self) -> dict[str, Any]:
+        """As it stands in `truth.jsonl`."""
+        return {"record": "look_alike", "kind": self.kind, "at": rfc3339(self.at), "place": self.place}
+
+
+@dataclass(slots=True)
+class Truth:
+    """All of a campaign."""
+
+    faults: list[Fault] = field(default_factory=list)
+    look_alikes: list[LookAlike] = field(default_factory=list)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """By time."""
+        told = [(fault.at, fault.line()) for fault in self.faults]
+        told += [(thing.at, thing.line()) for thing in self.look_alikes]
+        return [line for _, line in sorted(told, key=lambda entry: entry[0])]
