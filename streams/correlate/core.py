@@ -13,8 +13,14 @@ from datetime import datetime
 
 from streams.correlate.common import CommonFaults
 from streams.correlate.config import Config
-from streams.correlate.fabric import FAMILY as FABRIC_FAULT
-from streams.correlate.fabric import Neighbourhood, SwitchFault, switch_faults, uplink_fault
+from streams.correlate.fabric import (
+    SOMEWHERE,
+    Neighbourhood,
+    SwitchFault,
+    explains,
+    switch_faults,
+    uplink_fault,
+)
 from streams.correlate.families import families
 from streams.correlate.gpus import KINDS as GPU_KINDS
 from streams.correlate.hypotheses import Hypothesis
@@ -29,11 +35,16 @@ from streams.correlate.publishing import Changes, Publisher
 from streams.correlate.reports import ERROR, TIMEOUT, Told, told_by
 from streams.correlate.rows import NodeRow, PortRow, Rows, State
 from streams.correlate.sightings import Sighting
-from streams.correlate.storms import fabric_storm, victims, weigh
+from streams.correlate.spreading import Spread, spread
+from streams.correlate.storms import fabric_storm, shared_storms, victims, weigh
 from streams.correlate.votes import Addresses
 from streams.model.entity import Entity, JobRef
 from streams.model.inventory import Fact
 from streams.model.signal import Signal
+
+_STEPS = 4
+"""A root may be part of another of its node, that of one at the far end of a link or of what many hosts share, and so a storm
+of its host's: no chain is longer."""
 
 
 class Core:
@@ -65,6 +76,9 @@ class Core:
         self._judgements: dict[str, Judgement] = {}
         self._accused: dict[str, dict[str, list[Suspicion]]] = defaultdict(dict)
         self._storms: dict[str, Hypothesis] = {}
+        self._spread = Spread()
+        self._storms_at: dict[str, set[str]] = {}
+        """Switches of a host's storm."""
         self._wakes: list[tuple[datetime, str]] = []
         self._now: datetime | None = None
         self._pruned_at: datetime | None = None
@@ -105,8 +119,6 @@ class Core:
 
     def _parts_of(self, incident: str, scope: str) -> Iterable[Hypothesis]:
         """What became part of an incident: roots of its node, or of the places around its switch, and a storm's spreading."""
-        for storms in self._fabric.values():
-            yield from (h for h in storms if (source := self._spread_from(h)) and source.id == incident)
         faults = self._switches.get(scope.removeprefix("switch/"), ()) if scope.startswith("switch/") else ()
         around = {place for fault in faults if fault.hypothesis.id == incident for place in fault.members}
         around |= {f"node/{node}" for node in self._common.parts(incident).values()}
@@ -117,6 +129,8 @@ class Core:
             elif kind == "port":
                 found = ((h, self._switch_behind(f"port/{name}", h)) for h in self._uplinks.get(name, ()))
                 yield from (h for h, behind in found if behind is not None and behind.id == incident)
+        storms = (h for found in self._fabric.values() for h in found)
+        yield from (h for h in storms if self._spread.part_of.get(h.id) == incident)
 
     def _settle(self, now: datetime) -> Changes:
         self._now = now = max(now, self._now or now)
@@ -125,6 +139,7 @@ class Core:
         self._evaluate_ports(touched)
         self._evaluate_nodes(touched)
         self._evaluate_switches(touched)
+        self._follow_storms(touched)
         self._evaluate_common(touched)
         self._evaluate_jobs(touched)
         for node in touched.nodes:
@@ -147,7 +162,6 @@ class Core:
             touched.nodes |= self._intake.hosts_at(name)
             if before != after:
                 touched.jobs |= self._troubled()
-
             self._evaluate_uplink(name, touched)
 
     def _evaluate_uplink(self, name: str, touched: Touched) -> None:
@@ -179,6 +193,8 @@ class Core:
             after = (
                 switch_faults(self.name, switch, around, known, self._lives, self._config) if around else []
             )
+            if storms := [h for h in self._storms.values() if switch in self._storms_at[h.id]]:
+                after += shared_storms(self.name, switch, storms, self._lives, self._config)
             if after:
                 self._switches[switch] = after
                 self._home |= {f.hypothesis.id: f.hypothesis.scope for f in after}
@@ -226,12 +242,42 @@ class Core:
         """Storms of several hosts are weighed against each other; whoever is weighed anew is published anew."""
         storms = [h for roots in self._hard.values() for h in roots if h.family == "pfc_storm"]
         weighed = {h.id: h for h in weigh(storms, self._config)}
-        changed = {h.root.node for h in weighed.values() if self._storms.get(h.id) != h}
-        changed |= {h.root.node for name, h in self._storms.items() if name not in weighed}
+        before = self._storms
+        changed = {h.root.node for h in weighed.values() if before.get(h.id) != h}
+        changed |= {h.root.node for name, h in before.items() if name not in weighed}
         self._storms = weighed
+        where = {name: self._switches_of_storm(h) for name, h in weighed.items()}
+        moved = {name for name in before.keys() | weighed.keys() if before.get(name) != weighed.get(name)}
+        moved |= {name for name in where if where[name] != self._storms_at.get(name)}
+        for name in moved:
+            touched.switches |= where.get(name, set()) | self._storms_at.get(name, set())
+        self._storms_at = where
         if changed:
             touched.nodes |= {node for node in changed if node}
+            touched.jobs |= self._troubled()
+
+    def _switches_of_storm(self, storm: Hypothesis) -> set[str]:
+        """The switches that a storming host hangs on; the empty name where nobody knows."""
+        told = {storm.root.switch} if storm.root.switch else self._intake.switches_of(storm.root.node or "")
+        return told or {SOMEWHERE}
+
+    def _follow_storms(self, touched: Touched) -> None:
+        """Storms on uplinks are followed to where they come from; what that changes is published anew."""
+        before = self._spread
+        if not self._fabric and not before.standing and not before.part_of:
+            return
+        cables = {port: self._uplinks_standing(self._intake.cable(port)[0]) for port in self._fabric}
+        self._spread = spread(
+            self._fabric,
+            self._storms.values(),
+            cables,
+            self._intake.beyond,
+            self._intake.switches_of,
+            self._config,
+        )
+        if before != self._spread:
             touched.ports |= set(self._fabric)
+            touched.causes |= {*before.part_of.values(), *self._spread.part_of.values()}
             touched.jobs |= self._troubled()
 
     # Jobs.
@@ -352,15 +398,15 @@ class Core:
         return any(s.firing for s in self._seen(node, (NOT_READY,)))
 
     def _all_storms(self) -> list[Hypothesis]:
-        return [*self._storms.values(), *(h for storms in self._fabric.values() for h in storms)]
+        fabric = (h for storms in self._fabric.values() for h in storms)
+        return [*self._storms.values(), *(self._spread.standing.get(h.id, h) for h in fabric)]
 
     def _reaches(self, storm: Hypothesis, nodes: set[str]) -> bool:
         """The source stands among the job's nodes or under the same leaf, or one of them is told to pause."""
         if storm.root.node in nodes:
             return True
         leafs = {leaf for node in nodes for leaf in self._intake.switches_of(node)}
-        source = self._state.nodes.get(storm.root.node or "")
-        near = {source.fact.leaf if source and source.fact else None, storm.root.switch} - {None}
+        near = self._intake.switches_of(storm.root.node or "") | ({storm.root.switch} - {None})
         ends = storm.facts.get("ends")
         near |= {str(end).partition("/")[0] for end in ends} if isinstance(ends, tuple) else set()
         if leafs & near:
@@ -399,9 +445,8 @@ class Core:
 
     def _give_to_switches(self, node: str, roots: NodeRoots) -> None:
         """What a switch did to a node is the switch's, not the node's."""
-        explained = families()[FABRIC_FAULT].explains
         for h in list(roots.standing):
-            owner = self._switch_behind(f"node/{node}", h) if h.family in explained else None
+            owner = self._switch_behind(f"node/{node}", h)
             if owner is not None:
                 roots.standing.remove(h)
                 roots.parts.append(h)
@@ -425,9 +470,10 @@ class Core:
             for faults in self._switches.values()
             for fault in faults
             if place in fault.members
+            and explains(fault.hypothesis, h)
             and fault.members[place] - before <= h.fault_at <= fault.hypothesis.last_at + after
         ]
-        return max(found, key=lambda f: (f.facts["neighbours"], f.id), default=None)
+        return max(found, key=lambda f: (len(self._members_of(f)), f.id), default=None)
 
     def _at_switches(self) -> Iterable[Hypothesis]:
         return (fault.hypothesis for faults in self._switches.values() for fault in faults)
@@ -441,9 +487,10 @@ class Core:
         """What incidents of switches that are not forgotten are built from."""
         told = [h for h in self._at_switches() if h.id in self._state.documents]
         shared = [h for h in self._common.roots() if h.id in self._state.documents]
-        return {place for h in told for place in self._members_of(h)} | {
-            f"node/{node}" for h in shared for node in h.nodes
-        }
+        storms = (h for found in self._fabric.values() for h in found)
+        spread_from = {h.scope for h in storms if self._spread.part_of.get(h.id) in self._state.documents}
+        nodes = {f"node/{node}" for h in shared for node in h.nodes}
+        return spread_from.union(nodes, *(self._members_of(h) for h in told))
 
     def _publish(self, touched: Touched, now: datetime) -> Changes:
         scopes = (
@@ -478,15 +525,9 @@ class Core:
         return [h for h in self._uplinks.get(port, ()) if self._switch_behind(f"port/{port}", h) is None]
 
     def _fabric_standing(self, port: str) -> list[Hypothesis]:
-        """Storms on uplinks while a host storms are its spreading, not roots of their own."""
-        return [h for h in self._fabric.get(port, []) if self._spread_from(h) is None]
-
-    def _spread_from(self, storm: Hypothesis) -> Hypothesis | None:
-        join = self._config.storm_join
-        sources = [
-            h for h in self._storms.values() if h.fault_at - join <= storm.fault_at <= h.last_at + join
-        ]
-        return min(sources, key=lambda h: (h.fault_at, h.id), default=None)
+        """Storms at a port without a host that are not the spreading of others."""
+        told = self._spread.standing
+        return [told[h.id] for h in self._fabric.get(port, []) if h.id in told]
 
     def _scope_of(self, cause: str) -> set[str]:
         if cause.startswith("silent:"):
@@ -521,9 +562,11 @@ class Core:
             silent = [roots.merged[h.id] for h in roots.parts if h.family == "silent_node"]
             silent += [h.id for h in roots.standing if h.family == "silent_node"]
             return silent[-1] if silent else cause
-        # Part of a root of its node, which may be the far end of a link of another node, which may be part of a root there.
-        for _ in range(4):
-            cause = self._hosts.get(cause, cause)
+        for _ in range(_STEPS):
+            further = self._hosts.get(cause) or self._spread.part_of.get(cause)
+            if further is None or further == cause:
+                break
+            cause = further
         return cause
 
     def _successor(
@@ -552,7 +595,8 @@ class Core:
                 if h.id == incident and (behind := self._switch_behind(scope, h)) is not None:
                     return behind
             hosts = [h for n in self._intake.hosts_at(name) for h in self._roots.get(n, NodeRoots()).standing]
-            return next((h for h in hosts if h.family == "pfc_storm"), None) or self._spread_of(name)
+            here = next((h for h in hosts if h.family == "pfc_storm"), None)
+            return here or self._found(self._owner(incident), but=incident)
         for job in jobs:
             judgement = self._judgements.get(job.key, Judgement())
             for since, until, cause in judgement.explained:
@@ -579,8 +623,10 @@ class Core:
     def _shared_root(self, incident: str) -> Hypothesis | None:
         return next((h for h in self._common.roots() if h.id == incident), None)
 
-    def _spread_of(self, port: str) -> Hypothesis | None:
-        return next((s for h in self._fabric.get(port, []) if (s := self._spread_from(h)) is not None), None)
+    def _found(self, incident: str, *, but: str) -> Hypothesis | None:
+        """The hypothesis that stands under this id."""
+        scopes = self._scope_of(incident) if incident != but else set()
+        return next((h for s in sorted(scopes) for h in self._standing(s) if h.id == incident), None)
 
 
 def _at(stays: Sequence[Stay], at: datetime) -> Stay | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from streams.correlate.config import Config
+from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis, rejected
 from streams.correlate.links import LinkFault, Moment, verdict
 from streams.correlate.lives import Lives, Spell
@@ -115,6 +116,7 @@ def switch_faults(
             ready_at=min(s.seen_at for s in session.sightings) + wait,
             rule="many links of one switch",
             lag=config.scrape,
+            stops=families()[FAMILY].stops,
             why=f"{len(neighbours)}{share} neighbours of {where} lost their links to it within a minute: "
             "no host is at fault, so none is closed",
             cleared_at=session.cleared_at,
@@ -128,6 +130,13 @@ def switch_faults(
         )
         found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in mine}))
     return found
+
+
+def explains(switch: Hypothesis, other: Hypothesis) -> bool:
+    """Whether what one place shows follows from what is wrong with its switch."""
+    if switch.family != FAMILY:
+        return other.family == switch.family
+    return other.family in families()[FAMILY].explains or other.family == FAMILY
 
 
 def uplink_fault(fault: LinkFault, ends: Sequence[str], config: Config) -> Hypothesis:
@@ -146,6 +155,7 @@ def uplink_fault(fault: LinkFault, ends: Sequence[str], config: Config) -> Hypot
         ready_at=found.ready_at,
         rule=f"uplink: {found.rule}",
         lag=config.scrape,
+        stops=families()[FAMILY].stops,
         why=f"the cable between {between}: {found.says}; it belongs to no host, so none is closed",
         alone=found.alone,
         cleared_at=found.cleared_at,

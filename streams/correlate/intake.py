@@ -124,6 +124,13 @@ class Intake:
             ends.add(peer)
         return tuple(sorted(ends))
 
+    def beyond(self, port: str) -> str | None:
+        """The switch at the other end of a port's cable, if it is one."""
+        row = self._state.ports.get(port)
+        if row and row.link and row.link.peer_switch:
+            return row.link.peer_switch
+        return next((end.partition("/")[0] for end in self.cable(port) if end != port), None)
+
     def neighbours(self, switch: str) -> int:
         """How many hosts and switches hang on a switch, as far as cabling and labels tell."""
         found = {f"node/{name}" for name in self._leaves.get(switch, ())}
@@ -241,11 +248,9 @@ class Intake:
 
     def _node(self, fact: NodeFact) -> Touched:
         row = self._state.nodes.get(fact.name, NodeRow())
+        leaves: set[str] = set()
         if row.fact is None or row.fact.observed_at <= fact.observed_at:
-            if row.fact and row.fact.leaf:
-                self._leaves[row.fact.leaf].discard(fact.name)
-            if fact.leaf:
-                self._leaves[fact.leaf].add(fact.name)
+            leaves = self._hang(fact.name, row.fact.leaf if row.fact else None, fact.leaf)
             if row.fact and row.fact.rack:
                 self._racks[row.fact.rack].discard(fact.name)
             if fact.rack:
@@ -257,7 +262,17 @@ class Intake:
         told = readiness(fact)
         if told.firing or any(k.startswith("node.not_ready") for k in row.seen) or fact.ready_since:
             changed |= self._state.nodes.see(fact.name, f"node.not_ready|{told.firing}", told)
-        return Touched(nodes={fact.name}) if changed else Touched()
+        return Touched(nodes={fact.name}, switches=leaves) if changed else Touched()
+
+    def _hang(self, node: str, before: str | None, leaf: str | None) -> set[str]:
+        """Note the leaf a node hangs on. Returns the leaves that gained or lost it."""
+        if before == leaf:
+            return set()
+        if before:
+            self._leaves[before].discard(node)
+        if leaf:
+            self._leaves[leaf].add(node)
+        return {switch for switch in (before, leaf) if switch}
 
     def _pod(self, name: str, row: PodRow) -> Touched:
         if not self._state.pods.put(name, row):
@@ -291,7 +306,11 @@ class Intake:
             return Touched()
         self._unplug(name, row.link)
         self._plug(name, link)
-        return Touched(nodes=before | self.hosts_at(name), ports={name, *ends, *self.cable(name)})
+        ends |= {name, *self.cable(name)}
+        switches = {end.partition("/")[0] for end in ends}
+        if link.peer_switch:
+            switches.add(link.peer_switch)
+        return Touched(nodes=before | self.hosts_at(name), ports=ends, switches=switches)
 
     def _plug(self, name: str, link: LinkFact | None) -> None:
         if link is None:

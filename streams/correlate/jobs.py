@@ -245,7 +245,6 @@ def _explaining(
         and _in_time(cause, start, told_at, evidence.closed, config)
         and (late is None or cause.fault_at <= told_at + late)
         and cause.stops != "never"
-        and (cause.stops == "open" or cause.last_at >= start - config.before)
     ]
     return max(fitting, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
@@ -255,7 +254,7 @@ def _in_time(
 ) -> bool:
     if cause.fault_at > told_at + cause.lag:
         return False
-    if cause.domain in ("link", "fabric"):
+    if cause.stops == "near":
         # A port nobody uses may be down for weeks: only what fails when the link does fails of it.
         return cause.last_at >= start - config.before
     over = closed.get(cause.id) or cause.cleared_at

@@ -19,6 +19,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streams.correlate.config import Config
+from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.lives import Lives, spells
 from streams.correlate.nodes import NOT_READY
@@ -287,6 +288,7 @@ def nic_link(
         ready_at=found.ready_at,
         rule=found.rule,
         lag=config.scrape,
+        stops=families()[FAMILY].stops,
         why=why,
         alone=found.alone and set(excused) <= {MAINTENANCE},
         cleared_at=found.cleared_at,
@@ -344,7 +346,7 @@ def _moments(told: Sequence[tuple[Sighting, Entity]]) -> list[Moment]:
     moments = []
     for (nic, _, _), stream in streams.items():
         names = {s.id: name for s, name in stream}
-        goes_on = _forgotten(s for s, _ in stream)
+        goes_on = forgotten(s for s, _ in stream)
         for spell in spells(s for s, _ in stream):
             for s in spell.sightings:
                 part = table.of(s)
@@ -353,7 +355,7 @@ def _moments(told: Sequence[tuple[Sighting, Entity]]) -> list[Moment]:
     return sorted(moments, key=lambda m: order(m.sighting))
 
 
-def _forgotten(stream: Iterable[Sighting]) -> dict[str, datetime]:
+def forgotten(stream: Iterable[Sighting]) -> dict[str, datetime]:
     """Of a stream so long that its middle was dropped: the last sighting before the gap, and when the first after it was.
 
     A link that flaps all day must not look like two that flapped in the morning and in the evening.

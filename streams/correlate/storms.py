@@ -7,12 +7,14 @@ pause without end is a source; one that only receives it is a victim and never a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.config import Config
+from streams.correlate.fabric import SwitchFault
 from streams.correlate.hypotheses import Hypothesis, rejected
+from streams.correlate.links import LINK, forgotten, of_port
 from streams.correlate.lives import Lives, Session, Spell, spells
 from streams.correlate.rows import PortRow
 from streams.correlate.sightings import Sighting, order
@@ -36,7 +38,12 @@ def host_storms(
     reports = [
         s for row in ports.values() for group in row.seen.values() for s in group if _told_by_switch(s)
     ]
+    seen = list(seen)
     sent = [s for s in seen if s.kind == PFC and s.text("direction") == SENT]
+    if not reports and not sent:
+        return []
+    told = [s for s in seen if s.kind == LINK and s.firing]
+    cabled = [s for row in ports.values() for s in of_port(row) if s.firing]
     found = []
     # Incarnations are counted for the whole host: its NIC goes by several names.
     host = Entity(cluster, node=node)
@@ -49,7 +56,12 @@ def host_storms(
     for session in lives.sessions(host, "pfc", _lasting([*reports, *sent], config), names):
         mine = sorted(session.sightings, key=order)
         root = _source(cluster, node, mine, ports)
-        found.append(_host_hypothesis(node, root, session, mine, config))
+        since, until = session.start - config.scrape, session.last + config.scrape
+        nics = {s.entity.nic for s in mine if s.entity.nic}
+        paused = [s for s in victims(seen, since, until) if s.entity.nic in nics]
+        since, until = session.start - config.before, session.last + config.before
+        bad = [s for s in (*told, *cabled) if since <= s.at <= until]
+        found.append(_host_hypothesis(node, root, session, mine, paused, bad, config))
     return found
 
 
@@ -82,7 +94,12 @@ def fabric_storm(cluster: str, name: str, row: PortRow, lives: Lives, config: Co
             cleared_at=session.cleared_at,
             flaps=session.flaps,
             causes=tuple(sorted(session.sightings, key=order)),
-            facts={"direction": BY_SWITCH, "uplink": known, "source": str(root)},
+            facts={
+                "direction": BY_SWITCH,
+                "uplink": known,
+                "source": str(root),
+                **measured(session.sightings),
+            },
             candidates=(rejected(root, "pfc_storm", "host is the source", where),),
         )
         for session in lives.sessions(root, "pfc", _lasting(reports, config))
@@ -115,9 +132,80 @@ def weigh(storms: list[Hypothesis], config: Config) -> list[Hypothesis]:
     return weighed
 
 
+def shared_storms(
+    cluster: str, switch: str, storms: Sequence[Hypothesis], lives: Lives, config: Config
+) -> list[SwitchFault]:
+    """Storms from many hosts of one switch at once: they share a cause (workload, firmware, the switch), and no host is it.
+
+    One that both ends tell of is left out: it stands by itself. `switch` is empty where nobody knows what the hosts hang on.
+    """
+    root = Entity(cluster, switch=switch) if switch else Entity(cluster)
+    mine = sorted(
+        (h for h in storms if h.facts.get("both_ends") is not True), key=lambda h: (h.fault_at, h.id)
+    )
+    groups: list[list[Hypothesis]] = []
+    for h in mine:
+        if groups and h.fault_at - groups[-1][-1].fault_at <= config.storm_join:
+            groups[-1].append(h)
+        else:
+            groups.append([h])
+    crowds = [g for g in groups if len({h.root.node for h in g}) >= config.leaf_neighbours]
+    by_line = {h.causes[0].id: (h, crowd) for crowd in crowds for h in crowd}
+    stretches = [
+        Spell(crowd[0].fault_at, h.causes[0].at, _last_end(crowd), (h.causes[0],))
+        for h, crowd in by_line.values()
+    ]
+    found = []
+    for session in lives.sessions(root, "pfc", stretches):
+        hosts = [by_line[s.id][0] for s in session.sightings]
+        names = sorted({h.root.node for h in hosts if h.root.node})
+        where = f"under {switch}" if switch else "of this cluster"
+        hypothesis = Hypothesis(
+            scope=f"switch/{switch}",
+            root=root,
+            family="pfc_storm",
+            incarnation=session.incarnation,
+            certainty=Certainty.LIKELY,
+            fault_at=session.start,
+            first_at=session.start,
+            last_at=max(h.last_at for h in hosts),
+            ready_at=min(h.ready_at for h in hosts),
+            rule="many hosts pause",
+            lag=config.scrape,
+            why=f"{len(names)} hosts {where} send pause at the same time: what they share is at fault, so none is closed",
+            cleared_at=session.cleared_at,
+            flaps=session.flaps,
+            causes=tuple(s for h in hosts for s in h.causes),
+            facts={
+                "direction": SENT,
+                "source": str(root),
+                "hosts": tuple(names[:64]),
+                "shared_nodes": len(names),
+            },
+            candidates=tuple(
+                rejected(h.root, "pfc_storm", h.rule, "one of many hosts that pause together")
+                for h in hosts[:6]
+            ),
+        )
+        found.append(SwitchFault(hypothesis, {h.scope: h.fault_at for h in reversed(hosts)}))
+    return found
+
+
+def _last_end(crowd: Iterable[Hypothesis]) -> datetime | None:
+    ends = [h.cleared_at for h in crowd]
+    return None if None in ends else max((e for e in ends if e is not None), default=None)
+
+
 def _host_hypothesis(
-    node: str, root: Entity, session: Session, mine: list[Sighting], config: Config
+    node: str,
+    root: Entity,
+    session: Session,
+    mine: list[Sighting],
+    paused: list[Sighting],
+    bad: list[Sighting],
+    config: Config,
 ) -> Hypothesis:
+    """One storm from a host. `paused` is where the same NIC is told to pause itself, `bad` what is wrong with its links."""
     by_switch = [s for s in mine if _told_by_switch(s)]
     by_host = [s for s in mine if not _told_by_switch(s)]
     signs = []
@@ -127,33 +215,67 @@ def _host_hypothesis(
         )
     if by_host:
         signs.append(f"NIC {by_host[0].entity.nic} sends pause frames without end")
+    says = f"{node} is the source: {' and '.join(signs)}; hosts that only receive pause are its victims"
+    # A host's own counter alone may be a slow receiver; a switch that sees it from outside may not.
+    rule, certainty = ("access port", Certainty.DECISIVE) if by_switch else ("pause sent", Certainty.LIKELY)
+    if paused and not by_switch:
+        rule, certainty = "pause sent while paused", Certainty.WEAK
+        says = f"{node}: {' and '.join(signs)}, but it is told to pause itself: it may be congested and no source"
+    if bad:
+        says = f"{says}; its link makes errors as well, so look at the cable and its optics first"
     facts: dict[str, Attribute] = {
         "direction": SENT,
         "source": str(root),
         "both_ends": bool(by_switch and by_host),
+        "link_errors": bool(bad),
+        **measured(mine),
     }
-    priority = next((p for s in mine if (p := s.number("priority")) is not None), None)
-    if priority is not None:
-        facts["priority"] = priority
     return Hypothesis(
         scope=f"node/{node}",
         root=root,
         family="pfc_storm",
         incarnation=session.incarnation,
-        # A host's own counter alone may be a slow receiver; a switch that sees it from outside may not.
-        certainty=Certainty.DECISIVE if by_switch else Certainty.LIKELY,
+        certainty=certainty,
         fault_at=session.start,
         first_at=session.start,
         last_at=session.last,
         ready_at=min(s.seen_at for s in mine) + config.storm_settle,
-        rule="access port" if by_switch else "pause sent",
+        rule=rule,
         lag=config.skew if by_switch else config.scrape,
-        why=f"{node} is the source: {' and '.join(signs)}; hosts that only receive pause are its victims",
+        why=says,
         cleared_at=session.cleared_at,
         flaps=session.flaps,
         causes=tuple(mine),
+        context=tuple(sorted({s.id: s for s in (*paused, *bad)}.values(), key=order)),
         facts=facts,
     )
+
+
+def measured(storm: Sequence[Sighting]) -> dict[str, Attribute]:
+    """What counters and watchdogs measured: the priority, the largest share of time paused, what the switch's watchdog does.
+
+    A watchdog that drops makes the source's own traffic fail, one that forwards lets it pass without its lossless class
+    (SONiC, pfcwd actions).
+    """
+    facts: dict[str, Attribute] = {}
+    priority = next(
+        (p for s in storm for name in ("priority", "queue") if (p := s.number(name)) is not None), None
+    )
+    if priority is not None:
+        facts["priority"] = priority
+    shares = [v for s in storm if isinstance(v := s.attributes.get("fraction"), float | int)]
+    if shares:
+        facts["fraction"] = float(max(shares))
+    frames = [v for s in storm if isinstance(v := s.attributes.get("frames_per_s"), float | int)]
+    if frames:
+        facts["frames_per_s"] = float(max(frames))
+    actions = [s.text("action").lower() for s in storm if s.text("action")]
+    dropped = [n for s in storm for name in ("tx_dropped", "rx_dropped") if (n := s.number(name)) is not None]
+    if actions:
+        facts["watchdog"] = actions[-1]
+    elif dropped:
+        facts["watchdog"] = "drop" if any(dropped) else "forward"
+    return facts
 
 
 def _told_by_switch(s: Sighting) -> bool:
@@ -186,9 +308,22 @@ def _lasting(sightings: Iterable[Sighting], config: Config) -> list[Spell]:
     for stream in streams.values():
         all_ = spells(stream)
         brief = [s for s in all_ if s.end is not None and s.end - s.start < config.brief_storm]
-        repeated = len(brief) >= 3 and brief[-1].start - brief[0].start <= config.quiet
-        kept += all_ if repeated else [s for s in all_ if s not in brief]
+        repeated = any(
+            third.start - first.start <= config.quiet for first, third in zip(brief, brief[2:], strict=False)
+        )
+        lasting = all_ if repeated else [s for s in all_ if s not in brief]
+        kept += _bridged(lasting, forgotten(stream))
     return kept
+
+
+def _bridged(found: list[Spell], gaps: Mapping[str, datetime]) -> list[Spell]:
+    """The spells, prolonged over what is forgotten: a storm found and restored all day is one."""
+    return [
+        replace(spell, end=max(spell.end, *until))
+        if spell.end is not None and (until := [gaps[s.id] for s in spell.sightings if s.id in gaps])
+        else spell
+        for spell in found
+    ]
 
 
 def _together(one: Hypothesis, other: Hypothesis, config: Config) -> bool:

@@ -215,22 +215,24 @@ def timeouts(name: str, ranks: Iterable[int], seconds: float, **more: object) ->
     return [timeout(name, r, seconds + 0.1 * i, **more) for i, r in enumerate(ranks)]  # type: ignore[arg-type]
 
 
-def storm(switch: str, port: str, seconds: float, *, cleared: bool = False) -> Signal:
+def storm(switch: str, port: str, seconds: float, *, cleared: bool = False, **more: Attribute) -> Signal:
     return _signal(
         "fabric.pfc_storm",
         Entity(CLUSTER, switch=switch, port=port),
         seconds,
-        {"queue": 3, "direction": "received_by_switch"},
+        {"queue": 3, "direction": "received_by_switch", **more},
         cleared=cleared,
     )
 
 
-def pause(node: str, nic: str, direction: str, seconds: float, *, cleared: bool = False) -> Signal:
+def pause(
+    node: str, nic: str, direction: str, seconds: float, *, cleared: bool = False, **more: Attribute
+) -> Signal:
     return _signal(
         "fabric.pfc_storm",
         Entity(CLUSTER, node=node, nic=nic),
         seconds,
-        {"priority": 3, "direction": direction, "fraction": 0.99},
+        {"priority": 3, "direction": direction, "fraction": 0.99, **more},
         cleared=cleared,
     )
 
