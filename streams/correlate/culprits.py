@@ -237,10 +237,10 @@ def _silence(case: _Case, absent: frozenset[Rank]) -> Finding:
 def _voted(case: _Case, ballot: Vote) -> Finding | None:
     """Connections fail and all of them meet at one node. Certain only where that node is silent as a whole besides.
 
-    A process that only ended before the others may have done so for any reason: its node is named when it is silent too.
+    A process that ended before the others may have done so for any reason, most likely its own: its node is not named.
     """
     node = ballot.node
-    if node is None:
+    if node is None or ballot.level == "process":
         return None
     here = [stay for stay in case.stays if stay.node == node]
     ranks = frozenset(rank for stay in here for rank in stay.ranks if rank in case.silent)
@@ -249,8 +249,6 @@ def _voted(case: _Case, ballot: Vote) -> Finding | None:
     if whole and case.groups:
         suspicion = _Suspicion(ranks, ballot.rule, f"{ballot.why}; nothing is heard of its ranks")
         return _verdict(case, suspicion, ranks, silent=True)
-    if ballot.level == "process" and not whole:
-        return None
     return Finding(node, Certainty.LIKELY, ballot.rule, ballot.why, _sorted(ranks), (node,), silent=whole)
 
 
