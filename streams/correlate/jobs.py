@@ -189,6 +189,10 @@ def _judge_hang(
     teardown = _teardown(torn_down, episode, config)
     candidates = _rejections(evidence, episode, finding, config)
     node = _accused(finding, evidence.not_ready)
+    gone = _gone(evidence, node, episode, config) if node is not None else None
+    if gone is not None:
+        judgement.claim(gone.id, episode.start, episode.end, [*(t.sighting for t in episode.told), *teardown])
+        return
     if node is not None:
         judgement.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
         judgement.claim(f"silent:{node}", episode.start, episode.end, teardown)
@@ -204,6 +208,21 @@ def _accused(finding: Finding, not_ready: frozenset[str]) -> str | None:
     if len(gone) == 1:
         return gone[0]
     return finding.node if finding.certainty is not Certainty.WEAK else None
+
+
+def _gone(evidence: Evidence, node: str, episode: Episode, config: Config) -> Hypothesis | None:
+    """The accused node itself went away as the hang began: connections fail within seconds, a kubelet is missed later."""
+    found = [
+        cause
+        for cause in evidence.causes
+        if cause.family == "node_down"
+        and cause.certainty is not Certainty.WEAK
+        and cause.root.node == node
+        and episode.start - config.before <= cause.fault_at <= episode.start + cause.lag
+    ]
+    if node in episode.reporters.values():
+        return None
+    return max(found, key=lambda c: (c.fault_at, c.id), default=None)
 
 
 def standing(stays: Sequence[Stay], at: datetime, config: Config) -> list[Stay]:
