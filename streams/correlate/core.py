@@ -21,23 +21,19 @@ from streams.correlate.fabric import (
     switch_faults,
     uplink_fault,
 )
-from streams.correlate.families import families
-from streams.correlate.gpus import KINDS as GPU_KINDS
 from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.intake import Intake, Touched
 from streams.correlate.jobs import Evidence, Judgement, Suspicion, judge
 from streams.correlate.links import LINK, LinkFault, excuses, host_links, nic_link, uplink
 from streams.correlate.lives import Lives
-from streams.correlate.nodes import NOT_READY
 from streams.correlate.nodewise import NodeRoots, hard_roots, silent_roots, weighed_roots
-from streams.correlate.placement import Placements, Stay
+from streams.correlate.placement import Placements
 from streams.correlate.publishing import Changes, Publisher
-from streams.correlate.reports import ERROR, TIMEOUT, Told, told_by
 from streams.correlate.rows import NodeRow, PortRow, Rows, State
 from streams.correlate.sightings import Sighting
 from streams.correlate.spreading import Spread, spread
 from streams.correlate.storms import fabric_storm, shared_storms, victims, weigh
-from streams.correlate.votes import Addresses
+from streams.correlate.testimony import Testimony
 from streams.model.entity import Entity, JobRef
 from streams.model.inventory import Fact
 from streams.model.signal import Signal
@@ -73,12 +69,18 @@ class Core:
         """Of a root that became part of another: whose."""
         self._home: dict[str, str] = {}
         """Of a root: the scope it is judged in."""
+        self._testimony = Testimony(self._state, self._placements, self._intake, self._config.slack)
         self._judgements: dict[str, Judgement] = {}
+        self._complaining: set[str] = set()
+        self._claimed: dict[str, set[str]] = defaultdict(set)
+        """Of a cause: the jobs whose symptoms follow from it."""
         self._accused: dict[str, dict[str, list[Suspicion]]] = defaultdict(dict)
         self._storms: dict[str, Hypothesis] = {}
         self._spread = Spread()
         self._storms_at: dict[str, set[str]] = {}
         """Switches of a host's storm."""
+        self._storming: set[str] = set()
+        """Nodes that have, or had, a storm of their own."""
         self._wakes: list[tuple[datetime, str]] = []
         self._now: datetime | None = None
         self._pruned_at: datetime | None = None
@@ -103,6 +105,7 @@ class Core:
             self._pruned_at = now
             self._forget(now)
             self._home = {h.id: h.scope for h in self._all()}
+            self._testimony.forget()
         return self._settle(now)
 
     def _forget(self, now: datetime) -> None:
@@ -204,6 +207,7 @@ class Core:
                 touched.jobs |= self._troubled()
 
     def _evaluate_nodes(self, touched: Touched) -> None:
+        stormy = False
         for node in list(touched.nodes):
             row = self._state.nodes.get(node, NodeRow())
             root = Entity(self.name, node=node)
@@ -219,7 +223,10 @@ class Core:
             touched.shared |= self._common.put(node, row, after)
             touched.jobs |= self._placements.jobs_near(node)
             if any(h.family == "pfc_storm" for h in (*before, *after)):
-                self._weigh_storms(touched)
+                self._storming.add(node)
+                stormy = True
+        if stormy:
+            self._weigh_storms(touched)
 
     def _evaluate_common(self, touched: Touched) -> None:
         """What several nodes have in common. Nodes for which that changed are put together anew, and so are their jobs."""
@@ -240,21 +247,24 @@ class Core:
 
     def _weigh_storms(self, touched: Touched) -> None:
         """Storms of several hosts are weighed against each other; whoever is weighed anew is published anew."""
-        storms = [h for roots in self._hard.values() for h in roots if h.family == "pfc_storm"]
-        weighed = {h.id: h for h in weigh(storms, self._config)}
-        before = self._storms
-        changed = {h.root.node for h in weighed.values() if before.get(h.id) != h}
-        changed |= {h.root.node for name, h in before.items() if name not in weighed}
-        self._storms = weighed
-        where = {name: self._switches_of_storm(h) for name, h in weighed.items()}
-        moved = {name for name in before.keys() | weighed.keys() if before.get(name) != weighed.get(name)}
-        moved |= {name for name in where if where[name] != self._storms_at.get(name)}
-        for name in moved:
+        storms: list[Hypothesis] = []
+        for node in sorted(self._storming):
+            found = [h for h in self._hard.get(node, ()) if h.family == "pfc_storm"]
+            storms += found
+            if not found:
+                self._storming.discard(node)
+        before, self._storms = self._storms, {h.id: h for h in weigh(storms, self._config)}
+        where = {name: self._switches_of_storm(h) for name, h in self._storms.items()}
+        names = before.keys() | self._storms.keys()
+        changed = {n for n in names if before.get(n) != self._storms.get(n)}
+        for name in changed | {n for n in where if where[n] != self._storms_at.get(n)}:
             touched.switches |= where.get(name, set()) | self._storms_at.get(name, set())
         self._storms_at = where
-        if changed:
-            touched.nodes |= {node for node in changed if node}
-            touched.jobs |= self._troubled()
+        nodes = {h.root.node for n in changed for h in (before.get(n), self._storms.get(n)) if h}
+        touched.nodes |= {node for node in nodes if node}
+        closed = self._lives.closed(self._storms.values())
+        if any(_as_cause(before.get(n), closed) != _as_cause(self._storms.get(n), closed) for n in changed):
+            touched.jobs |= self._troubled().union(*(self._placements.jobs_near(n) for n in nodes if n))
 
     def _switches_of_storm(self, storm: Hypothesis) -> set[str]:
         """The switches that a storming host hangs on; the empty name where nobody knows."""
@@ -287,6 +297,7 @@ class Core:
             before = self._judgements.pop(key, Judgement())
             evidence = self._evidence(key)
             after = judge(evidence, self._config) if evidence is not None else Judgement()
+            (self._complaining.add if evidence and evidence.told else self._complaining.discard)(key)
             if after.explained or after.hypotheses or after.suspicions or after.claims:
                 self._judgements[key] = after
                 self._home |= {h.id: h.scope for h in after.hypotheses}
@@ -298,25 +309,23 @@ class Core:
             for cause in before.claims.keys() | after.claims.keys():
                 if before.claims.get(cause) != after.claims.get(cause):
                     touched.causes.add(cause)
+                (self._claimed[cause].add if cause in after.claims else self._claimed[cause].discard)(key)
+                if not self._claimed[cause]:
+                    del self._claimed[cause]
 
     def _evidence(self, key: str) -> Evidence | None:
-        stays = [
-            stay
-            for pod in self._placements.pods_of(key)
-            for stay in self._placements.of_pod(pod)
-            if stay.job.key == key
-        ]
-        told = self._told(key, stays)
-        codes = self._codes(stays)
+        stays = self._placements.stays_of(key)
+        nodes = {stay.node for stay in stays}
+        told = self._testimony.told(key, nodes)
+        codes = self._testimony.codes(stays)
         if not told and not codes:
             return None
-        nodes = {stay.node for stay in stays}
         causes = [h for node in sorted(nodes) for h in self._hard.get(node, ()) if h.family != "pfc_storm"]
         causes += [self._storms.get(h.id, h) for h in self._all_storms()]
         causes += self._at_switches()
         causes += self._common.storages(nodes)
         causes += [h for port in self._uplinks for h in self._uplinks_standing(port)]
-        closed = {h.id: at for h in causes if (at := self._lives.runs(h.id).closed_at) is not None}
+        closed = self._lives.closed(causes)
         row = self._state.jobs.get(key)
         ended = row.gone_at if row else None
         if row and row.fact and row.fact.finished:
@@ -332,70 +341,12 @@ class Core:
                 h.id for h in causes if h.domain in ("pfc", "fabric") and self._reaches(h, nodes)
             ),
             closed=closed,
-            not_ready=frozenset(n for n in nodes if self._was_not_ready(n)),
+            not_ready=self._testimony.not_ready(nodes),
             moved=self._publisher.moves_of(key),
             ended_at=ended,
-            addresses=self._addresses,
+            addresses=self._testimony.addresses,
             forgotten=self._lives.forgotten(Entity(self.name, job=self._intake.guessed(key))),
         )
-
-    def _told(self, key: str, stays: Sequence[Stay]) -> list[Told]:
-        """What the job's ranks said: in their own pods' logs, or in a node's log when only this job stood there."""
-        told = []
-        for pod in (*self._placements.pods_of(key), *self._intake.unplaced(key)):
-            mine = self._placements.of_pod(pod)
-            row = self._state.pods.get(pod)
-            for s in (s for group in row.seen.values() for s in group) if row else ():
-                stay = _at(mine, s.at)
-                if stay is None or stay.job.key == key:
-                    told.append(told_by(s, stay))
-        for node in sorted({stay.node for stay in stays}):
-            for s in self._seen(node, (TIMEOUT, ERROR)):
-                there = {stay.job.key for stay in self._placements.on_node(node, s.fault_at, s.at)}
-                if there == {key}:
-                    told.append(told_by(s, None))
-        return told
-
-    def _addresses(self, stays: Sequence[Stay]) -> Addresses:
-        """Names and addresses by which ranks on these stays know each other: of nodes, of pods, with leafs beside."""
-        nodes: dict[str, str] = {}
-        leafs: dict[str, str] = {}
-        for stay in stays:
-            pod, row = self._state.pods.get(stay.pod), self._state.nodes.get(stay.node)
-            nodes[stay.node] = nodes[stay.node.partition(".")[0]] = stay.node
-            nodes[stay.pod.rpartition("/")[2]] = stay.node
-            for tenancy in pod.tenancies if pod else ():
-                if tenancy.fact.uid == stay.uid and tenancy.fact.ip:
-                    nodes[tenancy.fact.ip] = stay.node
-            if row is not None and row.fact is not None:
-                nodes |= dict.fromkeys(row.fact.addresses, stay.node)
-                if row.fact.leaf:
-                    leafs[stay.node] = row.fact.leaf
-        return Addresses(nodes, leafs)
-
-    def _codes(self, stays: Sequence[Stay]) -> list[Sighting]:
-        """XIDs on the job's nodes while it stood there, that are not causes by themselves."""
-        table, slack = families(), self._config.slack
-        by_node: dict[str, list[Stay]] = defaultdict(list)
-        for stay in stays:
-            by_node[stay.node].append(stay)
-        return [
-            s
-            for node in sorted(by_node)
-            for s in self._seen(node, GPU_KINDS)
-            if s.firing
-            and table.role(s) in ("application", "symptom")
-            and any(t.overlaps(s.at - slack, s.at) for t in by_node[node])
-        ]
-
-    def _seen(self, node: str, kinds: tuple[str, ...]) -> Iterable[Sighting]:
-        row = self._state.nodes.get(node)
-        if row is None:
-            return ()
-        return [s for group in row.seen.values() if group[0].kind in kinds for s in group]
-
-    def _was_not_ready(self, node: str) -> bool:
-        return any(s.firing for s in self._seen(node, (NOT_READY,)))
 
     def _all_storms(self) -> list[Hypothesis]:
         fabric = (h for storms in self._fabric.values() for h in storms)
@@ -417,10 +368,11 @@ class Core:
                 if name in nodes or leafs & far:
                     return True
         since, until = storm.fault_at - self._config.before, storm.last_at + self._config.retention
-        return any(victims(self._seen(n, ("fabric.pfc_storm",)), since, until) for n in nodes)
+        return bool(victims(self._testimony.pauses(nodes), since, until))
 
     def _troubled(self) -> set[str]:
-        return set(self._judgements)
+        """Jobs whose ranks complain: a fault anywhere in the fabric may be what they wait for."""
+        return set(self._complaining)
 
     # Documents.
 
@@ -431,7 +383,7 @@ class Core:
         silent = silent_roots(Entity(self.name, node=node), accused, self._lives) if accused else []
         if not accused:
             self._accused.pop(node, None)
-        closed = {h.id: at for h in (*hard, *silent) if (at := self._lives.runs(h.id).closed_at) is not None}
+        closed = self._lives.closed((*hard, *silent))
         for merged in self._roots.get(node, NodeRoots()).merged:
             self._hosts.pop(merged, None)
         roots = weighed_roots(hard, silent, row, closed, self._config)
@@ -539,11 +491,11 @@ class Core:
         """By incident, then by job: the symptoms it explains. What became part of another root counts for that one."""
         wanted = {h.id for found in standing.values() for h in found}
         claims: dict[str, dict[str, list[Sighting]]] = defaultdict(dict)
-        for job, judgement in self._judgements.items():
-            for cause, symptoms in judgement.claims.items():
-                owner = self._owner(cause)
-                if owner in wanted:
-                    claims[owner].setdefault(job, []).extend(symptoms)
+        for cause, jobs in self._claimed.items():
+            owner = self._owner(cause)
+            if owner in wanted:
+                for job in sorted(jobs):
+                    claims[owner].setdefault(job, []).extend(self._judgements[job].claims[cause])
         return claims
 
     def _all(self) -> Iterable[Hypothesis]:
@@ -629,7 +581,9 @@ class Core:
         return next((h for s in sorted(scopes) for h in self._standing(s) if h.id == incident), None)
 
 
-def _at(stays: Sequence[Stay], at: datetime) -> Stay | None:
-    """The stay that a line of that time belongs to: the one it lies in, else the nearest before, else the first."""
-    begun = [stay for stay in stays if stay.start <= at]
-    return begun[-1] if begun else stays[0] if stays else None
+def _as_cause(storm: Hypothesis | None, closed: Mapping[str, datetime]) -> tuple[object, ...]:
+    """What jobs elsewhere see of a storm. While it lasts, one more report of it changes nothing for them."""
+    if storm is None:
+        return ()
+    until = storm.last_at if storm.cleared_at or storm.id in closed else None
+    return (storm.root, storm.certainty, storm.fault_at, storm.rule, storm.lag, storm.cleared_at, until)

@@ -204,25 +204,24 @@ class Intake:
         cut = now - config.retention
         touched = Touched()
         busy = {d.scope for d in self._state.documents.values()} | places
-        for name, row in list(self._state.nodes.items()):
-            if row.seen and f"node/{name}" not in busy and not (self._placements.jobs_near(name) & open_jobs):
+        for name in sorted(self._state.nodes.told):
+            row = self._state.nodes[name]
+            if f"node/{name}" not in busy and not (self._placements.jobs_near(name) & open_jobs):
                 kept = {k: left for k, group in row.seen.items() if (left := _since(group, cut))}
                 if kept != row.seen:
                     self._state.nodes.put(name, replace(row, seen=kept))
                     touched.nodes.add(name)
-        for name, port in list(self._state.ports.items()):
-            if (
-                port.seen
-                and not any(f"port/{end}" in busy for end in self.cable(name))
-                and not any(f"node/{n}" in busy for n in self.hosts_at(name))
-            ):
+        for name in sorted(self._state.ports.told):
+            port = self._state.ports[name]
+            ends, hosts = self.cable(name), self.hosts_at(name)
+            if not any(f"port/{end}" in busy for end in ends) and not any(f"node/{n}" in busy for n in hosts):
                 kept = {k: left for k, group in port.seen.items() if (left := _since(group, cut))}
                 if kept != port.seen:
                     self._state.ports.put(name, replace(port, seen=kept))
                     touched.ports.add(name)
         for name, pod in list(self._state.pods.items()):
-            jobs = self._jobs_of(name)
-            if not jobs & open_jobs:
+            stays_on = bool(pod.tenancies) and not pod.seen and not self._placements.has_ended(name)
+            if not stays_on and not self._jobs_of(name) & open_jobs:
                 touched |= self._prune_pod(name, pod, cut)
         for name, job in list(self._state.jobs.items()):
             if job.gone_at and job.gone_at < cut and name not in open_jobs:

@@ -52,6 +52,24 @@ class Evidence:
     """What peers' names and addresses stood for while the job stood so."""
     forgotten: Mapping[str, BaseRow] = field(default_factory=dict)
     """By domain: how many of the job's own incidents are forgotten, and until when."""
+    local: Sequence[tuple[Hypothesis, Sequence[Stay]]] = field(init=False)
+    """Roots on the job's own nodes that may explain its symptoms, each with the job's stays there."""
+
+    def __post_init__(self) -> None:
+        there: dict[str | None, list[Stay]] = {}
+        for cause in self.causes:
+            there |= {node: [] for node in (cause.root.node, *cause.nodes)}
+        for stay in self.stays:
+            if stay.node in there:
+                there[stay.node].append(stay)
+        local = [
+            (cause, stays)
+            for cause in self.causes
+            if cause.certainty is not Certainty.WEAK
+            and cause.stops != "never"
+            and (stays := [s for node in {cause.root.node, *cause.nodes} for s in there[node]])
+        ]
+        object.__setattr__(self, "local", local)
 
     @property
     def scope(self) -> str:
@@ -254,16 +272,13 @@ def _explaining(
 
     A node that is NotReady but whose ranks still speak (`spoke`) is not what the others wait for.
     """
-    members = {s.node for s in evidence.stays if s.overlaps(start - config.slack, end)}
     fitting = [
         cause
-        for cause in evidence.causes
-        if cause.certainty is not Certainty.WEAK
-        and (cause.root.node in members or not members.isdisjoint(cause.nodes))
+        for cause, stays in evidence.local
+        if any(s.overlaps(start - config.slack, end) for s in stays)
         and (cause.family != "node_down" or (cause.ready_at <= told_at and cause.root.node not in spoke))
         and _in_time(cause, start, told_at, evidence.closed, config)
         and (late is None or cause.fault_at <= told_at + late)
-        and cause.stops != "never"
     ]
     return max(fitting, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
@@ -461,7 +476,7 @@ def _rejections(
 
 def _claim_teardown(evidence: Evidence, judgement: Judgement, config: Config) -> None:
     """Clean-up codes (45 and its like) go to whatever explains the job at that time; alone they mean nothing."""
-    for s in evidence.codes:
+    for s in evidence.codes if evidence.local else ():
         if (
             families().role(s) == "symptom"
             and (cause := _explaining(evidence, s.at, s.at, s.at, config)) is not None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from streams.correlate.families import families
+from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.rows import BaseRow, State
 from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity
@@ -88,6 +89,12 @@ class Lives:
             elif event.kind in _STATES:
                 view = RunView(_STATES[event.kind], None, reason)
         return view
+
+    def closed(self, found: Iterable[Hypothesis]) -> dict[str, datetime]:
+        """When runs or persons closed these, by id, as far as they did."""
+        if not self._state.runs:
+            return {}
+        return {h.id: at for h in found if (at := self.runs(h.id).closed_at) is not None}
 
     def base(self, root: Entity, domain: str) -> BaseRow | None:
         """What is forgotten of a root."""

@@ -6,7 +6,7 @@ A pod stands on its node from when it was scheduled until it ended, was deleted,
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -62,6 +62,10 @@ class Placements:
         self._by_pod: dict[str, tuple[Stay, ...]] = {}
         self._on: dict[str, set[str]] = defaultdict(set)
         self._of: dict[str, set[str]] = defaultdict(set)
+        self._ended: set[str] = set()
+        """Pods with a stay that is over."""
+        self._stays: dict[str, tuple[Stay, ...]] = {}
+        """Of a job that was asked for; until one of its pods changes."""
         for name, row in state.pods.items():
             self.update(name, row)
 
@@ -77,11 +81,18 @@ class Placements:
         for stay in after:
             self._on[stay.node].add(pod)
             self._of[stay.job.key].add(pod)
+        (self._ended.add if any(s.end for s in after) else self._ended.discard)(pod)
         self._by_pod[pod] = after
         if not after:
             del self._by_pod[pod]
         both = (*before, *after)
+        for stay in both:
+            self._stays.pop(stay.job.key, None)
         return {s.node for s in both}, {s.job.key for s in both}
+
+    def has_ended(self, pod: str) -> bool:
+        """Whether any stay of pods of that name is over."""
+        return pod in self._ended
 
     def of_pod(self, pod: str) -> tuple[Stay, ...]:
         """Every stay of pods of that name, earliest first."""
@@ -90,6 +101,17 @@ class Placements:
     def pods_of(self, job: str) -> Iterable[str]:
         """Names of the pods the job has or had, sorted."""
         return sorted(self._of.get(job, ()))
+
+    def names_of(self, job: str) -> Set[str]:
+        """The same in no order."""
+        return self._of.get(job, frozenset())
+
+    def stays_of(self, job: str) -> Sequence[Stay]:
+        """Every stay of the job's pods, by the pod's name and then in order of time."""
+        if job not in self._stays:
+            pods = self.pods_of(job)
+            self._stays[job] = tuple(s for pod in pods for s in self._by_pod[pod] if s.job.key == job)
+        return self._stays[job]
 
     def on_node(self, node: str, since: datetime, until: datetime) -> list[Stay]:
         """Who stood on the node in that time, give or take the slack at the end of a stay."""
@@ -122,3 +144,9 @@ class Placements:
             and (job is None or stay.job.key == job)
             and stay.overlaps(since, until)
         ]
+
+
+def stay_at(stays: Sequence[Stay], at: datetime) -> Stay | None:
+    """The stay that a line of that time belongs to: the one it lies in, else the nearest before, else the first."""
+    begun = [stay for stay in stays if stay.start <= at]
+    return begun[-1] if begun else stays[0] if stays else None

@@ -292,7 +292,7 @@ class State:
         """Write every changed row once; returns how many."""
         count = self._journal.flush(self._rows)
         for shelf in self._shelves():
-            for name, row in shelf.flushed() if shelf.changed else ():
+            for name, row in shelf.flushed():
                 key = f"{shelf.kind}/{name}"
                 if row is not None:
                     self._rows[key] = encode(row)

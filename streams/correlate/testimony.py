@@ -1,0 +1,161 @@
+"""What is told of one job: by its ranks in their pods' logs, and by the nodes while it stood there.
+
+A job is judged anew for every batch that touches it, and little of what is told of it has changed by then. So what is read
+out of a row is kept for as long as the row is the same object; rows are never changed in place once they are judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from streams.correlate.families import families
+from streams.correlate.gpus import KINDS as GPU_KINDS
+from streams.correlate.intake import Intake
+from streams.correlate.nodes import NOT_READY
+from streams.correlate.placement import Placements, Stay, stay_at
+from streams.correlate.reports import ERROR, TIMEOUT, Told, told_by
+from streams.correlate.rows import NodeRow, PodRow, State
+from streams.correlate.sightings import Sighting
+from streams.correlate.storms import PFC
+from streams.correlate.votes import Addresses
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node's row, sorted by what a job wants to know of it."""
+
+    row: NodeRow
+    codes: tuple[Sighting, ...]
+    """XIDs that are no causes by themselves."""
+    collectives: tuple[Sighting, ...]
+    """Watchdog lines and network errors in the node's own log."""
+    pauses: tuple[Sighting, ...]
+    was_not_ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    """A pod's row and its stays, and what it told while it was the job's."""
+
+    row: PodRow
+    stays: tuple[Stay, ...]
+    job: str
+    told: tuple[Told, ...]
+
+
+_NOWHERE = _Node(NodeRow(), (), (), (), False)
+
+
+class Testimony:
+    """Reads rows for the judgement of jobs."""
+
+    def __init__(self, state: State, placements: Placements, intake: Intake, slack: timedelta) -> None:
+        self._state = state
+        self._placements = placements
+        self._intake = intake
+        self._slack = slack
+        self._nodes: dict[str, _Node] = {}
+        self._pods: dict[str, _Pod] = {}
+
+    def told(self, job: str, nodes: set[str]) -> list[Told]:
+        """What the job's ranks said: in their own pods' logs, or in a node's log when only this job stood there."""
+        heard = self._state.pods.told
+        found: list[Told] = []
+        for pod in (*sorted(heard & self._placements.names_of(job)), *self._intake.unplaced(job)):
+            found += self._told_in(pod, job)
+        for node in sorted(nodes & self._state.nodes.told):
+            for s in self._node(node).collectives:
+                there = {stay.job.key for stay in self._placements.on_node(node, s.fault_at, s.at)}
+                if there == {job}:
+                    found.append(told_by(s, None))
+        return found
+
+    def codes(self, stays: Sequence[Stay]) -> list[Sighting]:
+        """XIDs on the job's nodes while it stood there, that are not causes by themselves."""
+        heard = self._state.nodes.told
+        by_node: dict[str, list[Stay]] = {}
+        for stay in stays:
+            if stay.node in heard:
+                by_node.setdefault(stay.node, []).append(stay)
+        return [
+            s
+            for node in sorted(by_node)
+            for s in self._node(node).codes
+            if any(t.overlaps(s.at - self._slack, s.at) for t in by_node[node])
+        ]
+
+    def not_ready(self, nodes: set[str]) -> frozenset[str]:
+        """Those of the nodes that were NotReady."""
+        return frozenset(n for n in nodes & self._state.nodes.told if self._node(n).was_not_ready)
+
+    def pauses(self, nodes: set[str]) -> list[Sighting]:
+        """What the nodes' NICs told of pause frames."""
+        return [s for node in nodes & self._state.nodes.told for s in self._node(node).pauses]
+
+    def addresses(self, stays: Sequence[Stay]) -> Addresses:
+        """Names and addresses by which ranks on these stays know each other: of nodes, of pods, with leafs beside."""
+        nodes: dict[str, str] = {}
+        leafs: dict[str, str] = {}
+        for stay in stays:
+            pod, row = self._state.pods.get(stay.pod), self._state.nodes.get(stay.node)
+            nodes[stay.node] = nodes[stay.node.partition(".")[0]] = stay.node
+            nodes[stay.pod.rpartition("/")[2]] = stay.node
+            for tenancy in pod.tenancies if pod else ():
+                if tenancy.fact.uid == stay.uid and tenancy.fact.ip:
+                    nodes[tenancy.fact.ip] = stay.node
+            if row is not None and row.fact is not None:
+                nodes |= dict.fromkeys(row.fact.addresses, stay.node)
+                if row.fact.leaf:
+                    leafs[stay.node] = row.fact.leaf
+        return Addresses(nodes, leafs)
+
+    def forget(self) -> None:
+        """Let go of what is kept for rows that are not told of any more."""
+        for kept, told in ((self._nodes, self._state.nodes.told), (self._pods, self._state.pods.told)):
+            for name in kept.keys() - told:
+                del kept[name]
+
+    def _told_in(self, pod: str, job: str) -> tuple[Told, ...]:
+        row, stays = self._state.pods.get(pod), self._placements.of_pod(pod)
+        if row is None:
+            return ()
+        kept = self._pods.get(pod)
+        if kept is not None and kept.row is row and kept.stays is stays and kept.job == job:
+            return kept.told
+        told = []
+        for s in (s for group in row.seen.values() for s in group):
+            stay = stay_at(stays, s.at)
+            if stay is None or stay.job.key == job:
+                told.append(told_by(s, stay))
+        self._pods[pod] = _Pod(row, stays, job, tuple(told))
+        return self._pods[pod].told
+
+    def _node(self, name: str) -> _Node:
+        row = self._state.nodes.get(name)
+        if row is None:
+            return _NOWHERE
+        kept = self._nodes.get(name)
+        if kept is None or kept.row is not row:
+            kept = self._nodes[name] = _sorted_out(row)
+        return kept
+
+
+def _sorted_out(row: NodeRow) -> _Node:
+    table = families()
+    codes: list[Sighting] = []
+    collectives: list[Sighting] = []
+    pauses: list[Sighting] = []
+    was_not_ready = False
+    for group in row.seen.values():
+        kind = group[0].kind
+        if kind in GPU_KINDS:
+            codes += (s for s in group if s.firing and table.role(s) in ("application", "symptom"))
+        elif kind in (TIMEOUT, ERROR):
+            collectives += group
+        elif kind == PFC:
+            pauses += group
+        elif kind == NOT_READY:
+            was_not_ready = was_not_ready or any(s.firing for s in group)
+    return _Node(row, tuple(codes), tuple(collectives), tuple(pauses), was_not_ready)
