@@ -42,6 +42,9 @@ class Config:
     """A link that is back sooner has bounced (gpud, ib flap: what was down for 25 s counts as down)."""
     link_quiet: timedelta = timedelta(minutes=10)
     """A link that fails again within this fails of the same cause (gpud, ib drop: kept for 10 min after recovery)."""
+    connection_loss: timedelta = timedelta(seconds=45)
+    """A connection over a lost link is given up within this (NCCL, RETRY_EXC after 0.5 to 30 s by its version, and the skew);
+    an error line may come later where NCCL_IB_TIMEOUT is raised, a collective that began later has another reason."""
     flaps: int = 3
     """A link that went down so often flaps (gpud, ib flap)."""
     leaf_window: timedelta = timedelta(seconds=60)

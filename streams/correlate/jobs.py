@@ -288,6 +288,9 @@ def _in_time(
 ) -> bool:
     if cause.fault_at > told_at + cause.lag:
         return False
+    if cause.domain in ("link", "fabric") and start < told_at:
+        # What has waited since a known moment lost its connection then, or not by this.
+        return cause.last_at >= start - config.connection_loss
     if cause.stops == "near":
         # A port nobody uses may be down for weeks: only what fails when the link does fails of it.
         return cause.last_at >= start - config.before

@@ -8,7 +8,7 @@ explain a job's error, and is no incident by itself. The third time it flaps (gp
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
@@ -234,7 +234,8 @@ def verdict(fault: LinkFault, config: Config) -> Verdict:
     ready_at = min(m.sighting.seen_at for m in fault.moments)
     if downs:
         return said("link bounced", Certainty.LIKELY, ready_at, "its link went down and came back", False)
-    return said("error counters", Certainty.WEAK, ready_at, "its link works with errors")
+    # Optics that fail take their link along within seconds, and it is told under another name.
+    return said("error counters", Certainty.WEAK, ready_at + config.link_settle, "its link works with errors")
 
 
 def excuses(fault: LinkFault, row: NodeRow, config: Config) -> list[str]:
@@ -400,6 +401,8 @@ class _Group:
     leader: Entity
     moments: list[Moment]
     nics: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
+    """Kinds of the names that its NICs go by."""
     lasts: bool = False
     """Something in it is not over."""
     over_at: datetime | None = None
@@ -409,6 +412,7 @@ class _Group:
         """One more moment of it."""
         self.moments.append(m)
         self.nics.add(m.nic)
+        self.kinds.add(_kind_of_name(m.name, m.by_host))
         self.lasts |= m.end is None
         ends = [at for at in (self.over_at, m.end, m.until) if at is not None]
         self.over_at = max(ends, default=None)
@@ -444,7 +448,18 @@ def _belongs(group: _Group, domain: str, m: Moment, lives: Lives, config: Config
         return False
     if m.nic in group.nics:
         return group.lasts or group.over_at is None or m.at <= group.over_at + config.link_quiet
-    return m.part in _BROKEN and first.part in _BROKEN and m.at - first.at <= config.board
+    return _together(first, m, group.kinds, config)
+
+
+def _together(first: Moment, m: Moment, kinds: Collection[str], config: Config) -> bool:
+    """Whether two NICs of a host that are in trouble at the same time are one fault: both broke, or both are one NIC.
+
+    A name of another kind than all those known may be the same NIC: an address, an interface, an RDMA device, a switch port.
+    """
+    if m.at - first.at > config.board:
+        return False
+    broke = m.part in _BROKEN and first.part in _BROKEN
+    return broke or _kind_of_name(m.name, m.by_host) not in kinds
 
 
 def _shown(first: Moment, moments: Sequence[Moment], config: Config) -> Entity:
@@ -452,8 +467,15 @@ def _shown(first: Moment, moments: Sequence[Moment], config: Config) -> Entity:
 
     All that failed with it has a say, so that it does not matter whose clock runs ahead.
     """
-    near = [m for m in moments if timedelta() <= m.at - first.at <= config.board and m.part in _BROKEN]
-    best = min(near or [first], key=lambda m: (_rank(m.name), m.name.nic or "", m.name.switch or "", m.nic))
+    kinds = {_kind_of_name(first.name, first.by_host)}
+    near = [
+        m
+        for m in moments
+        if m.at >= first.at
+        and m.part != "context"
+        and ((m.at - first.at <= config.board and m.nic == first.nic) or _together(first, m, kinds, config))
+    ]
+    best = min(near, key=lambda m: (_rank(m.name), m.name.nic or "", m.name.switch or "", m.nic))
     mine = [m.name for m in near if m.nic == best.nic] or [m.name for m in near]
     cables = {(name.switch, name.port) for name in mine if name.switch} or {
         (m.name.switch, m.name.port) for m in near if m.name.switch

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import pairwise
 
 from streams.correlate.config import Config
 from streams.correlate.fabric import SwitchFault
@@ -306,14 +307,34 @@ def _lasting(sightings: Iterable[Sighting], config: Config) -> list[Spell]:
         streams.setdefault(f"{s.entity.key}|{s.text('queue')}|{s.text('priority')}", []).append(s)
     kept: list[Spell] = []
     for stream in streams.values():
-        all_ = spells(stream)
+        gaps = forgotten(stream)
+        all_ = [part for spell in spells(stream) for part in _found_anew(spell, gaps, config)]
         brief = [s for s in all_ if s.end is not None and s.end - s.start < config.brief_storm]
         repeated = any(
             third.start - first.start <= config.quiet for first, third in zip(brief, brief[2:], strict=False)
         )
         lasting = all_ if repeated else [s for s in all_ if s not in brief]
-        kept += _bridged(lasting, forgotten(stream))
+        kept += _bridged(lasting, gaps)
     return kept
+
+
+def _found_anew(spell: Spell, gaps: Mapping[str, datetime], config: Config) -> list[Spell]:
+    """The spell, cut where a storm was found a second time after long: it must have ended, and the line that said so is lost."""
+    parts: list[list[Sighting]] = [[spell.sightings[0]]]
+    for before, s in pairwise(spell.sightings):
+        if s.at - before.at > config.quiet and before.id not in gaps:
+            parts.append([])
+        parts[-1].append(s)
+    last = len(parts) - 1
+    return [
+        Spell(
+            part[0].at,
+            part[-1].at,
+            spell.end if number == last else part[-1].at + config.brief_storm,
+            tuple(part),
+        )
+        for number, part in enumerate(parts)
+    ]
 
 
 def _bridged(found: list[Spell], gaps: Mapping[str, datetime]) -> list[Spell]:

@@ -106,6 +106,31 @@ def test_a_card_that_goes_by_its_address_and_its_interface_is_one() -> None:
     assert (world.only().root.nic, len(world.published)) == ("eth2", 1)
 
 
+def test_optics_that_fail_and_take_their_link_along_are_one_fault_under_the_best_name() -> None:
+    world = story(
+        nic("n2", "0000:3b:00.0", 0, subtype="module_error", pci="0000:3b:00"),
+        nic("n2", "mlx5_2", 12),
+        port("leaf-1", "Ethernet4", 12.3),
+        *failing(40),
+    )
+    incident = world.only()
+    assert (incident.root.nic, incident.root.port, incident.certainty) == (
+        "mlx5_2",
+        "Ethernet4",
+        Certainty.DECISIVE,
+    )
+    assert incident.fault_at == at(0)
+    assert len(world.published) == 1
+
+
+def test_two_interfaces_of_which_one_makes_errors_and_one_is_down_are_two() -> None:
+    world = story(nic("n2", "eth2", 0, subtype="symbol_errors"), nic("n2", "eth7", 20))
+    assert [(i.root.nic, i.certainty) for i in world.incidents()] == [
+        ("eth2", Certainty.WEAK),
+        ("eth7", Certainty.LIKELY),
+    ]
+
+
 NO_INCIDENT: dict[str, list[Signal]] = {
     "a link that came back": [nic("n2", "eth2", 0), nic("n2", "eth2", 4, cleared=True)],
     "one that a switch saw come back": [
@@ -133,6 +158,17 @@ def test_a_bounce_that_cost_a_job_its_connections_explains_them_and_closes_nothi
     incident = world.only()
     assert (incident.family, incident.root.node, incident.jobs) == ("nic_link", "n2", (job("llama"),))
     assert not closes_a_node(incident)
+
+
+def test_a_hang_that_begins_minutes_after_a_bounce_has_another_reason() -> None:
+    silent = [r for r in range(32) if r // 8 != 1]
+    world = story(
+        nic("n2", "eth2", 0),
+        nic("n2", "eth2", 2, cleared=True),
+        *timeouts("llama", silent, 815, waited=600),
+        until=900,
+    )
+    assert [(i.family, i.root.node) for i in world.incidents()] == [("silent_node", "n2")]
 
 
 def flapping(times: int, every: float = 40) -> list[Signal]:

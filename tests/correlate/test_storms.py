@@ -274,6 +274,14 @@ def test_a_storm_that_is_found_and_restored_for_an_hour_is_one() -> None:
     assert world.only().state is IncidentState.RESOLVED
 
 
+def test_a_storm_that_is_found_again_after_long_is_a_new_one_though_its_end_was_lost() -> None:
+    world = story(storm("leaf-1", "Ethernet4", 0), storm("leaf-1", "Ethernet4", 1200), until=1300)
+    assert [(i.incarnation, i.state) for i in world.incidents()] == [
+        (1, IncidentState.RESOLVED),
+        (2, IncidentState.OPEN),
+    ]
+
+
 STORIES: dict[str, tuple[list[Fact], list[Signal]]] = {
     "over the spine": (
         [*cluster(JOBS), *CABLES],
