@@ -12,14 +12,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from streams.correlate.config import Config
-from streams.correlate.families import families
+from streams.correlate.failures import is_own
+from streams.correlate.families import families, level
 from streams.correlate.gpus import is_gauge
 from streams.correlate.sightings import Sighting, order
+from streams.model.entity import JobRef
+from streams.model.incident import Certainty
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Application codes of one job that belong together. `nodes` is how many nodes one code hit at the same moment."""
+    """Application codes and failures of one job that belong together.
+
+    `nodes` is where one code hit at the same moment, or without a code, where it failed. `code` is 0 when there was none.
+    """
 
     start: datetime
     end: datetime
@@ -30,23 +36,51 @@ class Burst:
 
     @property
     def is_shared(self) -> bool:
-        """Several nodes at once."""
-        return len(self.nodes) > 1
+        """The same code on several nodes at once. That all processes of a job end together says nothing."""
+        return bool(self.code) and len(self.nodes) > 1
+
+    @property
+    def failures(self) -> tuple[Sighting, ...]:
+        """What the program or the kernel said besides codes."""
+        return tuple(s for s in self.sightings if s.kind != "gpu.xid")
 
     @property
     def says_nothing(self) -> bool:
         """Alone, and of a code that every killed process leaves."""
         return not self.is_shared and all(s.code in families().quiet_alone for s in self.sightings)
 
+    @property
+    def certainty(self) -> Certainty:
+        """One code on many nodes is the job's; else it is what the failures say for themselves."""
+        if self.is_shared:
+            return Certainty.DECISIVE if len(self.nodes) > 2 else Certainty.LIKELY
+        return max((families().certainty(s) for s in self.failures), key=level, default=Certainty.WEAK)
+
+    @property
+    def speaks_for_itself(self) -> bool:
+        """Whether it cannot be what a killed process leaves: out of memory, an address that is not there."""
+        return any(families().certainty(s) is not Certainty.WEAK for s in self.failures)
+
+    def why(self, job: JobRef) -> str:
+        """What it is, for people."""
+        where = ", ".join(self.nodes[:6]) + (" …" if len(self.nodes) > 6 else "")
+        told = ", ".join(list(dict.fromkeys(families().says(s) for s in self.failures))[:3])
+        if self.is_shared:
+            besides = f"; and {told}" if told else ""
+            return (
+                f"XID {self.code} on {len(self.nodes)} nodes of {job} within seconds ({where}): "
+                f"code fails like that, hardware does not{besides}"
+            )
+        if told:
+            besides = f", with XID {self.code}" if self.code else ""
+            return f"{job}: {told}{besides} ({where or 'node not known'}), and no hardware under it explains that"
+        return f"XID {self.code} on one node of {job} ({where}): most likely its own code; watch whether it follows the GPU"
+
 
 def bursts(seen: Iterable[Sighting], config: Config) -> list[Burst]:
-    """Cut a job's application codes into bursts at silences."""
+    """Cut a job's application codes and own failures into bursts at silences."""
     lines = sorted(
-        (
-            s
-            for s in seen
-            if s.kind == "gpu.xid" and s.firing and not is_gauge(s) and families().role(s) == "application"
-        ),
+        (s for s in seen if s.firing and (is_own(s) if s.kind != "gpu.xid" else _is_code(s))),
         key=order,
     )
     groups: list[list[Sighting]] = []
@@ -57,10 +91,18 @@ def bursts(seen: Iterable[Sighting], config: Config) -> list[Burst]:
     return [_burst(group, config.together) for group in groups]
 
 
+def _is_code(s: Sighting) -> bool:
+    return not is_gauge(s) and families().role(s) == "application"
+
+
 def _burst(group: Sequence[Sighting], together: timedelta) -> Burst:
     by_code: dict[int, list[Sighting]] = defaultdict(list)
     for s in group:
-        by_code[s.code or 0].append(s)
+        if s.kind == "gpu.xid":
+            by_code[s.code or 0].append(s)
+    if not by_code:
+        nodes = tuple(sorted({s.entity.node for s in group if s.entity.node}))
+        return Burst(group[0].at, group[-1].at, max(s.seen_at for s in group), 0, nodes, tuple(group))
     widest = {code: _most_nodes(lines, together) for code, lines in by_code.items()}
     loud = [code for code in widest if code not in families().quiet_alone]
     code = max(widest, key=lambda c: (len(widest[c]), c in loud, -c))

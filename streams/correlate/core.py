@@ -318,7 +318,8 @@ class Core:
         nodes = {stay.node for stay in stays}
         told = self._testimony.told(key, nodes)
         codes = self._testimony.codes(stays)
-        if not told and not codes:
+        failed = self._testimony.failed(key, nodes)
+        if not told and not codes and not failed:
             return None
         causes = [h for node in sorted(nodes) for h in self._hard.get(node, ()) if h.family != "pfc_storm"]
         causes += [self._storms.get(h.id, h) for h in self._all_storms()]
@@ -336,6 +337,7 @@ class Core:
             told=told,
             codes=codes,
             stays=stays,
+            failed=failed,
             causes=causes,
             near_storms=frozenset(
                 h.id for h in causes if h.domain in ("pfc", "fabric") and self._reaches(h, nodes)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from streams.correlate.config import Config
+from streams.correlate.failures import KINDS as FAILURES
+from streams.correlate.failures import counts
 from streams.correlate.families import families, storage_system
 from streams.correlate.links import LINK
 from streams.correlate.nodes import readiness
@@ -76,6 +78,7 @@ class Intake:
         self._placements = placements
         self._ports: dict[str, set[str]] = defaultdict(set)
         self._guesses: dict[str, set[str]] = defaultdict(set)
+        self._guessed: dict[str, str] = {}
         self._beyond: dict[str, set[str]] = defaultdict(set)
         """Ports whose cable ends at this one."""
         self._leaves: dict[str, set[str]] = defaultdict(set)
@@ -169,7 +172,7 @@ class Intake:
             self._run(seen, touched)
         elif seen.kind == "job.progress" and entity.pod:
             self._progress(entity.pod, seen, touched)
-        elif seen.kind in (TIMEOUT, ERROR) and entity.pod:
+        elif entity.pod and (seen.kind in (TIMEOUT, ERROR) or counts(seen)):
             self._in_pod(entity.pod, seen, touched)
         elif seen.kind in ("fabric.pfc_storm", LINK) and entity.switch and entity.port:
             self._on_port(f"{entity.switch}/{entity.port}", seen, touched)
@@ -276,8 +279,7 @@ class Intake:
     def _pod(self, name: str, row: PodRow) -> Touched:
         if not self._state.pods.put(name, row):
             return Touched()
-        self._forget_guess(name)
-        guessed = self._jobs_of(name)
+        guessed = self._forget_guess(name) | self._jobs_of(name)
         nodes, jobs = self._placements.update(name, row)
         self._guess(name, row)
         busy = {n for n in nodes if (seen := self._state.nodes.get(n)) is not None and seen.seen}
@@ -354,6 +356,10 @@ class Intake:
     def _in_pod(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
         rank = seen.entity.rank if seen.entity.rank is not None else seen.text("rank")
         key = f"{seen.kind}|{rank}|{seen.text('pg')}|{seen.text('pg_rank')}|{seen.text('subtype')}"
+        if seen.kind in FAILURES:
+            key = (
+                f"{seen.kind}|{rank}|{seen.text('local_rank')}|{seen.text('subtype')}|{seen.text('exitcode')}"
+            )
         if self._state.pods.see(pod.key, key, seen):
             self._guess(pod.key, self._state.pods[pod.key])
             touched.jobs |= self._jobs_of(pod.key)
@@ -374,18 +380,28 @@ class Intake:
             touched.scope(document.scope)
 
     def _jobs_of(self, pod: str) -> set[str]:
-        return {stay.job.key for stay in self._placements.of_pod(pod)} or {_guess(pod)}
+        return {stay.job.key for stay in self._placements.of_pod(pod)} or {self._job_without_node(pod)}
+
+    def _job_without_node(self, pod: str) -> str:
+        """Whose a pod is that stands nowhere: as the inventory says, else as its name does."""
+        row = self._state.pods.get(pod)
+        told = [t.fact.job for t in row.tenancies if t.fact.job] if row else []
+        return told[-1].key if told else _guess(pod)
 
     def _guess(self, pod: str, row: PodRow) -> None:
         if row.seen and not self._placements.of_pod(pod):
-            self._guesses[_guess(pod)].add(pod)
+            key = self._guessed[pod] = self._job_without_node(pod)
+            self._guesses[key].add(pod)
 
-    def _forget_guess(self, pod: str) -> None:
-        key = _guess(pod)
-        if key in self._guesses:
-            self._guesses[key].discard(pod)
-            if not self._guesses[key]:
-                del self._guesses[key]
+    def _forget_guess(self, pod: str) -> set[str]:
+        """Take a pod out of the job it was thought to be part of, and say which."""
+        key = self._guessed.pop(pod, None)
+        if key is None:
+            return set()
+        self._guesses[key].discard(pod)
+        if not self._guesses[key]:
+            del self._guesses[key]
+        return {key}
 
 
 def _peer(link: LinkFact) -> str | None:

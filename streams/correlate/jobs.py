@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from streams.correlate.applications import Burst, bursts
 from streams.correlate.config import Config
 from streams.correlate.culprits import Finding, find_culprit
+from streams.correlate.failures import PLATFORM, Obstacle, obstacles
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis, rejected
 from streams.correlate.lives import MISMATCHES_FROM
@@ -23,6 +24,7 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.votes import NO_ADDRESSES, Addresses
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Candidate, Certainty
+from streams.model.signal import Attribute
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Evidence:
     """XIDs on nodes where the job stood at that moment."""
     stays: Sequence[Stay]
     """Every known stay."""
+    failed: Sequence[Sighting]
+    """What its programs, its pods and the kernels under it said of its failing, each with its node where that is known."""
     causes: Sequence[Hypothesis]
     """Roots on nodes the job stood on, and storms and faults of switches it may suffer from."""
     near_storms: frozenset[str]
@@ -119,7 +123,8 @@ def judge(evidence: Evidence, config: Config) -> Judgement:
     hangs = _hangs(evidence, config)
     hang_count, _ = _forgotten(evidence, "hang")
     count, until = _forgotten(evidence, "application")
-    faults = bursts((s for s in evidence.codes if until is None or s.at > until), config)
+    own = (*evidence.codes, *evidence.failed)
+    faults = bursts((s for s in own if until is None or s.at > until), config)
     loose: list[tuple[int, Burst]] = []
     torn_down: list[Burst] = []
     for burst in faults:
@@ -129,7 +134,7 @@ def judge(evidence: Evidence, config: Config) -> Judgement:
         cause = _explaining(evidence, burst.start, burst.start, burst.end, config, late=late)
         if cause is not None:
             judgement.claim(cause.id, burst.start, burst.end, burst.sightings)
-        elif _torn_down_by(burst, hangs, config) is not None:
+        elif not burst.speaks_for_itself and _torn_down_by(burst, hangs, config) is not None:
             torn_down.append(burst)
         else:
             loose.append((count, burst))
@@ -150,6 +155,7 @@ def judge(evidence: Evidence, config: Config) -> Judgement:
             continue
         _judge_hang(evidence, judgement, episode, number, applications, torn_down, config)
     _claim_teardown(evidence, judgement, config)
+    _judge_obstacles(evidence, judgement, config)
     return judgement
 
 
@@ -341,7 +347,9 @@ def _teardown(torn_down: Sequence[Burst], hang: Episode, config: Config) -> list
 
 
 def _crash_explains(burst: Burst, episode: Episode, finding: Finding, config: Config) -> bool:
-    if not episode.start - config.before <= burst.start < episode.told_at:
+    # Peers may tell of a connection that is gone before the program that closed it has said why.
+    until = episode.told_at + (config.together if burst.speaks_for_itself else timedelta())
+    if not episode.start - config.before <= burst.start < until:
         return False
     return burst.is_shared or not finding.suspects or set(finding.suspects) <= set(burst.nodes)
 
@@ -350,34 +358,26 @@ def _application(evidence: Evidence, burst: Burst, count: int, config: Config) -
     if burst.says_nothing:
         return None
     job, code = evidence.job, burst.code
-    where = ", ".join(burst.nodes[:6]) + (" …" if len(burst.nodes) > 6 else "")
-    if burst.is_shared:
-        why = f"XID {code} on {len(burst.nodes)} nodes of {job} within seconds ({where}): code fails like that, hardware does not"
-        certainty = Certainty.DECISIVE if len(burst.nodes) > 2 else Certainty.LIKELY
-    else:
-        why = f"XID {code} on one node of {job} ({where}): most likely its own code; watch whether it follows the GPU"
-        certainty = Certainty.WEAK
-    gpus = sorted({s.entity.key: s.entity for s in burst.sightings}.items())
+    gpus = sorted({s.entity.key: s.entity for s in burst.sightings if s.kind == "gpu.xid"}.items())
+    facts: dict[str, Attribute] = {"shared_nodes": len(burst.nodes)} if burst.is_shared else {}
+    if code:
+        facts |= {"xid": code, "xids": tuple(sorted({s.code for s in burst.sightings if s.code}))}
     return Hypothesis(
         scope=evidence.scope,
         root=evidence.root,
         family="application",
         incarnation=count,
-        certainty=certainty,
+        certainty=burst.certainty,
         fault_at=burst.start,
         first_at=burst.start,
         last_at=burst.end,
         ready_at=burst.seen_at + config.application_settle,
-        rule="same code on many nodes" if burst.is_shared else "application code",
-        why=why,
+        rule="same code on many nodes" if burst.is_shared else "application code" if code else "own failure",
+        why=burst.why(job),
         cleared_at=_recovered(evidence, burst.end, config),
         causes=burst.sightings,
         jobs=(job,),
-        facts={
-            "xid": code,
-            "xids": tuple(sorted({s.code for s in burst.sightings if s.code})),
-            "shared_nodes": len(burst.nodes),
-        },
+        facts=facts,
         candidates=tuple(
             rejected(
                 entity,
@@ -388,6 +388,57 @@ def _application(evidence: Evidence, burst: Burst, count: int, config: Config) -
             for _, entity in gpus[:6]
         ),
     )
+
+
+def _judge_obstacles(evidence: Evidence, judgement: Judgement, config: Config) -> None:
+    """What the platform does to the job, unless an incident that the job already has is why."""
+    count, until = _forgotten(evidence, families()[PLATFORM].domain)
+    failed = [s for s in evidence.failed if until is None or s.at > until]
+    for number, obstacle in enumerate(obstacles(failed, config), count + 1):
+        why = _behind(evidence, judgement, obstacle, config)
+        if why is not None:
+            judgement.claim(why, obstacle.start, obstacle.end, obstacle.sightings)
+            continue
+        ends = [obstacle.over_at(evidence.stays), _recovered(evidence, obstacle.end, config)]
+        judgement.hypotheses.append(
+            Hypothesis(
+                scope=evidence.scope,
+                root=evidence.root,
+                family=PLATFORM,
+                incarnation=number,
+                certainty=Certainty.LIKELY,
+                fault_at=obstacle.start,
+                first_at=obstacle.start,
+                last_at=obstacle.end,
+                ready_at=obstacle.seen_at + config.application_settle,
+                rule="platform in the way",
+                why=f"{evidence.job}: {obstacle.says}, and nothing that happened to it before explains that",
+                cleared_at=min((at for at in ends if at is not None), default=None),
+                causes=obstacle.sightings,
+                jobs=(evidence.job,),
+                facts={"nodes_told": obstacle.nodes[:16]},
+                stops="never",
+            )
+        )
+
+
+def _behind(evidence: Evidence, judgement: Judgement, obstacle: Obstacle, config: Config) -> str | None:
+    """The incident that took the job's pods away, or that the node has where they cannot start."""
+    since = obstacle.start - config.retention
+    behind = [
+        c
+        for c in evidence.causes
+        if since <= c.fault_at <= obstacle.end
+        and (c.root.node in obstacle.nodes or (c.certainty is not Certainty.WEAK and c.stops != "never"))
+        and (c.domain not in ("pfc", "fabric") or c.id in evidence.near_storms)
+    ]
+    if behind:
+        return max(behind, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id)).id
+    own = [
+        h.id for h in judgement.hypotheses if h.family != PLATFORM and since <= h.fault_at <= obstacle.start
+    ]
+    own += [f"silent:{s.node}" for s in judgement.suspicions if since <= s.episode.start <= obstacle.start]
+    return min(own, default=None)
 
 
 def _hang(

@@ -7,9 +7,11 @@ out of a row is kept for as long as the row is the same object; rows are never c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from streams.correlate.failures import KINDS as FAILURES
+from streams.correlate.failures import is_own
 from streams.correlate.families import families
 from streams.correlate.gpus import KINDS as GPU_KINDS
 from streams.correlate.intake import Intake
@@ -32,6 +34,8 @@ class _Node:
     collectives: tuple[Sighting, ...]
     """Watchdog lines and network errors in the node's own log."""
     pauses: tuple[Sighting, ...]
+    failures: tuple[Sighting, ...]
+    """Processes that the kernel killed for memory."""
     was_not_ready: bool
 
 
@@ -43,9 +47,10 @@ class _Pod:
     stays: tuple[Stay, ...]
     job: str
     told: tuple[Told, ...]
+    failed: tuple[Sighting, ...]
 
 
-_NOWHERE = _Node(NodeRow(), (), (), (), False)
+_NOWHERE = _Node(NodeRow(), (), (), (), (), False)
 
 
 class Testimony:
@@ -64,12 +69,27 @@ class Testimony:
         heard = self._state.pods.told
         found: list[Told] = []
         for pod in (*sorted(heard & self._placements.names_of(job)), *self._intake.unplaced(job)):
-            found += self._told_in(pod, job)
+            found += self._heard_in(pod, job).told
         for node in sorted(nodes & self._state.nodes.told):
             for s in self._node(node).collectives:
                 there = {stay.job.key for stay in self._placements.on_node(node, s.fault_at, s.at)}
                 if there == {job}:
                     found.append(told_by(s, None))
+        return found
+
+    def failed(self, job: str, nodes: set[str]) -> list[Sighting]:
+        """How the job failed: what its pods and their events said, and kernels that killed for memory where only it stood."""
+        found: list[Sighting] = []
+        for pod in (
+            *sorted(self._state.pods.told & self._placements.names_of(job)),
+            *self._intake.unplaced(job),
+        ):
+            found += self._heard_in(pod, job).failed
+        for node in sorted(nodes & self._state.nodes.told):
+            for s in self._node(node).failures:
+                there = {stay.job.key for stay in self._placements.on_node(node, s.at, s.at)}
+                if there == {job}:
+                    found.append(s)
         return found
 
     def codes(self, stays: Sequence[Stay]) -> list[Sighting]:
@@ -117,20 +137,26 @@ class Testimony:
             for name in kept.keys() - told:
                 del kept[name]
 
-    def _told_in(self, pod: str, job: str) -> tuple[Told, ...]:
+    def _heard_in(self, pod: str, job: str) -> _Pod:
         row, stays = self._state.pods.get(pod), self._placements.of_pod(pod)
         if row is None:
-            return ()
+            return _Pod(PodRow(), (), job, (), ())
         kept = self._pods.get(pod)
         if kept is not None and kept.row is row and kept.stays is stays and kept.job == job:
-            return kept.told
-        told = []
+            return kept
+        told: list[Told] = []
+        failed: list[Sighting] = []
         for s in (s for group in row.seen.values() for s in group):
             stay = stay_at(stays, s.at)
-            if stay is None or stay.job.key == job:
+            if stay is not None and stay.job.key != job:
+                continue
+            if s.kind in FAILURES:
+                node = s.entity.node or (stay.node if stay else None)
+                failed.append(replace(s, entity=replace(s.entity, node=node)))
+            else:
                 told.append(told_by(s, stay))
-        self._pods[pod] = _Pod(row, stays, job, tuple(told))
-        return self._pods[pod].told
+        heard = self._pods[pod] = _Pod(row, stays, job, tuple(told), tuple(failed))
+        return heard
 
     def _node(self, name: str) -> _Node:
         row = self._state.nodes.get(name)
@@ -147,6 +173,7 @@ def _sorted_out(row: NodeRow) -> _Node:
     codes: list[Sighting] = []
     collectives: list[Sighting] = []
     pauses: list[Sighting] = []
+    failures: list[Sighting] = []
     was_not_ready = False
     for group in row.seen.values():
         kind = group[0].kind
@@ -156,6 +183,8 @@ def _sorted_out(row: NodeRow) -> _Node:
             collectives += group
         elif kind == PFC:
             pauses += group
+        elif kind == "node.memory":
+            failures += (s for s in group if s.firing and is_own(s))
         elif kind == NOT_READY:
             was_not_ready = was_not_ready or any(s.firing for s in group)
-    return _Node(row, tuple(codes), tuple(collectives), tuple(pauses), was_not_ready)
+    return _Node(row, tuple(codes), tuple(collectives), tuple(pauses), tuple(failures), was_not_ready)

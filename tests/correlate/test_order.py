@@ -21,6 +21,7 @@ from tests.correlate.world import (
     World,
     at,
     cluster,
+    failed,
     gpu,
     job,
     link,
@@ -177,6 +178,25 @@ def shared_story() -> Story:
     return facts, signals
 
 
+def failures_story() -> Story:
+    """A program that runs out of memory, one that crashes with its XID, one whose image is gone, one on a bad GPU."""
+    facts = cluster({"llama": ["n1", "n2"], "gemma": ["n3", "n4"], "phi": ["n5", "n6"], "qwen": ["n7", "n8"]})
+    signals = [
+        sign("node.memory", "n2", 0, "oom", process="python"),
+        failed("llama", 1, 1, exitcode=-9),
+        *(nccl_error("llama", r, 0.4) for r in range(8)),
+        xid("n3", 31, 10),
+        failed("gemma", 0, 10.5, "cuda_error", reason="an illegal memory access was encountered"),
+        failed("gemma", 0, 14, exitcode=-6),
+        *timeouts("gemma", range(8, 16), 612),
+        *(failed("phi", 1, 20 + 60 * i, "image_pull", reason="BackOff") for i in range(5)),
+        xid("n7", 48, 30, index=2),
+        failed("qwen", 0, 31, exitcode=1),
+        *(failed("qwen", 0, 400 + 90 * i, "unschedulable", kind="job.stalled") for i in range(5)),
+    ]
+    return facts, signals
+
+
 STORIES: list[Callable[[], Story]] = [
     off_bus_story,
     silent_story,
@@ -187,6 +207,7 @@ STORIES: list[Callable[[], Story]] = [
     board_story,
     places_story,
     shared_story,
+    failures_story,
 ]
 
 
@@ -297,4 +318,10 @@ def test_the_stories_end_as_they_should() -> None:
         [("gpu_off_bus", "n1")],
         [("host_fault", "n1"), ("power_cooling", "n2"), ("preemption", "n3")],
         [("gpu_nvlink", "n8"), ("power_cooling", "r1"), ("storage_fault", "lfs1")],
+        [
+            ("application", str(job("gemma"))),
+            ("application", str(job("llama"))),
+            ("gpu_memory", "n7"),
+            ("platform_fault", str(job("phi"))),
+        ],
     ]

@@ -290,6 +290,21 @@ def sign(
     return _signal(kind, place, seconds, attributes, cleared=cleared, severity=severity, lag=lag)
 
 
+def failed(
+    name: str,
+    pod: int,
+    seconds: float,
+    subtype: str = "process_exit",
+    *,
+    kind: str = "job.failed",
+    rank: int | None = None,
+    **more: Attribute,
+) -> Signal:
+    """A line of a launcher or program in a pod's log, or an event about the pod."""
+    place = Entity(CLUSTER, pod=PodRef("train", f"{name}-worker-{pod}"), rank=rank)
+    return _signal(kind, place, seconds, {"subtype": subtype, **more})
+
+
 def progress(name: str, seconds: float, step: int, pod: int = 0) -> Signal:
     entity = Entity(CLUSTER, pod=PodRef("train", f"{name}-worker-{pod}"))
     return _signal("job.progress", entity, seconds, {"step": step}, severity=Severity.INFO)
