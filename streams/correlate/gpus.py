@@ -33,10 +33,17 @@ class _Group:
     cleared_at: datetime | None = None
     flaps: int = 0
     context: list[Sighting] = field(default_factory=list)
+    _leader: Entity | None = None
 
     @property
     def first(self) -> datetime:
         return self.causes[0].at
+
+    def take(self, cause: Sighting, gpu: str) -> None:
+        """One more line of it."""
+        self.causes.append(cause)
+        self.gpus.add(gpu)
+        self._leader = None
 
     @property
     def leader(self) -> Entity:
@@ -44,16 +51,18 @@ class _Group:
 
         A switch that loses its links names no GPU, and may be heard before the GPU that left the bus (SXid 20034 after XID 79).
         """
-        gravest = max(map(_weight, self.causes))
-        return min(
-            self.causes,
-            key=lambda s: (
-                _weight(s) < gravest,
-                s.entity.gpu is None,
-                families().blames_its_peer(s),
-                order(s),
-            ),
-        ).entity
+        if self._leader is None:
+            gravest = max(map(_weight, self.causes))
+            self._leader = min(
+                self.causes,
+                key=lambda s: (
+                    _weight(s) < gravest,
+                    s.entity.gpu is None,
+                    families().blames_its_peer(s),
+                    order(s),
+                ),
+            ).entity
+        return self._leader
 
 
 def _weight(s: Sighting) -> tuple[bool, int]:
@@ -119,14 +128,12 @@ def _leaves_bus(s: Sighting) -> bool:
 def _place(groups: list[_Group], s: Sighting, lives: Lives, config: Config) -> None:
     key = s.entity.key
     for group in reversed(groups):
-        if _is_over(groups, group, s.at, lives, config):
-            continue
-        if key in group.gpus or s.at - group.first <= config.board:
+        mine = key in group.gpus or s.at - group.first <= config.board
+        if mine and not _is_over(groups, group, s.at, lives, config):
             if group.cleared_at is not None and s.at > group.cleared_at:
                 group.flaps += 1
                 group.cleared_at = None
-            group.causes.append(s)
-            group.gpus.add(key)
+            group.take(s, key)
             return
     base = lives.base(s.entity, "gpu")
     if base and s.at <= base.until + config.linger:
@@ -138,13 +145,22 @@ def _incarnation(groups: list[_Group], group: _Group, lives: Lives) -> int:
     """The group's number among those that its leader leads, after those that are forgotten."""
     leader = group.leader
     base = lives.base(leader, "gpu")
-    earlier = groups[: next(i for i, g in enumerate(groups) if g is group)]
-    return (base.count if base else 0) + 1 + sum(g.leader.key == leader.key for g in earlier)
+    number = base.count if base else 0
+    for other in groups:
+        if other is group or other.leader.key == leader.key:
+            number = lives.next_number((leader,), "gpu", number, other.first)
+        if other is group:
+            break
+    return number
 
 
 def _is_over(groups: list[_Group], group: _Group, at: datetime, lives: Lives, config: Config) -> bool:
+    if group.cleared_at is not None and at > group.cleared_at + config.linger:
+        return True
+    if not lives.has_closings:
+        return False
     closing = lives.closing(group.leader, "gpu", _incarnation(groups, group, lives))
-    return any(end is not None and at > end + config.linger for end in (group.cleared_at, closing))
+    return closing is not None and at > closing + config.linger
 
 
 def _clear(groups: list[_Group], s: Sighting) -> None:

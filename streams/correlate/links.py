@@ -434,7 +434,8 @@ def _grouped(
         base = lives.base(leader, domain)
         if base and m.at <= base.until + config.linger:
             continue
-        number = counts[leader.key] = counts.get(leader.key, base.count if base else 0) + 1
+        after = counts.get(leader.key, base.count if base else 0)
+        number = counts[leader.key] = lives.next_number((leader,), domain, after, m.at)
         groups.append(_Group(number, leader, []))
         groups[-1].take(m)
     said = [m for m in moments if m.part == "context"]

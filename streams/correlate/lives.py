@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
+from streams.correlate.policy import policy
 from streams.correlate.rows import BaseRow, State
 from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity
@@ -113,6 +114,11 @@ class Lives:
             incarnation, until = max(before.count, incarnation), max(before.until, until)
         self._state.bases.put(f"{root.key}|{domain}", BaseRow(incarnation, until))
 
+    @property
+    def has_closings(self) -> bool:
+        """Whether anything was said of any incident at all."""
+        return bool(self._state.runs)
+
     def closing(self, root: Entity, domain: str, incarnation: int) -> datetime | None:
         """When a run or a person closed this incarnation, under whatever family it went."""
         if not self._state.runs:
@@ -121,13 +127,27 @@ class Lives:
         times = [view.closed_at for name in ids if (view := self.runs(name)).closed_at is not None]
         return min((t for t in times if t), default=None)
 
+    def next_number(self, names: Sequence[Entity], domain: str, after: int, at: datetime) -> int:
+        """The number of an incarnation that begins at that time: the next one that was not closed before.
+
+        Of a number that was closed before, the evidence is no longer kept; what comes now is not its continuation.
+        """
+        number = after + 1
+        while any(
+            (end := self.closing(name, domain, number)) is not None and at > end + self._linger
+            for name in names
+        ):
+            number += 1
+        return number
+
     def sessions(
         self, root: Entity, domain: str, spells: Iterable[Spell], names: Sequence[Entity] = ()
     ) -> list[Session]:
         """Spells of one place put together into incarnations. `names` are the roots it may be published under, if not `root`.
 
         A spell that begins while the last incarnation is open, or within the linger after its end, is part of it (a flap, if
-        it had ended). Once a run or a person has closed it, anything later than the linger is a new one.
+        it had ended). Once a run or a person has closed it, anything later than the linger is a new one. A place that ends and
+        begins again by itself a third time is flapping: it stays the same incarnation from then on.
         """
         base = self.base(root, domain)
         count = base.count if base else 0
@@ -137,10 +157,13 @@ class Lives:
             if base and spell.last <= base.until + self._linger:
                 continue
             current = sessions[-1] if sessions else None
-            if current is None or self._is_over(current, names, domain, spell.start):
-                sessions.append(
-                    Session(count + len(sessions) + 1, spell.start, spell.last, spell.end, 0, spell.sightings)
-                )
+            if current is None or (
+                self._is_over(current, names, domain, spell.start)
+                and not self._flaps(sessions, names, domain, spell.start)
+            ):
+                after = current.incarnation if current else count
+                number = self.next_number(names, domain, after, spell.start)
+                sessions.append(Session(number, spell.start, spell.last, spell.end, 0, spell.sightings))
             else:
                 sessions[-1] = _joined(current, spell)
         return sessions
@@ -148,6 +171,19 @@ class Lives:
     def _is_over(self, session: Session, names: Sequence[Entity], domain: str, at: datetime) -> bool:
         ends = [session.cleared_at, *(self.closing(name, domain, session.incarnation) for name in names)]
         return any(end is not None and at > end + self._linger for end in ends)
+
+    def _flaps(self, sessions: Sequence[Session], names: Sequence[Entity], domain: str, at: datetime) -> bool:
+        if len(sessions) < 2:
+            return False
+        before, current = sessions[-2:]
+        window = timedelta(seconds=policy().flapping_s)
+        return (
+            before.cleared_at is not None
+            and current.cleared_at is not None
+            and current.start - before.cleared_at <= window
+            and at - current.cleared_at <= window
+            and all(self.closing(name, domain, current.incarnation) is None for name in names)
+        )
 
 
 _TARGET = re.compile(r"(?P<system>[\w.]{1,64})-(?:OST|MDT|MGT|MGS)[0-9a-fA-F]{0,4}\b")
