@@ -300,6 +300,10 @@ class Publisher:
         if heir is None and self._lives.runs(name).closed_at is not None:
             # A person or a run has ended it: that stays said, and there is nothing left to withdraw.
             return Changes(), []
+        late = heir is None or heir.fault_at > old.fault_at + self._config.before
+        if late and self._state.is_crowded(scope):
+            # Where more was seen than is kept, that its evidence is not there any more says nothing against it.
+            return Changes(), []
         if heir is not None and heir.id not in self._state.documents:
             at = max(heir.ready_at, now)
             return Changes(), [(at, heir.scope), (at, scope)]

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from streams.correlate import journal
 from streams.correlate.journal import Journal
-from streams.correlate.sightings import Sighting, added, order
+from streams.correlate.sightings import KEPT_EACH_END, Sighting, added, order
 from streams.model.codec import decode, encode
 from streams.model.incident import Incident
 from streams.model.inventory import JobFact, LinkFact, NodeFact, PodFact
@@ -287,6 +287,14 @@ class State:
     def _shelves(self) -> Iterator[Shelf[Any]]:
         yield from (self.nodes, self.pods, self.jobs, self.ports, self.runs, self.documents)
         yield from (self.bases, self.histories)
+
+    def is_crowded(self, scope: str) -> bool:
+        """Whether more was seen at a node or a port than is kept."""
+        kind, _, name = scope.partition("/")
+        row = self.nodes.get(name) if kind == "node" else self.ports.get(name) if kind == "port" else None
+        if row is None:
+            return False
+        return len(row.seen) >= MAX_GROUPS or any(len(g) >= 2 * KEPT_EACH_END for g in row.seen.values())
 
     def flush(self) -> int:
         """Write every changed row once; returns how many."""

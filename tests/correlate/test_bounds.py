@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from streams.correlate.rows import MAX_GROUPS
 from streams.correlate.sightings import KEPT_EACH_END
 from streams.model.entity import Entity, Gpu, PodRef
 from streams.model.incident import IncidentState
-from streams.model.signal import Signal
+from streams.model.signal import Severity, Signal
 from tests.correlate.world import (
     CLUSTER,
     FOUR,
@@ -16,6 +17,7 @@ from tests.correlate.world import (
     _signal,
     cluster,
     not_ready,
+    pause,
     progress,
     run,
     timeouts,
@@ -61,6 +63,19 @@ def test_a_flood_does_not_take_an_open_incident_of_the_same_node_away() -> None:
     heir = world.published.get(incident.merged_into or "", incident)
     assert not incident.reason.startswith("Withdrawn")
     assert heir.state is IncidentState.OPEN
+
+
+def test_an_incident_whose_evidence_a_flood_pushed_out_stays_open() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(pause("n1", "mlx5_2", "sent", 0))
+    world.pass_to(10)
+    storming = world.only().id
+    world.see(*(replace(s, severity=Severity.CRITICAL) for s in strangers("n1", 600, 500)))
+    world.pass_to(600, step=10)
+    assert not [
+        s for group in world.core._state.nodes["n1"].seen.values() for s in group if s.kind != "gpu.xid"
+    ]
+    assert world.published[storming].state is IncidentState.OPEN
 
 
 def test_a_rank_that_repeats_itself_a_thousand_times_is_kept_a_dozen_times() -> None:
