@@ -33,14 +33,14 @@ def hang(
     """
     waits = _waits(stage, job, stopped, place)
     down = at + job.timeout
-    base = stage.rng.randrange(2_000, 900_000)
+    steps = stage.rng.randrange(500, 90_000)
     mute = set(quiet)
     for rank, wait in sorted(waits.items()):
         if rank not in mute:
-            down = max(down, _reports(stage, job, at, rank, wait, base))
+            down = max(down, _reports(stage, job, at, rank, wait, steps))
     if job.desync and waits:
         first = min(waits.values(), key=lambda wait: (wait.depth, wait.rank))
-        report = torch.desync(job.release, waits, sorted(stopped), base, down)
+        report = torch.desync(job.release, waits, sorted(stopped), steps, down)
         stage.pod(job.pod_of(first.rank), down, *report)
     teardown(stage, job, down + timedelta(seconds=2), spared=mute | set(stopped))
     return again(stage, job, down + timedelta(seconds=8) + after, avoid)
@@ -153,7 +153,7 @@ def _waits(stage: Stage, job: Job, stopped: Iterable[int], place: int | None) ->
     return standstill(job.layout, dict.fromkeys(ranks, spot))
 
 
-def _reports(stage: Stage, job: Job, at: datetime, rank: int, wait: Wait, base: int) -> datetime:
+def _reports(stage: Stage, job: Job, at: datetime, rank: int, wait: Wait, steps: int) -> datetime:
     """One rank's watchdog: the later a rank came to wait, the later it speaks."""
     started = at + timedelta(
         seconds=min(wait.depth * 0.3, stage.scenario.jobs.step_s) + stage.rng.uniform(-0.4, 0.4)
@@ -163,7 +163,7 @@ def _reports(stage: Stage, job: Job, at: datetime, rank: int, wait: Wait, base: 
     who = torch.Speaker(job.release, rank)
     timeout_ms, ran_ms = int(job.timeout.total_seconds() * 1000), int(ran.total_seconds() * 1000)
     pod = job.pod_of(rank)
-    stage.pod(pod, moment, *torch.timed_out(who, wait, base, moment, timeout_ms, ran_ms))
+    stage.pod(pod, moment, *torch.timed_out(who, wait, steps, moment, timeout_ms, ran_ms))
     if rank % GPUS == 0:
         stage.pod(pod, moment + timedelta(seconds=1), *torch.aborting(who, wait, moment))
     return moment

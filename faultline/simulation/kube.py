@@ -120,6 +120,14 @@ def pod(
     }
 
 
+def pending(thing: Object) -> Object:
+    """The same pod while it is placed but does not run."""
+    conditions = [
+        c if c["type"] != "Ready" else c | {"status": "False"} for c in thing["status"]["conditions"]
+    ]
+    return thing | {"status": {"phase": "Pending", "conditions": conditions}}
+
+
 def ended(thing: Object, phase: str, at: datetime, exit_code: int) -> Object:
     """The same pod after its container has ended."""
     state = {"terminated": {"exitCode": exit_code, "finishedAt": rfc3339(at)}}

@@ -45,6 +45,9 @@ class Said:
     event: Mapping[str, Any] = field(default_factory=dict)
 
 
+METRICS_KEY = "sim"
+"""All samples of a cluster in one partition, as docs/detection.md asks of those who want a job's median."""
+
 Render = Callable[[Said, datetime], tuple[str | None, bytes]]
 """What was said, and its time by the clock of its place, into a record's key and value."""
 
@@ -333,6 +336,7 @@ def ship(
             at = max(thing.at + timedelta(seconds=delay), sent.get(source, thing.at))
             sent[source] = at
             key, value = render(thing, thing.at + skew)
+            key = METRICS_KEY if thing.topic is RAW_METRICS else key
             arrivals.append((at, len(arrivals), thing.topic, key, value))
             if rng.random() < noise.duplicate_share:
                 again = at + timedelta(seconds=rng.uniform(0.1, 20))

@@ -236,8 +236,8 @@ class Stage:
 
     # Jobs.
 
-    def start(self, job: Job, nodes: Sequence[Node], at: datetime) -> None:
-        """Place a job's pods and let it run; the API server shows them at once."""
+    def start(self, job: Job, nodes: Sequence[Node], at: datetime, *, pending: bool = False) -> None:
+        """Place a job's pods and let it run; the API server shows them at once. `pending` pods run when `run` says so."""
         job.attempt += 1
         job.since = at
         job.pods = []
@@ -248,9 +248,15 @@ class Stage:
             thing = kube.pod(*args)
             uid = thing["metadata"]["uid"]
             job.pods.append(Pod(job.namespace, name, uid, node, index * GPUS, address, thing))
-            self._show(at, "ADDED", thing)
-        if job.tells_init:
+            self._show(at, "ADDED", kube.pending(thing) if pending else thing)
+        if job.tells_init and not pending:
             self._tell_init(job, at + timedelta(seconds=20))
+
+    def run(self, job: Job, at: datetime) -> None:
+        """Pods that were pending run."""
+        job.since = at
+        for pod in job.pods:
+            self._show(at, "MODIFIED", pod.thing)
 
     def add_job(self, job: Job, nodes: Sequence[Node], at: datetime) -> None:
         """Create a job object and start it."""

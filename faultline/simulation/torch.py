@@ -42,9 +42,9 @@ class Speaker:
         return f"{head}[PG ID {group.guid} PG GUID {group.guid}({about}) Rank {local}] "
 
 
-def timed_out(who: Speaker, wait: Wait, base: int, at: datetime, timeout_ms: int, ran_ms: int) -> list[str]:
-    """The watchdog's lines of one rank; `base` is added to the sequence numbers of the step."""
-    op, seq = wait.op, wait.op.seq + base
+def timed_out(who: Speaker, wait: Wait, steps: int, at: datetime, timeout_ms: int, ran_ms: int) -> list[str]:
+    """The watchdog's lines of one rank; `steps` were done before the one that hangs."""
+    op, seq = wait.op, wait.op.seq + wait.after(steps)
     work = (
         f"SeqNum={seq}, OpType={op.kind}, NumelIn={op.numel}, NumelOut={op.numel}, Timeout(ms)={timeout_ms}"
     )
@@ -54,7 +54,7 @@ def timed_out(who: Speaker, wait: Wait, base: int, at: datetime, timeout_ms: int
         f"{who.prefix(at, 616, wait)}Watchdog caught collective operation timeout: WorkNCCL({work}) "
         f"ran for {ran_ms} milliseconds before timing out."
     ]
-    if summary := _counters(who, wait, base, at):
+    if summary := _counters(who, wait, steps, at):
         lines.append(summary)
     return lines
 
@@ -68,7 +68,8 @@ def aborting(who: Speaker, wait: Wait, at: datetime) -> list[str]:
     ]
 
 
-def _counters(who: Speaker, wait: Wait, base: int, at: datetime) -> str | None:
+def _counters(who: Speaker, wait: Wait, steps: int, at: datetime) -> str | None:
+    base = wait.after(steps)
     seq, enqueued, done = wait.op.seq + base, wait.enqueued + base, wait.completed + base
     if who.number < (2, 4):
         return None
@@ -83,11 +84,11 @@ def _counters(who: Speaker, wait: Wait, base: int, at: datetime) -> str | None:
     )
 
 
-def desync(release: str, waits: dict[int, Wait], lagging: list[int], base: int, at: datetime) -> list[str]:
+def desync(release: str, waits: dict[int, Wait], lagging: list[int], steps: int, at: datetime) -> list[str]:
     """TORCH_NCCL_DESYNC_DEBUG's report, printed by one of the ranks that waited longest."""
     first = min(waits.values(), key=lambda wait: (wait.depth, wait.rank))
     who = Speaker(release, first.rank)
-    op, seq = first.op, first.op.seq + base
+    op, seq = first.op, first.op.seq + first.after(steps)
     absent = ", ".join(map(str, lagging))
     return [
         f"{who.prefix(at, 650, first)}\n\t - [{first.rank}] Timeout at collective: {op.kind}, #{seq}"

@@ -17,7 +17,7 @@ from faultline.simulation.layout import Layout, Op
 class Wait:
     """Where one rank ended: the collective it waits in, and how many blocked ranks stand between it and the one that stopped.
 
-    `enqueued` is the last collective of the same group that its host program had already launched: the host runs ahead of the
+    `in_step` is how many collectives of the same members a step has. `enqueued` is the last collective of the same group that its host program had already launched: the host runs ahead of the
     GPU until the end of the step, where the loss is read.
     """
 
@@ -25,11 +25,16 @@ class Wait:
     op: Op
     enqueued: int
     depth: int
+    in_step: int
 
     @property
     def completed(self) -> int:
         """The last collective of the group that was done."""
         return self.op.seq - 1
+
+    def after(self, steps: int) -> int:
+        """What had been counted in the group when so many whole steps were done: every group has a count of its own."""
+        return steps * self.in_step
 
 
 def standstill(layout: Layout, stopped: Mapping[int, int]) -> dict[int, Wait]:
@@ -58,9 +63,9 @@ def standstill(layout: Layout, stopped: Mapping[int, int]) -> dict[int, Wait]:
         if rank not in stopped and place < len(program[rank])
     }
     depths = _depths(ended, stopped)
-    return {
-        rank: Wait(rank, op, _last_of(program[rank], op), depths.get(rank, 0)) for rank, op in ended.items()
-    }
+    lasts = {rank: _last_of(program[rank], op) for rank, op in ended.items()}
+    # A whole step enqueues the last one too, so the last of a step is also how many there are.
+    return {rank: Wait(rank, op, lasts[rank], depths.get(rank, 0), lasts[rank]) for rank, op in ended.items()}
 
 
 def _last_of(ops: tuple[Op, ...], like: Op) -> int:

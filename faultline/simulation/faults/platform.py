@@ -22,7 +22,8 @@ def _pods_fail(kind: str, reason: str, message: str, *, every: bool) -> Kind:
         if job is None:
             return False
         nodes = job.nodes
-        stage.stop(job, at - timedelta(seconds=40), phase="Succeeded", exit_code=0)
+        stage.stop(job, at - timedelta(seconds=40), exit_code=143)
+        stage.start(job, nodes, at - timedelta(seconds=10), pending=True)
         until = at + timedelta(minutes=5)
         pods = job.pods if every else job.pods[:1]
         for attempt in range(4):
@@ -33,7 +34,7 @@ def _pods_fail(kind: str, reason: str, message: str, *, every: bool) -> Kind:
                     moment, "Pod", pod.name, reason, text, namespace=pod.namespace, uid=pod.uid,
                     component="kubelet", host=pod.node.name, vital=True,
                 )  # fmt: skip
-        stage.restart(job, until)
+        stage.run(job, until)
         write_down(
             stage, kind, at, until, "platform_fault", Root(job=job.ref), jobs=[job], nodes=nodes,
         )  # fmt: skip

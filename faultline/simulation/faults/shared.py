@@ -212,7 +212,7 @@ def _straggler(stage: Stage, at: datetime) -> bool:
     for number in range(26):
         moment = at + _seconds(number * SCRAPE_S)
         for pod in job.pods:
-            gpus = range(GPUS) if pod.node == place.node else range(0, GPUS, 4)
+            gpus = range(GPUS) if pod.node == place.node else range(0, GPUS, 2)
             for gpu in gpus:
                 slow = number >= 4 and pod.node == place.node and gpu == place.gpu
                 about = labels(pod.node, gpu, job)

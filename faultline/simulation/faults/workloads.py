@@ -166,7 +166,7 @@ def _mismatch(stage: Stage, at: datetime) -> bool:
     if not jobs:
         return False
     job = stage.rng.choice(jobs)
-    rng, base = stage.rng, stage.rng.randrange(2_000, 900_000)
+    rng, steps = stage.rng, stage.rng.randrange(500, 90_000)
     last = len(job.layout.program[0]) - 1
     # The whole world has come to the loss; half of it broadcasts where the others reduce.
     waits = standstill(job.layout, {0: last})
@@ -184,7 +184,7 @@ def _mismatch(stage: Stage, at: datetime) -> bool:
         who = torch.Speaker(job.release, rank)
         ms = int(ran.total_seconds() * 1000)
         lines = torch.timed_out(
-            who, replace(wait, op=op), base, moment, int(job.timeout.total_seconds() * 1000), ms
+            who, replace(wait, op=op), steps, moment, int(job.timeout.total_seconds() * 1000), ms
         )
         stage.pod(job.pod_of(rank), moment, *lines, vital=True)
         down = max(down, moment)
