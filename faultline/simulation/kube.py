@@ -13,6 +13,8 @@ GPU = "nvidia.com/gpu"
 Object = dict[str, Any]
 
 KUBEFLOW = ("PyTorchJob", "MPIJob")
+_ENDINGS = "bcdfghjklmnpqrstvwxz2456789"
+"""k8s.io/apimachinery, pkg/util/rand."""
 
 
 def node(
@@ -72,8 +74,14 @@ def pod_name(kind: str, job_name: str, index: int, attempt: int) -> str:
         return f"{job_name}-worker-{index}"
     if kind == "LeaderWorkerSet":
         return f"{job_name}-0" if index == 0 else f"{job_name}-0-{index}"
-    suffix = uid(f"{job_name}/{index}/{attempt}")[:5]
+    suffix = _random_ending(f"{job_name}/{index}/{attempt}")
     return f"{job_name}-workers-0-{index}-{suffix}" if kind == "JobSet" else f"{job_name}-{index}-{suffix}"
+
+
+def _random_ending(of: str) -> str:
+    """Five characters as the API server draws them for generated names: no vowels, nothing that looks like another."""
+    number = uuid.uuid5(uuid.NAMESPACE_URL, of).int
+    return "".join(_ENDINGS[number // len(_ENDINGS) ** place % len(_ENDINGS)] for place in range(5))
 
 
 def pod(

@@ -17,8 +17,8 @@ from faultline.simulation.layout import Layout, Op
 class Wait:
     """Where one rank ended: the collective it waits in, and how many blocked ranks stand between it and the one that stopped.
 
-    `in_step` is how many collectives of the same members a step has. `enqueued` is the last collective of the same group that its host program had already launched: the host runs ahead of the
-    GPU until the end of the step, where the loss is read.
+    `enqueued` is the last collective of the same group that its host program had already launched: the host runs ahead of the
+    GPU until the end of the step, where the loss is read. `in_step` is how many a step has.
     """
 
     rank: int

@@ -17,6 +17,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from streams.model.errors import BadInput
 from streams.model.inventory import LinkFact
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml where it is there: a large cluster's file has tens of thousands of lines."""
+
 
 class _End(BaseModel):
     """What a cable's far end is plugged into."""
@@ -43,7 +46,7 @@ def read_links(cluster: str, content: str, at: datetime) -> list[LinkFact]:
         BadInput: naming the switch and port that cannot be understood.
     """
     try:
-        switches = yaml.safe_load(content) or {}
+        switches = yaml.load(content, _LOADER) or {}
     except yaml.YAMLError as error:
         raise BadInput(f"the topology file is not YAML: {error}") from error
     if not isinstance(switches, dict):
