@@ -93,6 +93,7 @@ def _job(stage: Stage, nodes: int) -> Job:
         timeout=timedelta(seconds=1800 if old else spec.timeout_s),
         tells_init=rng.random() < 0.25,
         desync=rng.random() < 0.15,
+        dumps=release in ("2.4", "2.5", "2.7") and rng.random() < 0.15,
         step=rng.randrange(1_000, 500_000),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from faultline.simulation import nvrm, torch
+from faultline.simulation import nvrm, recorder, torch
 from faultline.simulation.plant import GPUS, Node
 from faultline.simulation.stage import Job, Stage
 from faultline.simulation.waiting import Wait, standstill
@@ -37,11 +37,13 @@ def hang(
     mute = set(quiet)
     for rank, wait in sorted(waits.items()):
         if rank not in mute:
-            down = max(down, _reports(stage, job, at, rank, wait, steps))
+            down = max(down, report(stage, job, at, rank, wait, steps))
+            if job.dumps:
+                _dumps(stage, job, at, wait, steps)
     if job.desync and waits:
         first = min(waits.values(), key=lambda wait: (wait.depth, wait.rank))
-        report = torch.desync(job.release, waits, sorted(stopped), steps, down)
-        stage.pod(job.pod_of(first.rank), down, *report)
+        summary = torch.desync(job.release, waits, sorted(stopped), steps, down)
+        stage.pod(job.pod_of(first.rank), down, *summary)
     teardown(stage, job, down + timedelta(seconds=2), spared=mute | set(stopped))
     return again(stage, job, down + timedelta(seconds=8) + after, avoid)
 
@@ -153,7 +155,7 @@ def _waits(stage: Stage, job: Job, stopped: Iterable[int], place: int | None) ->
     return standstill(job.layout, dict.fromkeys(ranks, spot))
 
 
-def _reports(stage: Stage, job: Job, at: datetime, rank: int, wait: Wait, steps: int) -> datetime:
+def report(stage: Stage, job: Job, at: datetime, rank: int, wait: Wait, steps: int) -> datetime:
     """One rank's watchdog: the later a rank came to wait, the later it speaks."""
     started = at + timedelta(
         seconds=min(wait.depth * 0.3, stage.scenario.jobs.step_s) + stage.rng.uniform(-0.4, 0.4)
@@ -167,6 +169,15 @@ def _reports(stage: Stage, job: Job, at: datetime, rank: int, wait: Wait, steps:
     if rank % GPUS == 0:
         stage.pod(pod, moment + timedelta(seconds=1), *torch.aborting(who, wait, moment))
     return moment
+
+
+def _dumps(stage: Stage, job: Job, at: datetime, wait: Wait, steps: int) -> None:
+    """A rank's flight recorder, sent some seconds after its watchdog spoke."""
+    pod = job.pod_of(wait.rank)
+    timeout_ms = int(job.timeout.total_seconds() * 1000)
+    moment = at + job.timeout + timedelta(seconds=stage.rng.uniform(3, 12))
+    about = {"rank": wait.rank, "host": pod.node.name, "namespace": pod.namespace, "pod_name": pod.name}
+    stage.upload(pod, moment, {**about, "dump": recorder.dump(job.layout, wait, steps, timeout_ms)})
 
 
 def launcher(stage: Stage, job: Job, at: datetime, rank: int, exit_code: int) -> None:

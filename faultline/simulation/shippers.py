@@ -23,6 +23,8 @@ from streams.model.record import RawRecord
 from streams.topics import RAW_FABRIC, RAW_JOB_LOGS, RAW_K8S_EVENTS, RAW_METRICS, RAW_NODE_LOGS, Topic
 
 PARTITIONS = 4
+RECORDER = "flight-recorder"
+"""Whoever uploads the dumps that ranks have written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +145,11 @@ def _otlp_pod(said: Said, at: datetime) -> tuple[str | None, bytes]:
     }
     body = {"stringValue": said.text}
     return f"{pod['namespace']}/{pod['name']}", _otlp_logs(about, body, {"log.iostream": "stderr"}, at)
+
+
+def _as_it_is(said: Said, at: datetime) -> tuple[str | None, bytes]:
+    """What somebody uploads is no line of a log."""
+    return None, said.text.encode()
 
 
 def _adapter(said: Said, at: datetime) -> tuple[str | None, bytes]:
@@ -307,6 +314,8 @@ class Site:
             if said.program != "kernel":
                 return (_systemd if self.node_logs == "fluent-bit-kmsg" else NODE_LOGS[self.node_logs],)
             return (NODE_LOGS[self.node_logs], *((NODE_LOGS[self.second],) if self.second else ()))
+        if said.program == RECORDER:
+            return (_as_it_is,)
         if said.topic is RAW_JOB_LOGS:
             return (JOB_LOGS[self.job_logs],)
         if said.topic is RAW_METRICS:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+import orjson
+
 from faultline.simulation import kube, nvrm, torch
 from faultline.simulation.layout import Layout
 from faultline.simulation.plant import GPUS, Cluster, Leaf, Node
 from faultline.simulation.scenario import Scenario
-from faultline.simulation.shippers import Said
+from faultline.simulation.shippers import RECORDER, Said
 from faultline.simulation.truth import Truth
 from streams.model.watching import ObjectChange
 from streams.topics import RAW_FABRIC, RAW_JOB_LOGS, RAW_K8S_EVENTS, RAW_METRICS, RAW_NODE_LOGS
@@ -66,6 +68,9 @@ class Job:
     timeout: timedelta
     tells_init: bool
     desync: bool
+    """Whether TORCH_NCCL_DESYNC_DEBUG is set."""
+    dumps: bool
+    """Whether the flight recorder's dumps are collected."""
     attempt: int = 0
     pods: list[Pod] = field(default_factory=list)
     since: datetime | None = None
@@ -141,6 +146,11 @@ class Stage:
                 moment, RAW_JOB_LOGS, f"{pod.namespace}/{pod.name}", "pytorch", text, vital, pod.about
             )
             self._say(said)
+
+    def upload(self, pod: Pod, at: datetime, document: Mapping[str, Any]) -> None:
+        """A document that a sidecar sends as it is."""
+        text = orjson.dumps(document).decode()
+        self._say(Said(at, RAW_JOB_LOGS, f"{pod.namespace}/{pod.name}", RECORDER, text, pod=pod.about))
 
     def switch(self, leaf: Leaf, at: datetime, program: str, text: str, *, vital: bool = False) -> None:
         """A line of a switch's syslog."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from faultline.simulation import nvrm, torch
-from faultline.simulation.collapse import again, crash, hang, launcher, teardown
+from faultline.simulation.collapse import again, crash, hang, launcher, report, teardown
 from faultline.simulation.faults.kinds import Kind, write_down
 from faultline.simulation.plant import GPUS, Node
 from faultline.simulation.stage import Job, Stage
@@ -170,7 +170,7 @@ def _mismatch(stage: Stage, at: datetime) -> bool:
     last = len(job.layout.program[0]) - 1
     # The whole world has come to the loss; half of it broadcasts where the others reduce.
     waits = standstill(job.layout, {0: last})
-    waits[0] = replace(next(iter(waits.values())), rank=0)
+    waits[0] = replace(waits[1], rank=0)
     odd = (
         set(range(0, job.layout.world, 2))
         if rng.random() < 0.5
@@ -195,7 +195,29 @@ def _mismatch(stage: Stage, at: datetime) -> bool:
     return True
 
 
+def _kernel_stuck(stage: Stage, at: datetime) -> bool:
+    """A GPU's collective kernel never ends. Its host goes on enqueuing, so its watchdog speaks like everybody's: nobody can
+    tell from what ranks say which of them it is.
+    """
+    job = stage.calm_job(at)
+    if job is None:
+        return False
+    rng, steps = stage.rng, stage.rng.randrange(500, 90_000)
+    last = len(job.layout.program[0]) - 1
+    waits = standstill(job.layout, {0: last})
+    waits[0] = replace(waits[1], rank=0)
+    down = at + job.timeout
+    for rank in sorted(waits):
+        down = max(down, report(stage, job, at, rank, waits[rank], steps))
+    nodes = job.nodes
+    teardown(stage, job, down + _seconds(2))
+    until = again(stage, job, down + _seconds(rng.uniform(6, 12)))
+    write_down(stage, "kernel_stuck", at, until, "hang", Root(job=job.ref), jobs=[job], nodes=nodes)
+    return True
+
+
 KINDS: dict[str, Kind] = {
+    "kernel_stuck": _kernel_stuck,
     "silent_rank": _silent("silent_rank"),
     "silent_node": _silent("silent_node", whole_node=True),
     "tensor_rank_hang": _silent("tensor_rank_hang", nested=True),
