@@ -27,9 +27,10 @@ class Config:
     application_settle: timedelta = timedelta(seconds=10)
     node_settle: timedelta = timedelta(seconds=30)
     """NotReady must last this long: a kubelet that restarts is no incident."""
-    storm_settle: timedelta = timedelta(seconds=2)
+    storm_settle: timedelta = timedelta(seconds=5)
+    """The line that tells of its end may be this much later than the one that told of it."""
     brief_storm: timedelta = timedelta(seconds=1)
-    """A storm restored within this is a burst, not a storm."""
+    """A storm restored within this is a burst, not a storm. Switches that log whole seconds are given one more."""
     together: timedelta = timedelta(seconds=10)
     """The same code on several nodes of a job within this comes from the job."""
     board: timedelta = timedelta(minutes=2)
@@ -51,6 +52,8 @@ class Config:
     """Links of one switch that fail within this fail of one cause (a switch is known to be down after two probes of 30 s)."""
     leaf_neighbours: int = 3
     """Hosts and switches that lose their link to one switch together, from which on it is the switch."""
+    leaf_share_up: float = 0.75
+    """A switch is well when this share of the links it took away is up again."""
     progress_every: timedelta = timedelta(seconds=5)
     stale: timedelta = timedelta(hours=6)
     """A hang or application incident that nobody closed and of which nothing more was heard ends after this."""

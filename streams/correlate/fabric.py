@@ -83,8 +83,7 @@ def switch_faults(
         for m, fault in episode:
             first.setdefault(fault.place, (m, fault))
         lines = tuple(m.sighting for m, _ in first.values())
-        ends = [_end(fault) for _, fault in first.values()]
-        end = None if None in ends else max(e for e in ends if e is not None)
+        end = _mostly_over([_end(fault) for _, fault in first.values()], config)
         stretches.append(Spell(lines[0].at, episode[-1][0].at, end, lines))
         members |= {m.sighting.id: (m, fault) for m, fault in first.values()}
     found = []
@@ -128,7 +127,7 @@ def switch_faults(
                 for _, fault in mine[:6]
             ),
         )
-        found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in mine}))
+        found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in reversed(mine)}))
     return found
 
 
@@ -201,6 +200,12 @@ def _episodes(
             found.append(list(lost[start : number + 1]))
         taken, until = number + 1, m.at
     return found
+
+
+def _mostly_over(ends: Sequence[datetime | None], config: Config) -> datetime | None:
+    """When a switch is well again: all but a few of its links are up. Of many lines that tell so, some are always lost."""
+    known = sorted(end for end in ends if end is not None)
+    return known[-1] if len(known) >= config.leaf_share_up * len(ends) else None
 
 
 def _end(fault: LinkFault) -> datetime | None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from streams.correlate.config import Config
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
-from streams.correlate.lives import Lives, spells
+from streams.correlate.lives import Lives, Spell, spells
 from streams.correlate.nodes import NOT_READY
 from streams.correlate.rows import NodeRow, PortRow
 from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing, order
@@ -190,7 +191,7 @@ def host_links(
     if not told:
         return []
     cabled = {row.link.nic: row.link.switch for row in ports.values() if row.link}
-    faults = _grouped(f"node/{node}", "link", _moments(told), lives, config)
+    faults = _grouped(f"node/{node}", "link", _moments(told, config), lives, config)
     return [replace(fault, switches=_switches(fault, cabled, leaf)) for fault in faults]
 
 
@@ -200,7 +201,7 @@ def uplink(name: str, root: Entity, ends: Sequence[PortRow], lives: Lives, confi
     switches = {row.link.switch for row in ends if row.link} | {
         row.link.peer_switch for row in ends if row.link and row.link.peer_switch
     }
-    faults = _grouped(f"port/{name}", "fabric", _moments(told), lives, config)
+    faults = _grouped(f"port/{name}", "fabric", _moments(told, config), lives, config)
     return [replace(f, switches=frozenset(switches | {root.switch or ""})) for f in faults]
 
 
@@ -333,7 +334,7 @@ def _cleared_at(fault: LinkFault, flapping: bool, config: Config) -> datetime | 
 # Which names are one NIC.
 
 
-def _moments(told: Sequence[tuple[Sighting, Entity]]) -> list[Moment]:
+def _moments(told: Sequence[tuple[Sighting, Entity]], config: Config) -> list[Moment]:
     """Every firing sighting with the end of its spell, sorted. A counter that rose tells of a moment that is past."""
     table = parts()
     same = _aliases(told)
@@ -348,12 +349,51 @@ def _moments(told: Sequence[tuple[Sighting, Entity]]) -> list[Moment]:
     for (nic, _, _), stream in streams.items():
         names = {s.id: name for s, name in stream}
         goes_on = forgotten(s for s, _ in stream)
-        for spell in spells(s for s, _ in stream):
+        found = (
+            part
+            for spell in spells(s for s, _ in stream)
+            for part in found_anew(spell, goes_on, config.quiet, config.link_settle)
+        )
+        for spell in found:
             for s in spell.sightings:
                 part = table.of(s)
                 end = s.at if part == "bounced" else spell.end
                 moments.append(Moment(s, part, nic, names[s.id], spell.start, end, goes_on.get(s.id)))
-    return sorted(moments, key=lambda m: order(m.sighting))
+    return _seen_from_both_ends(sorted(moments, key=lambda m: order(m.sighting)), config)
+
+
+def _seen_from_both_ends(moments: list[Moment], config: Config) -> list[Moment]:
+    """Where only one end of a cable told that its link is up again, it is up at the other end, too: lines get lost.
+
+    Only where it is sure which link that is: one of the host's own and one of a switch went down within the skew of clocks.
+    """
+    down = [m for m in moments if m.part == "down"]
+    if all(m.end is not None for m in down) or len({m.by_host for m in down}) < 2:
+        return moments
+    ends: dict[str, datetime] = {}
+    for m in down:
+        near = [o for o in down if abs(o.start - m.start) <= config.skew]
+        others = [o.end for o in near if o.by_host is not m.by_host and o.end is not None]
+        if m.end is None and others and _how_many(near) == 1:
+            ends[m.sighting.id] = max(others)
+    return [replace(m, end=ends.get(m.sighting.id, m.end)) for m in moments]
+
+
+def found_anew(spell: Spell, gaps: Mapping[str, datetime], quiet: timedelta, least: timedelta) -> list[Spell]:
+    """The spell, cut where its begin is told a second time after long: it must have ended, and the line that said so is lost.
+
+    `gaps` is where more was told and forgotten; `least` is how long a part is taken to have lasted.
+    """
+    parts: list[list[Sighting]] = [[spell.sightings[0]]]
+    for before, s in pairwise(spell.sightings):
+        if s.at - before.at > quiet and before.id not in gaps:
+            parts.append([])
+        parts[-1].append(s)
+    last = len(parts) - 1
+    return [
+        Spell(part[0].at, part[-1].at, spell.end if number == last else part[-1].at + least, tuple(part))
+        for number, part in enumerate(parts)
+    ]
 
 
 def forgotten(stream: Iterable[Sighting]) -> dict[str, datetime]:

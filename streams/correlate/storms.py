@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from itertools import pairwise
+from datetime import datetime, timedelta
 
 from streams.correlate.config import Config
 from streams.correlate.fabric import SwitchFault
 from streams.correlate.hypotheses import Hypothesis, rejected
-from streams.correlate.links import LINK, forgotten, of_port
+from streams.correlate.links import LINK, forgotten, found_anew, of_port
 from streams.correlate.lives import Lives, Session, Spell, spells
 from streams.correlate.rows import PortRow
 from streams.correlate.sightings import Sighting, order
@@ -308,8 +307,12 @@ def _lasting(sightings: Iterable[Sighting], config: Config) -> list[Spell]:
     kept: list[Spell] = []
     for stream in streams.values():
         gaps = forgotten(stream)
-        all_ = [part for spell in spells(stream) for part in _found_anew(spell, gaps, config)]
-        brief = [s for s in all_ if s.end is not None and s.end - s.start < config.brief_storm]
+        all_ = [
+            part
+            for spell in spells(stream)
+            for part in found_anew(spell, gaps, config.quiet, 2 * config.brief_storm)
+        ]
+        brief = [s for s in all_ if _is_brief(s, config)]
         repeated = any(
             third.start - first.start <= config.quiet for first, third in zip(brief, brief[2:], strict=False)
         )
@@ -318,23 +321,12 @@ def _lasting(sightings: Iterable[Sighting], config: Config) -> list[Spell]:
     return kept
 
 
-def _found_anew(spell: Spell, gaps: Mapping[str, datetime], config: Config) -> list[Spell]:
-    """The spell, cut where a storm was found a second time after long: it must have ended, and the line that said so is lost."""
-    parts: list[list[Sighting]] = [[spell.sightings[0]]]
-    for before, s in pairwise(spell.sightings):
-        if s.at - before.at > config.quiet and before.id not in gaps:
-            parts.append([])
-        parts[-1].append(s)
-    last = len(parts) - 1
-    return [
-        Spell(
-            part[0].at,
-            part[-1].at,
-            spell.end if number == last else part[-1].at + config.brief_storm,
-            tuple(part),
-        )
-        for number, part in enumerate(parts)
-    ]
+def _is_brief(spell: Spell, config: Config) -> bool:
+    if spell.end is None:
+        return False
+    whole_seconds = not spell.start.microsecond and not spell.end.microsecond
+    most = config.brief_storm + (timedelta(seconds=1) if whole_seconds else timedelta())
+    return spell.end - spell.start < most
 
 
 def _bridged(found: list[Spell], gaps: Mapping[str, datetime]) -> list[Spell]:

@@ -137,6 +137,11 @@ NO_INCIDENT: dict[str, list[Signal]] = {
         port("leaf-1", "Ethernet4", 0),
         port("leaf-1", "Ethernet4", 4, cleared=True),
     ],
+    "one whose return only the switch told": [
+        nic("n2", "eth2", 0),
+        port("leaf-1", "Ethernet4", 0.3),
+        port("leaf-1", "Ethernet4", 4, cleared=True),
+    ],
     "a counter that rose by one": [nic("n2", "mlx5_0", 0, subtype="link_downed")],
     "a warm card": [nic("n2", "eth2", 0, subtype="temperature")],
     "a port that somebody shut": [port("leaf-1", "Ethernet4", 0, reason="Administratively down")],
@@ -313,6 +318,21 @@ def test_a_leaf_that_comes_back_ends_its_incident() -> None:
     world.see(*(nic(node, "eth2", 90 + 0.1 * i, cleared=True) for i, node in enumerate(MANY)))
     world.pass_to(300)
     assert world.only().state is IncidentState.RESOLVED
+
+
+def test_a_leaf_that_fails_twice_is_two_incidents_though_some_links_never_told_that_they_came_back() -> None:
+    world = World(rack())
+    world.see(*(nic(node, "eth2", 0.1 * i) for i, node in enumerate(MANY)))
+    world.pass_to(60)
+    world.see(*(nic(node, "eth2", 90 + 0.1 * i, cleared=True) for i, node in enumerate(MANY) if i % 8))
+    world.pass_to(1200, step=10)
+    assert world.only().state is IncidentState.RESOLVED
+    world.see(*(nic(node, "eth2", 1200 + 0.1 * i) for i, node in enumerate(MANY)))
+    world.pass_to(1300)
+    assert [(i.family, i.incarnation) for i in world.incidents()] == [
+        ("fabric_fault", 1),
+        ("fabric_fault", 2),
+    ]
 
 
 def test_two_hosts_of_a_leaf_are_two_links() -> None:

@@ -174,6 +174,10 @@ VICTIMS: dict[str, list[Signal]] = {
         storm("leaf-1", "Ethernet4", 0),
         storm("leaf-1", "Ethernet4", 0.6, cleared=True),
     ],
+    "one that a switch with whole seconds in its log saw": [
+        storm("leaf-1", "Ethernet4", 0),
+        storm("leaf-1", "Ethernet4", 1, cleared=True),
+    ],
     "an uplink that is quiet again at once": [
         storm("leaf-1", "Ethernet120", 0),
         storm("leaf-1", "Ethernet120", 0.6, cleared=True),
