@@ -298,8 +298,9 @@ def _in_time(
         # What has waited since a known moment lost its connection then, or not by this.
         return cause.last_at >= start - config.connection_loss
     if cause.stops == "near":
-        # A port nobody uses may be down for weeks: only what fails when the link does fails of it.
-        return cause.last_at >= start - config.before
+        # A port nobody uses may be down for weeks: only what fails when the link does fails of it, and not long after it is back.
+        back = cause.cleared_at is not None and cause.cleared_at + config.linger < start
+        return cause.last_at >= start - config.before and not back
     over = closed.get(cause.id) or cause.cleared_at
     return cause.last_at >= start - config.before or over is None or over + config.linger >= start
 
