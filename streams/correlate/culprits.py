@@ -38,6 +38,10 @@ class Finding:
     """Where failing connections meet, if any failed."""
     cleared: tuple[tuple[str, str], ...] = ()
     """Nodes that looked like it and are victims: each with its reason."""
+    gpus: tuple[str, ...] = ()
+    """PCI addresses of the suspected ranks' GPUs, where their processes told them."""
+    doubts: tuple[tuple[str, str], ...] = ()
+    """Nodes of whose ranks two sources say different things."""
     complete: bool = False
     """Nothing more is to be waited for: every rank of the job has said how far it came."""
 

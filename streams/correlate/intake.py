@@ -21,12 +21,14 @@ from streams.correlate.rows import (
     NodeRow,
     PodRow,
     PortRow,
+    RankTold,
     RunsRow,
     State,
     with_cordon,
     with_pod_fact,
     with_pod_gone,
     with_progress,
+    with_rank,
 )
 from streams.correlate.sightings import Sighting, added, sighting
 from streams.model.entity import JobRef, PodRef
@@ -172,6 +174,8 @@ class Intake:
             self._run(seen, touched)
         elif seen.kind == "job.progress" and entity.pod:
             self._progress(entity.pod, seen, touched)
+        elif seen.kind == "job.rank" and entity.pod:
+            self._rank(entity.pod, seen, touched)
         elif entity.pod and (seen.kind in (TIMEOUT, ERROR) or counts(seen)):
             self._in_pod(entity.pod, seen, touched)
         elif seen.kind in ("fabric.pfc_storm", LINK) and entity.switch and entity.port:
@@ -363,6 +367,15 @@ class Intake:
         if self._state.pods.see(pod.key, key, seen):
             self._guess(pod.key, self._state.pods[pod.key])
             touched.jobs |= self._jobs_of(pod.key)
+
+    def _rank(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
+        rank, size = seen.number("rank"), seen.number("nranks")
+        if rank is None or size is None:
+            return
+        told = RankTold(seen.at, rank, size, seen.number("index"), seen.text("pci") or None)
+        row = with_rank(self._state.pods.get(pod.key, PodRow()), told)
+        if self._state.pods.put(pod.key, row):
+            touched.jobs |= self._placements.update(pod.key, row)[1]
 
     def _progress(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
         row = self._state.pods.get(pod.key, PodRow())

@@ -7,7 +7,7 @@ and only then the ranks themselves.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from streams.correlate.applications import Burst, bursts
@@ -17,6 +17,7 @@ from streams.correlate.failures import PLATFORM, Obstacle, obstacles
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis, rejected
 from streams.correlate.lives import MISMATCHES_FROM
+from streams.correlate.numbering import gpus_of, numbered
 from streams.correlate.placement import Stay
 from streams.correlate.reports import ERROR, Episode, Told, episodes, joined
 from streams.correlate.rows import BaseRow
@@ -198,9 +199,13 @@ def _judge_hang(
     torn_down: Sequence[Burst],
     config: Config,
 ) -> None:
-    stays = standing(evidence.stays, episode.start, config)
+    numbers = numbered(standing(evidence.stays, episode.start, config), episode.told)
+    stays = numbers.stays
     failed = any(t.sighting.kind == ERROR for t in episode.told)
     finding = find_culprit(episode, stays, evidence.addresses(stays) if failed else NO_ADDRESSES)
+    if numbers.conflicts and finding.certainty is Certainty.DECISIVE:
+        finding = replace(finding, certainty=Certainty.LIKELY)
+    finding = replace(finding, gpus=gpus_of(stays, finding.ranks), doubts=numbers.conflicts)
     shared = _storm_for(evidence, episode, finding, config) or _fabric_for(evidence, episode, finding, config)
     if shared is not None:
         judgement.claim(shared.id, episode.start, episode.end, [t.sighting for t in episode.told])
@@ -485,6 +490,8 @@ def culprit_facts(
         "ranks_reported": len(episode.reporters),
         "waited_s": int((episode.told_at - episode.start).total_seconds()),
     }
+    if finding.gpus:
+        facts["culprit_gpus"] = finding.gpus[:16]
     vote = finding.vote
     if vote is not None and vote.pairs:
         facts["failing_pairs"] = vote.pairs
@@ -524,6 +531,8 @@ def _rejections(
                     "one of several suspected nodes: none is closed on that",
                 )
             )
+    for node, reason in finding.doubts[:4]:
+        found.append(rejected(Entity(evidence.cluster, node=node), "silent_node", "source of ranks", reason))
     for node, reason in finding.cleared:
         found.append(rejected(Entity(evidence.cluster, node=node), "silent_node", "victim", reason))
     return tuple(found[:12])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from streams.correlate.rows import PodRow, State
+from streams.correlate.rows import PodRow, RankTold, State
 from streams.model.entity import JobRef
 
 
@@ -28,6 +28,10 @@ class Stay:
     ranks: range
     expected: int
     """How many ranks the pod holds, known or taken to be one for each GPU."""
+    source: str | None = None
+    """Where the ranks were learned, as the inventory says."""
+    told: tuple[RankTold, ...] = ()
+    """What its processes said of their ranks."""
 
     def overlaps(self, since: datetime, until: datetime) -> bool:
         """Whether the stay and the closed interval have a moment in common."""
@@ -48,8 +52,21 @@ def stays_of(name: str, row: PodRow) -> tuple[Stay, ...]:
         ranks = range(fact.rank, fact.rank + count) if fact.rank is not None else range(0)
         assert fact.node is not None
         assert fact.job is not None
+        end = min(ends, default=None)
         stays.append(
-            Stay(name, fact.uid, fact.node, fact.job, start, min(ends, default=None), fact.gpus, ranks, count)
+            Stay(
+                pod=name,
+                uid=fact.uid,
+                node=fact.node,
+                job=fact.job,
+                start=start,
+                end=end,
+                gpus=fact.gpus,
+                ranks=ranks,
+                expected=count,
+                source=fact.rank_source,
+                told=tuple(t for t in row.ranks if start <= t.at and (end is None or t.at <= end)),
+            )
         )
     return tuple(stays)
 

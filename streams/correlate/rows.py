@@ -24,6 +24,8 @@ MAX_GROUPS = 256
 MAX_TENANCIES = 6
 """Pods that bore the same name, one after the other."""
 MAX_GONE = 8
+MAX_RANKS = 64
+"""Of the ranks that a pod's processes tell, the latest: sixteen in each of a few pods that bore the name."""
 MAX_CORDONS = 8
 MOVES_KEPT = timedelta(hours=1)
 
@@ -62,6 +64,17 @@ class Tenancy:
 
 
 @dataclass(frozen=True, slots=True)
+class RankTold:
+    """What NCCL's own lines say of one process of a pod: its rank among `nranks`, and its GPU."""
+
+    at: datetime
+    rank: int
+    nranks: int
+    index: int | None = None
+    pci: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PodRow:
     """Every pod of one name, when the name was free, and what its ranks said."""
 
@@ -72,6 +85,8 @@ class PodRow:
     progress_step: int | None = None
     moves: tuple[datetime, ...] = ()
     """The first sign of progress of each minute of the last hour in which there was any."""
+    ranks: tuple[RankTold, ...] = ()
+    """The latest that processes in pods of this name told of their ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +361,12 @@ def with_pod_fact(row: PodRow, fact: PodFact) -> PodRow:
         known[fact.uid] = Tenancy(newest, min(old.first_seen, fact.observed_at))
     latest = sorted(known.values(), key=lambda t: (t.first_seen, t.fact.uid))[-MAX_TENANCIES:]
     return replace(row, tenancies=tuple(latest))
+
+
+def with_rank(row: PodRow, told: RankTold) -> PodRow:
+    """The row with a rank that a process told."""
+    known = sorted({*row.ranks, told}, key=lambda t: (t.at, t.nranks, t.rank, t.pci or ""))
+    return replace(row, ranks=tuple(known[-MAX_RANKS:]))
 
 
 def with_pod_gone(row: PodRow, at: datetime) -> PodRow:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from streams.detect.alerts import Alerts
 from streams.detect.blocks import Ibstat, RootCause
+from streams.detect.comm_init import CommInit
 from streams.detect.dcgm import DcgmXid
 from streams.detect.finding import Finding, Stream
 from streams.detect.gpu_names import GpuNames
@@ -87,6 +88,7 @@ def line_families() -> tuple[LineFamily, ...]:
         Ranks("nccl"),
         Ranks("nccl_errors"),
         Ranks("launcher"),
+        CommInit(),
         RootCause(),
         Worded("nic"),
         Worded("pfc"),
