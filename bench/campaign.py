@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.figures import Figure, progress, report
-from bench.verdicts import Miss, Verdict, verdict
+from bench.verdicts import Verdict, verdict
 from faultline.replaying import replay_capture
 from faultline.simulation.campaign import NoPlace, simulate
 from faultline.simulation.scenario import load
@@ -77,7 +77,6 @@ class Campaign:
     look_alikes: int = 0
     records: int = 0
     left_out: int = 0
-    misses: list[Miss] = field(default_factory=list)
     false_by: Counter[str] = field(default_factory=Counter)
 
     def add(self, scenario: str, found: Verdict | None) -> None:
@@ -94,7 +93,6 @@ class Campaign:
             tally.family += found.family
         self.look_alikes += found.look_alikes
         self.records += found.records
-        self.misses += found.misses
         self.false_by.update(found.false_families)
 
 
@@ -135,15 +133,18 @@ def main() -> None:
         seeds = {nodes: seeds.get(nodes, 1) for nodes in options.nodes}
     if options.seeds:
         seeds = dict.fromkeys(seeds, options.seeds)
+    if options.misses:
+        options.misses.write_text("")
     begin, campaign = time.perf_counter(), Campaign()
     todo = list(tasks(files, seeds))
     with ProcessPoolExecutor(options.processes) as pool:
         for task, found in zip(todo, pool.map(run, todo, chunksize=1), strict=True):
             campaign.add(task.scenario.stem, found)
+            if options.misses and found is not None:
+                with options.misses.open("a") as file:
+                    file.writelines(f"{miss}\n" for miss in found.misses)
             if campaign.total.runs % 50 == 0 and found is not None:
                 _say(campaign, len(todo), time.perf_counter() - begin)
-    if options.misses:
-        options.misses.write_text("\n".join(str(miss) for miss in campaign.misses) + "\n")
     for name, count in campaign.false_by.most_common(20):
         progress(f"  {count:6d} incidents that belong to no fault: {name}")
     report(

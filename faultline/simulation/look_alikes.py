@@ -295,6 +295,79 @@ def _restarted_by_hand(stage: Stage, node: Node, at: datetime) -> None:
     stage.restart(job, at + _seconds(70))
 
 
+def _maintenance_drain(stage: Stage, node: Node, at: datetime) -> None:
+    """A node with a job is emptied on purpose: its pods are evicted, the job starts again elsewhere, the node restarts."""
+    jobs = [job for job in stage.calm_jobs(at) if node in job.nodes and len(job.pods) <= 8]
+    if not jobs or not stage.idle_nodes(at):
+        _register_flood(stage, node, at)
+        return
+    job = jobs[0]
+    pod = job.pods[job.nodes.index(node)]
+    peers = [other for other in job.pods if other is not pod][:2]
+    taint = {"key": "faultline.dev/maintenance", "value": "firmware", "effect": "NoSchedule"}
+    closed = {"unschedulable": True, "taints": [taint]}
+    stage.node_changes(node, at, spec=closed)
+    text = f"Node {node.name} status is now: NodeNotSchedulable"
+    stage.event(at, "Node", node.name, "NodeNotSchedulable", text, component="kubelet", warning=False)
+    out = at + _seconds(20)
+    text = f"Marking for deletion Pod {pod.namespace}/{pod.name}"
+    stage.event(
+        out, "Pod", pod.name, "TaintManagerEviction", text, namespace=pod.namespace, uid=pod.uid,
+        component="taint-eviction-controller", warning=False,
+    )  # fmt: skip
+    stage.pod(pod, out + _seconds(0.5), torch.told_to_end(out))
+    for peer in peers:
+        moment = out + _seconds(stage.rng.uniform(2, 5))
+        gpu = stage.rng.randrange(GPUS)
+        stage.pod(peer, moment, torch.closed(peer.name, peer.pid(peer.rank + gpu), gpu, moment, pod.address))
+    stage.stop(job, out + _seconds(9), exit_code=143)
+    stage.restart(job, out + _seconds(80), [node])
+    down, back = at + timedelta(minutes=3), at + timedelta(minutes=stage.rng.uniform(7, 11))
+    stage.node_changes(node, down, ready="Unknown", spec=closed)
+    stage.event(
+        down, "Node", node.name, "NodeNotReady", f"Node {node.name} status is now: NodeNotReady", vital=True
+    )
+    stage.node_changes(node, back, spec=closed)
+    text = f"Node {node.name} status is now: NodeReady"
+    stage.event(
+        back,
+        "Node",
+        node.name,
+        "NodeReady",
+        text,
+        component="kubelet",
+        host=node.name,
+        warning=False,
+        vital=True,
+    )
+    stage.node_changes(node, back + timedelta(minutes=1))
+    stage.occupy(back + timedelta(minutes=8), [node])
+
+
+def _preempted(stage: Stage, node: Node, at: datetime) -> None:
+    """The scheduler takes a job's nodes for a more important one; it runs again a little later."""
+    jobs = [job for job in stage.calm_jobs(at, pods=1) if node in job.nodes and len(job.pods) <= 8]
+    if not jobs:
+        _killed(stage, node, at)
+        return
+    job = jobs[0]
+    for pod in job.pods:
+        text = f"Preempted by pod 7f0c1d2e-0000-4000-8000-00000000c0de on node {pod.node.name}"
+        stage.event(
+            at,
+            "Pod",
+            pod.name,
+            "Preempted",
+            text,
+            namespace=pod.namespace,
+            uid=pod.uid,
+            component="default-scheduler",
+        )
+        stage.pod(pod, at + _seconds(stage.rng.uniform(0, 1)), torch.told_to_end(at))
+    stage.stop(job, at + _seconds(6), exit_code=143)
+    stage.restart(job, at + timedelta(minutes=4))
+
+
 KINDS: dict[str, Play] = {
     "user_xid": _user_xid,
     "killed_program": _killed,
@@ -314,6 +387,8 @@ KINDS: dict[str, Play] = {
     "link_blink": _link_blink,
     "register_flood": _register_flood,
     "maintenance": _maintenance,
+    "maintenance_drain": _maintenance_drain,
+    "preempted_job": _preempted,
     "job_done": _job_done,
     "restarted_by_hand": _restarted_by_hand,
 }

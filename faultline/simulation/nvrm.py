@@ -84,6 +84,14 @@ def nvlink_error(link: int, register: int) -> str:
     return f"NVLink: fatal error detected on link {link}(0x{register:x}, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
 
 
+def nvlink5_down(node: Node, link: int, reason: int) -> str:
+    """The body of an Xid 149: why a link went down stands in bits 20 to 25 of the first word, the kind of event below them."""
+    event = 0x425C6 if int(node.driver) < 575 else 0x42411
+    info = reason << 20 | event
+    zeros = " ".join(["0x00000000"] * 5)
+    return f"NETIR_LINK_EVT  Fatal   XC0 i0 Link {link:02d} (0x{info:08x} {zeros})"
+
+
 def gsp_timeout(gpu: int) -> str:
     """The body of an Xid 119."""
     return (

@@ -15,6 +15,7 @@ from faultline.simulation.truth import Root
 Tell = Callable[[Stage, Place, datetime], None]
 """Says what the driver prints about a fault of one GPU."""
 
+NVLINK_WORDS = "uncorrectable NVLink error detected during the execution"
 ECC_WORDS = "uncorrectable ECC error encountered"
 SWITCHES = 4
 """NVSwitches of an HGX board."""
@@ -176,6 +177,23 @@ def _nvlink(stage: Stage, place: Place, at: datetime) -> None:
     _asks(stage, place, at, 4)
 
 
+def _nvlink5(stage: Stage, place: Place, at: datetime) -> None:
+    """A link of a newer generation loses its signal (149, reason 2); the other end says that its peer is at fault (reason 33)."""
+    other, link = _other_gpu(stage, place.gpu), stage.rng.randrange(18)
+    words = nvrm.nvlink5_down(place.node, link, reason=2)
+    stage.xid(place.node, place.gpu, at, nvrm.xid(place.node, place.gpu, 149, words))
+    moment = at + timedelta(seconds=stage.rng.choice((-0.15, 0.1, 0.5)))
+    echo = nvrm.nvlink5_down(place.node, stage.rng.randrange(18), reason=33)
+    stage.xid(place.node, other, moment, nvrm.xid(place.node, other, 149, echo))
+    _asks(stage, place, at, 4)
+
+
+def _overruled(stage: Stage, place: Place, at: datetime) -> None:
+    """A contained error, for which a restart of the application would do; but the driver asks for more."""
+    _contained(stage, place, at)
+    _asks(stage, place, at, stage.rng.choice((1, 2)))
+
+
 def _other_gpu(stage: Stage, gpu: int) -> int:
     return stage.rng.choice([n for n in range(GPUS) if n != gpu])
 
@@ -296,7 +314,9 @@ KINDS: dict[str, Kind] = {
     "gpu_uncontained": _uncontained_kind,
     "gpu_contained": _broken("gpu_contained", "gpu_memory", _contained, ends=("crash",), words=ECC_WORDS),
     "gpu_remap_failure": _broken("gpu_remap_failure", "gpu_memory", _remap_failure),
-    "gpu_nvlink": _broken("gpu_nvlink", "gpu_nvlink", _nvlink, words="uncorrectable NVLink error detected during the execution"),
+    "gpu_nvlink": _broken("gpu_nvlink", "gpu_nvlink", _nvlink, words=NVLINK_WORDS),
+    "gpu_nvlink5": _broken("gpu_nvlink5", "gpu_nvlink", _nvlink5, words=NVLINK_WORDS),
+    "gpu_recovery_override": _broken("gpu_recovery_override", "gpu_memory", _overruled, ends=("crash",), words=ECC_WORDS),
     "gpu_nvswitch": _nvswitch,
     "gpu_gsp_timeout": _broken("gpu_gsp_timeout", "gpu_fault", _gsp, ends=("hang",)),
     "gpu_context_switch": _broken("gpu_context_switch", "gpu_fault", _context_switch),
