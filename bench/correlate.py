@@ -49,14 +49,15 @@ class Run:
 
     def tick(self, now: datetime) -> None:
         """Let time pass."""
-        self.now = max(now, self.now)
+        self._ticked = self.now = max(now, self.now)
         self._note(self.core.on_tick(self.now))
 
     def see(self, batch: Sequence[Signal]) -> None:
-        """Take in a batch, at the moment its last signal was observed, and a tick after it."""
+        """Take in a batch, at the moment its last signal was observed, and a tick for each second of that."""
         self.now = max(self.now, batch[-1].observed_at)
         self._note(self.core.on_signals(batch, self.now))
-        self.tick(self.now)
+        if self.now - self._ticked >= timedelta(seconds=1):
+            self.tick(self.now)
 
     def standing(self) -> list[Incident]:
         """Incidents that were not merged or withdrawn."""

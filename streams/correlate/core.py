@@ -71,6 +71,10 @@ class Core:
         """Of a root: the scope it is judged in."""
         self._testimony = Testimony(self._state, self._placements, self._intake, self._config.slack)
         self._judgements: dict[str, Judgement] = {}
+        self._weights: dict[str, int] = {}
+        """How many sightings a job was judged by."""
+        self._late: set[str] = set()
+        """Jobs that wait for the next tick to be judged."""
         self._complaining: set[str] = set()
         self._claimed: dict[str, set[str]] = defaultdict(set)
         """Of a cause: the jobs whose symptoms follow from it."""
@@ -90,17 +94,18 @@ class Core:
         """Take in signals of this cluster. `now` is when they were read, in Kafka's time."""
         for signal in signals:
             self._intake.signal(signal, self._touched)
-        return self._settle(now)
+        return self._settle(now, self._config.judged_per_signal * len(signals))
 
     def on_fact(self, key: str, fact: Fact | None, at: datetime) -> Changes:
         """Take in one inventory record: its key `<cluster>/<kind>/<name>`, its fact (None for a tombstone) and its time."""
         self._touched |= self._intake.fact(key, fact, at)
-        return self._settle(at)
+        return self._settle(at, 0)
 
     def on_tick(self, now: datetime) -> Changes:
         """Let time pass: what was waited for is decided, what is over is forgotten."""
         while self._wakes and self._wakes[0][0] <= now:
             self._touched.scope(heapq.heappop(self._wakes)[1])
+        self._touched.jobs |= self._late
         if self._pruned_at is None or now - self._pruned_at >= self._config.prune_every:
             self._pruned_at = now
             self._forget(now)
@@ -135,7 +140,10 @@ class Core:
         storms = (h for found in self._fabric.values() for h in found)
         yield from (h for h in storms if self._spread.part_of.get(h.id) == incident)
 
-    def _settle(self, now: datetime) -> Changes:
+    def _settle(self, now: datetime, purse: int | None = None) -> Changes:
+        """Judge what is touched and publish what is news. `purse` is how many sightings of jobs may be judged at least;
+        None for as many as there are.
+        """
         self._now = now = max(now, self._now or now)
         touched, self._touched = self._touched, Touched()
         touched.jobs |= self._publisher.waiting_for_progress(touched.causes)
@@ -144,6 +152,7 @@ class Core:
         self._evaluate_switches(touched)
         self._follow_storms(touched)
         self._evaluate_common(touched)
+        self._put_off(touched, purse)
         self._evaluate_jobs(touched)
         for node in touched.nodes:
             self._assemble(node)
@@ -221,7 +230,10 @@ class Core:
                 self._hard[node] = after
                 self._home |= {h.id: h.scope for h in after}
             touched.shared |= self._common.put(node, row, after)
-            touched.jobs |= self._placements.jobs_near(node)
+            near = self._placements.jobs_near(node)
+            touched.jobs |= near
+            if {h.id for h in before} - {h.id for h in after}:
+                touched.pressing |= near
             if any(h.family == "pfc_storm" for h in (*before, *after)):
                 self._storming.add(node)
                 stormy = True
@@ -292,11 +304,34 @@ class Core:
 
     # Jobs.
 
+    def _put_off(self, touched: Touched, purse: int | None) -> None:
+        """Leave the largest of the touched jobs for the next tick, if a batch touched more than it pays for.
+
+        A job is judged as a whole. Without this, thousands of ranks that report in a hundred batches would be judged a
+        hundred times over, and of so many batches no single one decides anything.
+        """
+        self._late -= touched.jobs
+        if purse is None:
+            return
+        left = max(purse, self._config.judged_at_once)
+        for key in sorted(touched.jobs - touched.pressing, key=lambda k: (self._weights.get(k, 0), k)):
+            left -= self._weights.get(key, 0)
+            if left < 0:
+                self._late.add(key)
+        touched.jobs -= self._late
+
     def _evaluate_jobs(self, touched: Touched) -> None:
         for key in sorted(touched.jobs):
-            before = self._judgements.pop(key, Judgement())
             evidence = self._evidence(key)
+            if evidence is not None and self._testimony.is_known(key, evidence):
+                continue
+            before = self._judgements.pop(key, Judgement())
             after = judge(evidence, self._config) if evidence is not None else Judgement()
+            self._testimony.note(key, evidence)
+            if evidence is not None:
+                self._weights[key] = len(evidence.told) + len(evidence.codes)
+            else:
+                self._weights.pop(key, None)
             (self._complaining.add if evidence and evidence.told else self._complaining.discard)(key)
             if after.explained or after.hypotheses or after.suspicions or after.claims:
                 self._judgements[key] = after
@@ -326,6 +361,9 @@ class Core:
         causes += self._at_switches()
         causes += self._common.storages(nodes)
         causes += [h for port in self._uplinks for h in self._uplinks_standing(port)]
+        leafs: set[str] = set()
+        if any(h.domain in ("pfc", "fabric") for h in causes):
+            leafs = leafs.union(*(self._intake.switches_of(node) for node in nodes))
         closed = self._lives.closed(causes)
         row = self._state.jobs.get(key)
         ended = row.gone_at if row else None
@@ -340,7 +378,7 @@ class Core:
             failed=failed,
             causes=causes,
             near_storms=frozenset(
-                h.id for h in causes if h.domain in ("pfc", "fabric") and self._reaches(h, nodes)
+                h.id for h in causes if h.domain in ("pfc", "fabric") and self._reaches(h, nodes, leafs)
             ),
             closed=closed,
             not_ready=self._testimony.not_ready(nodes),
@@ -354,11 +392,10 @@ class Core:
         fabric = (h for storms in self._fabric.values() for h in storms)
         return [*self._storms.values(), *(self._spread.standing.get(h.id, h) for h in fabric)]
 
-    def _reaches(self, storm: Hypothesis, nodes: set[str]) -> bool:
+    def _reaches(self, storm: Hypothesis, nodes: set[str], leafs: set[str]) -> bool:
         """The source stands among the job's nodes or under the same leaf, or one of them is told to pause."""
         if storm.root.node in nodes:
             return True
-        leafs = {leaf for node in nodes for leaf in self._intake.switches_of(node)}
         near = self._intake.switches_of(storm.root.node or "") | ({storm.root.switch} - {None})
         ends = storm.facts.get("ends")
         near |= {str(end).partition("/")[0] for end in ends} if isinstance(ends, tuple) else set()

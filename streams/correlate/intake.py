@@ -55,6 +55,8 @@ class Touched:
     switches: set[str] = field(default_factory=set)
     shared: set[str] = field(default_factory=set)
     causes: set[str] = field(default_factory=set)
+    pressing: set[str] = field(default_factory=set)
+    """Of the jobs, those that may take over what an incident was opened for."""
 
     def __ior__(self, other: Touched) -> Touched:
         self.nodes |= other.nodes
@@ -63,6 +65,7 @@ class Touched:
         self.switches |= other.switches
         self.shared |= other.shared
         self.causes |= other.causes
+        self.pressing |= other.pressing
         return self
 
     def scope(self, scope: str) -> None:

@@ -15,6 +15,7 @@ from streams.correlate.failures import is_own
 from streams.correlate.families import families
 from streams.correlate.gpus import KINDS as GPU_KINDS
 from streams.correlate.intake import Intake
+from streams.correlate.jobs import Evidence
 from streams.correlate.nodes import NOT_READY
 from streams.correlate.placement import Placements, Stay, stay_at
 from streams.correlate.reports import ERROR, TIMEOUT, Told, told_by
@@ -63,6 +64,19 @@ class Testimony:
         self._slack = slack
         self._nodes: dict[str, _Node] = {}
         self._pods: dict[str, _Pod] = {}
+        self._judged: dict[str, Evidence] = {}
+
+    def is_known(self, job: str, evidence: Evidence) -> bool:
+        """Whether the job was judged by the very same evidence before."""
+        known = self._judged.get(job)
+        return known is not None and known == evidence
+
+    def note(self, job: str, evidence: Evidence | None) -> None:
+        """Remember by what a job was judged; network errors are judged by addresses besides, so those are not remembered."""
+        if evidence is None or any(t.sighting.kind == ERROR for t in evidence.told):
+            self._judged.pop(job, None)
+        else:
+            self._judged[job] = evidence
 
     def told(self, job: str, nodes: set[str]) -> list[Told]:
         """What the job's ranks said: in their own pods' logs, or in a node's log when only this job stood there."""
