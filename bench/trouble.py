@@ -169,9 +169,9 @@ class Cluster:
         return Fault("pfc_storm", node, self.job(job).name, said)
 
     def look_alike(self, number: int, seconds: float) -> list[Signal]:
-        """What looks like a fault and is none, on one node."""
+        """What looks like a fault and is none, on one node. Only one node of a job has a lone code: on two it is a fault."""
         node = self.node(number)
-        match self.chance.randrange(6):
+        match self.chance.randrange(5) if number % self.nodes_a_job else 5:
             case 0:  # a kubelet restarts
                 return [self.readiness(node, seconds, ready=False), self.readiness(node, seconds + 12)]
             case 1:  # a process was killed
@@ -180,7 +180,7 @@ class Cluster:
                 return [self.xid(node, self.chance.randrange(GPUS), 63, seconds)]
             case 3:  # a busy receiver is told to wait
                 return [self.pause(node, self.chance.randrange(NICS), "received", seconds)]
-            case 4:
+            case 5:  # one process ended
                 return [self.xid(node, self.chance.randrange(GPUS), 43, seconds)]
             case _:  # a burst on a port, restored at once
                 leaf, port = f"leaf-{number // NODES_A_LEAF:03d}", f"Ethernet{number % NODES_A_LEAF * NICS}"
