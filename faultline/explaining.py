@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from faultline.output import moment
-from streams.model.incident import Candidate, Incident, Proof
+from streams.correlate.rules import meaning
+from streams.model.incident import Candidate, Certainty, Impact, Incident, Proof
 from streams.model.run import PlannedStep, Run, StepRecord
 
 
@@ -20,10 +21,11 @@ def _lines(incident: Incident, runs: Sequence[Run]) -> Iterable[str]:
     yield f"  culprit    {incident.root}  ({incident.certainty.value})"
     yield f"  because    {incident.reason}"
     yield f"  fault at   {moment(incident.fault_at)}, opened {moment(incident.opened_at)}, updated {moment(incident.updated_at)}"
+    yield f"  detected   {_detected(incident)}"
     if incident.jobs:
         yield f"  jobs       {', '.join(map(str, incident.jobs))}"
-    impact = incident.impact
-    yield f"  standstill {impact.nodes} nodes, {impact.gpus} GPUs, {impact.gpu_hours_per_hour:g} GPU-hours per hour"
+    yield f"  standstill {_standstill(incident.impact)}"
+    yield from _history(incident)
     if incident.merged_into:
         yield f"  merged     into {incident.merged_into}"
     for title, role in (("Evidence", "cause"), ("Symptoms it explains", "symptom"), ("Context", "context")):
@@ -35,12 +37,64 @@ def _lines(incident: Incident, runs: Sequence[Run]) -> Iterable[str]:
     chosen = [c for c in incident.candidates if c.chosen]
     if chosen:
         yield "\nRule:"
-        yield from map(_candidate, chosen)
+        yield from (line for candidate in chosen for line in _rule(candidate))
+        yield f"  {incident.certainty.value}: {_CERTAINTIES[incident.certainty]}"
     if rejected:
         yield "\nRuled out:"
         yield from map(_candidate, rejected)
     for run in runs:
         yield from _run(run)
+
+
+_CERTAINTIES = {
+    Certainty.DECISIVE: "nothing else explains what was seen; a runbook may act on it without a person",
+    Certainty.LIKELY: "the best explanation of what was seen, and not the only one; nothing is closed on it without a person",
+    Certainty.WEAK: "what was seen does not say; a person has to look",
+}
+
+
+def _detected(incident: Incident) -> str:
+    delay, timeout = incident.detection_delay.total_seconds(), incident.impact.timeout_s
+    text = f"{delay:.0f} s after the fault"
+    if timeout >= 1:
+        text += f"; for {timeout:.0f} s of it there was only a collective that waited for its timeout"
+    return text
+
+
+def _standstill(impact: Impact) -> str:
+    counts = (
+        f"{number} {name}{'' if number == 1 else 's'}"
+        for number, name in (
+            (impact.jobs, "job"),
+            (impact.ranks, "rank"),
+            (impact.nodes, "node"),
+            (impact.gpus, "GPU"),
+        )
+    )
+    return f"{', '.join(counts)}, {impact.gpu_hours_per_hour:g} GPU-hours per hour"
+
+
+def _history(incident: Incident) -> Iterable[str]:
+    """What happened to it before, and what else happened meanwhile."""
+    facts = incident.facts
+    if repeats := facts.get("repeats"):
+        days = facts.get("repeats_days")
+        when = f" ({', '.join(map(str, days))})" if isinstance(days, tuple) and days else ""
+        yield f"  again      after {repeats} earlier incident(s) of the same culprit{when}"
+    if repeats := facts.get("node_repeats"):
+        yield f"  node       had {repeats} earlier incident(s)"
+    if bursts := facts.get("bursts"):
+        yield f"  bursts     {bursts}, with silence in between"
+    if incident.flaps:
+        yield f"  flaps      was well again {incident.flaps} time(s) in between"
+    if isinstance(later := facts.get("later_faults"), tuple):
+        yield f"  meanwhile  {', '.join(map(str, later))} on the same node"
+
+
+def _rule(candidate: Candidate) -> Iterable[str]:
+    yield _candidate(candidate)
+    if text := meaning(candidate.rule):
+        yield f"      {text}"
 
 
 def _proof(proof: Proof) -> Iterable[str]:

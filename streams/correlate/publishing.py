@@ -269,15 +269,16 @@ class Publisher:
     def _carried_over(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:
         new = replace(new, revision=old.revision + 1, opened_at=old.opened_at)
         if now - h.last_at > self._config.retention - self._config.before:
-            # What it was built from is about to be forgotten; what was found stays found.
+            # What it was built from may be forgotten by now; what was found stays found.
+            grown = {p.signal_id for p in old.proofs} <= {p.signal_id for p in new.proofs}
             jobs = {j.key: j for j in (*old.jobs, *new.jobs)}
             new = replace(
                 new,
                 jobs=tuple(jobs[k] for k in sorted(jobs)),
                 nodes=tuple(sorted({*old.nodes, *new.nodes})),
                 impact=max(old.impact, new.impact, key=lambda i: i.gpus),
-                proofs=old.proofs,
-                candidates=old.candidates,
+                proofs=new.proofs if grown else old.proofs,
+                candidates=new.candidates if grown else old.candidates,
             )
         return new
 

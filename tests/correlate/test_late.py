@@ -1,6 +1,6 @@
 """However late, split, repeated or interrupted: what stands in the end is a function of what was seen.
 
-`FAULTLINE_ORDER_EXAMPLES` sets how many random stories are told (default 60).
+`ORDER_EXAMPLES` sets how many random stories are told (default 60).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.correlate.world import (
     xid,
 )
 
-EXAMPLES = int(os.environ.get("FAULTLINE_ORDER_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("ORDER_EXAMPLES", "60"))
 
 seeds = st.integers(0, 2**32)
 troubles = st.builds(
