@@ -22,7 +22,7 @@ from streams.correlate.placement import Stay
 from streams.correlate.reports import ERROR, Episode, Told, episodes, joined
 from streams.correlate.rows import BaseRow
 from streams.correlate.sightings import Sighting
-from streams.correlate.votes import NO_ADDRESSES, Addresses
+from streams.correlate.votes import NO_ADDRESSES, Addresses, only_deaths
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Candidate, Certainty
 from streams.model.signal import Attribute
@@ -341,9 +341,14 @@ def _fabric_for(evidence: Evidence, episode: Episode, finding: Finding, config: 
 
 
 def _torn_down_by(burst: Burst, hangs: Sequence[Episode], config: Config) -> Episode | None:
-    """A hang whose watchdogs spoke before the codes: killed processes leave XIDs on every node."""
+    """A hang whose watchdogs spoke before the codes: killed processes leave XIDs on every node.
+
+    Where all that ranks report is that others have ended, there was no hang: what those ended of comes first.
+    """
     for hang in hangs:
-        if hang.told_at - config.together <= burst.start <= hang.end + config.quiet:
+        if hang.told_at - config.together <= burst.start <= hang.end + config.quiet and not only_deaths(
+            hang.told
+        ):
             return hang
     return None
 
@@ -353,9 +358,9 @@ def _teardown(torn_down: Sequence[Burst], hang: Episode, config: Config) -> list
 
 
 def _crash_explains(burst: Burst, episode: Episode, finding: Finding, config: Config) -> bool:
-    # Peers may tell of a connection that is gone before the program that closed it has said why.
-    until = episode.told_at + (config.together if burst.speaks_for_itself else timedelta())
-    if not episode.start - config.before <= burst.start < until:
+    if only_deaths(episode.told):
+        return episode.start - config.before <= burst.start <= episode.told_at + config.together
+    if not episode.start - config.before <= burst.start < episode.told_at:
         return False
     return burst.is_shared or not finding.suspects or set(finding.suspects) <= set(burst.nodes)
 

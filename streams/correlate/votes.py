@@ -112,6 +112,11 @@ def says(s: Sighting) -> Says:
     )
 
 
+def only_deaths(told: Iterable[Told]) -> bool:
+    """Whether ranks report no more than that others have ended: nobody timed out waiting, and no path or device failed."""
+    return all(one.sighting.kind == ERROR and says(one.sighting) in ("gone", "none") for one in told)
+
+
 def edges(told: Iterable[Told], addresses: Addresses) -> list[Edge]:
     """The failing connections that errors tell of, with their ends found in the inventory; earliest first."""
     found = []

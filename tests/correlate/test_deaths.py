@@ -1,0 +1,71 @@
+"""Processes that end take their peers' connections along: what they ended of is the cause, and no node is blamed for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams.model.entity import Entity, PodRef
+from streams.model.incident import Certainty
+from streams.model.signal import Attribute, Severity, Signal, signal
+from tests.correlate.world import CLUSTER, FOUR, World, at, cluster, job, not_ready
+
+
+def said(kind: str, pod: int, seconds: float, **attributes: Attribute) -> Signal:
+    entity = Entity(CLUSTER, pod=PodRef("train", f"llama-worker-{pod}"))
+    return signal(
+        kind, entity, severity=Severity.ERROR, occurred_at=at(seconds), observed_at=at(seconds + 0.5), attributes=attributes
+    )  # fmt: skip
+
+
+def closed(pod: int, peer: int, seconds: float) -> Signal:
+    return said("nccl.error", pod, seconds, subtype="remote_closed", peer=f"llama-worker-{peer}")
+
+
+def unanswered(pod: int, peer: int, seconds: float) -> Signal:
+    return said(
+        "nccl.error", pod, seconds, subtype="ib_completion", status=12, vendor_err=129, peer=f"llama-worker-{peer}",
+        device="mlx5_3",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("exit_after", [-1.0, 0.5, 4.0])
+def test_a_process_that_fails_explains_the_connections_it_closed(exit_after: float) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(
+        said("job.failed", 1, 10 + exit_after, subtype="process_exit", exitcode=1),
+        closed(0, 1, 10),
+        closed(2, 1, 10.5),
+        closed(3, 2, 12),
+    )
+    world.pass_to(120)
+    incident = world.only()
+    assert (incident.family, incident.root.job, incident.root.node) == ("application", job("llama"), None)
+
+
+def test_closed_connections_alone_name_nobody() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(closed(0, 1, 10), closed(2, 1, 10.5), closed(3, 2, 12))
+    world.pass_to(120)
+    incident = world.only()
+    assert (incident.family, incident.root.node, incident.certainty) == ("hang", None, Certainty.WEAK)
+    assert incident.facts["suspect_nodes"] == ("n2",)
+
+
+def test_connections_that_fail_towards_a_node_that_goes_away_are_told_of_its_end() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(unanswered(0, 1, 8), unanswered(2, 1, 8.5))
+    world.pass_to(40)
+    world.see(not_ready("n2", 45))
+    world.pass_to(200)
+    incident = world.only()
+    assert (incident.family, incident.root.node) == ("node_down", "n2")
+
+
+def test_connections_that_fail_towards_a_node_that_speaks_accuse_its_nic_but_are_no_proof() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(unanswered(0, 1, 8), unanswered(2, 1, 8.5), unanswered(1, 0, 9))
+    world.pass_to(60)
+    incident = world.only()
+    assert (incident.root.node, incident.certainty) == ("n2", Certainty.LIKELY)
+    assert incident.facts["nic"] == "mlx5_3"
+    assert len(incident.nodes) == 4
