@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from faultline.simulation import nvrm
-from faultline.simulation.collapse import crash, hang
+from faultline.simulation.collapse import again, crash, hang
 from faultline.simulation.faults.kinds import Kind, Place, gpu_root, some_gpu, write_down
 from faultline.simulation.plant import GPUS
 from faultline.simulation.stage import Job, Stage
@@ -261,9 +261,11 @@ def _flapping(stage: Stage, at: datetime) -> bool:
         words = nvrm.nvlink_error(7, 0x10000)
         stage.xid(place.node, place.gpu, moment, nvrm.xid(place.node, place.gpu, 74, words, pid=_pid(place)))
         moment += timedelta(seconds=stage.rng.uniform(60, 400))
+    nodes = place.job.nodes
+    until = again(stage, place.job, moment + timedelta(minutes=2), [place.node])
     write_down(
-        stage, "gpu_flapping", at, moment, "gpu_nvlink", place.root,
-        jobs=[place.job], nodes=place.job.nodes, may_cordon=[place.node],
+        stage, "gpu_flapping", at, until, "gpu_nvlink", place.root,
+        jobs=[place.job], nodes=nodes, may_cordon=[place.node],
     )  # fmt: skip
     return True
 

@@ -62,7 +62,7 @@ def crash_all(stage: Stage, place: Place, at: datetime) -> datetime:
 def _host(
     kind: str, tell: Callable[[Stage, Place, datetime], None], *, ends: str, accepted: tuple[str, ...] = ()
 ) -> Kind:
-    """A host gets ill and says so. `ends`: its ranks hang, one of them dies, or the job goes on."""
+    """A host gets ill and says so. `ends`: its ranks hang, one of them dies, or the job goes on until a person moves it."""
 
     def play(stage: Stage, at: datetime) -> bool:
         place = some_gpu(stage, at, idle_share=0)
@@ -75,7 +75,7 @@ def _host(
         elif ends == "crash":
             until = crash(stage, job, at + _seconds(2), place.rank, None, exit_code=-7, avoid=[place.node])
         else:
-            until = at + timedelta(minutes=4)
+            until = again(stage, job, at + timedelta(minutes=4), [place.node])
         write_down(
             stage, kind, at, until, "host_fault", Root(node=place.node.name),
             jobs=[job], nodes=nodes, may_cordon=[place.node], accepted=accepted,

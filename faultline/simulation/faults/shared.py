@@ -12,6 +12,8 @@ from faultline.simulation.stage import Job, Stage
 from faultline.simulation.truth import Root
 
 SCRAPE_S = 30
+COOLING = 4
+"""Scrapes after the end of a fault that show that all is well."""
 HW_THERMAL = 0x8 | 0x40
 """Clocks event reasons: hardware slowdown, because of heat (nvml.h)."""
 POWER_BRAKE = 0x8 | 0x80
@@ -40,11 +42,11 @@ def labels(node: Node, gpu: int, job: Job | None) -> dict[str, str]:
 
 
 def heat(stage: Stage, node: Node, gpu: int, job: Job | None, at: datetime, scrapes: int, top: float) -> None:
-    """Temperature and clocks of a GPU that is not cooled: it warms up, slows itself down, and stays hot."""
+    """Temperature and clocks of a GPU that is not cooled: it warms up, slows itself down, and cools when that is mended."""
     about = labels(node, gpu, job)
-    for number in range(-3, scrapes):
+    for number in range(-3, scrapes + COOLING):
         moment = at + _seconds(number * SCRAPE_S)
-        warm = min(top, 64.0 + max(0, number + 1) * 14.0)
+        warm = min(top, 64.0 + max(0, number + 1) * 14.0) if number < scrapes else 70.0
         reasons = HW_THERMAL if warm >= 89 else POWER_CAP
         stage.sample(node, moment, "DCGM_FI_DEV_GPU_TEMP", warm, **about)
         stage.sample(node, moment, "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", reasons, **about)
@@ -57,7 +59,7 @@ def _gpu_hot(stage: Stage, at: datetime) -> bool:
         return False
     heat(stage, place.node, place.gpu, place.job, at, 16, 93)
     write_down(
-        stage, "gpu_hot", at, at + _seconds(16 * SCRAPE_S), "power_cooling", place.root, jobs=[place.job],
+        stage, "gpu_hot", at, at + _seconds((16 + COOLING) * SCRAPE_S), "power_cooling", place.root, jobs=[place.job],
         nodes=place.job.nodes, may_cordon=[place.node], accepted=("straggler",),
     )  # fmt: skip
     return True
@@ -92,7 +94,7 @@ def _rack_hot(stage: Stage, at: datetime) -> bool:
         begin = at + _seconds(25 * number + stage.rng.uniform(0, 20))
         for gpu in stage.rng.sample(range(GPUS), 4):
             heat(stage, node, gpu, job, begin, 14, stage.rng.choice((90, 92, 95)))
-    _rack_truth(stage, "rack_cooling", rack, nodes, jobs, at, at + timedelta(minutes=9))
+    _rack_truth(stage, "rack_cooling", rack, nodes, jobs, at, at + timedelta(minutes=12))
     return True
 
 
@@ -118,11 +120,11 @@ def _rack_brake(stage: Stage, at: datetime) -> bool:
         begin = at + _seconds(stage.rng.uniform(0, 20))
         for gpu in range(0, GPUS, 2):
             about = labels(node, gpu, job)
-            for number in range(-2, 10):
-                reasons = POWER_BRAKE if number >= 0 else POWER_CAP
+            for number in range(-2, 10 + COOLING):
+                reasons = POWER_BRAKE if 0 <= number < 10 else POWER_CAP
                 moment = begin + _seconds(number * SCRAPE_S)
                 stage.sample(node, moment, "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", reasons, **about)
-    _rack_truth(stage, "rack_power_brake", rack, nodes, jobs, at, at + timedelta(minutes=6))
+    _rack_truth(stage, "rack_power_brake", rack, nodes, jobs, at, at + timedelta(minutes=8))
     return True
 
 
@@ -157,12 +159,12 @@ def _supply(stage: Stage, at: datetime) -> bool:
         return False
     node = stage.rng.choice(nodes)
     number = stage.rng.randrange(1, 7)
-    for scrape in range(-2, 8):
-        state = 2.0 if scrape >= 0 else 0.0
+    for scrape in range(-2, 8 + COOLING):
+        state = 2.0 if 0 <= scrape < 8 else 0.0
         about = {"name": f"PS{number} Status", "type": "Power Supply", "instance": node.name}
         stage.sample(node, at + _seconds(scrape * 30), "ipmi_sensor_state", state, **about)
     write_down(
-        stage, "power_supply", at, at + timedelta(minutes=4), "power_cooling", Root(node=node.name),
+        stage, "power_supply", at, at + timedelta(minutes=6), "power_cooling", Root(node=node.name),
         nodes=[node], jobs=stage.jobs_on([node]), may_cordon=[node],
     )  # fmt: skip
     return True
@@ -177,7 +179,9 @@ def _storage(kind: str, *, lustre: bool) -> Kind:
             return False
         jobs = stage.rng.sample(jobs, min(len(jobs), 3))
         number = stage.rng.randrange(16)
-        target = f"scratch-OST{number:04x}" if lustre else f"filer-{number + 1}.storage"
+        # Another file system each time: two targets of one that fail within minutes would be one fault of its server.
+        name = ("scratch", "work", "datasets", "models", "home")[len(stage.truth.faults) % 5]
+        target = f"{name}-OST{number:04x}" if lustre else f"filer-{name}-{number}.storage"
         address = f"10.0.8.{number + 10}@o2ib"
         back = at + timedelta(minutes=stage.rng.uniform(4, 8))
         hit = [node for job in jobs for node in job.nodes]
@@ -209,12 +213,12 @@ def _straggler(stage: Stage, at: datetime) -> bool:
     if place is None or place.job is None:
         return False
     job = place.job
-    for number in range(26):
+    for number in range(26 + 2 * COOLING):
         moment = at + _seconds(number * SCRAPE_S)
         for pod in job.pods:
             gpus = range(GPUS) if pod.node == place.node else range(0, GPUS, 2)
             for gpu in gpus:
-                slow = number >= 4 and pod.node == place.node and gpu == place.gpu
+                slow = 4 <= number < 26 and pod.node == place.node and gpu == place.gpu
                 about = labels(pod.node, gpu, job)
                 clock = 1050.0 if slow else stage.rng.uniform(1940, 1980)
                 power = 210.0 if slow else stage.rng.uniform(610, 690)
@@ -222,7 +226,7 @@ def _straggler(stage: Stage, at: datetime) -> bool:
                 stage.sample(pod.node, moment, "DCGM_FI_DEV_POWER_USAGE", round(power), **about)
                 stage.sample(pod.node, moment, "DCGM_FI_DEV_GPU_UTIL", 100, **about)
     write_down(
-        stage, "straggler", at + timedelta(minutes=2), at + timedelta(minutes=14), "straggler",
+        stage, "straggler", at + timedelta(minutes=2), at + timedelta(minutes=18), "straggler",
         gpu_root(place.node, place.gpu), jobs=[job], nodes=job.nodes, may_cordon=[place.node],
     )  # fmt: skip
     return True
