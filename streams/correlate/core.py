@@ -230,7 +230,7 @@ class Core:
                 self._hard[node] = after
                 self._home |= {h.id: h.scope for h in after}
             touched.shared |= self._common.put(node, row, after)
-            near = self._placements.jobs_near(node)
+            near = self._placements.jobs_near(node) | self._intake.jobs_failing_on(node)
             touched.jobs |= near
             if {h.id for h in before} - {h.id for h in after}:
                 touched.pressing |= near
@@ -354,6 +354,7 @@ class Core:
         told = self._testimony.told(key, nodes)
         codes = self._testimony.codes(stays)
         failed = self._testimony.failed(key, nodes)
+        nodes |= {s.entity.node for s in failed if s.entity.node}
         if not told and not codes and not failed:
             return None
         causes = [h for node in sorted(nodes) for h in self._hard.get(node, ()) if h.family != "pfc_storm"]

@@ -34,6 +34,11 @@ class Obstacle:
         return tuple(sorted({s.entity.node for s in self.sightings if s.entity.node}))
 
     @property
+    def may_follow(self) -> bool:
+        """Whether a node that was lost, or that is not well, may be all that is behind it."""
+        return all((rule := families().rule(s)) is not None and rule.follows for s in self.sightings)
+
+    @property
     def says(self) -> str:
         """What was in the way."""
         return ", ".join(dict.fromkeys(families().says(s) for s in self.sightings))

@@ -61,6 +61,7 @@ class SignalRule(_Strict):
     role: Role = "cause"
     certainty: Certainty = Certainty.LIKELY
     lasts_s: float = 0
+    follows: bool = False
     says: str
 
     def fits(self, sighting: Sighting) -> bool:

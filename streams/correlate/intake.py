@@ -84,6 +84,8 @@ class Intake:
         self._ports: dict[str, set[str]] = defaultdict(set)
         self._guesses: dict[str, set[str]] = defaultdict(set)
         self._guessed: dict[str, str] = {}
+        self._failing: dict[str, set[str]] = defaultdict(set)
+        """Pods that failed on a node where they may never have been placed, by the node that told of it."""
         self._beyond: dict[str, set[str]] = defaultdict(set)
         """Ports whose cable ends at this one."""
         self._leaves: dict[str, set[str]] = defaultdict(set)
@@ -103,6 +105,8 @@ class Intake:
                 self._racks[node.fact.rack].add(name)
         for name, pod in state.pods.items():
             self._guess(name, pod)
+            for s in (s for group in pod.seen.values() if group[0].kind in FAILURES for s in group):
+                self._fails(name, s)
 
     def everything(self) -> Touched:
         """All that anything was seen of: what a start has to judge."""
@@ -239,6 +243,10 @@ class Intake:
         for name, base in list(self._state.bases.items()):
             if base.until < now - config.bases_kept:
                 self._state.bases.drop(name)
+        for node, pods in list(self._failing.items()):
+            pods &= self._state.pods.keys()
+            if not pods:
+                del self._failing[node]
         return touched
 
     def _prune_pod(self, name: str, row: PodRow, cut: datetime) -> Touched:
@@ -369,6 +377,7 @@ class Intake:
             )
         if self._state.pods.see(pod.key, key, seen):
             self._guess(pod.key, self._state.pods[pod.key])
+            self._fails(pod.key, seen)
             touched.jobs |= self._jobs_of(pod.key)
 
     def _rank(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
@@ -397,6 +406,19 @@ class Intake:
 
     def _jobs_of(self, pod: str) -> set[str]:
         return {stay.job.key for stay in self._placements.of_pod(pod)} or {self._job_without_node(pod)}
+
+    def jobs_failing_on(self, node: str) -> set[str]:
+        """Keys of jobs whose pods were told to fail on the node."""
+        return {
+            job
+            for pod in self._failing.get(node, ())
+            if pod in self._state.pods
+            for job in self._jobs_of(pod)
+        }
+
+    def _fails(self, pod: str, seen: Sighting) -> None:
+        if seen.kind in FAILURES and seen.entity.node:
+            self._failing[seen.entity.node].add(pod)
 
     def _job_without_node(self, pod: str) -> str:
         """Whose a pod is that stands nowhere: as the inventory says, else as its name does."""

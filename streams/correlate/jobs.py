@@ -435,13 +435,15 @@ def _judge_obstacles(evidence: Evidence, judgement: Judgement, config: Config) -
 
 def _behind(evidence: Evidence, judgement: Judgement, obstacle: Obstacle, config: Config) -> str | None:
     """The incident that took the job's pods away, or that the node has where they cannot start."""
+    if not obstacle.may_follow:
+        return None
     since = obstacle.start - config.retention
     behind = [
         c
         for c in evidence.causes
         if since <= c.fault_at <= obstacle.end
         and (c.root.node in obstacle.nodes or (c.certainty is not Certainty.WEAK and c.stops != "never"))
-        and (c.domain not in ("pfc", "fabric") or c.id in evidence.near_storms)
+        and c.domain not in ("pfc", "fabric", "link")
     ]
     if behind:
         return max(behind, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id)).id

@@ -103,9 +103,29 @@ def _only_hangs(h: Hypothesis) -> bool:
 
 
 def _sessions(cluster: str, system: str, outages: Sequence[Outage], lives: Lives) -> list[Session]:
+    outages = _ended(outages)
     names = [Entity(cluster, storage=name) for name in sorted({system, *(o.target for o in outages)})]
     root = Entity(cluster, storage=system)
     return lives.sessions(root, families()[FAMILY].domain, [o.spell for o in outages], names)
+
+
+def _ended(outages: Sequence[Outage]) -> list[Outage]:
+    """Of a target that most of its nodes reach again, the line that says so was lost on the others."""
+    within = timedelta(seconds=families().shared.storage.within_s)
+    found: list[Outage] = []
+    for target in sorted({o.target for o in outages}):
+        mine = [o for o in outages if o.target == target]
+        for o in mine:
+            ends = sorted(
+                other.spell.end
+                for other in mine
+                if other.spell.end is not None
+                and other.spell.start - within <= o.spell.last <= other.spell.end
+            )
+            if o.spell.end is None and len(ends) * 2 > len(mine):
+                o = replace(o, spell=replace(o.spell, end=ends[-1]))
+            found.append(o)
+    return found
 
 
 def _named(root: Entity, session: Session, outages: Sequence[tuple[str, Outage]]) -> SharedFault:

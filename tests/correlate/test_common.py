@@ -247,3 +247,13 @@ def test_a_rack_is_the_same_after_a_restart_and_forgotten_after_it_is_over() -> 
     assert world.only().state is IncidentState.RESOLVED
     world.see(*brakes(RACK, 9001))
     assert sorted(i.incarnation for i in world.incidents() if i.root.rack) == [1, 2]
+
+
+def test_a_lost_line_about_one_node_keeps_no_storage_lost_that_all_others_reach() -> None:
+    world = World(facts())
+    world.see(
+        *(lost(n, i) for i, n in enumerate(RACK)),
+        *(lost(n, 200 + i, back=True) for i, n in enumerate(RACK[1:])),
+    )
+    world.pass_to(500)
+    assert (world.only().state, world.only().closed_at) == (IncidentState.RESOLVED, at(202))

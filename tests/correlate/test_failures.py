@@ -15,11 +15,13 @@ from tests.correlate.world import (
     cluster,
     failed,
     job,
+    link,
     nccl_error,
     not_ready,
     pods,
     progress,
     sign,
+    storm,
     timeouts,
     xid,
 )
@@ -204,6 +206,29 @@ def test_pods_without_a_node_are_their_jobs_pods() -> None:
         world.tell(replace(pod, observed_at=at(601)))
     world.pass_to(900, step=5)
     assert world.only().state is IncidentState.RESOLVED
+
+
+def test_an_image_that_is_gone_is_no_matter_of_the_nodes_or_the_fabric() -> None:
+    world = World([*cluster({"llama": FOUR}), link("leaf-1", "Ethernet8", "n2", "mlx5_2")])
+    world.see(storm("leaf-1", "Ethernet8", -30), xid("n3", 95, -20), *again("image_pull", 0))
+    world.pass_to(600, step=5)
+    assert {i.family for i in world.incidents()} == {"pfc_storm", "gpu_memory", "platform_fault"}
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_pods_that_are_refused_on_a_sick_node_are_its_victims_even_if_nobody_placed_them(
+    backwards: bool,
+) -> None:
+    refused = [
+        replace(s, entity=replace(s.entity, node="n9"))
+        for s in (failed("probe", i, 30 + 40 * i, "unexpected_admission") for i in range(3))
+    ]
+    signals = [sign("gpu.driver", "n9", 0, "device_unhealthy"), *refused]
+    world = World(cluster({"llama": FOUR}, spare=["n9"]))
+    for signal in reversed(signals) if backwards else signals:
+        world.see(signal)
+    world.pass_to(300)
+    assert (world.only().family, world.only().root.node) == ("platform_fault", "n9")
 
 
 def test_two_failures_far_apart_are_two() -> None:

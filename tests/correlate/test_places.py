@@ -297,6 +297,7 @@ JOINED: dict[str, tuple[list[Signal], str, str]] = {
             sign("node.kernel", "n1", 0, "kernel_panic", severity=CRITICAL),
             not_ready("n1", 45),
             sign("node.kernel", "n1", -3, "soft_lockup"),
+            sign("node.kernel", "n1", -1, "oops", severity=CRITICAL),
         ],
         "node_down",
         "node/n1",
