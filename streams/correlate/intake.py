@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -13,6 +13,7 @@ from streams.correlate.failures import KINDS as FAILURES
 from streams.correlate.failures import counts
 from streams.correlate.families import families, storage_system
 from streams.correlate.links import LINK
+from streams.correlate.lives import closes
 from streams.correlate.nodes import readiness
 from streams.correlate.placement import Placements
 from streams.correlate.reports import ERROR, TIMEOUT
@@ -30,7 +31,7 @@ from streams.correlate.rows import (
     with_progress,
     with_rank,
 )
-from streams.correlate.sightings import Sighting, added, sighting
+from streams.correlate.sightings import Sighting, added, order, sighting
 from streams.model.entity import JobRef, PodRef
 from streams.model.inventory import Fact, JobFact, LinkFact, NodeFact, PodFact
 from streams.model.signal import Signal
@@ -42,7 +43,8 @@ NODE_KINDS = frozenset(
     }
 )
 _ORDINAL = re.compile(r"(?:-(?:worker|master|launcher|node|replica))?(?:-\d+)+(?:-[a-z0-9]{5})?$")
-_MAX_RUN_EVENTS = 64
+MAX_STRANGERS = 5000
+"""Nodes, pods and ports that signals name and the inventory does not know. Log text can name any number of them."""
 
 
 @dataclass(slots=True)
@@ -96,6 +98,14 @@ class Intake:
         """Ports by their switch."""
         self.ignored = 0
         """Signals of kinds, or without the place, that correlation has no use for."""
+        self._strangers: dict[str, set[str]] = {
+            "node": {n for n, node in state.nodes.items() if node.fact is None},
+            "pod": {n for n, pod in state.pods.items() if not pod.tenancies},
+            "port": {n for n, port in state.ports.items() if port.link is None},
+        }
+        """Places that only signals have named, by their kind."""
+        self._left = {n for n, node in state.nodes.items() if node.gone_at is not None}
+        """Nodes that were deleted and are not forgotten yet."""
         for name, port in state.ports.items():
             self._plug(name, port.link)
         for name, node in state.nodes.items():
@@ -204,6 +214,10 @@ class Intake:
                 return self._job(name, fact, None)
             case LinkFact():
                 return self._link(name, fact)
+        if kind == "node" and name in self._state.nodes:
+            row = self._state.nodes[name]
+            self._state.nodes.put(name, replace(row, gone_at=max(at, row.gone_at or at)))
+            self._left.add(name)
         if kind == "pod" and name in self._state.pods:
             return self._pod(name, with_pod_gone(self._state.pods[name], at))
         if kind == "job" and name in self._state.jobs:
@@ -237,6 +251,7 @@ class Intake:
             stays_on = bool(pod.tenancies) and not pod.seen and not self._placements.has_ended(name)
             if not stays_on and not self._jobs_of(name) & open_jobs:
                 touched |= self._prune_pod(name, pod, cut)
+        self._drop_places(cut, busy)
         for name, job in list(self._state.jobs.items()):
             if job.gone_at and job.gone_at < cut and name not in open_jobs:
                 self._state.jobs.drop(name)
@@ -249,13 +264,51 @@ class Intake:
                 del self._failing[node]
         return touched
 
+    def _drop_places(self, cut: datetime, busy: set[str]) -> None:
+        """Forget nodes that were deleted, and places that nobody but a forgotten signal ever named."""
+        for name in sorted(self._left):
+            row = self._state.nodes.get(name)
+            if row is None or row.gone_at is None or (row.fact and row.fact.observed_at > row.gone_at):
+                self._left.discard(name)
+            elif (
+                row.gone_at < cut
+                and not row.seen
+                and f"node/{name}" not in busy
+                and not self._placements.jobs_near(name)
+            ):
+                self._left.discard(name)
+                self._hang(name, row.fact.leaf if row.fact else None, None)
+                if row.fact and row.fact.rack:
+                    self._racks[row.fact.rack].discard(name)
+                self._state.nodes.drop(name)
+        for name in sorted(self._strangers["node"]):
+            if (node := self._state.nodes.get(name)) is None or not node.seen:
+                self._strangers["node"].discard(name)
+                self._state.nodes.drop(name)
+        for name in sorted(self._strangers["port"]):
+            if (port := self._state.ports.get(name)) is None or not port.seen:
+                self._strangers["port"].discard(name)
+                self._state.ports.drop(name)
+        self._strangers["pod"].intersection_update(self._state.pods)
+
+    def _admits(self, kind: str, name: str, known: Container[str]) -> bool:
+        """Whether a signal of that place is kept. Beyond a number, what neither inventory nor signals knew before is not."""
+        if name in known:
+            return True
+        if len(self._strangers[kind]) >= MAX_STRANGERS:
+            self.ignored += 1
+            return False
+        self._strangers[kind].add(name)
+        return True
+
     def _prune_pod(self, name: str, row: PodRow, cut: datetime) -> Touched:
         over = {s.uid for s in self._placements.of_pod(name) if s.end is not None and s.end < cut}
         tenancies = tuple(t for t in row.tenancies if t.fact.uid not in over)
         seen = {k: left for k, group in row.seen.items() if (left := _since(group, cut))}
-        if tenancies == row.tenancies and seen == row.seen:
+        silent = row.progress_at is None or row.progress_at < cut
+        if tenancies == row.tenancies and seen == row.seen and (tenancies or seen or not silent):
             return Touched()
-        if not tenancies and not seen:
+        if not tenancies and not seen and silent:
             touched = Touched(jobs=self._jobs_of(name))
             self._state.pods.drop(name)
             self._forget_guess(name)
@@ -264,6 +317,7 @@ class Intake:
         return self._pod(name, replace(row, tenancies=tenancies, seen=seen))
 
     def _node(self, fact: NodeFact) -> Touched:
+        self._strangers["node"].discard(fact.name)
         row = self._state.nodes.get(fact.name, NodeRow())
         leaves: set[str] = set()
         if row.fact is None or row.fact.observed_at <= fact.observed_at:
@@ -292,6 +346,8 @@ class Intake:
         return {switch for switch in (before, leaf) if switch}
 
     def _pod(self, name: str, row: PodRow) -> Touched:
+        if row.tenancies:
+            self._strangers["pod"].discard(name)
         if not self._state.pods.put(name, row):
             return Touched()
         guessed = self._forget_guess(name) | self._jobs_of(name)
@@ -313,6 +369,7 @@ class Intake:
         return Touched(jobs={name}) if self._state.jobs.put(name, row) else Touched()
 
     def _link(self, name: str, link: LinkFact) -> Touched:
+        self._strangers["port"].discard(name)
         row = self._state.ports.get(name, PortRow())
         if row.link is not None and row.link.observed_at > link.observed_at:
             return Touched()
@@ -346,6 +403,8 @@ class Intake:
             self._beyond[peer].discard(name)
 
     def _on_node(self, node: str, seen: Sighting, touched: Touched) -> None:
+        if not self._admits("node", node, self._state.nodes):
+            return
         rank = (
             f"|{seen.entity.rank if seen.entity.rank is not None else seen.text('rank')}|{seen.text('pg')}"
             if seen.kind.startswith("nccl")
@@ -361,6 +420,8 @@ class Intake:
             touched.nodes.add(node)
 
     def _on_port(self, name: str, seen: Sighting, touched: Touched) -> None:
+        if not self._admits("port", name, self._state.ports):
+            return
         key = f"{seen.kind}|{seen.text('queue')}|{seen.text('priority')}|{seen.firing}"
         if seen.kind == LINK:
             key = f"{seen.kind}|{seen.text('subtype')}|{seen.firing}"
@@ -369,6 +430,8 @@ class Intake:
             touched.nodes |= self.hosts_at(name)
 
     def _in_pod(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
+        if not self._admits("pod", pod.key, self._state.pods):
+            return
         rank = seen.entity.rank if seen.entity.rank is not None else seen.text("rank")
         key = f"{seen.kind}|{rank}|{seen.text('pg')}|{seen.text('pg_rank')}|{seen.text('subtype')}"
         if seen.kind in FAILURES:
@@ -381,6 +444,8 @@ class Intake:
             touched.jobs |= self._jobs_of(pod.key)
 
     def _rank(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
+        if not self._admits("pod", pod.key, self._state.pods):
+            return
         rank, size = seen.number("rank"), seen.number("nranks")
         if rank is None or size is None:
             return
@@ -390,6 +455,8 @@ class Intake:
             touched.jobs |= self._placements.update(pod.key, row)[1]
 
     def _progress(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
+        if not self._admits("pod", pod.key, self._state.pods):
+            return
         row = self._state.pods.get(pod.key, PodRow())
         if self._state.pods.put(pod.key, with_progress(row, seen.at, seen.number("step"))):
             touched.causes |= {f"job:{stay.job.key}" for stay in self._placements.of_pod(pod.key)}
@@ -397,7 +464,10 @@ class Intake:
     def _run(self, seen: Sighting, touched: Touched) -> None:
         incident = seen.text("incident")
         row = self._state.runs.get(incident, RunsRow())
-        events = added(row.events, seen) if len(row.events) < _MAX_RUN_EVENTS else row.events
+        # What ended it is counted by itself: no number of other events may push it out.
+        ends = closes(seen)
+        told = added(tuple(e for e in row.events if closes(e) is ends), seen)
+        events = tuple(sorted((*told, *(e for e in row.events if closes(e) is not ends)), key=order))
         if not incident or not self._state.runs.put(incident, RunsRow(events)):
             return
         touched.causes.add(incident)

@@ -68,6 +68,13 @@ MISMATCHES_FROM = 1000
 """A mismatched collective is counted with the hangs, far from the bursts of codes, so that the two never share an id."""
 
 
+def closes(event: Sighting) -> bool:
+    """Whether what a run or a person said ends its incident."""
+    return event.kind == "run.resolved" or (
+        event.kind == "run.finished" and event.text("outcome") == "succeeded"
+    )
+
+
 class Lives:
     """Closings and counts of incarnations, looked up in the rows."""
 
@@ -82,7 +89,7 @@ class Lives:
         for event in sorted(row.events if row else (), key=lambda e: (e.at, _ORDER.get(e.kind, 9), e.id)):
             reason = event.text("reason")
             outcome = event.text("outcome")
-            if event.kind == "run.resolved" or (event.kind == "run.finished" and outcome == "succeeded"):
+            if closes(event):
                 return RunView(IncidentState.RESOLVED, event.at, reason)
             if event.kind == "run.finished":
                 after = None if outcome == "shadowed" else IncidentState.AWAITING_HUMAN

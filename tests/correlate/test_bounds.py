@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from streams.correlate.intake import MAX_STRANGERS
 from streams.correlate.rows import MAX_GROUPS
 from streams.correlate.sightings import KEPT_EACH_END
 from streams.model.entity import Entity, Gpu, PodRef
@@ -15,7 +16,9 @@ from tests.correlate.world import (
     FOUR,
     World,
     _signal,
+    at,
     cluster,
+    node_fact,
     not_ready,
     pause,
     progress,
@@ -130,5 +133,42 @@ def test_thousands_of_runs_events_and_progress_lines_are_bounded() -> None:
     name = world.only().id
     for i in range(500):
         world.see(run("verifying", name, 10 + i), progress("llama", 10 + i * 20, i))
-    assert len(world.core._state.runs[name].events) <= 64
+    assert len(world.core._state.runs[name].events) <= 4 * KEPT_EACH_END
     assert len(world.core._state.pods["train/llama-worker-0"].moves) <= 61
+
+
+def test_what_closed_an_incident_is_not_pushed_out_by_other_events() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(xid("n2", 79, 0))
+    name = world.only().id
+    world.see(run("resolved", name, 100))
+    for i in range(40):
+        world.see(run("verifying", name, 10 + i), run("verifying", name, 200 + i))
+    assert world.only().state is IncidentState.RESOLVED
+    assert world.only().closed_at == at(100)
+
+
+def test_names_that_only_signals_know_are_bounded_and_forgotten() -> None:
+    world = World(cluster({"llama": FOUR}))
+    for i in range(0, MAX_STRANGERS + 2000, 500):
+        strange = (Entity(CLUSTER, node=f"made-up-{j}") for j in range(i, i + 500))
+        world.see(*(_signal("gpu.thermal", e, i * 0.01, {"subtype": "slowdown"}) for e in strange))
+        pods = (Entity(CLUSTER, pod=PodRef("x", f"made-up-{j}")) for j in range(i, i + 500))
+        world.see(*(_signal("job.progress", e, i * 0.01, {"step": 1}) for e in pods))
+    state = world.core._state
+    assert len(state.nodes) <= MAX_STRANGERS + 4
+    assert len(state.pods) <= MAX_STRANGERS + 4
+    world.see(xid("n2", 79, 100))
+    world.pass_to(2 * 3600, step=60)
+    assert set(state.nodes) == set(FOUR)
+    assert len(state.pods) == 4
+    assert any(i.root.node == "n2" and i.state is IncidentState.OPEN for i in world.incidents())
+
+
+def test_a_node_that_was_deleted_is_forgotten_after_the_retention_unless_it_came_back() -> None:
+    world = World(cluster({}, spare=["n1", "n2", "n3"]))
+    world.gone(node_fact("n1"), 10)
+    world.gone(node_fact("n2"), 10)
+    world.tell(node_fact("n2", since=20))
+    world.pass_to(2 * 3600, step=60)
+    assert set(world.core._state.nodes) == {"n2", "n3"}
