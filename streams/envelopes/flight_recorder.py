@@ -33,6 +33,8 @@ _DONE = "completed"
 _SPELLING = (("ALL_REDUCE", "ALLREDUCE"), ("ALL_GATHER", "ALLGATHER"), ("ALL_TO_ALL", "ALLTOALL"))
 """As the watchdog spells the operations."""
 _MAX_GROUPS = 1000
+_MAX_LISTING = 200_000
+_MAX_RANGES = 400
 
 
 @dataclass(slots=True)
@@ -46,6 +48,8 @@ class _Group:
     completed: int = -1
     waits: Mapping[str, Any] | None = None
     """The first collective that is not completed."""
+    members: str = ""
+    """Its ranks as ranges, where the dump lists them and the list is short."""
 
     @property
     def hangs(self) -> bool:
@@ -127,8 +131,9 @@ def _groups(dump: JsonObject) -> Iterator[_Group]:
     config = dump.get("pg_config")
     for group in groups.values():
         about = config.get(group.name or group.number) if isinstance(config, dict) else None
-        if isinstance(about, dict) and not group.about:
-            group.about = str(about.get("desc") or "")
+        if isinstance(about, dict):
+            group.about = group.about or str(about.get("desc") or "")
+            group.members = _ranges(about.get("ranks"))
     yield from groups.values()
 
 
@@ -172,9 +177,32 @@ def _line(group: _Group, rank: int | None) -> str:
         parts.append(f"state {str(entry.get('state') or 'unknown')[:16]}")
         if (timeout := _number(entry.get("timeout_ms"))) >= 0:
             parts.append(f"Timeout(ms)={timeout}")
+    if group.members:
+        parts.append(f"ranks {group.members}")
     parts.append(f"last enqueued work: {group.enqueued}")
     parts.append(f"last completed work: {group.completed}")
     return ", ".join(parts)
+
+
+def _ranges(listed: object) -> str:
+    """`[0, 1, 2, 8]`, as a list or as its text, as `0-2,8`; empty when it is none or too long to go into a line."""
+    if isinstance(listed, str):
+        texts = listed.strip("[]() ").split(",") if len(listed) <= _MAX_LISTING else []
+        numbers = {int(text) for text in texts if text.strip().isdecimal()}
+    elif isinstance(listed, list):
+        numbers = {
+            n for n in listed[:_MAX_LISTING] if isinstance(n, int) and not isinstance(n, bool) and n >= 0
+        }
+    else:
+        return ""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    text = ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in parts)
+    return text if len(text) <= _MAX_RANGES else ""
 
 
 def _number(value: object) -> int:
