@@ -52,14 +52,24 @@ async def _detector(settings: Settings, pulse: Pulse, at: At) -> None:
 async def _inventory(settings: Settings, pulse: Pulse, _at: At) -> None:
     from connectors.kubernetes.client import Cluster
     from connectors.kubernetes.watching import KindWatches, Pace
+    from streams.inventory.names import names
     from streams.inventory.process import InventoryProcess
 
     wanted = settings.inventory
     async with await Cluster.connect(settings.kubernetes) as cluster:
         kinds = ("v1/Node", "v1/Pod", *wanted.job_kinds)
+        labels = names().node_labels.after(
+            leaf=wanted.leaf_labels, rack=wanted.rack_labels, nvlink_domain=wanted.nvlink_domain_labels
+        )
         watches = KindWatches(cluster, kinds, pace=Pace(relist_s=wanted.relist_s, page_size=wanted.page_size))
         await InventoryProcess(
-            settings.cluster, settings.kafka, watches, topology_file=wanted.topology_file, pulse=pulse
+            settings.cluster,
+            settings.kafka,
+            watches,
+            topology_file=wanted.topology_file,
+            lldp_folder=wanted.lldp_folder,
+            labels=labels,
+            pulse=pulse,
         ).run()
 
 

@@ -253,8 +253,7 @@ class Core:
     ) -> list[tuple[LinkFault, list[str]]]:
         """The node's link faults, each with what excuses them."""
         seen = [s for group in row.seen.values() if group[0].kind == LINK for s in group]
-        leaf = row.fact.leaf if row.fact else None
-        found = host_links(self.name, node, seen, ports, leaf, self._lives, self._config)
+        found = host_links(self.name, node, seen, ports, row.fact, self._lives, self._config)
         return [(fault, excuses(fault, row, self._config)) for fault in found]
 
     def _weigh_storms(self, touched: Touched) -> None:

@@ -109,8 +109,7 @@ class Intake:
         for name, port in state.ports.items():
             self._plug(name, port.link)
         for name, node in state.nodes.items():
-            if node.fact and node.fact.leaf:
-                self._leaves[node.fact.leaf].add(name)
+            self._hang(name, None, node.fact)
             if node.fact and node.fact.rack:
                 self._racks[node.fact.rack].add(name)
         for name, pod in state.pods.items():
@@ -169,7 +168,7 @@ class Intake:
     def switches_of(self, node: str) -> set[str]:
         """The switches a node hangs on, by its cables and by the label of its leaf."""
         row = self._state.nodes.get(node)
-        found = {row.fact.leaf} if row and row.fact and row.fact.leaf else set()
+        found = _leaves_of(row.fact) if row and row.fact else set()
         return found | {port.partition("/")[0] for port in self._ports.get(node, ())}
 
     def unplaced(self, job: str) -> list[str]:
@@ -321,7 +320,7 @@ class Intake:
         row = self._state.nodes.get(fact.name, NodeRow())
         leaves: set[str] = set()
         if row.fact is None or row.fact.observed_at <= fact.observed_at:
-            leaves = self._hang(fact.name, row.fact.leaf if row.fact else None, fact.leaf)
+            leaves = self._hang(fact.name, row.fact, fact)
             if row.fact and row.fact.rack:
                 self._racks[row.fact.rack].discard(fact.name)
             if fact.rack:
@@ -335,15 +334,14 @@ class Intake:
             changed |= self._state.nodes.see(fact.name, f"node.not_ready|{told.firing}", told)
         return Touched(nodes={fact.name}, switches=leaves) if changed else Touched()
 
-    def _hang(self, node: str, before: str | None, leaf: str | None) -> set[str]:
-        """Note the leaf a node hangs on. Returns the leaves that gained or lost it."""
-        if before == leaf:
-            return set()
-        if before:
-            self._leaves[before].discard(node)
-        if leaf:
+    def _hang(self, node: str, before: NodeFact | None, after: NodeFact | None) -> set[str]:
+        """Note the leaves a node hangs on. Returns those that gained or lost it."""
+        old, new = (_leaves_of(fact) if fact else set() for fact in (before, after))
+        for leaf in old - new:
+            self._leaves[leaf].discard(node)
+        for leaf in new:
             self._leaves[leaf].add(node)
-        return {switch for switch in (before, leaf) if switch}
+        return old ^ new
 
     def _pod(self, name: str, row: PodRow) -> Touched:
         if row.tenancies:
@@ -510,6 +508,11 @@ class Intake:
         if not self._guesses[key]:
             del self._guesses[key]
         return {key}
+
+
+def _leaves_of(node: NodeFact) -> set[str]:
+    """The leaves a node hangs on: by its label, and by the rails of a cabling file."""
+    return {leaf for leaf in (node.leaf, *node.rails.values()) if leaf}
 
 
 def _peer(link: LinkFact) -> str | None:

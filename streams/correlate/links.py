@@ -29,6 +29,7 @@ from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing, order
 from streams.model.entity import Entity
 from streams.model.errors import ConfigError
 from streams.model.incident import Certainty
+from streams.model.inventory import NodeFact
 from streams.model.signal import Attribute
 
 LINK = "fabric.link"
@@ -166,7 +167,7 @@ def host_links(
     node: str,
     seen: Iterable[Sighting],
     ports: Mapping[str, PortRow],
-    leaf: str | None,
+    fact: NodeFact | None,
     lives: Lives,
     config: Config,
 ) -> list[LinkFault]:
@@ -177,7 +178,7 @@ def host_links(
         node: Its name.
         seen: What was seen on it.
         ports: Switch ports with this node at their end.
-        leaf: The leaf by its labels.
+        fact: What the inventory says of it.
         lives: Of closed incarnations.
         config: Measures of time.
     """
@@ -190,7 +191,10 @@ def host_links(
     ]
     if not told:
         return []
-    cabled = {row.link.nic: row.link.switch for row in ports.values() if row.link}
+    cabled: dict[str | None, str] = {row.link.nic: row.link.switch for row in ports.values() if row.link}
+    for rail, switch in fact.rails.items() if fact else ():
+        cabled.setdefault(rail, switch)
+    leaf = fact.leaf if fact else None
     faults = _grouped(f"node/{node}", "link", _moments(told, config), lives, config)
     return [replace(fault, switches=_switches(fault, cabled, leaf)) for fault in faults]
 

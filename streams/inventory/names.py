@@ -23,6 +23,17 @@ class NodeLabels(BaseModel):
     rack: tuple[str, ...]
     nvlink_domain: tuple[str, ...]
 
+    def after(
+        self, *, leaf: tuple[str, ...] = (), rack: tuple[str, ...] = (), nvlink_domain: tuple[str, ...] = ()
+    ) -> NodeLabels:
+        """The table with a site's own labels before it: the levels of a Kueue Topology, say."""
+        return NodeLabels(
+            pool=self.pool,
+            leaf=(*leaf, *self.leaf),
+            rack=(*rack, *self.rack),
+            nvlink_domain=(*nvlink_domain, *self.nvlink_domain),
+        )
+
 
 class Names(BaseModel):
     """Which labels, annotations, taints, resources and kinds mean what."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from streams.inventory.names import names
+from streams.inventory.names import NodeLabels, names
 from streams.inventory.objects import (
     KubeObject,
     annotations_of,
@@ -25,17 +25,18 @@ INCIDENT = "faultline.dev/incident"
 """The annotation in which a cordon says whose it is."""
 
 
-def node_fact(cluster: str, node: KubeObject, at: datetime) -> NodeFact:
+def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels | None = None) -> NodeFact:
     """What the API server says of a node.
 
-    `ready` is True only for status `True`: `Unknown` is what a node shows that stopped answering.
+    `labels` say where it stands; those that ship when None. `ready` is True only for status `True`: `Unknown` is what a node
+    shows that stopped answering.
 
     Raises:
         BadInput: when the object has no name.
     """
     ready = condition(node, "Ready")
     taints = sorted(_taint(taint) for taint in items(node, "spec", "taints"))
-    where = names().node_labels
+    where = labels or names().node_labels
     return NodeFact(
         cluster=cluster,
         name=identity(node).name,

@@ -13,8 +13,10 @@ import structlog
 from aiokafka import AIOKafkaProducer, TopicPartition
 
 from streams import kafka
+from streams.inventory.lldp import SUFFIXES, Neighbour, cables, read_neighbours
+from streams.inventory.names import NodeLabels
 from streams.inventory.state import FactChange, Inventory
-from streams.inventory.topology import read_links
+from streams.inventory.topology import Topology, read_topology
 from streams.model.clock import Clock, utc_now
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, ConfigError, Unreachable
@@ -48,6 +50,8 @@ class InventoryProcess:
         watches: Watches,
         *,
         topology_file: Path | None = None,
+        lldp_folder: Path | None = None,
+        labels: NodeLabels | None = None,
         settle_within_s: float = 30.0,
         clock: Clock = utc_now,
         pulse: Pulse | None = None,
@@ -56,10 +60,11 @@ class InventoryProcess:
         self._settings = settings
         self._watches = watches
         self._topology_file = topology_file
+        self._lldp_folder = lldp_folder
         self._settle_within_s = settle_within_s
         self._clock = clock
         self._pulse = pulse or Pulse()
-        self._inventory = Inventory(cluster)
+        self._inventory = Inventory(cluster, labels)
         self._unlisted = set(watches.kinds)
         self._events: asyncio.Queue[WatchEvent] = asyncio.Queue(QUEUE)
 
@@ -73,10 +78,19 @@ class InventoryProcess:
 
         Raises:
             Unreachable: when Kafka does not answer, at the start or for longer than the producer retries.
-            ConfigError: when the topology file cannot be used.
+            ConfigError: when the topology file or an LLDP table cannot be used.
         """
-        if self._topology_file is not None:
-            self._inventory.links(_links(self._cluster, self._topology_file, self._clock))
+        if self._topology_file is not None or self._lldp_folder is not None:
+            heard = _heard(self._cluster, self._lldp_folder, self._clock) if self._lldp_folder else []
+            told = (
+                _topology(self._cluster, self._topology_file, self._clock)
+                if self._topology_file
+                else Topology()
+            )
+            # What people wrote down counts for more than what devices hear of each other.
+            self._inventory.links({link.key: link for link in (*heard, *told.links)}.values())
+            self._inventory.places(told.places)
+            log.info("cabling is known", links=len(told.links), heard=len(heard), nodes=len(told.places))
         published = await read_back(self._cluster, self._settings)
         self._inventory.adopt(published)
         log.info("took over what was published before", cluster=self._cluster, facts=len(published))
@@ -190,10 +204,26 @@ def _read(key: str, value: bytes) -> FactRecord | None:
         return None
 
 
-def _links(cluster: str, file: Path, clock: Clock) -> list[LinkFact]:
+def _topology(cluster: str, file: Path, clock: Clock) -> Topology:
     try:
-        return read_links(cluster, file.read_text(), clock())
+        return read_topology(cluster, file.read_text(), clock())
     except OSError as error:
         raise ConfigError(f"cannot read inventory.topology_file {file}: {error.strerror}") from error
     except (BadInput, UnicodeDecodeError) as error:
         raise ConfigError(f"inventory.topology_file {file}: {error}") from error
+
+
+def _heard(cluster: str, folder: Path, clock: Clock) -> list[LinkFact]:
+    """The cables that LLDP tables tell of: one file for each device, which bears its name."""
+    neighbours: list[Neighbour] = []
+    try:
+        for file in sorted(f for f in folder.iterdir() if f.is_file() and not f.name.startswith(".")):
+            try:
+                neighbours += read_neighbours(
+                    file.stem if file.suffix in SUFFIXES else file.name, file.read_text()
+                )
+            except (BadInput, UnicodeDecodeError) as error:
+                raise ConfigError(f"inventory.lldp_folder: {file.name}: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"cannot read inventory.lldp_folder {folder}: {error.strerror}") from error
+    return cables(cluster, neighbours, clock())

@@ -14,13 +14,14 @@ from datetime import datetime
 from typing import Any
 
 from streams.inventory.jobs import is_training, job_fact
-from streams.inventory.names import names
+from streams.inventory.names import NodeLabels, names
 from streams.inventory.nodes import node_fact
 from streams.inventory.objects import Identity, KubeObject, gpus_requested, identity, kind_of, part
 from streams.inventory.owners import chain, controller_of, top_owner
 from streams.inventory.pods import pod_fact
 from streams.inventory.ranks import ranks_of
-from streams.model.inventory import Fact, FactRecord, LinkFact
+from streams.inventory.topology import Place
+from streams.model.inventory import Fact, FactRecord, LinkFact, NodeFact
 from streams.model.watching import KindListed, ObjectChange, WatchEvent
 
 FactChange = tuple[str, FactRecord | None]
@@ -28,10 +29,11 @@ FactChange = tuple[str, FactRecord | None]
 
 
 class Inventory:
-    """One cluster. Not for concurrent use; pure but for its own memory."""
+    """One cluster. Not for concurrent use; pure but for its own memory. `labels` say where nodes stand, else those that ship."""
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, labels: NodeLabels | None = None) -> None:
         self._cluster = cluster
+        self._labels = labels
         self._settled = False
         self._pods: dict[Identity, KubeObject] = {}
         self._jobs: dict[Identity, KubeObject] = {}
@@ -41,6 +43,7 @@ class Inventory:
         self._published: dict[str, FactRecord | None] = {}
         self._listed: set[str] = set()
         self._touched: dict[str, None] = {}
+        self._places: Mapping[str, Place] = {}
 
     @property
     def settled(self) -> bool:
@@ -78,9 +81,14 @@ class Inventory:
             self._want(fact.key, fact)
         return self._changes()
 
+    def places(self, places: Mapping[str, Place]) -> None:
+        """Learn where nodes stand, by their names; it counts for more than their labels. Call before the first event."""
+        self._places = places
+
     def settle(self) -> list[FactChange]:
         """From here on changes are told; returns all that differs from what was adopted."""
         self._settled = True
+        self._name_hosts()
         self._touched.update(dict.fromkeys(self._wanted))
         for prefix in self._listed:
             self._touched.update(dict.fromkeys(key for key in self._published if key.startswith(prefix)))
@@ -89,11 +97,42 @@ class Inventory:
     def _learn(self, change: ObjectChange) -> None:
         who, gone = identity(change.object), change.type == "DELETED"
         if who.kind == "Node":
-            self._want(self._key(who), None if gone else node_fact(self._cluster, change.object, change.at))
+            fact = None if gone else node_fact(self._cluster, change.object, change.at, self._labels)
+            self._want(self._key(who), fact and self._standing(fact))
         elif who.kind == "Pod":
             self._learn_pod(who, None if gone else change.object, change.at)
         elif who.kind not in names().services | names().not_jobs | names().starters:
             self._learn_job(who, None if gone else change.object, change.at)
+
+    def _standing(self, node: NodeFact) -> NodeFact:
+        """The node where the cabling file says it stands."""
+        place = self._places.get(node.name)
+        if place is None:
+            return node
+        return replace(
+            node,
+            leaf=place.leaf or node.leaf,
+            rack=place.rack or node.rack,
+            nvlink_domain=place.nvlink_domain or node.nvlink_domain,
+            rails=place.rails,
+        )
+
+    def _name_hosts(self) -> None:
+        """LLDP tells hosts by their own names, with a domain or without; cables go to nodes as Kubernetes names them."""
+        nodes = {
+            key.removeprefix(self._prefix("Node"))
+            for key in self._wanted
+            if key.startswith(self._prefix("Node"))
+        }
+        short: dict[str, list[str]] = defaultdict(list)
+        for name in sorted(nodes):
+            short[name.partition(".")[0]].append(name)
+        for key, record in list(self._wanted.items()):
+            link = record.fact
+            if isinstance(link, LinkFact) and link.node and link.node not in nodes:
+                named = short.get(link.node.partition(".")[0], ())
+                if len(named) == 1:
+                    self._want(key, replace(link, node=named[0]))
 
     def _learn_pod(self, who: Identity, pod: KubeObject | None, at: datetime) -> None:
         if pod is None or not _may_matter(pod):

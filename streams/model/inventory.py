@@ -28,6 +28,8 @@ class NodeFact:
     leaf: str | None = None
     rack: str | None = None
     nvlink_domain: str | None = None
+    rails: Mapping[str, str] = field(default_factory=dict)
+    """The leaf of each NIC, by the NIC's name, where a cabling file says so."""
     control_plane: bool = False
     managed: bool = True
     """False when a person has set the label `faultline.dev/managed=false`: keep off."""

@@ -79,7 +79,22 @@ class InventorySettings(Section):
     job_kinds: tuple[str, ...] = Field(
         ("batch/v1/Job", "kubeflow.org/v1/PyTorchJob"), description="group/version/Kind of jobs to watch"
     )
-    topology_file: Path | None = Field(None, description="YAML of switch ports and the host NICs behind them")
+    topology_file: Path | None = Field(
+        None, description="YAML of switch ports and the host NICs behind them, and of where nodes stand"
+    )
+    leaf_labels: tuple[str, ...] = Field(
+        (),
+        description="labels that name a node's leaf, before those that are known, e.g. a level of a Kueue Topology",
+    )
+    rack_labels: tuple[str, ...] = Field(
+        (), description="labels that name a node's rack, before those that are known"
+    )
+    nvlink_domain_labels: tuple[str, ...] = Field(
+        (), description="labels that name a node's NVLink domain, before those that are known"
+    )
+    lldp_folder: Path | None = Field(
+        None, description="folder of LLDP tables, one file for each host or switch, named like it"
+    )
 
 
 class CorrelatorSettings(Section):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from streams.model.incident import Certainty, Incident, IncidentState
-from streams.model.inventory import Fact
+from streams.model.inventory import Fact, NodeFact
 from streams.model.signal import Signal
 from tests.correlate.deliveries import Arrival, essence, on_time, outcome
 from tests.correlate.world import (
@@ -371,6 +371,18 @@ def test_a_rail_that_dies_is_the_leaf_of_that_rail() -> None:
     world = story(*(nic(n, "mlx5_1", 0.5 * i) for i, n in enumerate(FOUR)), *failing(20))
     assert (world.only().family, world.only().root.switch) == ("fabric_fault", "leaf-2")
     assert world.only().jobs == (job("llama"),)
+
+
+def test_rails_of_a_cabling_file_name_the_leaf_without_a_cable_for_each_port() -> None:
+    rails = {"mlx5_0": "leaf-a", "mlx5_1": "leaf-b"}
+    facts = [
+        replace(f, rails=rails, leaf="row-3") if isinstance(f, NodeFact) else f
+        for f in cluster({"llama": FOUR})
+    ]
+    world = World(facts)
+    world.see(*(nic(n, "mlx5_1", 0.5 * i) for i, n in enumerate(FOUR)))
+    world.pass_to(200)
+    assert (world.only().family, world.only().root.switch) == ("fabric_fault", "leaf-b")
 
 
 def test_a_cable_between_switches_is_one_fault_whichever_end_tells_it() -> None:

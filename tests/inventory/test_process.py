@@ -15,7 +15,7 @@ from faultline.embedded import broker as embedded
 from streams import kafka as clients
 from streams.inventory.process import InventoryProcess, read_back
 from streams.model.errors import ConfigError, Unreachable
-from streams.model.inventory import FactRecord
+from streams.model.inventory import FactRecord, LinkFact
 from streams.model.pulse import Pulse
 from streams.model.settings import KafkaSettings
 from streams.model.watching import KindListed, ObjectChange, Tell, WatchEvent
@@ -171,6 +171,33 @@ async def test_a_cabling_file_that_is_wrong_is_named(tmp_path: Path) -> None:
     for wrong in (file, tmp_path / "missing.yaml"):
         with pytest.raises(ConfigError, match=r"inventory\.topology_file"):
             await InventoryProcess("c1", KafkaSettings(), Told(), topology_file=wrong).run()
+
+
+async def test_cables_that_devices_hear_of_are_published_and_people_know_better(
+    settings: KafkaSettings, tmp_path: Path
+) -> None:
+    file, folder = tmp_path / "topology.yaml", tmp_path / "lldp"
+    file.write_text("leaf-1: {Ethernet0: {node: gpu-01, nic: mlx5_7}}")
+    folder.mkdir()
+    (folder / "leaf-1.txt").write_text(
+        "LocalPort    RemoteDevice    RemotePortID    Capability    RemotePortDescr\n"
+        "-----------  --------------  --------------  ------------  ---------------\n"
+        "Ethernet0    gpu-01          eth2            O\n"
+        "Ethernet4    gpu-02          eth2            O\n"
+    )
+    process = InventoryProcess("c1", settings, Told(*everything()), topology_file=file, lldp_folder=folder)
+    async with running(process):
+        facts = await published(settings, lambda found: len(found) == 5)
+    links = {key: record.fact for key, record in facts.items() if "/link/" in key and record}
+    nics = {key: fact.nic for key, fact in links.items() if isinstance(fact, LinkFact)}
+    assert nics == {"c1/link/leaf-1/Ethernet0": "mlx5_7", "c1/link/leaf-1/Ethernet4": "eth2"}
+
+
+async def test_an_lldp_table_that_is_wrong_is_named(tmp_path: Path) -> None:
+    (tmp_path / "leaf-1.txt").write_text("what is this")
+    for wrong in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(ConfigError, match=r"inventory\.lldp_folder"):
+            await InventoryProcess("c1", KafkaSettings(), Told(), lldp_folder=wrong).run()
 
 
 async def test_a_broker_that_does_not_answer_ends_the_process_by_name() -> None:

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.inventory.kube_objects import facts, read_change
+from streams.inventory.names import names
 from streams.inventory.state import FactChange, Inventory
-from streams.inventory.topology import read_links
+from streams.inventory.topology import read_links, read_topology
 from streams.inventory.view import View, cluster_of
 from streams.model.entity import JobRef
 from streams.model.errors import BadInput
-from streams.model.inventory import FactRecord, PodFact
+from streams.model.inventory import Fact, FactRecord, LinkFact, NodeFact, PodFact
 from streams.model.watching import KindListed, ObjectChange
 from tests.inventory.objects import (
     AT,
@@ -167,11 +168,59 @@ def test_cabling_is_replaced_as_a_whole() -> None:
         ("leaf-1: {E0: {nic: mlx5_0}}", "leaf-1: E0: .*either"),
         ("leaf-1: {E0: {node: a, colour: red}}", "leaf-1: E0: "),
         ("{", "not YAML"),
+        ("nodes: [1]", "nodes: must be a mapping"),
+        ("nodes: {gpu-01: {lief: leaf-1}}", "nodes: gpu-01: lief"),
     ],
 )
 def test_wrong_cabling_is_named(content: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         read_links("c1", content, AT)
+
+
+def test_a_cabling_file_says_where_nodes_stand_and_counts_for_more_than_labels() -> None:
+    content = """
+leaf-1: {Ethernet0: {node: gpu-01, nic: mlx5_0}}
+nodes:
+  gpu-01: {leaf: leaf-1, rack: r7, rails: {mlx5_0: leaf-1, mlx5_1: leaf-2}}
+"""
+    told = read_topology("c1", content, AT)
+    assert [link.key for link in told.links] == ["c1/link/leaf-1/Ethernet0"]
+    inventory = Inventory("c1")
+    inventory.places(told.places)
+    inventory.apply(
+        added(
+            node(
+                labels={"network.topology.nvidia.com/leaf": "elsewhere", "faultline.dev/nvlink-domain": "d4"}
+            )
+        )
+    )
+    fact = facts_of(inventory)["c1/node/gpu-01"]
+    assert isinstance(fact, NodeFact)
+    assert (fact.leaf, fact.rack, fact.nvlink_domain) == ("leaf-1", "r7", "d4")
+    assert fact.rails == {"mlx5_0": "leaf-1", "mlx5_1": "leaf-2"}
+
+
+def test_a_sites_own_labels_come_before_those_that_ship() -> None:
+    labels = names().node_labels.after(leaf=("example.com/topology-rack",))
+    inventory = Inventory("c1", labels)
+    inventory.apply(added(node(labels={"example.com/topology-rack": "l9", "faultline.dev/leaf": "l1"})))
+    fact = facts_of(inventory)["c1/node/gpu-01"]
+    assert isinstance(fact, NodeFact)
+    assert fact.leaf == "l9"
+
+
+def test_hosts_that_lldp_names_otherwise_are_found_unless_it_is_not_sure_which() -> None:
+    inventory = Inventory("c1")
+    told = {"E0": "gpu-01.dc1.example.com", "E4": "gpu-02", "E8": "gpu-03", "E12": "stranger"}
+    inventory.links(LinkFact("c1", "leaf-1", port, AT, node=name) for port, name in told.items())
+    for name in ("gpu-01", "gpu-02.a.example.com", "gpu-03.a.example.com", "gpu-03.b.example.com"):
+        inventory.apply(added(node(name)))
+    found = {f.port: f.node for f in facts_of(inventory).values() if isinstance(f, LinkFact)}
+    assert found == {"E0": "gpu-01", "E4": "gpu-02.a.example.com", "E8": "gpu-03", "E12": "stranger"}
+
+
+def facts_of(inventory: Inventory) -> dict[str, Fact]:
+    return {key: record.fact for key, record in inventory.settle() if record is not None}
 
 
 def test_the_view_answers_what_runs_where() -> None:
