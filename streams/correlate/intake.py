@@ -276,7 +276,7 @@ class Intake:
                 and not self._placements.jobs_near(name)
             ):
                 self._left.discard(name)
-                self._hang(name, row.fact.leaf if row.fact else None, None)
+                self._hang(name, row.fact, None)
                 if row.fact and row.fact.rack:
                     self._racks[row.fact.rack].discard(name)
                 self._state.nodes.drop(name)
