@@ -61,10 +61,11 @@ class Config:
     """A pod's end and its node's last lines are told by different clocks."""
     same_pods_gap: timedelta = timedelta(minutes=10)
     """Reports of the same pods this far apart still belong to one hang: aborting takes its time."""
-    judged_at_once: int = 2000
-    """So many sightings of jobs are judged with any batch, however small; a job of 64 nodes in trouble has about 1,000."""
-    judged_per_signal: int = 4
-    """A batch pays for judging so many times the sightings it brings. What is touched beyond that waits for the next tick."""
+    judged_at_once: int = 500
+    """So many sightings of jobs are judged with any batch, however small; a job of 32 nodes in trouble has about that many.
+    What is touched beyond that waits for the next tick; nothing that a job decides is decided sooner."""
+    judged_per_signal: int = 1
+    """A large batch pays for judging so many sightings for each that it brings."""
     prune_every: timedelta = timedelta(minutes=1)
     bases_kept: timedelta = timedelta(days=30)
 

@@ -219,13 +219,16 @@ class Core:
         stormy = False
         for node in list(touched.nodes):
             row = self._state.nodes.get(node, NodeRow())
-            root = Entity(self.name, node=node)
-            ports = {name: self._state.ports[name] for name in self._intake.ports_of(node)}
             before = self._hard.pop(node, [])
-            links = self._links_of(node, row, ports)
+            after: list[Hypothesis] = []
+            links: list[tuple[LinkFault, list[str]]] = []
+            names = self._intake.ports_of(node)
+            if not self._testimony.is_quiet(node) or not self._state.ports.told.isdisjoint(names):
+                ports = {name: self._state.ports[name] for name in names}
+                links = self._links_of(node, row, ports)
+                after = hard_roots(Entity(self.name, node=node), row, ports, self._lives, self._config)
+                after += [nic_link(fault, ports, excused, self._config) for fault, excused in links]
             touched.switches |= self._links.put(f"node/{node}", [f for f, excused in links if not excused])
-            after = hard_roots(root, row, ports, self._lives, self._config)
-            after += [nic_link(fault, ports, excused, self._config) for fault, excused in links]
             if after:
                 self._hard[node] = after
                 self._home |= {h.id: h.scope for h in after}

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -172,7 +172,12 @@ class Families(BaseModel):
         return next((rule for rule in rules if rule.fits(sighting)), None)
 
     def role(self, sighting: Sighting) -> Role:
-        """What a signal can be at most."""
+        """What a signal can be at most. It is noted in the sighting, for it is asked whenever its place is judged anew."""
+        if not sighting.role:
+            object.__setattr__(sighting, "role", self._role(sighting))
+        return cast(Role, sighting.role)
+
+    def _role(self, sighting: Sighting) -> Role:
         if sighting.kind != "gpu.xid":
             rule = self.rule(sighting)
             return rule.role if rule else "context"

@@ -40,6 +40,8 @@ class Sighting:
     evidence: tuple[Evidence, ...] = ()
     code: int | None = field(init=False, compare=False, repr=False)
     """The XID, if it is one."""
+    role: str = field(init=False, default="", compare=False, repr=False)
+    """What the table of families made of it, once it was asked."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "code", self.number("xid"))

@@ -38,6 +38,8 @@ class _Node:
     failures: tuple[Sighting, ...]
     """Processes that the kernel killed for memory."""
     was_not_ready: bool
+    is_quiet: bool
+    """Nothing but XIDs that are no causes, as killed processes leave them on every node of a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class _Pod:
     failed: tuple[Sighting, ...]
 
 
-_NOWHERE = _Node(NodeRow(), (), (), (), (), False)
+_NOWHERE = _Node(NodeRow(), (), (), (), (), False, True)
 
 
 class Testimony:
@@ -124,6 +126,10 @@ class Testimony:
         """Those of the nodes that were NotReady."""
         return frozenset(n for n in nodes & self._state.nodes.told if self._node(n).was_not_ready)
 
+    def is_quiet(self, node: str) -> bool:
+        """Whether a node tells of nothing that could be at fault there."""
+        return self._node(node).is_quiet
+
     def pauses(self, nodes: set[str]) -> list[Sighting]:
         """What the nodes' NICs told of pause frames."""
         return [s for node in nodes & self._state.nodes.told for s in self._node(node).pauses]
@@ -188,9 +194,10 @@ def _sorted_out(row: NodeRow) -> _Node:
     collectives: list[Sighting] = []
     pauses: list[Sighting] = []
     failures: list[Sighting] = []
-    was_not_ready = False
+    was_not_ready, is_quiet = False, True
     for group in row.seen.values():
         kind = group[0].kind
+        is_quiet = is_quiet and kind == "gpu.xid" and all(table.role(s) != "cause" for s in group)
         if kind in GPU_KINDS:
             codes += (s for s in group if s.firing and table.role(s) in ("application", "symptom"))
         elif kind in (TIMEOUT, ERROR):
@@ -201,4 +208,6 @@ def _sorted_out(row: NodeRow) -> _Node:
             failures += (s for s in group if s.firing and is_own(s))
         elif kind == NOT_READY:
             was_not_ready = was_not_ready or any(s.firing for s in group)
-    return _Node(row, tuple(codes), tuple(collectives), tuple(pauses), tuple(failures), was_not_ready)
+    return _Node(
+        row, tuple(codes), tuple(collectives), tuple(pauses), tuple(failures), was_not_ready, is_quiet
+    )
