@@ -78,6 +78,7 @@ def facts_of(incident: Incident) -> dict[str, Any]:
         "jobs": len(incident.jobs),
         "nodes": len(incident.nodes),
         "gpus": incident.impact.gpus,
+        "ranks": incident.impact.ranks,
         "flaps": incident.flaps,
         "facts": {name: _plain(value) for name, value in incident.facts.items()},
     }
