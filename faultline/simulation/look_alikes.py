@@ -368,6 +368,16 @@ def _preempted(stage: Stage, node: Node, at: datetime) -> None:
     stage.restart(job, at + timedelta(minutes=4))
 
 
+def _old_journal(stage: Stage, node: Node, at: datetime) -> None:
+    """A shipper is installed anew and reads the journal from its beginning: faults of days ago, long since mended."""
+    gpu, age = stage.rng.randrange(GPUS), timedelta(hours=stage.rng.uniform(26, 200))
+    words = stage.rng.choice((nvrm.off_bus(node, gpu), [nvrm.xid(node, gpu, 48, nvrm.double_bit(2, 81_234))]))
+    stage.kernel(node, at, *words, age=age)
+    stage.kernel(
+        node, at + _seconds(1), "NVRM: loading NVIDIA UNIX x86_64 Kernel Module", age=age - timedelta(hours=1)
+    )
+
+
 KINDS: dict[str, Play] = {
     "user_xid": _user_xid,
     "killed_program": _killed,
@@ -382,6 +392,7 @@ KINDS: dict[str, Play] = {
     "remapped_row": _remapped,
     "warm_gpu": _warm,
     "other_xid": _other_xid,
+    "old_journal": _old_journal,
     "sticky_gauge": _sticky_gauge,
     "idle_gpus": _idle,
     "link_blink": _link_blink,

@@ -45,6 +45,8 @@ class Said:
     labels: Mapping[str, str] = field(default_factory=dict)
     value: float = 0.0
     event: Mapping[str, Any] = field(default_factory=dict)
+    age: timedelta = timedelta()
+    """How long before `at` it was written: a shipper that starts anew may read a journal from its beginning."""
 
 
 METRICS_KEY = "sim"
@@ -344,7 +346,7 @@ def ship(
                 delay += rng.uniform(0, noise.late_s)
             at = max(thing.at + timedelta(seconds=delay), sent.get(source, thing.at))
             sent[source] = at
-            key, value = render(thing, thing.at + skew)
+            key, value = render(thing, thing.at - thing.age + skew)
             key = METRICS_KEY if thing.topic is RAW_METRICS else key
             arrivals.append((at, len(arrivals), thing.topic, key, value))
             if rng.random() < noise.duplicate_share:

@@ -118,14 +118,13 @@ class Stage:
 
     # What is said.
 
-    def kernel(self, node: Node, at: datetime, *lines: str, vital: bool = False) -> None:
-        """Lines of a node's kernel log."""
+    def kernel(
+        self, node: Node, at: datetime, *lines: str, vital: bool = False, age: timedelta = timedelta()
+    ) -> None:
+        """Lines of a node's kernel log, sent at `at` and written `age` before."""
         for number, text in enumerate(lines):
-            self._say(
-                Said(
-                    at + timedelta(milliseconds=number), RAW_NODE_LOGS, node.name, "kernel", text, vital=vital
-                )
-            )
+            moment = at + timedelta(milliseconds=number)
+            self._say(Said(moment, RAW_NODE_LOGS, node.name, "kernel", text, vital=vital, age=age))
 
     def xid(self, node: Node, gpu: int, at: datetime, *lines: str, vital: bool = True) -> None:
         """Lines of the driver about one GPU; before the first it introduces the GPU."""
