@@ -24,7 +24,7 @@ from streams.model.incident import Certainty
 class Burst:
     """Application codes and failures of one job that belong together.
 
-    `nodes` is where one code hit at the same moment, or without a code, where it failed. `code` is 0 when there was none.
+    `nodes` is where one code hit at the same moment, or where it failed first. `code` is 0 when there was none to speak of.
     """
 
     start: datetime
@@ -33,11 +33,8 @@ class Burst:
     code: int
     nodes: tuple[str, ...]
     sightings: tuple[Sighting, ...]
-
-    @property
-    def is_shared(self) -> bool:
-        """The same code on several nodes at once. That all processes of a job end together says nothing."""
-        return bool(self.code) and len(self.nodes) > 1
+    is_shared: bool = False
+    """The same code on several nodes at once. That all processes of a job end together says nothing."""
 
     @property
     def failures(self) -> tuple[Sighting, ...]:
@@ -97,16 +94,27 @@ def _is_code(s: Sighting) -> bool:
 
 def _burst(group: Sequence[Sighting], together: timedelta) -> Burst:
     by_code: dict[int, list[Sighting]] = defaultdict(list)
+    failures = [s for s in group if s.kind != "gpu.xid"]
     for s in group:
         if s.kind == "gpu.xid":
             by_code[s.code or 0].append(s)
-    if not by_code:
-        nodes = tuple(sorted({s.entity.node for s in group if s.entity.node}))
-        return Burst(group[0].at, group[-1].at, max(s.seen_at for s in group), 0, nodes, tuple(group))
     widest = {code: _most_nodes(lines, together) for code, lines in by_code.items()}
     loud = [code for code in widest if code not in families().quiet_alone]
-    code = max(widest, key=lambda c: (len(widest[c]), c in loud, -c))
-    return Burst(group[0].at, group[-1].at, max(s.seen_at for s in group), code, widest[code], tuple(group))
+    code = max(widest, key=lambda c: (len(widest[c]), c in loud, -c), default=0)
+    if failures and not loud:
+        code = 0  # Codes that every killed process leaves do not name what a program says of itself.
+    shared = len(widest[code]) > 1 if code else False
+    nodes = (
+        widest[code] if shared else tuple(sorted({*widest.get(code, ()), *_first_nodes(failures, together)}))
+    )
+    seen_at = max(s.seen_at for s in group)
+    return Burst(group[0].at, group[-1].at, seen_at, code, nodes, tuple(group), shared)
+
+
+def _first_nodes(failures: Sequence[Sighting], together: timedelta) -> set[str]:
+    """Where a program failed first; of failures that no killed process leaves, if there is one."""
+    said = [s for s in failures if families().certainty(s) is not Certainty.WEAK] or failures
+    return {s.entity.node for s in said if s.entity.node and s.at - said[0].at <= together}
 
 
 def _most_nodes(lines: Sequence[Sighting], together: timedelta) -> tuple[str, ...]:

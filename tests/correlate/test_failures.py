@@ -208,6 +208,21 @@ def test_pods_without_a_node_are_their_jobs_pods() -> None:
     assert world.only().state is IncidentState.RESOLVED
 
 
+def test_codes_of_the_teardown_do_not_move_a_crash_to_other_nodes() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(
+        oom("n3", 0),
+        failed("llama", 2, 1, exitcode=-9),
+        *(nccl_error("llama", r, 1.5) for r in ALL_BUT_POD_2),
+        *(xid(n, 43, 4) for n in ("n1", "n2")),
+        failed("llama", 0, 5, exitcode=1),
+    )
+    world.pass_to(100)
+    incident = world.only()
+    assert (incident.family, incident.certainty) == ("application", LIKELY)
+    assert "n3" in incident.reason
+
+
 def test_an_image_that_is_gone_is_no_matter_of_the_nodes_or_the_fabric() -> None:
     world = World([*cluster({"llama": FOUR}), link("leaf-1", "Ethernet8", "n2", "mlx5_2")])
     world.see(storm("leaf-1", "Ethernet8", -30), xid("n3", 95, -20), *again("image_pull", 0))
