@@ -14,7 +14,9 @@ from datetime import datetime
 from streams.correlate.common import CommonFaults
 from streams.correlate.config import Config
 from streams.correlate.fabric import (
+    BY_VOTES,
     SOMEWHERE,
+    Blame,
     Neighbourhood,
     SwitchFault,
     explains,
@@ -63,6 +65,8 @@ class Core:
         self._uplinks: dict[str, list[Hypothesis]] = {}
         self._links = Neighbourhood()
         self._switches: dict[str, list[SwitchFault]] = {}
+        self._blamed: dict[str, dict[str, list[Blame]]] = defaultdict(dict)
+        """By switch and job: failing connections that meet there."""
         self._common = CommonFaults(cluster, self._lives)
         self._roots: dict[str, NodeRoots] = {}
         self._hosts: dict[str, str] = {}
@@ -149,7 +153,7 @@ class Core:
         touched.jobs |= self._publisher.waiting_for_progress(touched.causes)
         self._evaluate_ports(touched)
         self._evaluate_nodes(touched)
-        self._evaluate_switches(touched)
+        self._evaluate_switches(touched, touched.switches)
         self._follow_storms(touched)
         self._evaluate_common(touched)
         self._put_off(touched, purse)
@@ -197,14 +201,14 @@ class Core:
         if before != self._uplinks.get(name, []):
             touched.jobs |= self._troubled()
 
-    def _evaluate_switches(self, touched: Touched) -> None:
-        for switch in sorted(touched.switches):
+    def _evaluate_switches(self, touched: Touched, switches: Iterable[str]) -> None:
+        for switch in sorted(switches):
             before = self._switches.pop(switch, [])
-            around = self._links.around(switch)
-            known = self._intake.neighbours(switch)
-            after = (
-                switch_faults(self.name, switch, around, known, self._lives, self._config) if around else []
-            )
+            around, known = self._links.around(switch), self._intake.neighbours(switch)
+            blames = [b for job in sorted(self._blamed.get(switch, ())) for b in self._blamed[switch][job]]
+            after = []
+            if around or blames:
+                after = switch_faults(self.name, switch, around, blames, known, self._lives, self._config)
             if storms := [h for h in self._storms.values() if switch in self._storms_at[h.id]]:
                 after += shared_storms(self.name, switch, storms, self._lives, self._config)
             if after:
@@ -323,6 +327,7 @@ class Core:
         touched.jobs -= self._late
 
     def _evaluate_jobs(self, touched: Touched) -> None:
+        blamed: set[str] = set()
         for key in sorted(touched.jobs):
             evidence = self._evidence(key)
             if evidence is not None and self._testimony.is_known(key, evidence):
@@ -343,12 +348,29 @@ class Core:
             for suspicion in after.suspicions:
                 self._accused[suspicion.node].setdefault(key, []).append(suspicion)
             touched.nodes |= {s.node for s in (*before.suspicions, *after.suspicions)}
+            blamed |= {b.switch for b in (*before.blames, *after.blames)}
+            for switch in {b.switch for b in before.blames}:
+                self._blamed[switch].pop(key, None)
+                if not self._blamed[switch]:
+                    del self._blamed[switch]
+            for blame in after.blames:
+                self._blamed[blame.switch].setdefault(key, []).append(blame)
             for cause in before.claims.keys() | after.claims.keys():
                 if before.claims.get(cause) != after.claims.get(cause):
                     touched.causes.add(cause)
                 (self._claimed[cause].add if cause in after.claims else self._claimed[cause].discard)(key)
                 if not self._claimed[cause]:
                     del self._claimed[cause]
+        if blamed:
+            self._reconsider(blamed, touched)
+
+    def _reconsider(self, switches: set[str], touched: Touched) -> None:
+        """Judge switches anew that jobs blame, or blame no more. A job whose own explanation that renumbers is asked again."""
+        links = [h.id for h in self._at_switches() if h.rule != BY_VOTES]
+        self._evaluate_switches(touched, switches)
+        touched.switches |= switches
+        if links != [h.id for h in self._at_switches() if h.rule != BY_VOTES]:
+            self._touched.jobs |= self._troubled()
 
     def _evidence(self, key: str) -> Evidence | None:
         stays = self._placements.stays_of(key)
@@ -361,7 +383,7 @@ class Core:
             return None
         causes = [h for node in sorted(nodes) for h in self._hard.get(node, ()) if h.family != "pfc_storm"]
         causes += [self._storms.get(h.id, h) for h in self._all_storms()]
-        causes += self._at_switches()
+        causes += (h for h in self._at_switches() if h.rule != BY_VOTES)
         causes += self._common.storages(nodes)
         causes += [h for port in self._uplinks for h in self._uplinks_standing(port)]
         leafs: set[str] = set()
@@ -526,6 +548,8 @@ class Core:
     def _scope_of(self, cause: str) -> set[str]:
         if cause.startswith("silent:"):
             return {f"node/{cause.removeprefix('silent:')}"}
+        if cause.startswith("leaf:"):
+            return {f"switch/{cause.removeprefix('leaf:')}"}
         homes = {self._home[name] for name in (cause, self._owner(cause)) if name in self._home}
         return self._publisher.scopes_of(cause) | homes
 
@@ -556,6 +580,9 @@ class Core:
             silent = [roots.merged[h.id] for h in roots.parts if h.family == "silent_node"]
             silent += [h.id for h in roots.standing if h.family == "silent_node"]
             return silent[-1] if silent else cause
+        if cause.startswith("leaf:"):
+            voted = [f.hypothesis for f in self._switches.get(cause.removeprefix("leaf:"), ())]
+            return next((h.id for h in reversed(voted) if h.jobs), cause)
         for _ in range(_STEPS):
             further = self._hosts.get(cause) or self._spread.part_of.get(cause)
             if further is None or further == cause:

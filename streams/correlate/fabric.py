@@ -15,15 +15,31 @@ from streams.correlate.config import Config
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis, rejected
 from streams.correlate.links import LinkFault, Moment, verdict
-from streams.correlate.lives import Lives, Spell
-from streams.correlate.sightings import order
-from streams.model.entity import Entity
+from streams.correlate.lives import Lives, Session, Spell
+from streams.correlate.sightings import Sighting, order
+from streams.model.entity import Entity, JobRef
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute
 
 FAMILY = "fabric_fault"
+BY_VOTES = "failing leaf"
 SOMEWHERE = ""
 """The name under which links are put together whose switch nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """One job's failing connections that meet under one leaf, as votes count them."""
+
+    switch: str
+    job: JobRef
+    start: datetime
+    last: datetime
+    ready_at: datetime
+    lines: tuple[Sighting, ...]
+    why: str
+    pairs: int
+    """How many different pairs of nodes failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +85,18 @@ class Neighbourhood:
 
 
 def switch_faults(
-    cluster: str, switch: str, around: Sequence[LinkFault], known: int, lives: Lives, config: Config
+    cluster: str,
+    switch: str,
+    around: Sequence[LinkFault],
+    blames: Sequence[Blame],
+    known: int,
+    lives: Lives,
+    config: Config,
 ) -> list[SwitchFault]:
-    """The times when a switch was at fault. `known` is how many neighbours it has as far as anybody knows, 0 for unknown."""
+    """The times when a switch was at fault: by the links that were lost around it, by what jobs blame it for, or both.
+
+    `known` is how many neighbours it has as far as anybody knows, 0 for unknown.
+    """
     lost = sorted(
         ((m, fault) for fault in around for m in _falls(fault, config)), key=lambda p: order(p[0].sighting)
     )
@@ -86,9 +111,15 @@ def switch_faults(
         end = _mostly_over([_end(fault) for _, fault in first.values()], config)
         stretches.append(Spell(lines[0].at, episode[-1][0].at, end, lines))
         members |= {m.sighting.id: (m, fault) for m, fault in first.values()}
+    blamed = {blame.lines[0].id: blame for blame in blames}
+    stretches += [Spell(b.start, b.lines[0].at, None, b.lines[:1]) for b in blames]
     found = []
     for session in lives.sessions(root, "fabric", stretches):
-        mine = [members[s.id] for s in session.sightings]
+        mine = [members[s.id] for s in session.sightings if s.id in members]
+        voters = [blamed[s.id] for s in session.sightings if s.id in blamed]
+        if not mine:
+            found.append(SwitchFault(_voted(root, session, voters, config), {}))
+            continue
         neighbours = sorted({fault.neighbour for _, fault in mine})
         hosts = sorted({fault.root.node for _, fault in mine if fault.root.node})
         most = bool(switch) and known > 0 and 2 * len(neighbours) >= known
@@ -121,6 +152,7 @@ def switch_faults(
             cleared_at=session.cleared_at,
             flaps=session.flaps,
             causes=session.sightings,
+            jobs=tuple(sorted({b.job for b in voters}, key=lambda j: j.key)),
             facts=facts,
             candidates=tuple(
                 rejected(fault.root, "nic_link", "one host's link", "its neighbours failed with it")
@@ -129,6 +161,33 @@ def switch_faults(
         )
         found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in reversed(mine)}))
     return found
+
+
+def _voted(root: Entity, session: Session, voters: Sequence[Blame], config: Config) -> Hypothesis:
+    """A switch that jobs blame and that says nothing itself: packets are lost, no link is."""
+    jobs = sorted({b.job for b in voters}, key=lambda j: j.key)
+    first = min(voters, key=lambda b: (b.start, b.job.key))
+    many = f"; {len(jobs) - 1} more job(s) say the same" if len(jobs) > 1 else ""
+    return Hypothesis(
+        scope=f"switch/{root.switch}",
+        root=root,
+        family=FAMILY,
+        incarnation=session.incarnation,
+        certainty=Certainty.LIKELY,
+        fault_at=min(b.start for b in voters),
+        first_at=min(b.start for b in voters),
+        last_at=max(b.last for b in voters),
+        ready_at=min(b.ready_at for b in voters),
+        rule=BY_VOTES,
+        lag=config.scrape,
+        stops=families()[FAMILY].stops,
+        why=f"{first.job}: {first.why}{many}; no host is at fault, so none is closed",
+        cleared_at=session.cleared_at,
+        flaps=session.flaps,
+        causes=tuple(sorted({s.id: s for b in voters for s in b.lines}.values(), key=order)),
+        jobs=tuple(jobs),
+        facts={"source": str(root), "failing_pairs": sum(b.pairs for b in voters)},
+    )
 
 
 def explains(switch: Hypothesis, other: Hypothesis) -> bool:

@@ -217,6 +217,8 @@ class Intake:
             row = self._state.nodes[name]
             self._state.nodes.put(name, replace(row, gone_at=max(at, row.gone_at or at)))
             self._left.add(name)
+        if kind == "link" and name in self._state.ports:
+            return self._uncabled(name, at)
         if kind == "pod" and name in self._state.pods:
             return self._pod(name, with_pod_gone(self._state.pods[name], at))
         if kind == "job" and name in self._state.jobs:
@@ -382,6 +384,18 @@ class Intake:
         if link.peer_switch:
             switches.add(link.peer_switch)
         return Touched(nodes=before | self.hosts_at(name), ports=ends, switches=switches)
+
+    def _uncabled(self, name: str, at: datetime) -> Touched:
+        """A cable was pulled: what hung on the port hangs there no more."""
+        row = self._state.ports[name]
+        if row.link is None or row.link.observed_at > at:
+            return Touched()
+        before, ends, switch = self.hosts_at(name), set(self.cable(name)), row.link.switch
+        self._unplug(name, row.link)
+        self._switches[switch].discard(name)
+        self._state.ports.put(name, replace(row, link=None))
+        self._strangers["port"].add(name)
+        return Touched(nodes=before, ports={name, *ends}, switches={switch})
 
     def _plug(self, name: str, link: LinkFact | None) -> None:
         if link is None:

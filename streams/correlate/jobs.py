@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from streams.correlate.applications import Burst, bursts
 from streams.correlate.config import Config
 from streams.correlate.culprits import Finding, find_culprit
+from streams.correlate.fabric import Blame
 from streams.correlate.failures import PLATFORM, Obstacle, obstacles
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis, rejected
@@ -107,6 +108,7 @@ class Judgement:
     explained: list[tuple[datetime, datetime, str]] = field(default_factory=list)
     hypotheses: list[Hypothesis] = field(default_factory=list)
     suspicions: list[Suspicion] = field(default_factory=list)
+    blames: list[Blame] = field(default_factory=list)
 
     def claim(self, cause: str, since: datetime, until: datetime, symptoms: Sequence[Sighting]) -> None:
         """These symptoms follow from that incident."""
@@ -217,6 +219,11 @@ def _judge_hang(
     ready_at = episode.seen_at if finding.complete else episode.seen_at + config.hang_settle
     teardown = _teardown(torn_down, episode, config)
     candidates = _rejections(evidence, episode, finding, config)
+    if (blame := _blamed(evidence, episode, finding, ready_at)) is not None:
+        judgement.blames.append(blame)
+        lines = [t.sighting for t in episode.told]
+        judgement.claim(f"leaf:{blame.switch}", episode.start, episode.end, [*lines, *teardown])
+        return
     node = _accused(finding, evidence.not_ready)
     gone = _gone(evidence, node, episode, config) if node is not None else None
     if gone is not None:
@@ -229,6 +236,15 @@ def _judge_hang(
     family = "application" if finding.mismatch else "hang"
     hypothesis = _hang(evidence, episode, finding, count, family, ready_at, candidates, teardown)
     judgement.hypotheses.append(hypothesis)
+
+
+def _blamed(evidence: Evidence, episode: Episode, finding: Finding, ready_at: datetime) -> Blame | None:
+    """The leaf under which the failing connections meet, when no node is accused."""
+    vote = finding.vote
+    if vote is None or vote.level != "leaf" or vote.leaf is None or finding.node or finding.mismatch:
+        return None
+    lines = tuple(t.sighting for t in episode.told if t.sighting.kind == ERROR)
+    return Blame(vote.leaf, evidence.job, episode.start, episode.end, ready_at, lines, vote.why, vote.pairs)
 
 
 def _accused(finding: Finding, not_ready: frozenset[str]) -> str | None:

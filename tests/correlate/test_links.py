@@ -385,6 +385,18 @@ def test_rails_of_a_cabling_file_name_the_leaf_without_a_cable_for_each_port() -
     assert (world.only().family, world.only().root.switch) == ("fabric_fault", "leaf-b")
 
 
+def test_a_port_whose_cable_was_pulled_tells_of_its_host_no_more() -> None:
+    cables = [link("leaf-1", f"Ethernet{4 * i}", n, "mlx5_0") for i, n in enumerate(FOUR)]
+    world = World([*cluster({"llama": FOUR}), *cables])
+    world.gone(cables[1], -30)
+    world.see(port("leaf-1", "Ethernet4", 0))
+    world.pass_to(200)
+    assert world.incidents() == []
+    world.tell(replace(cables[1], observed_at=at(201)))
+    world.pass_to(260)
+    assert world.only().root.node == "n2"
+
+
 def test_a_cable_between_switches_is_one_fault_whichever_end_tells_it() -> None:
     world = story(port("spine-1", "Ethernet0", 0), port("leaf-1", "Ethernet120", 0.5))
     incident = world.only()
