@@ -7,6 +7,7 @@ the incident does not have is false, not an error: runbooks match on facts that 
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,10 @@ from streams.model.incident import Incident
 from streams.model.signal import Attribute
 
 MAX_SOURCE = 600
+_REMEMBERED = 256
+"""Answers that a condition keeps: it is asked at each revision of each incident, and seldom about anything new."""
+_MISSING = ("missing",)
+_NAMED = re.compile(r"\bincident((?:\.[A-Za-z_]\w*)*)")
 _MACRO = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter|reduce|min)\s*\(")
 _CEL = celpy.Environment()
 
@@ -38,6 +43,8 @@ class Condition:
         except CELParseError as error:
             raise ValueError(f"not CEL: {str(error).strip().splitlines()[0]}") from error
         self.source = source
+        self._reads = _names_in(source)
+        self._answers: OrderedDict[str, bool] = OrderedDict()
 
     def holds(self, facts: Mapping[str, Any]) -> bool:
         """Whether it is true for `facts_of(incident)`. A missing fact makes it false.
@@ -45,6 +52,16 @@ class Condition:
         Raises:
             ValueError: when the condition is no yes or no (a fault of the runbook).
         """
+        asked = repr([_looked_up(facts, path) for path in self._reads])
+        if (known := self._answers.get(asked)) is not None:
+            self._answers.move_to_end(asked)
+            return known
+        answer = self._answers[asked] = self._evaluated(facts)
+        if len(self._answers) > _REMEMBERED:
+            self._answers.popitem(last=False)
+        return answer
+
+    def _evaluated(self, facts: Mapping[str, Any]) -> bool:
         try:
             value = self._program.evaluate({"incident": json_to_cel(dict(facts))})
         except CELEvalError:
@@ -52,6 +69,27 @@ class Condition:
         if not isinstance(value, celtypes.BoolType):
             raise ValueError(f"{self.source!r} gives {type(value).__name__}, not true or false")
         return bool(value)
+
+
+def _names_in(source: str) -> tuple[tuple[str, ...], ...]:
+    """What of an incident a condition can depend on: paths of at most two names; the empty path is all of it.
+
+    A name in a text literal counts too: that only makes the answer depend on more.
+    """
+    paths = {tuple(match.group(1).split(".")[1:3]) for match in _NAMED.finditer(source)}
+    return ((),) if () in paths or not paths else tuple(sorted(paths))
+
+
+def _looked_up(facts: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    """The value at a path. What follows a value that holds no names is a method of it; what is missing is no value at all."""
+    value: Any = facts
+    for name in path:
+        if not isinstance(value, Mapping):
+            return value
+        if name not in value:
+            return _MISSING
+        value = value[name]
+    return value
 
 
 def facts_of(incident: Incident) -> dict[str, Any]:

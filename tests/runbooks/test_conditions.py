@@ -1,0 +1,55 @@
+"""Conditions remember their answers, and never an answer to another question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runbooks.conditions import Condition
+
+VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "dict", "missing", "a"])
+)
+SOURCES = (
+    'incident.family == "a"',
+    'incident.family.startsWith("a") && incident.jobs > 0',
+    "has(incident.facts.xid) && incident.facts.xid == 1",
+    '"xid" in incident.facts',
+    'incident["family"] == "a"',
+    'incident.facts.names.exists(n, n == "a")',
+    "incident.jobs == 1 || incident.facts.xid == true",
+)
+
+
+def _facts(family: Any, jobs: int, facts: dict[str, Any]) -> dict[str, Any]:
+    return {"family": family, "jobs": jobs, "facts": facts}
+
+
+@given(
+    st.sampled_from(SOURCES),
+    st.lists(st.tuples(st.sampled_from(["", "a", "ab"]), st.integers(0, 2), FACTS), min_size=2, max_size=6),
+)
+def test_a_condition_that_was_asked_before_answers_like_a_new_one(
+    source: str, asked: list[tuple[str, int, dict[str, Any]]]
+) -> None:
+    used = Condition(source)
+    for family, jobs, facts in asked:
+        seen = _facts(family, jobs, facts)
+        assert used.holds(seen) == Condition(source).holds(seen)
+
+
+def test_what_a_condition_does_not_name_does_not_change_its_answer() -> None:
+    condition = Condition('incident.family == "a"')
+    assert condition.holds(_facts("a", 1, {}))
+    assert condition.holds(_facts("a", 2, {"xid": 79}))
+    assert not condition.holds(_facts("b", 1, {}))
+    assert condition.holds(_facts("a", 3, {}))
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    condition = Condition("incident.jobs == 7")
+    answers = [condition.holds(_facts("a", jobs, {})) for jobs in range(3000)]
+    assert answers == [jobs == 7 for jobs in range(3000)]
+    assert len(condition._answers) <= 256
