@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from runbooks.conditions import Condition
 
-VALUES = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from(["", "dict", "missing", "a"])
+VALUES = st.one_of(st.booleans(), st.integers(-3, 3), st.sampled_from(["", "dict", "missing", "a"]))
+FACTS = st.fixed_dictionaries(
+    {}, optional={"xid": VALUES, "names": st.lists(st.sampled_from(["a", "b"]), max_size=2)}
 )
 SOURCES = (
     'incident.family == "a"',
