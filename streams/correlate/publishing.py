@@ -298,6 +298,8 @@ class Publisher:
         if old.state is IncidentState.MERGED or row.withdrawn:
             return Changes(), []
         heir = successor(name, scope, old.jobs, old.fault_at)
+        if heir is not None and not heir.alone and heir.id not in self._state.documents:
+            heir = None  # that one is not worth an incident by itself, and nothing else follows from it
         if heir is None and self._lives.runs(name).closed_at is not None:
             # A person or a run has ended it: that stays said, and there is nothing left to withdraw.
             return Changes(), []

@@ -8,21 +8,26 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from streams.model.entity import Entity
 from streams.model.incident import IncidentState
 from tests.correlate.deliveries import AFTER, Disturbance, essence, on_time, outcome
 from tests.correlate.test_order import STORIES, Story
 from tests.correlate.troubles import TROUBLES, Trouble, surroundings
 from tests.correlate.world import (
+    CLUSTER,
     FOUR,
     World,
+    _signal,
     at,
     cluster,
     job,
+    link,
     not_ready,
     pause,
     progress,
@@ -197,3 +202,21 @@ def test_what_a_person_has_closed_stays_closed_when_its_evidence_goes_to_nobody(
     world.pass_to(AFTER / 2)
     assert world.published[opened].state is IncidentState.RESOLVED
     assert not world.published[opened].reason.startswith("Withdrawn")
+
+
+def test_a_link_that_turns_out_to_have_bounced_is_withdrawn_even_when_its_nic_gets_another_name() -> None:
+    world = World([*cluster({"llama": FOUR}), link("leaf-1", "Ethernet8", "n1", "mlx5_2")])
+    port, nic = Entity(CLUSTER, switch="leaf-1", port="Ethernet8"), Entity(CLUSTER, node="n1", nic="rdma2")
+    down = _signal("fabric.link", port, 1, {"subtype": "link_down", "status": "down"})
+    world.see(down)
+    world.pass_to(60)
+    opened = world.only()
+    assert (opened.family, opened.state) == ("nic_link", IncidentState.OPEN)
+    late = [
+        _signal("fabric.link", nic, 0, {"subtype": "link_down"}),
+        _signal("fabric.link", nic, 2, {"subtype": "link_down"}, cleared=True),
+        _signal("fabric.link", port, 3, {"subtype": "link_down"}, cleared=True),
+    ]
+    world.see(*(replace(s, observed_at=at(61)) for s in late))
+    world.pass_to(200)
+    assert world.only().reason.startswith("Withdrawn")
