@@ -30,6 +30,7 @@ from streams.correlate.rows import (
     with_pod_gone,
     with_progress,
     with_rank,
+    with_upkeep,
 )
 from streams.correlate.sightings import Sighting, added, order, sighting
 from streams.model.entity import JobRef, PodRef
@@ -330,6 +331,7 @@ class Intake:
             row = replace(row, fact=fact)
         if fact.owner_incident:
             row = with_cordon(row, fact.owner_incident, fact.observed_at)
+        row = with_upkeep(row, fact)
         changed = self._state.nodes.put(fact.name, row)
         told = readiness(fact)
         if told.firing or any(k.startswith("node.not_ready") for k in row.seen) or fact.ready_since:

@@ -24,7 +24,7 @@ from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.lives import Lives, Spell, spells
 from streams.correlate.nodes import NOT_READY
-from streams.correlate.rows import NodeRow, PortRow
+from streams.correlate.rows import NodeRow, PortRow, in_maintenance
 from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing, order
 from streams.model.entity import Entity
 from streams.model.errors import ConfigError
@@ -248,7 +248,7 @@ def excuses(fault: LinkFault, row: NodeRow, config: Config) -> list[str]:
     since, until = fault.start - config.before, fault.last + config.before
     near = [s for group in row.seen.values() for s in group if s.firing and since <= s.at <= until]
     found = []
-    if row.fact is not None and row.fact.maintenance:
+    if (row.fact is not None and row.fact.maintenance) or in_maintenance(row, fault.start, fault.start):
         found.append(MAINTENANCE)
     if any(s.kind == "node.condition" and s.text("subtype") == "rebooted" for s in near):
         found.append("the host was rebooted")

@@ -9,7 +9,7 @@ from streams.correlate.config import Config
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.lives import Lives, Session, spells
-from streams.correlate.rows import NodeRow
+from streams.correlate.rows import NodeRow, in_maintenance
 from streams.correlate.sightings import Sighting
 from streams.model.digest import digest
 from streams.model.entity import Entity
@@ -70,9 +70,13 @@ def node_down(
     root: Entity, row: NodeRow, seen: Iterable[Sighting], lives: Lives, config: Config
 ) -> list[Hypothesis]:
     """A hypothesis for each time the node was not ready for long enough, or died."""
-    maintenance = row.fact is not None and row.fact.maintenance
+    closed = row.fact is not None and row.fact.maintenance
     found = []
     for session in down_sessions(root, row, seen, lives, config):
+        back = session.cleared_at
+        if back is not None and in_maintenance(row, session.start, back):
+            continue  # It was taken down and came back while people worked on it.
+        maintenance = closed or in_maintenance(row, session.start, session.last)
         gone = [s for s in session.sightings if s.kind == NOT_READY]
         deaths = [s for s in session.sightings if s.kind != NOT_READY]
         reason = next((s.text("reason") for s in gone if s.text("reason")), "")

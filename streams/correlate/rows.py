@@ -27,6 +27,7 @@ MAX_GONE = 8
 MAX_RANKS = 64
 """Of the ranks that a pod's processes tell, the latest: sixteen in each of a few pods that bore the name."""
 MAX_CORDONS = 8
+MAX_UPKEEP = 16
 MOVES_KEPT = timedelta(hours=1)
 
 Groups = dict[str, tuple[Sighting, ...]]
@@ -53,6 +54,8 @@ class NodeRow:
     seen: Groups = field(default_factory=dict)
     cordons: tuple[tuple[datetime, str], ...] = ()
     """Incidents whose cordon the node bore, and when each was first seen there; the latest few."""
+    upkeep: tuple[tuple[datetime, bool], ...] = ()
+    """When facts began and ceased to say that the node is in planned maintenance; the latest few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +336,28 @@ def with_cordon(row: NodeRow, incident: str, at: datetime) -> NodeRow:
     first[incident] = min(at, first.get(incident, at))
     latest = sorted((since, name) for name, since in first.items())[-MAX_CORDONS:]
     return replace(row, cordons=tuple(latest))
+
+
+def with_upkeep(row: NodeRow, fact: NodeFact) -> NodeRow:
+    """The row with what a fact says of planned maintenance. Of facts that say the same in a row the outermost are kept."""
+    if not fact.maintenance and not row.upkeep:
+        return row
+    said = sorted({*row.upkeep, (fact.observed_at, fact.maintenance)})
+    kept = [
+        one
+        for before, one, after in zip([None, *said], said, [*said[1:], None], strict=False)
+        if before is None or after is None or not before[1] == one[1] == after[1]
+    ]
+    return replace(row, upkeep=tuple(kept[-MAX_UPKEEP:]))
+
+
+def in_maintenance(row: NodeRow, since: datetime, until: datetime) -> bool:
+    """Whether the node was in planned maintenance during all of that time, as far as its facts tell."""
+    said = row.upkeep
+    if row.fact is not None and (not said or said[-1][0] < row.fact.observed_at):
+        said = (*said, (row.fact.observed_at, row.fact.maintenance))
+    begun = [on for at, on in said if at <= since]
+    return bool(begun) and begun[-1] and all(on for at, on in said if since < at <= until)
 
 
 def with_progress(row: PodRow, at: datetime, step: int | None) -> PodRow:
