@@ -24,6 +24,11 @@ class Config:
     """After the end of an incident, what still comes belongs to it; later it is a new incarnation."""
     hang_settle: timedelta = timedelta(seconds=20)
     """A culprit is named from watchdogs alone only when no report came for this long, or every rank has reported."""
+    doubt_settle: timedelta = timedelta(seconds=60)
+    """The same where the culprit is only likely: watchdogs of one hang may speak as far apart as its ranks came to wait, and
+    before PyTorch 2.5 a rank was given a minute to write down what it knew (TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC)."""
+    restart_settle: timedelta = timedelta(minutes=2)
+    """Processes that only ended are told of when their job was not started again within this."""
     application_settle: timedelta = timedelta(seconds=10)
     node_settle: timedelta = timedelta(seconds=30)
     """NotReady must last this long: a kubelet that restarts is no incident."""

@@ -406,7 +406,6 @@ class Core:
                 h.id for h in causes if h.domain in ("pfc", "fabric") and self._reaches(h, nodes, leafs)
             ),
             closed=closed,
-            not_ready=self._testimony.not_ready(nodes),
             moved=self._publisher.moves_of(key),
             ended_at=ended,
             addresses=self._testimony.addresses,

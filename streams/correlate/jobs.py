@@ -48,8 +48,6 @@ class Evidence:
     """Ids of storms and faults of switches that reach the job: a node on the source, on its leaf, or with pause received."""
     closed: dict[str, datetime]
     """When the incidents of `causes` ended."""
-    not_ready: frozenset[str]
-    """Nodes that were NotReady."""
     moved: Sequence[datetime]
     """Signs of progress, in order."""
     ended_at: datetime | None
@@ -216,7 +214,7 @@ def _judge_hang(
         if _crash_explains(burst, episode, finding, config):
             judgement.claim(application.id, episode.start, episode.end, [t.sighting for t in episode.told])
             return
-    ready_at = episode.seen_at if finding.complete else episode.seen_at + config.hang_settle
+    ready_at = _ready_at(finding, episode, config)
     teardown = _teardown(torn_down, episode, config)
     candidates = _rejections(evidence, episode, finding, config)
     if (blame := _blamed(evidence, episode, finding, ready_at)) is not None:
@@ -224,12 +222,15 @@ def _judge_hang(
         lines = [t.sighting for t in episode.told]
         judgement.claim(f"leaf:{blame.switch}", episode.start, episode.end, [*lines, *teardown])
         return
-    node = _accused(finding, evidence.not_ready)
+    node = _accused(finding, _missed(evidence, episode, config))
     gone = _gone(evidence, node, episode, config) if node is not None else None
     if gone is not None:
         judgement.claim(gone.id, episode.start, episode.end, [*(t.sighting for t in episode.told), *teardown])
         return
-    if node is not None:
+    deaths = only_deaths(episode.told)
+    if deaths and _runs_again(evidence, episode, ready_at):
+        return  # somebody ended it on purpose, or whatever it was is over
+    if node is not None and not deaths:
         judgement.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
         judgement.claim(f"silent:{node}", episode.start, episode.end, teardown)
         return
@@ -247,9 +248,38 @@ def _blamed(evidence: Evidence, episode: Episode, finding: Finding, ready_at: da
     return Blame(vote.leaf, evidence.job, episode.start, episode.end, ready_at, lines, vote.why, vote.pairs)
 
 
-def _accused(finding: Finding, not_ready: frozenset[str]) -> str | None:
-    """The one node to name. Of several suspects it is the one that is also NotReady, if just one is."""
-    gone = [node for node in finding.suspects if node in not_ready]
+def _ready_at(finding: Finding, episode: Episode, config: Config) -> datetime:
+    """From when on a hang may be told: the less is proven, the longer the ranks that have not spoken are waited for."""
+    if finding.complete:
+        return episode.seen_at
+    if only_deaths(episode.told):
+        return episode.seen_at + config.restart_settle
+    firm = finding.node is None or finding.certainty is Certainty.DECISIVE
+    return episode.seen_at + (config.hang_settle if firm else max(config.hang_settle, config.doubt_settle))
+
+
+def _missed(evidence: Evidence, episode: Episode, config: Config) -> frozenset[str]:
+    """Nodes that were NotReady around the hang."""
+    return frozenset(
+        cause.root.node
+        for cause in evidence.causes
+        if cause.family == "node_down"
+        and cause.root.node is not None
+        and episode.start - config.before <= cause.fault_at <= episode.end + config.before
+    )
+
+
+def _runs_again(evidence: Evidence, episode: Episode, until: datetime) -> bool:
+    """Whether the job was started again, moved or came to its end meanwhile."""
+    over = _recovered(evidence, episode.end, None)
+    return any(episode.start < stay.start <= until for stay in evidence.stays) or (
+        over is not None and over <= until
+    )
+
+
+def _accused(finding: Finding, missed: frozenset[str]) -> str | None:
+    """The one node to name. Of several suspects it is the one that was also NotReady, if just one was."""
+    gone = [node for node in finding.suspects if node in missed]
     if len(gone) == 1:
         return gone[0]
     return finding.node if finding.certainty is not Certainty.WEAK else None
@@ -376,7 +406,9 @@ def _teardown(torn_down: Sequence[Burst], hang: Episode, config: Config) -> list
 def _crash_explains(burst: Burst, episode: Episode, finding: Finding, config: Config) -> bool:
     if only_deaths(episode.told):
         return episode.start - config.before <= burst.start <= episode.told_at + config.together
-    if not episode.start - config.before <= burst.start < episode.told_at:
+    # Peers may tell of a connection that is gone before the program that closed it has said why.
+    until = episode.told_at + (config.together if burst.speaks_for_itself else timedelta())
+    if not episode.start - config.before <= burst.start < until:
         return False
     return burst.is_shared or not finding.suspects or set(finding.suspects) <= set(burst.nodes)
 

@@ -16,7 +16,6 @@ from streams.correlate.families import families
 from streams.correlate.gpus import KINDS as GPU_KINDS
 from streams.correlate.intake import Intake
 from streams.correlate.jobs import Evidence
-from streams.correlate.nodes import NOT_READY
 from streams.correlate.placement import Placements, Stay, stay_at
 from streams.correlate.reports import ERROR, TIMEOUT, Told, told_by
 from streams.correlate.rows import NodeRow, PodRow, State
@@ -37,7 +36,6 @@ class _Node:
     pauses: tuple[Sighting, ...]
     failures: tuple[Sighting, ...]
     """Processes that the kernel killed for memory."""
-    was_not_ready: bool
     is_quiet: bool
     """Nothing but XIDs that are no causes, as killed processes leave them on every node of a job."""
 
@@ -53,7 +51,7 @@ class _Pod:
     failed: tuple[Sighting, ...]
 
 
-_NOWHERE = _Node(NodeRow(), (), (), (), (), False, True)
+_NOWHERE = _Node(NodeRow(), (), (), (), (), True)
 
 
 class Testimony:
@@ -121,10 +119,6 @@ class Testimony:
             for s in self._node(node).codes
             if any(t.overlaps(s.at - self._slack, s.at) for t in by_node[node])
         ]
-
-    def not_ready(self, nodes: set[str]) -> frozenset[str]:
-        """Those of the nodes that were NotReady."""
-        return frozenset(n for n in nodes & self._state.nodes.told if self._node(n).was_not_ready)
 
     def is_quiet(self, node: str) -> bool:
         """Whether a node tells of nothing that could be at fault there."""
@@ -194,7 +188,7 @@ def _sorted_out(row: NodeRow) -> _Node:
     collectives: list[Sighting] = []
     pauses: list[Sighting] = []
     failures: list[Sighting] = []
-    was_not_ready, is_quiet = False, True
+    is_quiet = True
     for group in row.seen.values():
         kind = group[0].kind
         is_quiet = is_quiet and kind == "gpu.xid" and all(table.role(s) != "cause" for s in group)
@@ -206,8 +200,4 @@ def _sorted_out(row: NodeRow) -> _Node:
             pauses += group
         elif kind == "node.memory":
             failures += (s for s in group if s.firing and is_own(s))
-        elif kind == NOT_READY:
-            was_not_ready = was_not_ready or any(s.firing for s in group)
-    return _Node(
-        row, tuple(codes), tuple(collectives), tuple(pauses), tuple(failures), was_not_ready, is_quiet
-    )
+    return _Node(row, tuple(codes), tuple(collectives), tuple(pauses), tuple(failures), is_quiet)

@@ -72,6 +72,8 @@ class Addresses:
         return self.nodes.get(peer) or self.nodes.get(peer.partition(".")[0])
 
 
+_OTHER_STATUS = ("ofi",)
+"""Transports whose status is no ibv_wc_status."""
 NO_ADDRESSES = Addresses()
 
 
@@ -104,7 +106,7 @@ def _table() -> _Table:
 def says(s: Sighting) -> Says:
     """What one error says of its connection."""
     status = s.number("status")
-    if status is not None and s.text("subtype") == "ib_completion":
+    if status is not None and s.text("subtype") not in _OTHER_STATUS:
         return next((said for said, codes in _table().status.items() if status in codes), "none")
     reason, subtype = s.text("reason"), s.text("subtype")
     return next(

@@ -7,7 +7,7 @@ import pytest
 from streams.model.entity import Entity, PodRef
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute, Severity, Signal, signal
-from tests.correlate.world import CLUSTER, FOUR, World, at, cluster, job, not_ready
+from tests.correlate.world import CLUSTER, FOUR, World, at, cluster, job, not_ready, pods, timeouts
 
 
 def said(kind: str, pod: int, seconds: float, **attributes: Attribute) -> Signal:
@@ -45,10 +45,36 @@ def test_a_process_that_fails_explains_the_connections_it_closed(exit_after: flo
 def test_closed_connections_alone_name_nobody() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(closed(0, 1, 10), closed(2, 1, 10.5), closed(3, 2, 12))
-    world.pass_to(120)
+    world.pass_to(140)
     incident = world.only()
     assert (incident.family, incident.root.node, incident.certainty) == ("hang", None, Certainty.WEAK)
     assert incident.facts["suspect_nodes"] == ("n2",)
+
+
+def test_a_job_that_is_ended_on_purpose_and_starts_again_is_no_incident() -> None:
+    """A node is emptied for its maintenance: its pod ends, the others find it gone, the job runs elsewhere a minute later."""
+    world = World(cluster({"llama": FOUR}, spare=["n9"]))
+    world.see(closed(0, 1, 10), closed(2, 1, 10.5))
+    for old, new in zip(
+        pods("llama", FOUR), pods("llama", ["n1", "n9", "n3", "n4"], since=90, attempt=2), strict=True
+    ):
+        world.gone(old, 20)
+        world.tell(new)
+    world.see(not_ready("n2", 190))
+    world.pass_to(600)
+    assert [i.family for i in world.incidents()] == ["node_down"]
+
+
+def test_a_rank_that_speaks_late_saves_its_node() -> None:
+    """Its line is half a minute behind the others': nothing was told of its node in the meantime."""
+    world = World(cluster({"llama": FOUR}))
+    world.see(*timeouts("llama", [r for r in range(32) if r != 20], 600))
+    world.pass_to(635)
+    assert world.incidents() == []
+    world.see(*timeouts("llama", [20], 604))
+    world.pass_to(800)
+    assert [(i.family, i.root.node) for i in world.incidents()] == [("hang", None)]
+    assert {i.family for i in world.published.values()} == {"hang"}
 
 
 def test_connections_that_fail_towards_a_node_that_goes_away_are_told_of_its_end() -> None:
@@ -64,7 +90,7 @@ def test_connections_that_fail_towards_a_node_that_goes_away_are_told_of_its_end
 def test_connections_that_fail_towards_a_node_that_speaks_accuse_its_nic_but_are_no_proof() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(unanswered(0, 1, 8), unanswered(2, 1, 8.5), unanswered(1, 0, 9))
-    world.pass_to(60)
+    world.pass_to(80)
     incident = world.only()
     assert (incident.root.node, incident.certainty) == ("n2", Certainty.LIKELY)
     assert incident.facts["nic"] == "mlx5_3"

@@ -124,7 +124,7 @@ def test_ranks_outlive_the_retention_of_lines() -> None:
                 attributes=said,
             )
         )  # fmt: skip
-    world.pass_to(15_060)
+    world.pass_to(15_080)
     incident = world.only()
     assert (incident.root.node, incident.facts["culprit_ranks"]) == ("n3", tuple(range(16, 24)))
     assert len(incident.facts["culprit_gpus"]) == GPUS  # type: ignore[arg-type]
