@@ -188,7 +188,7 @@ class Core:
             touched.switches |= self._links.put(f"port/{name}", ())
             return
         rows = [self._state.ports.get(end, PortRow()) for end in ends]
-        hosted = any(row.link is not None and row.link.node is not None for row in rows)
+        hosted = any(self._intake.hosts_at(end) for end in ends)
         switch, _, port = name.partition("/")
         root = Entity(self.name, switch=switch, port=port)
         faults = [] if hosted else uplink(name, root, rows, self._lives, self._config)

@@ -12,7 +12,7 @@ from streams.correlate.config import Config
 from streams.correlate.failures import KINDS as FAILURES
 from streams.correlate.failures import counts
 from streams.correlate.families import families, storage_system
-from streams.correlate.links import LINK
+from streams.correlate.links import LINK, placed
 from streams.correlate.lives import closes
 from streams.correlate.nodes import readiness
 from streams.correlate.placement import Placements
@@ -95,6 +95,8 @@ class Intake:
         """Nodes by the label of their leaf."""
         self._racks: dict[str, set[str]] = defaultdict(set)
         """Nodes by the label of their rack."""
+        self._told: dict[str, set[str]] = defaultdict(set)
+        """Ports that signals named, by their device."""
         self._switches: dict[str, set[str]] = defaultdict(set)
         """Ports by their switch."""
         self.ignored = 0
@@ -109,6 +111,8 @@ class Intake:
         """Nodes that were deleted and are not forgotten yet."""
         for name, port in state.ports.items():
             self._plug(name, port.link)
+            if port.seen:
+                self._told[name.partition("/")[0]].add(name)
         for name, node in state.nodes.items():
             self._hang(name, None, node.fact)
             if node.fact and node.fact.rack:
@@ -131,12 +135,16 @@ class Intake:
 
     def ports_of(self, node: str) -> Iterable[str]:
         """Switch ports with this node at their end, sorted."""
-        return sorted(self._ports.get(node, ()))
+        own = {port for port in self._told.get(node, ()) if node in self.hosts_at(port)}
+        return sorted(own | self._ports.get(node, set()))
 
     def hosts_at(self, port: str) -> set[str]:
-        """The node at the end of a switch port, if it is one."""
+        """The node at the end of a switch port, if it is one; or whose own port it is, for InfiniBand's managers name both."""
         row = self._state.ports.get(port)
-        return {row.link.node} if row and row.link and row.link.node else set()
+        if row and row.link:
+            return {row.link.node} if row.link.node else set()
+        device = self._state.nodes.get(name := port.partition("/")[0])
+        return {name} if device is not None and device.fact is not None else set()
 
     def cable(self, port: str) -> tuple[str, ...]:
         """The switch ports at both ends of a cable, sorted; only this one where the other end is a host or not known."""
@@ -195,6 +203,8 @@ class Intake:
             self._rank(entity.pod, seen, touched)
         elif entity.pod and (seen.kind in (TIMEOUT, ERROR) or counts(seen)):
             self._in_pod(entity.pod, seen, touched)
+        elif seen.kind == LINK and not entity.nic and not entity.switch:
+            self._link_of(seen, touched)
         elif seen.kind in ("fabric.pfc_storm", LINK) and entity.switch and entity.port:
             self._on_port(f"{entity.switch}/{entity.port}", seen, touched)
         elif seen.kind in NODE_KINDS and entity.node:
@@ -322,6 +332,7 @@ class Intake:
         self._strangers["node"].discard(fact.name)
         row = self._state.nodes.get(fact.name, NodeRow())
         leaves: set[str] = set()
+        new = row.fact is None
         if row.fact is None or row.fact.observed_at <= fact.observed_at:
             leaves = self._hang(fact.name, row.fact, fact)
             if row.fact and row.fact.rack:
@@ -336,7 +347,8 @@ class Intake:
         told = readiness(fact)
         if told.firing or any(k.startswith("node.not_ready") for k in row.seen) or fact.ready_since:
             changed |= self._state.nodes.see(fact.name, f"node.not_ready|{told.firing}", told)
-        return Touched(nodes={fact.name}, switches=leaves) if changed else Touched()
+        ports = set(self._told.get(fact.name, ())) if new else set()
+        return Touched(nodes={fact.name}, ports=ports, switches=leaves) if changed else Touched()
 
     def _hang(self, node: str, before: NodeFact | None, after: NodeFact | None) -> set[str]:
         """Note the leaves a node hangs on. Returns those that gained or lost it."""
@@ -433,6 +445,16 @@ class Intake:
         if self._state.nodes.see(node, key, seen):
             touched.nodes.add(node)
 
+    def _link_of(self, seen: Sighting, touched: Touched) -> None:
+        """A link that names no NIC: a host's own as a whole, or a port that a subnet's manager speaks of."""
+        there = placed(seen)
+        if there is not None and there.entity.switch and there.entity.port:
+            self._on_port(f"{there.entity.switch}/{there.entity.port}", there, touched)
+        elif there is not None and there.entity.node:
+            self._on_node(there.entity.node, there, touched)
+        else:
+            self.ignored += 1
+
     def _on_port(self, name: str, seen: Sighting, touched: Touched) -> None:
         if not self._admits("port", name, self._state.ports):
             return
@@ -440,6 +462,7 @@ class Intake:
         if seen.kind == LINK:
             key = f"{seen.kind}|{seen.text('subtype')}|{seen.firing}"
         if self._state.ports.see(name, key, seen):
+            self._told[name.partition("/")[0]].add(name)
             touched.ports.add(name)
             touched.nodes |= self.hosts_at(name)
 

@@ -52,6 +52,7 @@ class Parts(BaseModel):
     device: frozenset[str]
     errors: frozenset[str]
     context: frozenset[str]
+    elsewhere: frozenset[str]
     administrative: str
 
     def of(self, s: Sighting) -> Part:
@@ -77,6 +78,15 @@ def parts() -> Parts:
         return Parts.model_validate(yaml.safe_load(_FILE.read_text()))
     except (OSError, yaml.YAMLError, ValidationError) as error:
         raise ConfigError(f"{_FILE.name}: {error}") from error
+
+
+def placed(s: Sighting) -> Sighting | None:
+    """The sighting at the place it speaks of: that of a subnet's manager at a port, None where it names no place."""
+    entity = s.entity
+    if entity.switch or entity.nic or parts().elsewhere.isdisjoint(s.attributes):
+        return s
+    node, port = s.text("node"), s.text("port")
+    return replace(s, entity=Entity(entity.cluster, switch=node, port=port)) if node and port else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +192,15 @@ def host_links(
         lives: Of closed incarnations.
         config: Measures of time.
     """
-    told = [(s, Entity(cluster, node=node, nic=s.entity.nic)) for s in seen if s.kind == LINK]
+    # What another device says of a node by name may be meant of a switch, where nobody knows such a node.
+    told = [
+        (s, Entity(cluster, node=node, nic=s.entity.nic))
+        for s in seen
+        if s.kind == LINK and (fact is not None or s.entity.nic or not s.text("node"))
+    ]
+    told += [
+        (s, Entity(cluster, node=node)) for row in ports.values() if row.link is None for s in of_port(row)
+    ]
     told += [
         (s, Entity(cluster, node=node, nic=row.link.nic, switch=row.link.switch, port=row.link.port))
         for row in ports.values()

@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from streams.model.entity import Entity
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.inventory import Fact, NodeFact
-from streams.model.signal import Signal
+from streams.model.signal import Severity, Signal, signal
 from tests.correlate.deliveries import Arrival, essence, on_time, outcome
 from tests.correlate.world import (
+    CLUSTER,
     FOUR,
     World,
     at,
@@ -39,9 +41,9 @@ CABLES = [
 
 def story(*signals: Signal, facts: Sequence[Fact] = (), until: float = 300) -> World:
     world = World([*cluster({"llama": FOUR}), *(facts or CABLES)])
-    for signal in sorted(signals, key=lambda s: s.observed_at):
-        world.pass_to((signal.observed_at - at(0)).total_seconds())
-        world.see(signal)
+    for one in sorted(signals, key=lambda s: s.observed_at):
+        world.pass_to((one.observed_at - at(0)).total_seconds())
+        world.see(one)
     world.pass_to(until)
     return world
 
@@ -178,9 +180,9 @@ def test_a_hang_that_begins_minutes_after_a_bounce_has_another_reason() -> None:
 
 def flapping(times: int, every: float = 40) -> list[Signal]:
     return [
-        signal
+        one
         for i in range(times)
-        for signal in (nic("n2", "eth2", every * i), nic("n2", "eth2", every * i + 6, cleared=True))
+        for one in (nic("n2", "eth2", every * i), nic("n2", "eth2", every * i + 6, cleared=True))
     ]
 
 
@@ -261,6 +263,49 @@ def test_error_counters_alone_are_weak_and_explain_no_hang() -> None:
     errors, hang = world.incidents()
     assert (errors.family, errors.certainty) == ("nic_link", Certainty.WEAK)
     assert (hang.family, hang.root.node) == ("silent_node", "n3")
+
+
+# What managers of a subnet say of other places.
+
+
+def managed(seconds: float, **attributes: str) -> Signal:
+    """A line of the subnet's manager, which runs on n4."""
+    return signal(
+        "fabric.link",
+        Entity(CLUSTER, node=attributes.get("node", "n4")),
+        severity=Severity.ERROR,
+        occurred_at=at(seconds),
+        observed_at=at(seconds + 0.5),
+        attributes={"subtype": "link_down", **attributes},
+    )
+
+
+def test_the_host_on_which_the_subnet_manager_runs_is_not_blamed_for_what_it_says() -> None:
+    world = story(managed(0, lid="1"), managed(1, port="12", guid="0xb8599f0300ab12cd"), *failing(20))
+    assert [i.family for i in world.incidents()] == ["hang"]
+
+
+def test_a_port_that_the_subnet_manager_names_is_joined_with_the_host_behind_it() -> None:
+    cables = [link("ib-leaf-3", "17", "n2", "mlx5_0"), link("ib-leaf-3", "18", "n2", "mlx5_1")]
+    signals = [managed(0, node="ib-leaf-3", port="17", guid="0xb8599f0300ab12cd"), *failing(20)]
+    incident = story(*signals, facts=cables).only()
+    assert (incident.root.node, incident.root.nic, incident.certainty) == ("n2", "mlx5_0", Certainty.DECISIVE)
+
+
+def test_a_switch_that_the_subnet_manager_names_without_cabling_is_no_node() -> None:
+    world = story(managed(0, node="ib-leaf-3", port="17"), managed(1, node="ib-leaf-3"), facts=[*CABLES])
+    assert world.incidents() == []
+
+
+@pytest.mark.parametrize("known_late", [False, True])
+def test_a_hosts_own_port_as_the_subnet_manager_names_it_is_the_hosts(known_late: bool) -> None:
+    world = World([] if known_late else cluster({"llama": FOUR}))
+    world.see(managed(0, node="n2", port="1"))
+    for fact in cluster({"llama": FOUR}) if known_late else []:
+        world.tell(fact)
+    world.pass_to(100)
+    assert (world.only().family, world.only().root.node) == ("nic_link", "n2")
+    assert not closes_a_node(world.only())
 
 
 # A switch.
@@ -455,9 +500,7 @@ def test_whatever_the_order_the_same_fault_stands_in_the_end(name: str) -> None:
     for seed in range(6):
         chance = random.Random(seed)
         arrivals: list[Arrival] = [(-50.0 + chance.choice([0, 0, 40, 200]), fact) for fact in facts]
-        for signal in signals:
-            seen = (signal.observed_at - at(0)).total_seconds()
-            arrivals += [
-                (seen + chance.choice([0, 1, 30, 300]), signal) for _ in range(chance.choice([1, 2]))
-            ]
+        for one in signals:
+            seen = (one.observed_at - at(0)).total_seconds()
+            arrivals += [(seen + chance.choice([0, 1, 30, 300]), one) for _ in range(chance.choice([1, 2]))]
         assert list(map(essence, outcome(arrivals, restarts=0.05, seed=seed, until=900))) == expected
