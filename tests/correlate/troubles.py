@@ -13,9 +13,11 @@ from tests.correlate.world import (
     cluster,
     link,
     nccl_error,
+    nic,
     not_ready,
     pause,
     pods,
+    port,
     progress,
     storm,
     summary,
@@ -124,6 +126,38 @@ def _storm(chance: random.Random, start: float) -> list[Signal]:
     return seen
 
 
+def _link(chance: random.Random, start: float) -> list[Signal]:
+    node, device = chance.choice(LLAMA + GEMMA), chance.choice(["eth2", "eth2", "mlx5_2"])
+    seen = []
+    for i in range(chance.choice([1, 1, 1, 4])):
+        down, lasts = start + 40 * i, chance.choice([2, 15, 60, 400])
+        seen.append(nic(node, device, down))
+        if chance.random() < 0.7:
+            seen.append(nic(node, device, down + lasts, cleared=True))
+    if chance.random() < 0.4:
+        seen.append(port("leaf-1", "Ethernet8", start + chance.choice([-1, 0.5, 30])))
+    if chance.random() < 0.3:
+        subtype = chance.choice(["symbol_errors", "module_error", "health", "temperature", "link_downed"])
+        seen.append(nic(node, device, start + chance.choice([-60, 10, 300]), subtype=subtype))
+    if chance.random() < 0.6:
+        seen += [nccl_error("llama", r, start + chance.choice([8, 31, 200])) for r in range(6)]
+    return seen
+
+
+def _switch(chance: random.Random, start: float) -> list[Signal]:
+    nodes = chance.choice([LLAMA, LLAMA[:3], LLAMA[:2], LLAMA + GEMMA])
+    seen = [nic(n, "eth3", start + chance.choice([0, 1, 20]) * i) for i, n in enumerate(nodes)]
+    if chance.random() < 0.5:
+        seen += [nic(n, "eth3", start + 200 + i, cleared=True) for i, n in enumerate(nodes)]
+    if chance.random() < 0.4:
+        seen.append(port("leaf-1", "Ethernet120", start + chance.choice([0, 5, 70])))
+    if chance.random() < 0.3:
+        seen += [not_ready(n, start + 45) for n in nodes[:2]]
+    if chance.random() < 0.5:
+        seen += [nccl_error("gemma", r, start + 31) for r in range(6)]
+    return seen
+
+
 def _progress(chance: random.Random, start: float) -> list[Signal]:
     name = chance.choice(["llama", "gemma"])
     return [progress(name, start + 20 * i, 100 + i, pod=chance.randrange(2)) for i in range(3)]
@@ -136,6 +170,8 @@ TROUBLES: dict[str, Callable[[random.Random, float], list[Signal]]] = {
     "application": _application,
     "teardown": _teardown,
     "storm": _storm,
+    "link": _link,
+    "switch": _switch,
     "progress": _progress,
 }
 
