@@ -23,6 +23,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from bench.figures import Figure, progress, report
@@ -30,9 +31,11 @@ from bench.verdicts import Verdict, verdict
 from faultline.replaying import replay_capture
 from faultline.simulation.campaign import NoPlace, simulate
 from faultline.simulation.scenario import load
+from runbooks.model import Runbook
+from runbooks.model import load as load_runbooks
 
 SCENARIOS = Path(__file__).parent / "scenarios"
-SEEDS = {8: 8, 32: 8, 128: 6, 512: 3, 1024: 2, 2048: 2}
+SEEDS = {8: 12, 32: 12, 128: 8, 512: 3, 1024: 1, 2048: 1}
 """How many seeds of each size, in nodes, a full campaign plays."""
 QUICK = {32: 1}
 
@@ -96,6 +99,12 @@ class Campaign:
         self.false_by.update(found.false_families)
 
 
+@cache
+def runbooks() -> tuple[Runbook, ...]:
+    """Those that ship: read once in each process."""
+    return load_runbooks()
+
+
 def run(task: Task) -> Verdict | None:
     """Play and judge one run; None when the cluster has no place for such a fault."""
     scenario = load(task.scenario).sized(task.nodes)
@@ -104,7 +113,7 @@ def run(task: Task) -> Verdict | None:
     except NoPlace:
         return None
     where = f"bench/scenarios/{task.scenario.name} --nodes {task.nodes} --seed {task.seed}"
-    return verdict(simulated, replay_capture(simulated.capture), where)
+    return verdict(simulated, replay_capture(simulated.capture, runbooks=runbooks()), where)
 
 
 def tasks(files: Iterable[Path], seeds: dict[int, int]) -> Iterator[Task]:

@@ -8,7 +8,7 @@ read: it is decided anew.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from faultline.capture import Capture, in_time_order, read
-from runbooks.model import load
+from runbooks.model import Runbook, load
 from runbooks.replay import ActionLine, ShadowResponder
 from streams.correlate import Changes, Config, Core
 from streams.detect import Detector
@@ -91,13 +91,16 @@ def replay(
 
 
 def replay_capture(
-    capture: Capture, *, responder: ResponderSettings | None = None, config: Config | None = None
+    capture: Capture,
+    *,
+    responder: ResponderSettings | None = None,
+    config: Config | None = None,
+    runbooks: Sequence[Runbook] | None = None,
 ) -> Replayed:
-    """Decide a capture in memory again."""
+    """Decide a capture in memory again. `runbooks` are those of the settings, for whoever has loaded them already."""
     settings = responder or ResponderSettings()
-    player = _Player(
-        capture.meta.cluster, ShadowResponder(load(settings.runbook_dirs), settings), config or Config()
-    )
+    known = load(settings.runbook_dirs) if runbooks is None else runbooks
+    player = _Player(capture.meta.cluster, ShadowResponder(known, settings), config or Config())
     inventory = capture.records.get(INVENTORY.name, ())
     if inventory and capture.kube_changes:
         raise BadInput("the capture holds inventory.jsonl and kube-objects.jsonl: leave one out")

@@ -78,7 +78,7 @@ class LookAlikes(_Strict):
     """Things that resemble faults and must open no incident that closes a node. All kinds when none is named."""
 
     kinds: tuple[str, ...] = ()
-    per_fault: float = Field(default=5.0, ge=0)
+    per_fault: float = Field(default=5.5, ge=0)
 
 
 class Scenario(_Strict):
