@@ -239,6 +239,7 @@ class Intake:
     def prune(self, now: datetime, config: Config, open_jobs: set[str], places: set[str]) -> Touched:
         """Forget what is older than the retention and part of nothing open. Returns what was touched by it.
 
+        A node and the ports that its cables end at are forgotten together: half of what both said of a link tells another story.
         `places` are scopes whose sightings an open incident of another scope is built from.
         """
         cut = now - config.retention
@@ -246,7 +247,7 @@ class Intake:
         busy = {d.scope for d in self._state.documents.values()} | places
         for name in sorted(self._state.nodes.told):
             row = self._state.nodes[name]
-            if f"node/{name}" not in busy and not (self._placements.jobs_near(name) & open_jobs):
+            if not self._is_held(name, busy, open_jobs):
                 kept = {k: left for k, group in row.seen.items() if (left := _since(group, cut))}
                 if kept != row.seen:
                     self._state.nodes.put(name, replace(row, seen=kept))
@@ -254,7 +255,8 @@ class Intake:
         for name in sorted(self._state.ports.told):
             port = self._state.ports[name]
             ends, hosts = self.cable(name), self.hosts_at(name)
-            if not any(f"port/{end}" in busy for end in ends) and not any(f"node/{n}" in busy for n in hosts):
+            held = any(f"port/{end}" in busy for end in ends)
+            if not held and not any(self._is_held(n, busy, open_jobs) for n in hosts):
                 kept = {k: left for k, group in port.seen.items() if (left := _since(group, cut))}
                 if kept != port.seen:
                     self._state.ports.put(name, replace(port, seen=kept))
@@ -275,6 +277,12 @@ class Intake:
             if not pods:
                 del self._failing[node]
         return touched
+
+    def _is_held(self, node: str, busy: set[str], open_jobs: set[str]) -> bool:
+        """Whether something is built from what was seen on a node, or at the ports of its cables."""
+        if f"node/{node}" in busy or self._placements.jobs_near(node) & open_jobs:
+            return True
+        return any(f"port/{end}" in busy for port in self.ports_of(node) for end in self.cable(port))
 
     def _drop_places(self, cut: datetime, busy: set[str]) -> None:
         """Forget nodes that were deleted, and places that nobody but a forgotten signal ever named."""
@@ -490,6 +498,8 @@ class Intake:
         row = with_rank(self._state.pods.get(pod.key, PodRow()), told)
         if self._state.pods.put(pod.key, row):
             touched.jobs |= self._placements.update(pod.key, row)[1]
+            # Also where the placement stays as it was: which GPU a rank holds is told of its culprits.
+            touched.jobs |= {stay.job.key for stay in self._placements.of_pod(pod.key)}
 
     def _progress(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
         if not self._admits("pod", pod.key, self._state.pods):

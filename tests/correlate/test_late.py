@@ -220,3 +220,16 @@ def test_a_link_that_turns_out_to_have_bounced_is_withdrawn_even_when_its_nic_ge
     world.see(*(replace(s, observed_at=at(61)) for s in late))
     world.pass_to(200)
     assert world.only().reason.startswith("Withdrawn")
+
+
+def test_half_of_what_was_said_of_a_link_is_not_kept_longer_than_the_other_half() -> None:
+    world = World([*cluster({"llama": FOUR}), link("leaf-1", "Ethernet8", "n1", "mlx5_2")])
+    port, nic = Entity(CLUSTER, switch="leaf-1", port="Ethernet8"), Entity(CLUSTER, node="n1", nic="mlx5_2")
+    world.see(
+        _signal("fabric.link", nic, 0, {"subtype": "link_down"}),
+        _signal("fabric.link", port, 1, {"subtype": "link_down"}),
+        _signal("fabric.link", port, 2, {"subtype": "link_down"}, cleared=True),
+    )
+    world.see(*timeouts("llama", range(32), 900, waited=10))
+    world.pass_to(2 * 3600, step=30)
+    assert [i.family for i in world.published.values()] == ["hang"]
