@@ -325,7 +325,8 @@ class Intake:
         over = {s.uid for s in self._placements.of_pod(name) if s.end is not None and s.end < cut}
         tenancies = tuple(t for t in row.tenancies if t.fact.uid not in over)
         seen = {k: left for k, group in row.seen.items() if (left := _since(group, cut))}
-        silent = row.progress_at is None or row.progress_at < cut
+        heard = [*(t.at for t in row.ranks), *([row.progress_at] if row.progress_at else [])]
+        silent = not heard or max(heard) < cut
         if tenancies == row.tenancies and seen == row.seen and (tenancies or seen or not silent):
             return Touched()
         if not tenancies and not seen and silent:

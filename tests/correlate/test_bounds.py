@@ -172,3 +172,17 @@ def test_a_node_that_was_deleted_is_forgotten_after_the_retention_unless_it_came
     world.tell(node_fact("n2", since=20))
     world.pass_to(2 * 3600, step=60)
     assert set(world.core._state.nodes) == {"n2", "n3"}
+
+
+def test_what_a_pod_said_before_the_inventory_knew_it_is_kept() -> None:
+    facts = cluster({"llama": FOUR})
+    late = [f for f in facts if f.kind == "pod" and f.node == "n4"]
+    world = World([f for f in facts if f not in late])
+    entity = Entity(CLUSTER, pod=PodRef("train", "llama-worker-3"))
+    told = {"rank": 24, "nranks": 32, "index": 0, "pci": "0000:10:00"}
+    world.see(_signal("job.rank", entity, 0, told), _signal("job.progress", entity, 0, {"step": 7}))
+    world.pass_to(300, step=10)
+    for fact in late:
+        world.tell(fact)
+    row = world.core._state.pods["train/llama-worker-3"]
+    assert ([t.rank for t in row.ranks], row.progress_step) == ([24], 7)
