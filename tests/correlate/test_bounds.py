@@ -10,7 +10,7 @@ from streams.correlate.rows import MAX_GROUPS
 from streams.correlate.sightings import KEPT_EACH_END
 from streams.model.entity import Entity, Gpu, PodRef
 from streams.model.incident import IncidentState
-from streams.model.signal import Severity, Signal
+from streams.model.signal import Attribute, Severity, Signal
 from tests.correlate.world import (
     CLUSTER,
     FOUR,
@@ -179,7 +179,7 @@ def test_what_a_pod_said_before_the_inventory_knew_it_is_kept() -> None:
     late = [f for f in facts if f.kind == "pod" and f.node == "n4"]
     world = World([f for f in facts if f not in late])
     entity = Entity(CLUSTER, pod=PodRef("train", "llama-worker-3"))
-    told = {"rank": 24, "nranks": 32, "index": 0, "pci": "0000:10:00"}
+    told: dict[str, Attribute] = {"rank": 24, "nranks": 32, "index": 0, "pci": "0000:10:00"}
     world.see(_signal("job.rank", entity, 0, told), _signal("job.progress", entity, 0, {"step": 7}))
     world.pass_to(300, step=10)
     for fact in late:
