@@ -110,6 +110,10 @@ def _case(episode: Episode, stays: Sequence[Stay]) -> _Case:
     # A pod whose lines carry no global rank has spoken, but who in it did is not known.
     unnumbered = {pod for pod, ranks in by_pod.items() if all(isinstance(r, str) for r in ranks)}
     vague = {rank for stay in stays if stay.pod in unnumbered for rank in stay.ranks}
+    # Ray folds lines that differ in numbers only into one, so what a driver relays says nothing of who was silent.
+    relayed = any(t.sighting.text("ip") for t in episode.told)
+    silent = frozenset() if relayed else frozenset(world - spoke.keys() - vague)
+    quiet = [stay for stay in stays if not stay.ranks and stay.pod not in pods]
     return _Case(
         episode,
         stays,
@@ -117,8 +121,8 @@ def _case(episode: Episode, stays: Sequence[Stay]) -> _Case:
         ends(groups),
         spoke,
         nodes_of,
-        silent=frozenset(world - spoke.keys() - vague),
-        quiet_pods=[stay for stay in stays if not stay.ranks and stay.pod not in pods],
+        silent=silent,
+        quiet_pods=[] if relayed else quiet,
         by_pod={pod: len(ranks) for pod, ranks in by_pod.items()},
         counted=frozenset(t.rank for t in episode.told if t.sighting.kind == TIMEOUT),
     )

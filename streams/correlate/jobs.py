@@ -234,6 +234,9 @@ def _judge_hang(
         judgement.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
         judgement.claim(f"silent:{node}", episode.start, episode.end, teardown)
         return
+    if (weak := _corroborated(evidence, episode, finding, config)) is not None:
+        judgement.claim(weak.id, episode.start, episode.end, [*(t.sighting for t in episode.told), *teardown])
+        return
     family = "application" if finding.mismatch else "hang"
     hypothesis = _hang(evidence, episode, finding, count, family, ready_at, candidates, teardown)
     judgement.hypotheses.append(hypothesis)
@@ -267,6 +270,23 @@ def _missed(evidence: Evidence, episode: Episode, config: Config) -> frozenset[s
         and cause.root.node is not None
         and episode.start - config.before <= cause.fault_at <= episode.end + config.before
     )
+
+
+def _corroborated(
+    evidence: Evidence, episode: Episode, finding: Finding, config: Config
+) -> Hypothesis | None:
+    """Weak evidence on just one of several suspects, from the moment the hang began: one incident, and still a weak one."""
+    found = [
+        cause
+        for cause in evidence.causes
+        if cause.certainty is Certainty.WEAK
+        and cause.root.node in finding.suspects
+        and cause.stops != "never"
+        and abs(cause.fault_at - episode.start) <= config.episode_gap
+    ]
+    if finding.mismatch or len({cause.root.node for cause in found}) != 1:
+        return None
+    return max(found, key=lambda c: (*c.strength, c.fault_at, c.id))
 
 
 def _runs_again(evidence: Evidence, episode: Episode, until: datetime) -> bool:

@@ -48,6 +48,11 @@ def told_by(s: Sighting, stay: Stay | None) -> Told:
     """
     rank = s.entity.rank if s.entity.rank is not None else s.number("rank")
     pod = s.entity.pod.key if s.entity.pod else None
+    if s.text("ip"):
+        # A driver relays what a worker elsewhere said: where that stands is for the inventory to tell.
+        return Told(
+            s, rank if rank is not None else f"{s.text('ip')}#{s.number('pg_rank') or '?'}", None, None
+        )
     if rank is not None and (stay is None or not stay.ranks or rank in stay.ranks):
         who: Rank = rank
     elif rank is None and stay is not None and len(stay.ranks) == 1:

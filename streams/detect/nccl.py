@@ -23,6 +23,8 @@ from streams.model.signal import Attribute
 _WORLD_RANK = linear.compile(r"(?i)\brank[ _-]?(\d{1,7})\]? ?:")
 _TAGGED_RANK = linear.compile(r"\s{0,8}\[\d{1,7},(\d{1,7})\]<std(?:out|err)>:")
 """mpirun's `--tag-output`: number of the job, rank, stream."""
+_RELAYED = linear.compile(r"\(\w{1,64} pid=\d{1,10}, ip=(?P<ip>[\da-fA-F.:]{3,45})\)")
+"""Ray prints what its workers on other nodes say in the driver's log, with their address."""
 _GROUP = linear.compile(
     r"\[(?:PG(?: ID)? (?P<id>\d{1,10})(?: PG GUID (?P<guid>[^\s(\]]{1,64})(?:\((?P<name>[^)]{0,64})\))?)? )?"
     r"[Rr]ank (?P<rank>\d{1,7})\]"
@@ -110,6 +112,8 @@ def _origin(prefix: str) -> dict[str, Attribute]:
         found["rank"] = int(world.group(1))
     elif (tagged := _TAGGED_RANK.match(prefix)) is not None:
         found["rank"] = int(tagged.group(1))
+    if (relayed := _RELAYED.search(prefix)) is not None and relayed.group("ip"):
+        found["ip"] = str(relayed.group("ip"))
     group = _GROUP.search(prefix)
     if group is None:
         return found

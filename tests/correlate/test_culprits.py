@@ -7,9 +7,13 @@ import time
 import pytest
 
 from streams.correlate.culprits import find_culprit
+from streams.correlate.reports import told_by
+from streams.correlate.sightings import sighting
+from streams.model.entity import Entity, PodRef
 from streams.model.incident import Certainty
-from streams.model.signal import Attribute
+from streams.model.signal import Attribute, Severity, signal
 from tests.correlate.grid import PER_NODE, Grid
+from tests.correlate.world import CLUSTER, at
 
 SIZES = [(8, 4, 2), (8, 8, 16), (4, 4, 8), (2, 2, 16), (8, 1, 16)]
 """Tensor, pipeline, data: 16 to 1,024 ranks; with two or four a node holds several tensor-parallel groups."""
@@ -223,3 +227,25 @@ def test_a_large_job_is_judged_in_a_moment() -> None:
     begun = time.perf_counter()
     find_culprit(episode, stays)
     assert time.perf_counter() - begun < 1
+
+
+def test_lines_that_a_driver_relays_neither_place_a_rank_nor_make_others_silent() -> None:
+    """Ray prints the lines of all workers in the first pod's log, and folds those that look alike into one."""
+    grid = Grid(8, 1, 4)
+    for rank in (8, 16, 25):
+        said: dict[str, Attribute] = {
+            "rank": rank,
+            "pg": "0",
+            "pg_rank": rank,
+            "seq": 12,
+            "elapsed_ms": 600_009,
+        }
+        line = signal(
+            "nccl.timeout", Entity(CLUSTER, pod=PodRef("train", "llama-0"), rank=rank), severity=Severity.ERROR,
+            occurred_at=at(600), observed_at=at(601), attributes={**said, "ip": f"10.0.0.{rank // 8}"},
+        )  # fmt: skip
+        seen = sighting(line)
+        assert seen is not None
+        grid.said.append(told_by(seen, grid.stays[0]))
+    finding = grid.finding()
+    assert (finding.node, finding.silent) == (None, False)

@@ -95,3 +95,16 @@ def test_connections_that_fail_towards_a_node_that_speaks_accuse_its_nic_but_are
     assert (incident.root.node, incident.certainty) == ("n2", Certainty.LIKELY)
     assert incident.facts["nic"] == "mlx5_3"
     assert len(incident.nodes) == 4
+
+
+def test_weak_evidence_on_one_of_several_suspected_nodes_takes_the_hang_and_stays_weak() -> None:
+    world = World(cluster({"llama": FOUR}))
+    sick = signal(
+        "node.kernel", Entity(CLUSTER, node="n2"), severity=Severity.ERROR, occurred_at=at(0), observed_at=at(1),
+        attributes={"subtype": "soft_lockup"},
+    )  # fmt: skip
+    world.see(sick, *timeouts("llama", range(4), 600))
+    world.pass_to(800)
+    incident = world.only()
+    assert (incident.family, incident.root.node, incident.certainty) == ("host_fault", "n2", Certainty.WEAK)
+    assert incident.jobs == (job("llama"),)
