@@ -10,25 +10,35 @@ Figures:
   `burst_16384_s`             watchdogs of all ranks of a job on 2,048 nodes but eight, until the one incident is decided
   `burst_200_s`, `burst_200_wrong`   200 faults at once among 10,000 nodes and 1,800 look-alikes, until the last is decided;
                               faults without their incident plus incidents without a fault
+  `kafka_signals_per_s`       the same through a broker and one process, 2,000 nodes; `kafka_facts_per_s` its inventory before
+  `kills`, `takeover_s`, `takeover_max_s`   how often the elder of two processes was killed in a campaign, and how long until
+                              time was told again; with `kills_wrong`, incidents that are not as undisturbed, and
+                              `kills_gaps`, revisions that are missing. Not with --quick
   `rss_mb_10k`                resident memory with 10,000 nodes of eight GPUs and NICs, 500 jobs and the bad day's evidence
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from bench import correlator_process
+from bench.brokered import installation
+from bench.correlator_process import recent
 from bench.figures import Figure, middle, progress, report
 from bench.trouble import CLUSTER, Cluster, Fault, bad_day, batches, moment
 from streams.correlate import Changes, Core
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.signal import Signal
+from streams.provisioning import apply
+from tests.testbed.kafka import Kafka
 
 Figures = dict[str, Figure]
 
@@ -173,7 +183,67 @@ def median_of(rounds: Sequence[Figures], name: str) -> float:
     return middle(value for figures in rounds if isinstance(value := figures[name], (int, float)))
 
 
-PARTS = ("core", "scale", "burst_16384", "burst_200")
+async def through_kafka(bootstrap: str, faults: int) -> Figures:
+    """A bad day that lies in the topic before it is read."""
+    cluster = Cluster(2_000, 100, nodes_a_job=18, nics=1)
+    _, signals = bad_day(cluster, faults, every_s=2.0)
+    signals = recent(signals, datetime.now(UTC) - signals[-1].observed_at)
+    settings = installation(bootstrap, "rate", 1)
+    await apply(settings)
+    found = await correlator_process.rate(settings, list(cluster.facts()), list(batches(signals)))
+    progress(
+        f"kafka: {found.signals_per_s:,.0f} signals/s, {found.facts_per_s:,.0f} facts/s, {found.records} records"
+    )
+    return {"kafka_signals_per_s": found.signals_per_s, "kafka_facts_per_s": found.facts_per_s}
+
+
+async def through_kills(bootstrap: str, kills: int) -> Figures:
+    """A campaign while correlators are killed, against the same signals seen by a core that is left alone."""
+    cluster = Cluster(400, 20, nodes_a_job=18, nics=1)
+    _, signals = bad_day(cluster, 20, every_s=2.0)
+    signals = recent(signals, datetime.now(UTC) - signals[-1].observed_at)
+    facts = list(cluster.facts())
+    core = Core(CLUSTER, {})
+    for fact in facts:
+        core.on_fact(fact.key, fact, fact.observed_at)
+    told = [core.on_signals(signals, signals[-1].observed_at)]
+    told += [core.on_tick(signals[-1].observed_at + timedelta(seconds=s)) for s in (0, 35)]
+    settings = installation(bootstrap, "kills", 1).model_copy(update={"session_timeout_ms": 6000})
+    await apply(settings)
+    campaign = await correlator_process.killed(
+        settings, facts, list(batches(signals, 60)), kills=kills, settle_s=45, seed=cluster.seed
+    )
+    expected = essence(i for changes in told for i in changes.incidents)
+    revisions: dict[str, set[int]] = {}
+    for incident in campaign.published:
+        revisions.setdefault(incident.id, set()).add(incident.revision)
+    gaps = sum(max(found) - len(found) for found in revisions.values())
+    takeovers = campaign.takeovers_s
+    wrong_ones = expected ^ essence(campaign.published)
+    for name in sorted(map(str, wrong_ones))[:6]:
+        progress(f"    differs: {name}")
+    return {
+        "kills": kills,
+        "takeover_s": middle(takeovers),
+        "takeover_max_s": max(takeovers),
+        "kills_incidents": len(expected),
+        "kills_wrong": len(wrong_ones),
+        "kills_gaps": gaps,
+    }
+
+
+def essence(published: Iterable[Incident]) -> set[tuple[str, str, str, tuple[str, ...]]]:
+    """What must be the same however the incidents came about."""
+    latest = {i.id: i for i in published}
+    return {
+        (i.family, str(i.root), i.certainty.value, tuple(job.key for job in i.jobs))
+        for i in latest.values()
+        if i.state is not IncidentState.MERGED and not i.reason.startswith("Withdrawn")
+    }
+
+
+PARTS = ("core", "scale", "burst_16384", "burst_200", "kafka", "kills")
+NOT_QUICK = {"kills"}
 
 
 def measure(parts: Sequence[str], *, quick: bool) -> Figures:
@@ -197,6 +267,12 @@ def measure(parts: Sequence[str], *, quick: bool) -> Figures:
         rounds = [apart(burst_of_many_faults, 200, 1_800)]
         figures["burst_200_s"] = median_of(rounds, "s")
         figures["burst_200_wrong"] = rounds[0]["wrong"]
+    if {"kafka", "kills"} & set(parts):
+        with Kafka.running() as server:
+            if "kafka" in parts:
+                figures |= asyncio.run(through_kafka(server.bootstrap, 60 if quick else 100))
+            if "kills" in parts:
+                figures |= asyncio.run(through_kills(server.bootstrap, 4 if quick else 10))
     return figures
 
 
@@ -205,8 +281,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="smaller passes, under 50 s on two cores")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="only these parts, for profiling")
     options = parser.parse_args()
+    parts = options.only or [part for part in PARTS if not (options.quick and part in NOT_QUICK)]
     report(
-        measure(options.only or PARTS, quick=options.quick),
+        measure(parts, quick=options.quick),
         packages=("faust-streaming", "orjson", "pydantic"),
     )
 

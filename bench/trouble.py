@@ -58,6 +58,8 @@ class Cluster:
     jobs: int
     nodes_a_job: int
     seed: int = 20261121
+    nics: int = NICS
+    """Cables of a node that are in the inventory."""
     _offset: int = 0
     chance: random.Random = field(init=False)
 
@@ -85,7 +87,7 @@ class Cluster:
         for number in range(self.nodes):
             name, leaf = self.node(number), f"leaf-{number // NODES_A_LEAF:03d}"
             yield NodeFact(CLUSTER, name, f"uid-{name}", long_ago, ready_since=long_ago, gpus=GPUS, leaf=leaf)
-            for nic in range(NICS):
+            for nic in range(self.nics):
                 port = f"Ethernet{(number % NODES_A_LEAF) * NICS + nic}"
                 yield LinkFact(CLUSTER, leaf, port, long_ago, node=name, nic=f"mlx5_{nic}")
         for number in range(self.jobs):

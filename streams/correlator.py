@@ -11,13 +11,16 @@ Faust would do differently are taken out of its hands:
 - Timers may not write tables. Time comes in as a record: one tick per owned partition and second, on `ticks`. While signals
   are still unread, it is the time of the last one read: a backlog must not look like silence.
 - Whoever lost a partition in the middle of an event neither writes nor acknowledges: the new owner reads it again.
+
+Records of one kind that wait one behind the other are taken together: what a job's thousand ranks say in several records is
+judged once, published once and written once. They are acknowledged together as well.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, Protocol
@@ -63,6 +66,9 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 SILENCE_S = 45.0
 """An owned partition brings at least our own tick every second. When none has come for so long, the stream has stalled."""
 
+MAX_TOGETHER = {SIGNALS.name: 8, INVENTORY.name: 500}
+"""Records that are taken as one. At 500 signals each, what is said of one incident waits for no more than 4,000."""
+
 JOINING_S = 90.0
 """How long joining the group may take, besides two session timeouts and besides reading the state back."""
 
@@ -89,11 +95,15 @@ class Core(Protocol):
     def on_signals(self, signals: Sequence[Signal], now: datetime) -> Changes:
         """Take in observations."""
 
-    def on_fact(self, key: str, fact: Fact | None, at: datetime) -> Changes:
+    def on_facts(self, facts: Sequence[tuple[str, Fact | None, datetime]]) -> Changes:
         """Take in what is where; None when it is gone."""
 
     def on_tick(self, now: datetime) -> Changes:
         """Let time pass."""
+
+
+Step = tuple[str, Callable[[Core], Changes]]
+"""What a record asks for: a cluster, and what its core has to do."""
 
 
 class Correlator:
@@ -124,6 +134,7 @@ class Correlator:
         self._term = 0
         self._settled = False
         self._busy = False
+        self._gathered: dict[int, _Gathered] = {}
         self._stream: Any = None
         self._latest_tick: dict[int, datetime] = {}
         self._read_at: dict[int, datetime] = {}
@@ -250,22 +261,46 @@ class Correlator:
             except Exception as error:  # noqa: BLE001 - nothing may escape an agent: Faust would go on behind it
                 await self._give_up(error)
             else:
-                if done:
-                    await stream.ack(event)
+                for one in done:
+                    await stream.ack(one)
             finally:
                 self._busy = False
                 self._heard[event.message.partition] = monotonic()
             yield
 
-    async def _handle(self, event: Any) -> bool:
-        """Everything that follows from one event. False when its partition was lost meanwhile."""
+    async def _handle(self, event: Any) -> Sequence[Any]:
+        """Everything that follows from one event and from those of its partition that were put by before it.
+
+        Returns the events that are done with: none when it is put by itself, or when its partition was lost meanwhile.
+        """
         message, term = event.message, self._term
-        partition, at = message.partition, from_millis(message.timestamp)
+        partition, at, topic = message.partition, from_millis(message.timestamp), self._topic(message.topic)
+        gathered = self._gathered.pop(partition, None) or _Gathered(term, topic)
+        if gathered.topic != topic:
+            if not await self._work(gathered.steps(), partition, term):
+                return ()
+            gathered = _Gathered(term, topic, gathered.events)
+        gathered.events.append(event)
         try:
-            steps = self._read(self._topic(message.topic), message.key, event.value, partition, at)
+            if topic == SIGNALS.name:
+                gathered.see(self._batch(event.value, partition), at)
+            elif topic == INVENTORY.name:
+                gathered.tell(*self._fact(message.key, event.value, partition), at)
+            else:
+                gathered.ticks = self._tick(partition, event.value)
         except BadInput as error:
             await self._bury(event, str(error))
-            return True
+        if term != self._term:
+            return ()
+        if topic != TICKS.name:
+            self._read_at[partition] = max(at, self._read_at.get(partition, at))
+        if len(gathered.events) < MAX_TOGETHER.get(topic, 1) and self._is_followed(event):
+            self._gathered[partition] = gathered
+            return ()
+        return gathered.events if await self._work(gathered.steps(), partition, term) else ()
+
+    async def _work(self, steps: Sequence[Step], partition: int, term: int) -> bool:
+        """Take the steps, publish what follows and store it. False when the partition was lost meanwhile."""
         for cluster, step in steps:
             held = self._core(cluster)
             changes = step(held.core)
@@ -276,43 +311,58 @@ class Correlator:
                 return False
             held.rows.store()
             self._at("correlator:after_store")
-        if self._topic(message.topic) != TICKS.name:
-            self._read_at[partition] = max(at, self._read_at.get(partition, at))
         return True
 
-    def _read(
-        self, topic: str, key: bytes | None, value: bytes | None, partition: int, at: datetime
-    ) -> list[tuple[str, Callable[[Core], Changes]]]:
-        """The steps that a record asks for, by cluster.
+    def _is_followed(self, event: Any) -> bool:
+        """Whether more than one offset lies behind this one: a single one may be a transaction's marker, which nobody handles.
+
+        What is put by is finished with the next event of its partition, a tick at the latest; rows are written to the
+        partition of the event in hand, so it cannot be one of another.
+        """
+        message = event.message
+        end = self._app.consumer.highwater(TP(message.topic, message.partition))
+        return bool(end is not None and end - message.offset > 2)
+
+    def _batch(self, value: bytes | None, partition: int) -> SignalBatch:
+        """The signals of one record.
 
         Raises:
             BadInput: when it cannot be read, or lies in a partition that is not its cluster's.
         """
-        if topic == TICKS.name:
-            return self._tick(partition, value)
-        if topic == SIGNALS.name:
-            if value is None:
-                raise BadInput("a batch of signals without a value")
-            batch = decode(SignalBatch, value)
-            if any(signal.entity.cluster != batch.cluster for signal in batch.signals):
-                raise BadInput("a batch with signals of several clusters")
-            cluster = batch.cluster
-            step: Callable[[Core], Changes] = lambda core: core.on_signals(batch.signals, at)  # noqa: E731
-        else:
-            name = (key or b"").decode(errors="replace")
-            if name.count("/") < 2:
-                raise BadInput("a fact whose key is not cluster/kind/name")
-            fact = decode(FactRecord, value).fact if value is not None else None
-            if fact is not None and fact.key != name:
-                raise BadInput(f"a fact of {fact.key[:80]} under the key {name[:80]}")
-            cluster = name.partition("/")[0]
-            step = lambda core: core.on_fact(name, fact, at)  # noqa: E731
+        if value is None:
+            raise BadInput("a batch of signals without a value")
+        batch = decode(SignalBatch, value)
+        if any(signal.entity.cluster != batch.cluster for signal in batch.signals):
+            raise BadInput("a batch with signals of several clusters")
+        self._belongs(batch.cluster, partition)
+        return batch
+
+    def _fact(self, key: bytes | None, value: bytes | None, partition: int) -> tuple[str, Fact | None]:
+        """One record of the inventory.
+
+        Raises:
+            BadInput: when it cannot be read, or lies in a partition that is not its cluster's.
+        """
+        name = (key or b"").decode(errors="replace")
+        if name.count("/") < 2:
+            raise BadInput("a fact whose key is not cluster/kind/name")
+        fact = decode(FactRecord, value).fact if value is not None else None
+        if fact is not None and fact.key != name:
+            raise BadInput(f"a fact of {fact.key[:80]} under the key {name[:80]}")
+        self._belongs(name.partition("/")[0], partition)
+        return name, fact
+
+    def _belongs(self, cluster: str, partition: int) -> None:
+        """Note that a partition has records of a cluster.
+
+        Raises:
+            BadInput: when it is not the cluster's partition.
+        """
         if partition_of(cluster, self._partitions) != partition:
             raise BadInput(f"cluster {cluster} does not belong in partition {partition}")
         self._clusters(partition).add(cluster)
-        return [(cluster, step)]
 
-    def _tick(self, partition: int, value: bytes | None) -> list[tuple[str, Callable[[Core], Changes]]]:
+    def _tick(self, partition: int, value: bytes | None) -> list[Step]:
         """Two owners may both tick while a rebalance is under way: time never runs backwards here."""
         now = parse_rfc3339((value or b"").decode(errors="replace"))
         if now <= self._latest_tick.get(partition, _NEVER):
@@ -339,6 +389,7 @@ class Correlator:
         self._settled = False
         self._unsettled_since = monotonic()
         self._heard.clear()
+        self._gathered.clear()
         self._cores.clear()
         self._stored = None
         self._latest_tick.clear()
@@ -388,6 +439,42 @@ class Correlator:
     def _source(self) -> Any:
         names = [kafka.topic_name(self._kafka, topic) for topic in (SIGNALS, INVENTORY, TICKS)]
         return self._app.topic(*names, key_serializer="raw", value_serializer="raw", allow_empty=True)
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Records of one topic and partition that are taken together. `term` is the ownership under which they were read."""
+
+    term: int
+    topic: str
+    events: list[Any] = field(default_factory=list)
+    signals: dict[str, list[Signal]] = field(default_factory=dict)
+    facts: dict[str, list[tuple[str, Fact | None, datetime]]] = field(default_factory=dict)
+    ticks: list[Step] = field(default_factory=list)
+    at: datetime = _NEVER
+
+    def see(self, batch: SignalBatch, at: datetime) -> None:
+        """Add a record of signals."""
+        self.signals.setdefault(batch.cluster, []).extend(batch.signals)
+        self.at = max(self.at, at)
+
+    def tell(self, key: str, fact: Fact | None, at: datetime) -> None:
+        """Add a record of the inventory."""
+        self.facts.setdefault(key.partition("/")[0], []).append((key, fact, at))
+
+    def steps(self) -> list[Step]:
+        """What they ask for, by cluster."""
+        found: list[Step] = [(cluster, _seen(signals, self.at)) for cluster, signals in self.signals.items()]
+        found += [(cluster, _told(facts)) for cluster, facts in self.facts.items()]
+        return [*found, *self.ticks]
+
+
+def _seen(signals: Sequence[Signal], at: datetime) -> Callable[[Core], Changes]:
+    return lambda core: core.on_signals(signals, at)
+
+
+def _told(facts: Sequence[tuple[str, Fact | None, datetime]]) -> Callable[[Core], Changes]:
+    return lambda core: core.on_facts(facts)
 
 
 @dataclass(frozen=True, slots=True)

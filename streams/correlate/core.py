@@ -102,8 +102,13 @@ class Core:
 
     def on_fact(self, key: str, fact: Fact | None, at: datetime) -> Changes:
         """Take in one inventory record: its key `<cluster>/<kind>/<name>`, its fact (None for a tombstone) and its time."""
-        self._touched |= self._intake.fact(key, fact, at)
-        return self._settle(at, 0)
+        return self.on_facts([(key, fact, at)])
+
+    def on_facts(self, facts: Sequence[tuple[str, Fact | None, datetime]]) -> Changes:
+        """Take in several inventory records in order, and judge what they touch once."""
+        for key, fact, at in facts:
+            self._touched |= self._intake.fact(key, fact, at)
+        return self._settle(max(at for _, _, at in facts), self._config.judged_per_signal * len(facts))
 
     def on_tick(self, now: datetime) -> Changes:
         """Let time pass: what was waited for is decided, what is over is forgotten."""
