@@ -1,12 +1,13 @@
 """Repeat offenders: the same GPU, node or link again, over days, also after the earlier incidents themselves are forgotten.
 
-A GPU is known by its UUID, so that it is recognised behind another address and in another node; without one, by its address.
+A GPU is known by its UUID, so that it is recognised behind another address and in another node, and by its address, where another
+GPU may stand by now: two UUIDs are two GPUs.
 What is kept is a function of the incidents as they stand: one that becomes part of another is taken out again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from streams.correlate.policy import policy
@@ -20,7 +21,8 @@ def offenders(root: Entity) -> tuple[str, ...]:
     """Under which names a culprit is counted, the most precise first; none for a job."""
     names = []
     if root.gpu is not None and root.node is not None:
-        names.append(f"gpu/{root.gpu.uuid}" if root.gpu.uuid else root.key)
+        names += [f"gpu/{root.gpu.uuid}"] if root.gpu.uuid else []
+        names.append(f"gpu/{root.node}/{root.gpu.key}")
     if root.nic is not None and root.node is not None:
         names.append(f"link/{root.node}/{root.nic}")
     if root.switch is not None and root.port is not None:
@@ -49,7 +51,8 @@ class Repeats:
             row = self._state.histories.get(name, HistoryRow())
             faults = {fault.incident: fault for fault in row.faults}
             if name in names:
-                faults[now_.id] = PastFault(now_.id, now_.family, now_.fault_at)
+                uuid = now_.root.gpu.uuid if now_.root.gpu else None
+                faults[now_.id] = PastFault(now_.id, now_.family, now_.fault_at, uuid)
             else:
                 faults.pop(now_.id, None)
             latest = sorted(faults.values(), key=_order)[-policy().repeats.kept :]
@@ -62,14 +65,15 @@ class Repeats:
         names = offenders(incident.root)
         if not names:
             return {}
-        earlier = self._earlier(names[0], incident)
-        node = self._earlier(names[-1], incident)
+        part = [name for name in names if not name.startswith("node/")]
+        node = self._earlier([name for name in names if name.startswith("node/")], incident)
+        earlier = self._earlier(part, incident) if part else node
         facts: dict[str, Attribute] = {}
         if earlier:
             days = sorted({fault.fault_at.date().isoformat() for fault in earlier})
             facts["repeats"] = len(earlier)
             facts["repeats_days"] = tuple(days[-policy().repeats.days_shown :])
-        if node and len(names) > 1:
+        if node and part:
             facts["node_repeats"] = len(node)
         return facts
 
@@ -79,14 +83,18 @@ class Repeats:
         for name, row in list(self._state.histories.items()):
             self._keep(name, tuple(fault for fault in row.faults if fault.fault_at >= cut))
 
-    def _earlier(self, name: str, incident: Incident) -> list[PastFault]:
-        row = self._state.histories.get(name, HistoryRow())
+    def _earlier(self, names: Iterable[str], incident: Incident) -> list[PastFault]:
         since = incident.fault_at - policy().repeats.window
-        return [
-            fault
-            for fault in row.faults
-            if fault.fault_at >= since and _order(fault) < (incident.fault_at, incident.id)
-        ]
+        uuid = incident.root.gpu.uuid if incident.root.gpu else None
+        found = {
+            fault.incident: fault
+            for name in names
+            for fault in self._state.histories.get(name, HistoryRow()).faults
+            if fault.fault_at >= since
+            and _order(fault) < (incident.fault_at, incident.id)
+            and (name.startswith("node/") or uuid is None or fault.gpu in (None, uuid))
+        }
+        return sorted(found.values(), key=_order)
 
     def _keep(self, name: str, faults: tuple[PastFault, ...]) -> bool:
         if faults:

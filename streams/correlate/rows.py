@@ -137,11 +137,12 @@ class BaseRow:
 
 @dataclass(frozen=True, slots=True)
 class PastFault:
-    """One incident in the history of an offender."""
+    """One incident in the history of an offender. `gpu` is the UUID of the GPU, where it was known."""
 
     incident: str
     family: str
     fault_at: datetime
+    gpu: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

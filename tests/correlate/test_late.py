@@ -1,6 +1,6 @@
 """However late, split, repeated or interrupted: what stands in the end is a function of what was seen.
 
-`ORDER_EXAMPLES` sets how many random stories are told (default 60).
+`ORDER_EXAMPLES` sets how many random stories are told (default 40).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.correlate.world import (
     xid,
 )
 
-EXAMPLES = int(os.environ.get("ORDER_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("ORDER_EXAMPLES", "40"))
 
 seeds = st.integers(0, 2**32)
 troubles = st.builds(

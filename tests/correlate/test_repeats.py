@@ -59,6 +59,17 @@ def test_a_gpu_is_known_by_its_uuid_behind_another_address_and_in_another_node()
     assert other.facts["node_repeats"] == 1
 
 
+def test_a_gpu_whose_uuid_is_learned_later_is_still_the_one_at_that_address_but_not_the_one_put_in_its_place() -> (
+    None
+):
+    world = World(cluster({"llama": FOUR}))
+    repaired(world, lost("n2", 0), 300)
+    known = repaired(world, lost("n2", DAY, uuid=UUID), DAY + 300)
+    assert known.facts["repeats"] == 1
+    replaced = repaired(world, lost("n2", 2 * DAY, uuid="GPU-the-new-one"), 2 * DAY + 300)
+    assert (replaced.facts["repeats"], replaced.facts["node_repeats"]) == (1, 2)
+
+
 def test_what_is_older_than_the_window_does_not_count() -> None:
     world = World(cluster({"llama": FOUR}))
     repaired(world, lost("n2", 0), 300)
