@@ -116,6 +116,14 @@ def _pause_victim(stage: Stage, node: Node, at: datetime) -> None:
     pauses(stage, node, stage.rng.randrange(GPUS), at, "received", [0.0, *[0.95] * 4, 0.1, 0.0, 0.0])
 
 
+def _congested_uplink(stage: Stage, node: Node, at: datetime) -> None:
+    """Traffic across a leaf's uplinks is too much for minutes: all of its hosts are told to pause a good part of the time."""
+    nic = stage.rng.randrange(GPUS)
+    for other in stage.cluster.under(node.leaf)[:8]:
+        fractions = [0.0, *(stage.rng.uniform(0.25, 0.6) for _ in range(10)), 0.05]
+        pauses(stage, other, nic, at + _seconds(stage.rng.uniform(0, 15)), "received", fractions)
+
+
 def _brief_storm(stage: Stage, node: Node, at: datetime) -> None:
     """The switch's watchdog fires and restores within a second: a burst."""
     port = node.port(stage.rng.randrange(GPUS))
@@ -385,6 +393,7 @@ KINDS: dict[str, Play] = {
     "driver_banner": _banner,
     "brief_pause": _brief_pause,
     "pause_victim": _pause_victim,
+    "congested_uplink": _congested_uplink,
     "brief_storm": _brief_storm,
     "kubelet_restart": _kubelet_restart,
     "corrected_host_errors": _corrected_memory,
