@@ -26,8 +26,9 @@ from streams.correlate.fabric import (
 from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.intake import Intake, Touched
 from streams.correlate.jobs import Evidence, Judgement, Suspicion, judge
-from streams.correlate.links import LINK, LinkFault, excuses, host_links, nic_link, uplink
+from streams.correlate.links import LinkFault, excuses, host_links, nic_link, uplink
 from streams.correlate.lives import Lives
+from streams.correlate.moments import LINK
 from streams.correlate.nodewise import NodeRoots, hard_roots, silent_roots, weighed_roots
 from streams.correlate.placement import Placements
 from streams.correlate.publishing import Changes, Publisher

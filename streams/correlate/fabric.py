@@ -14,8 +14,9 @@ from datetime import datetime
 from streams.correlate.config import Config
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis, rejected
-from streams.correlate.links import LinkFault, Moment, verdict
+from streams.correlate.links import LinkFault, verdict
 from streams.correlate.lives import Lives, Session, Spell
+from streams.correlate.moments import Moment
 from streams.correlate.sightings import Sighting, order
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Certainty
@@ -120,47 +121,58 @@ def switch_faults(
         if not mine:
             found.append(SwitchFault(_voted(root, session, voters, config), {}))
             continue
-        neighbours = sorted({fault.neighbour for _, fault in mine})
-        hosts = sorted({fault.root.node for _, fault in mine if fault.root.node})
-        most = bool(switch) and known > 0 and 2 * len(neighbours) >= known
-        by_host = any(fault.by_host for _, fault in mine)
-        where = f"switch {switch}" if switch else "one switch, which one is not known"
-        share = f" of {known}" if most else ""
-        # A switch whose hosts lost their power tells the same until their kubelets are missed.
-        wait = config.storm_settle if by_host else config.node_settle * 2
-        facts: dict[str, Attribute] = {
-            "source": str(root) if switch else "the fabric",
-            "hosts": tuple(hosts[:64]),
-            "links_lost": len(mine),
-            "neighbours": len(neighbours),
-        }
-        hypothesis = Hypothesis(
-            scope=f"switch/{switch}",
-            root=root,
-            family=FAMILY,
-            incarnation=session.incarnation,
-            certainty=Certainty.DECISIVE if most else Certainty.LIKELY,
-            fault_at=session.start,
-            first_at=session.start,
-            last_at=session.last,
-            ready_at=min(s.seen_at for s in session.sightings) + wait,
-            rule="many links of one switch",
-            lag=config.scrape,
-            stops=families()[FAMILY].stops,
-            why=f"{len(neighbours)}{share} neighbours of {where} lost their links to it within a minute: "
-            "no host is at fault, so none is closed",
-            cleared_at=session.cleared_at,
-            flaps=session.flaps,
-            causes=session.sightings,
-            jobs=tuple(sorted({b.job for b in voters}, key=lambda j: j.key)),
-            facts=facts,
-            candidates=tuple(
-                rejected(fault.root, "nic_link", "one host's link", "its neighbours failed with it")
-                for _, fault in mine[:6]
-            ),
-        )
+        hypothesis = _lost(root, session, [fault for _, fault in mine], voters, known, config)
         found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in reversed(mine)}))
     return found
+
+
+def _lost(
+    root: Entity,
+    session: Session,
+    faults: Sequence[LinkFault],
+    voters: Sequence[Blame],
+    known: int,
+    config: Config,
+) -> Hypothesis:
+    """A switch whose neighbours lost their links to it."""
+    neighbours = {fault.neighbour for fault in faults}
+    hosts = sorted({fault.root.node for fault in faults if fault.root.node})
+    most = root.switch is not None and known > 0 and 2 * len(neighbours) >= known
+    where = f"switch {root.switch}" if root.switch else "one switch, which one is not known"
+    share = f" of {known}" if most else ""
+    # A switch whose hosts lost their power tells the same until their kubelets are missed.
+    wait = config.storm_settle if any(fault.by_host for fault in faults) else config.node_settle * 2
+    facts: dict[str, Attribute] = {
+        "source": str(root) if root.switch else "the fabric",
+        "hosts": tuple(hosts[:64]),
+        "links_lost": len(faults),
+        "neighbours": len(neighbours),
+    }
+    return Hypothesis(
+        scope=f"switch/{root.switch or SOMEWHERE}",
+        root=root,
+        family=FAMILY,
+        incarnation=session.incarnation,
+        certainty=Certainty.DECISIVE if most else Certainty.LIKELY,
+        fault_at=session.start,
+        first_at=session.start,
+        last_at=session.last,
+        ready_at=min(s.seen_at for s in session.sightings) + wait,
+        rule="many links of one switch",
+        lag=config.scrape,
+        stops=families()[FAMILY].stops,
+        why=f"{len(neighbours)}{share} neighbours of {where} lost their links to it within a minute: "
+        "no host is at fault, so none is closed",
+        cleared_at=session.cleared_at,
+        flaps=session.flaps,
+        causes=session.sightings,
+        jobs=tuple(sorted({b.job for b in voters}, key=lambda j: j.key)),
+        facts=facts,
+        candidates=tuple(
+            rejected(fault.root, "nic_link", "one host's link", "its neighbours failed with it")
+            for fault in faults[:6]
+        ),
+    )
 
 
 def _voted(root: Entity, session: Session, voters: Sequence[Blame], config: Config) -> Hypothesis:

@@ -12,8 +12,8 @@ from streams.correlate.config import Config
 from streams.correlate.failures import KINDS as FAILURES
 from streams.correlate.failures import counts
 from streams.correlate.families import families, storage_system
-from streams.correlate.links import LINK, placed
 from streams.correlate.lives import closes
+from streams.correlate.moments import LINK, placed
 from streams.correlate.nodes import readiness
 from streams.correlate.placement import Placements
 from streams.correlate.reports import ERROR, TIMEOUT

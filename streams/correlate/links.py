@@ -1,119 +1,31 @@
 """Links: what a host and its switch say of one cable, put together into one fault of it.
 
-A NIC goes by several names (`eth2`, `mlx5_2`, its PCI address, the switch port it hangs on). Names that one line or one cable
-holds are the same NIC; links of one host that fail together fail of one cause. A link that came back at once is a bounce: it may
-explain a job's error, and is no incident by itself. The third time it flaps (gpud, ib flap: three times down).
+Links of one host that fail together fail of one cause. A link that came back at once is a bounce: it may explain a job's error,
+and is no incident by itself. The third time it flaps (gpud, ib flap: three times down).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cache
-from itertools import pairwise
-from pathlib import Path
-from typing import Literal
-
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streams.correlate.config import Config
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
-from streams.correlate.lives import Lives, Spell, spells
+from streams.correlate.lives import Lives, spells
+from streams.correlate.moments import LINK, Moment, Part, how_many, kind_of_name, moments_of, of_port, parts
 from streams.correlate.nodes import NOT_READY
 from streams.correlate.rows import NodeRow, PortRow, in_maintenance
-from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing, order
+from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity
-from streams.model.errors import ConfigError
 from streams.model.incident import Certainty
 from streams.model.inventory import NodeFact
 from streams.model.signal import Attribute
 
-LINK = "fabric.link"
 FAMILY = "nic_link"
 MAINTENANCE = "planned maintenance"
-
-Part = Literal["down", "bounced", "device", "errors", "context"]
-_FILE = Path(__file__).with_name("links.yaml")
-_RDMA = re.compile(r"mlx[45]_|bnxt_re|irdma|hfi1_|qib|rocep|ibp")
 _BROKEN: tuple[Part, ...] = ("down", "bounced", "device")
-
-
-class Parts(BaseModel):
-    """`links.yaml`: the part that each subtype plays."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    down: frozenset[str]
-    bounced: frozenset[str]
-    device: frozenset[str]
-    errors: frozenset[str]
-    context: frozenset[str]
-    elsewhere: frozenset[str]
-    administrative: str
-
-    def of(self, s: Sighting) -> Part:
-        """The part of one sighting."""
-        subtype = s.text("subtype")
-        parts: tuple[Part, ...] = ("down", "bounced", "device", "context")
-        return next((part for part in parts if subtype in getattr(self, part)), "errors")
-
-    def is_intended(self, s: Sighting) -> bool:
-        """Whether somebody took the link down on purpose."""
-        words = f"{s.text('reason')} {s.text('status')}"
-        return re.search(self.administrative, words) is not None
-
-
-@cache
-def parts() -> Parts:
-    """The table that ships.
-
-    Raises:
-        ConfigError: when the file is damaged.
-    """
-    try:
-        return Parts.model_validate(yaml.safe_load(_FILE.read_text()))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise ConfigError(f"{_FILE.name}: {error}") from error
-
-
-def placed(s: Sighting) -> Sighting | None:
-    """The sighting at the place it speaks of: that of a subnet's manager at a port, None where it names no place."""
-    entity = s.entity
-    if entity.switch or entity.nic or parts().elsewhere.isdisjoint(s.attributes):
-        return s
-    node, port = s.text("node"), s.text("port")
-    return replace(s, entity=Entity(entity.cluster, switch=node, port=port)) if node and port else None
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """One sighting of one NIC, and when the trouble that it tells of was over (None while it lasts)."""
-
-    sighting: Sighting
-    part: Part
-    nic: str
-    """Which NIC, by the first of all its names; not for display."""
-    name: Entity
-    """The NIC or port as it is shown when this sighting names it."""
-    start: datetime
-    """When the spell began that the sighting belongs to."""
-    end: datetime | None
-    until: datetime | None = None
-    """Up to when the trouble went on at least, where what was seen between the first and the latest sightings is forgotten."""
-
-    @property
-    def at(self) -> datetime:
-        """The line's time."""
-        return self.sighting.at
-
-    @property
-    def by_host(self) -> bool:
-        """The host itself says so, and therefore lives."""
-        return self.sighting.entity.switch is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +125,7 @@ def host_links(
     for rail, switch in fact.rails.items() if fact else ():
         cabled.setdefault(rail, switch)
     leaf = fact.leaf if fact else None
-    faults = _grouped(f"node/{node}", "link", _moments(told, config), lives, config)
+    faults = _grouped(f"node/{node}", "link", moments_of(told, config), lives, config)
     return [replace(fault, switches=_switches(fault, cabled, leaf)) for fault in faults]
 
 
@@ -223,13 +135,8 @@ def uplink(name: str, root: Entity, ends: Sequence[PortRow], lives: Lives, confi
     switches = {row.link.switch for row in ends if row.link} | {
         row.link.peer_switch for row in ends if row.link and row.link.peer_switch
     }
-    faults = _grouped(f"port/{name}", "fabric", _moments(told, config), lives, config)
+    faults = _grouped(f"port/{name}", "fabric", moments_of(told, config), lives, config)
     return [replace(f, switches=frozenset(switches | {root.switch or ""})) for f in faults]
-
-
-def of_port(row: PortRow) -> list[Sighting]:
-    """What a switch said of the link in one port."""
-    return [s for group in row.seen.values() for s in group if s.kind == LINK]
 
 
 def verdict(fault: LinkFault, config: Config) -> Verdict:
@@ -283,7 +190,7 @@ def nic_link(
     Its evidence is `hard` when one NIC of a host that lives is down and nothing excuses it; only then can it close the node.
     """
     found = verdict(fault, config)
-    down = _how_many(m for m in fault.moments if m.part in ("down", "bounced"))
+    down = how_many(m for m in fault.moments if m.part in ("down", "bounced"))
     mine = {(m.name.switch, m.name.port) for m in fault.moments}
     others = [p for p in ports.values() if p.link and (p.link.switch, p.link.port) not in mine]
     alive = fault.by_host or any(not _is_down(p) for p in others)
@@ -323,22 +230,6 @@ def nic_link(
     )
 
 
-def _how_many(moments: Iterable[Moment]) -> int:
-    """How many NICs there are at least: what goes by names of different kinds may be the same, names of one kind are not."""
-    kinds: dict[str, set[str]] = {}
-    for m in moments:
-        kinds.setdefault(_kind_of_name(m.name, m.by_host), set()).add(m.nic)
-    return max(map(len, kinds.values()), default=0)
-
-
-def _kind_of_name(name: Entity, by_host: bool) -> str:
-    if not by_host:
-        return "port"
-    if name.nic is None or ":" in name.nic:
-        return "address"
-    return "rdma" if _RDMA.match(name.nic) else "interface"
-
-
 def _is_down(row: PortRow) -> bool:
     stream = [s for s in of_port(row) if parts().of(s) == "down"]
     return any(spell.end is None for spell in spells(stream))
@@ -351,107 +242,6 @@ def _cleared_at(fault: LinkFault, flapping: bool, config: Config) -> datetime | 
         return None
     last = max(end for end in ends if end is not None)
     return last + config.link_quiet if flapping else last
-
-
-# Which names are one NIC.
-
-
-def _moments(told: Sequence[tuple[Sighting, Entity]], config: Config) -> list[Moment]:
-    """Every firing sighting with the end of its spell, sorted. A counter that rose tells of a moment that is past."""
-    table = parts()
-    same = _aliases(told)
-    streams: dict[tuple[str, str, str], list[tuple[Sighting, Entity]]] = {}
-    for s, name in told:
-        if s.firing and table.is_intended(s):
-            continue
-        nic = same[_names(s, name)[0]]
-        source = s.entity.switch or "host"
-        streams.setdefault((nic, f"{source}/{s.entity.port}", s.text("subtype")), []).append((s, name))
-    moments = []
-    for (nic, _, _), stream in streams.items():
-        names = {s.id: name for s, name in stream}
-        goes_on = forgotten(s for s, _ in stream)
-        found = (
-            part
-            for spell in spells(s for s, _ in stream)
-            for part in found_anew(spell, goes_on, config.quiet, config.link_settle)
-        )
-        for spell in found:
-            for s in spell.sightings:
-                part = table.of(s)
-                end = s.at if part == "bounced" else spell.end
-                moments.append(Moment(s, part, nic, names[s.id], spell.start, end, goes_on.get(s.id)))
-    return _seen_from_both_ends(sorted(moments, key=lambda m: order(m.sighting)), config)
-
-
-def _seen_from_both_ends(moments: list[Moment], config: Config) -> list[Moment]:
-    """Where only one end of a cable told that its link is up again, it is up at the other end, too: lines get lost.
-
-    Only where it is sure which link that is: one of the host's own and one of a switch went down within the skew of clocks.
-    """
-    down = [m for m in moments if m.part == "down"]
-    if all(m.end is not None for m in down) or len({m.by_host for m in down}) < 2:
-        return moments
-    ends: dict[str, datetime] = {}
-    for m in down:
-        near = [o for o in down if abs(o.start - m.start) <= config.skew]
-        others = [o.end for o in near if o.by_host is not m.by_host and o.end is not None]
-        if m.end is None and others and _how_many(near) == 1:
-            ends[m.sighting.id] = max(others)
-    return [replace(m, end=ends.get(m.sighting.id, m.end)) for m in moments]
-
-
-def found_anew(spell: Spell, gaps: Mapping[str, datetime], quiet: timedelta, least: timedelta) -> list[Spell]:
-    """The spell, cut where its begin is told a second time after long: it must have ended, and the line that said so is lost.
-
-    `gaps` is where more was told and forgotten; `least` is how long a part is taken to have lasted.
-    """
-    parts: list[list[Sighting]] = [[spell.sightings[0]]]
-    for before, s in pairwise(spell.sightings):
-        if s.at - before.at > quiet and before.id not in gaps:
-            parts.append([])
-        parts[-1].append(s)
-    last = len(parts) - 1
-    return [
-        Spell(part[0].at, part[-1].at, spell.end if number == last else part[-1].at + least, tuple(part))
-        for number, part in enumerate(parts)
-    ]
-
-
-def forgotten(stream: Iterable[Sighting]) -> dict[str, datetime]:
-    """Of a stream so long that its middle was dropped: the last sighting before the gap, and when the first after it was.
-
-    A link that flaps all day must not look like two that flapped in the morning and in the evening.
-    """
-    kept = firing(stream)
-    if len(kept) < 2 * KEPT_EACH_END:
-        return {}
-    return {kept[KEPT_EACH_END - 1].id: kept[KEPT_EACH_END].at}
-
-
-def _names(s: Sighting, name: Entity) -> list[str]:
-    """Every name that one sighting gives its NIC; at least one."""
-    found = [f"{name.switch}/{name.port}"] if name.switch else []
-    found += [n for n in (name.nic, s.text("pci")) if n]
-    return found or ["?"]
-
-
-def _aliases(told: Iterable[tuple[Sighting, Entity]]) -> dict[str, str]:
-    """Each name → the least name of the NIC it belongs to."""
-    least: dict[str, str] = {}
-
-    def find(name: str) -> str:
-        while least.setdefault(name, name) != name:
-            name = least[name]
-        return name
-
-    for s, name in told:
-        first, *others = _names(s, name)
-        for other in others:
-            one, two = sorted((find(first), find(other)))
-            least[two] = one
-        find(first)
-    return {name: find(name) for name in list(least)}
 
 
 # Which moments are one fault.
@@ -474,7 +264,7 @@ class _Group:
         """One more moment of it."""
         self.moments.append(m)
         self.nics.add(m.nic)
-        self.kinds.add(_kind_of_name(m.name, m.by_host))
+        self.kinds.add(kind_of_name(m.name, m.by_host))
         self.lasts |= m.end is None
         ends = [at for at in (self.over_at, m.end, m.until) if at is not None]
         self.over_at = max(ends, default=None)
@@ -522,7 +312,7 @@ def _together(first: Moment, m: Moment, kinds: Collection[str], config: Config) 
     if m.at - first.at > config.board:
         return False
     broke = m.part in _BROKEN and first.part in _BROKEN
-    return broke or _kind_of_name(m.name, m.by_host) not in kinds
+    return broke or kind_of_name(m.name, m.by_host) not in kinds
 
 
 def _shown(first: Moment, moments: Sequence[Moment], config: Config) -> Entity:
@@ -530,7 +320,7 @@ def _shown(first: Moment, moments: Sequence[Moment], config: Config) -> Entity:
 
     All that failed with it has a say, so that it does not matter whose clock runs ahead.
     """
-    kinds = {_kind_of_name(first.name, first.by_host)}
+    kinds = {kind_of_name(first.name, first.by_host)}
     near = [
         m
         for m in moments

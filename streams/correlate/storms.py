@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from streams.correlate.config import Config
 from streams.correlate.fabric import SwitchFault
 from streams.correlate.hypotheses import Hypothesis, rejected
-from streams.correlate.links import LINK, forgotten, found_anew, of_port
 from streams.correlate.lives import Lives, Session, Spell, spells
+from streams.correlate.moments import LINK, forgotten, found_anew, of_port
 from streams.correlate.rows import PortRow
 from streams.correlate.sightings import Sighting, order
 from streams.model.entity import Entity
