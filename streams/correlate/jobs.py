@@ -588,6 +588,8 @@ def _rejections(
     for cause in evidence.causes:
         if cause.certainty is Certainty.WEAK:
             reason = "its evidence is too weak to explain a hang"
+        elif cause.stops == "never":
+            reason = "it makes a job slow and does not stop it"
         elif cause.family == "pfc_storm" and cause.id not in evidence.near_storms:
             reason = "the storm does not reach this job's nodes"
         elif not _in_time(cause, episode.start, episode.told_at, evidence.closed, config):

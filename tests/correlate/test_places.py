@@ -411,6 +411,17 @@ def test_heat_does_not_explain_a_hang() -> None:
     assert {i.family for i in world.incidents()} == {"power_cooling", "hang"}
 
 
+def test_a_slow_gpu_is_a_candidate_and_no_explanation_of_a_hang() -> None:
+    world = World(cluster({"llama": FOUR}))
+    slow = sign("gpu.slow", "n2", -60, "clock_straggler", index=5, severity=WARNING)
+    world.see(slow, *timeouts("llama", range(32), 620))
+    world.pass_to(700)
+    (hang,) = (i for i in world.incidents() if i.family == "hang")
+    assert ("straggler", "gpu/n2/0000:15:00", False) in {
+        (c.family, c.entity.key, c.chosen) for c in hang.candidates
+    }
+
+
 def test_a_sick_host_explains_what_hangs_at_that_moment_and_not_what_hangs_later() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(
