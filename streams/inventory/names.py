@@ -54,6 +54,7 @@ class Names(BaseModel):
     owner_labels: dict[str, str]
     index_labels: tuple[str, ...]
     node_rank_env: tuple[str, ...]
+    node_list_env: tuple[str, ...]
     ranks_per_pod_env: tuple[str, ...]
 
 

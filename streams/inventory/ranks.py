@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from streams.inventory.hostlists import hosts
 from streams.inventory.jobs import FIRST_ROLES, env_of, is_elastic, pod_count, ranks_per_pod, roles
 from streams.inventory.names import names
-from streams.inventory.objects import KubeObject, annotations_of, labels_of, part, whole
+from streams.inventory.objects import KubeObject, annotations_of, labels_of, part, text, whole
+from streams.model.errors import BadInput
 
 _KUBEFLOW = "training.kubeflow.org/"
 _COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -61,6 +63,8 @@ def _from_env(pod: KubeObject, job: KubeObject | None, count: int, position: int
     for name in names().node_rank_env:
         if (node_rank := whole(env_of(spec, name))) is not None:
             return node_rank * count
+    if (listed := _in_host_list(spec)) is not None:
+        return listed * count
     rank = whole(env_of(spec, "RANK"))
     if rank is None or rank == 0 or count == 1:
         return rank
@@ -70,6 +74,22 @@ def _from_env(pod: KubeObject, job: KubeObject | None, count: int, position: int
     if pods is None:
         return None
     return rank if rank >= pods else rank * count
+
+
+def _in_host_list(spec: KubeObject) -> int | None:
+    """The place of the pod's node in Slurm's list, in whose order `srun` hands out ranks (srun, --distribution=block)."""
+    node = text(spec, "nodeName")
+    for name in names().node_list_env:
+        listed = env_of(spec, name)
+        if not listed or not node:
+            continue
+        try:
+            known = [host.partition(".")[0] for host in hosts(listed)]
+        except BadInput:
+            return None  # somebody's own variable of that name
+        short = node.partition(".")[0]
+        return known.index(short) if known.count(short) == 1 else None
+    return None
 
 
 def _position(pod: KubeObject, job: KubeObject | None) -> tuple[int | None, str | None]:

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
+from streams.inventory.hostlists import hosts
 from streams.model.errors import BadInput
 from streams.model.inventory import LinkFact
 
@@ -75,9 +76,8 @@ def read_topology(cluster: str, content: str, at: datetime) -> Topology:
     nodes = switches.pop(NODES, None) or {}
     if not isinstance(nodes, dict):
         raise BadInput(f"topology: {NODES}: must be a mapping of nodes")
-    return Topology(
-        list(_links(cluster, switches, at)), {str(n): _place(n, said) for n, said in nodes.items()}
-    )
+    places = {name: _place(n, said) for n, said in nodes.items() for name in hosts(str(n))}
+    return Topology(list(_links(cluster, switches, at)), places)
 
 
 def _place(node: object, said: object) -> Place:

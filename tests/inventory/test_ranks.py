@@ -36,6 +36,29 @@ def jobset_pod(role: str, job_index: int, index: int) -> dict[str, Any]:
 
 
 CASES = {
+    "Slurm's list of nodes is in the order of ranks": (
+        with_env({"SLURM_JOB_NODELIST": "gpu-[001-004]"}, on="gpu-003"),
+        None,
+        Ranks(16, 8, "env"),
+    ),
+    "Slurm's own number of the node counts first": (
+        with_env(
+            {"SLURM_NODEID": "1", "SLURM_NODELIST": "gpu-[001-004]", "SLURM_NTASKS_PER_NODE": "4"},
+            on="gpu-003",
+        ),
+        None,
+        Ranks(4, 4, "env"),
+    ),
+    "a node that is not in Slurm's list": (
+        with_env({"SLURM_JOB_NODELIST": "gpu-[001-004]"}, on="gpu-009"),
+        None,
+        Ranks(None, 8, None),
+    ),
+    "a variable that only bears the name": (
+        with_env({"SLURM_JOB_NODELIST": "gpu-[001"}, on="gpu-001"),
+        None,
+        Ranks(None, 8, None),
+    ),
     "the master holds the first ranks": (kubeflow_pod("m", "master", 0), pytorch_job(), Ranks(0, 8, "label")),
     "a worker comes after the master": (kubeflow_pod("w", "worker", 1), pytorch_job(), Ranks(16, 8, "label")),
     "without a master workers start at 0": (
