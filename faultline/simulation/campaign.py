@@ -12,8 +12,9 @@ from faultline.simulation.layout import Layout
 from faultline.simulation.plant import GPUS, Cluster
 from faultline.simulation.scenario import Scenario
 from faultline.simulation.shippers import Site, ship
-from faultline.simulation.stage import Job, Stage
+from faultline.simulation.stage import Stage
 from faultline.simulation.truth import Truth
+from faultline.simulation.workload import Job
 from streams.model.errors import BadInput
 
 BEGIN = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)

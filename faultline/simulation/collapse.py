@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 from faultline.simulation import nvrm, recorder, torch
 from faultline.simulation.plant import GPUS, Node
-from faultline.simulation.stage import Job, Stage
+from faultline.simulation.stage import Stage
 from faultline.simulation.waiting import Wait, standstill
+from faultline.simulation.workload import Job
 
 POLL_S = 1.0
 """The watchdog looks at its work about once a second."""

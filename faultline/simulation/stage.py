@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import orjson
 
 from faultline.simulation import kube, nvrm, torch
-from faultline.simulation.layout import Layout
 from faultline.simulation.plant import GPUS, Cluster, Leaf, Node
 from faultline.simulation.scenario import Scenario
 from faultline.simulation.shippers import RECORDER, Said
 from faultline.simulation.truth import Truth
+from faultline.simulation.workload import Job, Pod
 from streams.model.watching import ObjectChange
 from streams.topics import RAW_FABRIC, RAW_JOB_LOGS, RAW_K8S_EVENTS, RAW_METRICS, RAW_NODE_LOGS
 
@@ -27,70 +27,6 @@ PERSON_AFTER = (90.0, 400.0)
 """Seconds until somebody has seen a broken node and closed it."""
 REPAIR_AFTER = timedelta(minutes=50)
 """Then another server stands in its place."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """A running pod of a job: a whole node with eight ranks, the first of them `rank`."""
-
-    namespace: str
-    name: str
-    uid: str
-    node: Node
-    rank: int
-    address: str
-    thing: kube.Object
-
-    @property
-    def about(self) -> Mapping[str, str]:
-        """What shippers know of it."""
-        return {"namespace": self.namespace, "name": self.name, "uid": self.uid, "node": self.node.name}
-
-    @property
-    def ranks(self) -> range:
-        """Its global ranks."""
-        return range(self.rank, self.rank + GPUS)
-
-    def pid(self, rank: int) -> int:
-        """The process of a rank as the host numbers it."""
-        return 20_000 + self.node.number % 40 * 100 + rank % GPUS * 7
-
-
-@dataclass(slots=True)
-class Job:
-    """A training job and the pods of its present start."""
-
-    kind: str
-    namespace: str
-    name: str
-    layout: Layout
-    release: str
-    timeout: timedelta
-    tells_init: bool
-    desync: bool
-    """Whether TORCH_NCCL_DESYNC_DEBUG is set."""
-    dumps: bool
-    """Whether the flight recorder's dumps are collected."""
-    attempt: int = 0
-    pods: list[Pod] = field(default_factory=list)
-    since: datetime | None = None
-    step: int = 0
-    busy_until: datetime | None = None
-    finished: bool = False
-
-    @property
-    def ref(self) -> dict[str, str]:
-        """As the truth names it."""
-        return {"kind": self.kind, "namespace": self.namespace, "name": self.name}
-
-    @property
-    def nodes(self) -> list[Node]:
-        """Where it stands."""
-        return [pod.node for pod in self.pods]
-
-    def pod_of(self, rank: int) -> Pod:
-        """The pod of a rank."""
-        return self.pods[rank // GPUS]
 
 
 class Stage:

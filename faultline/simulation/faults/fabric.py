@@ -9,8 +9,9 @@ from faultline.simulation import torch
 from faultline.simulation.collapse import again, retries, teardown
 from faultline.simulation.faults.kinds import Kind, Place, some_gpu, write_down
 from faultline.simulation.plant import GPUS, PRIORITY, Leaf, Node
-from faultline.simulation.stage import Job, Stage
+from faultline.simulation.stage import Stage
 from faultline.simulation.truth import Root
+from faultline.simulation.workload import Job
 
 SCRAPE_S = 15
 FULL_US = 980_000.0

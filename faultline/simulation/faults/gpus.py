@@ -9,8 +9,9 @@ from faultline.simulation import nvrm
 from faultline.simulation.collapse import again, crash, hang
 from faultline.simulation.faults.kinds import Kind, Place, gpu_root, some_gpu, write_down
 from faultline.simulation.plant import GPUS
-from faultline.simulation.stage import Job, Stage
+from faultline.simulation.stage import Stage
 from faultline.simulation.truth import Root
+from faultline.simulation.workload import Job
 
 Tell = Callable[[Stage, Place, datetime], None]
 """Says what the driver prints about a fault of one GPU."""

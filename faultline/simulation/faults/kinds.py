@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from faultline.simulation.plant import Node
-from faultline.simulation.stage import Job, Stage
+from faultline.simulation.stage import Stage
 from faultline.simulation.truth import Fault, Root
+from faultline.simulation.workload import Job
 
 Kind = Callable[[Stage, datetime], bool]
 """Plays a fault at a time; False when there is no calm place for it."""

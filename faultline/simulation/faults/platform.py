@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from faultline.simulation.faults.kinds import Kind, write_down
-from faultline.simulation.stage import Job, Stage
+from faultline.simulation.stage import Stage
 from faultline.simulation.truth import Root
+from faultline.simulation.workload import Job
 
 
 def _restarting(stage: Stage, at: datetime) -> Job | None:

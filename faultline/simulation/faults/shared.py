@@ -8,8 +8,9 @@ from faultline.simulation.collapse import again, hang, teardown
 from faultline.simulation.faults.hosts import GRACE_S
 from faultline.simulation.faults.kinds import Kind, gpu_root, some_gpu, write_down
 from faultline.simulation.plant import GPUS, Node
-from faultline.simulation.stage import Job, Stage
+from faultline.simulation.stage import Stage
 from faultline.simulation.truth import Root
+from faultline.simulation.workload import Job
 
 SCRAPE_S = 30
 COOLING = 4

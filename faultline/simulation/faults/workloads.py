@@ -9,9 +9,10 @@ from faultline.simulation import nvrm, torch
 from faultline.simulation.collapse import again, crash, hang, launcher, report, teardown
 from faultline.simulation.faults.kinds import Kind, write_down
 from faultline.simulation.plant import GPUS, Node
-from faultline.simulation.stage import Job, Stage
+from faultline.simulation.stage import Stage
 from faultline.simulation.truth import Root
 from faultline.simulation.waiting import standstill
+from faultline.simulation.workload import Job
 
 
 def _seconds(value: float) -> timedelta:
