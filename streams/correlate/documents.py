@@ -160,30 +160,25 @@ def _grouped(sightings: Iterable[Sighting], role: str, most: int) -> Iterable[Pr
 
     Of every kind the first place comes in before the second of any: a hundred nodes' clean-up must not hide the timeouts.
     """
-    groups: dict[tuple[str, str, str], dict[str, Sighting]] = {}
-    for s in sorted(sightings, key=order):
+    groups: dict[tuple[str, str, str], tuple[Sighting, set[str]]] = {}
+    for s in sightings:
         where = s.entity.node or s.entity.switch or (s.entity.pod.key if s.entity.pod else "")
         if role == "cause":
             where = s.entity.key if s.kind.startswith("gpu") else where
-        groups.setdefault((s.kind, s.text("xid") or s.text("subtype"), where), {})[s.id] = s
+        key = (s.kind, s.text("xid") or s.text("subtype"), where)
+        first, ids = groups.get(key) or (s, set())
+        ids.add(s.id)
+        groups[key] = (s if order(s) < order(first) else first, ids)
     turns: dict[tuple[str, str], int] = {}
-    proofs: list[tuple[int, Proof]] = []
-    for (kind, what, _), group in groups.items():
-        first = next(iter(group.values()))
-        turn = turns[(kind, what)] = turns.get((kind, what), -1) + 1
-        evidence = (
-            first.id,
-            first.kind,
-            first.entity,
-            first.at,
-            role,
-            summary(first),
-            first.evidence,
-            len(group),
-        )
-        proofs.append((turn, Proof(*evidence)))
-    chosen = [p for _, p in sorted(proofs, key=lambda t: (t[0], t[1].occurred_at, t[1].signal_id))][:most]
-    return sorted(chosen, key=lambda p: (p.occurred_at, p.signal_id))
+    found: list[tuple[int, datetime, str, tuple[str, str, str]]] = []
+    for key, (first, _) in sorted(groups.items(), key=lambda item: order(item[1][0])):
+        turn = turns[key[:2]] = turns.get(key[:2], -1) + 1
+        found.append((turn, first.at, first.id, key))
+    chosen = [groups[key] for *_, key in sorted(found)[:most]]
+    return [
+        Proof(s.id, s.kind, s.entity, s.at, role, summary(s), s.evidence, len(ids))
+        for s, ids in sorted(chosen, key=lambda group: order(group[0]))
+    ]
 
 
 def summary(s: Sighting) -> str:

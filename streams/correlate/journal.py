@@ -12,36 +12,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import orjson
-
+from streams.correlate.packing import Entry, pack, unpack
 from streams.correlate.sightings import Sighting
-from streams.model.codec import decode
 
 PREFIX = "seen/"
 """Segments are rows named `seen/NUMBER`, numbered as they were written."""
 
 MAX_SEGMENT = 500
-"""Sightings in one segment. At some 600 bytes each that is a third of what a broker takes in one record."""
+"""Sightings in one segment. At some 500 bytes each that is a quarter of what a broker takes in one record."""
 
 MAX_BYTES = 500_000
 """A segment that came out larger is written as two."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One sighting and where it is kept: the row, and the group in it."""
-
-    row: str
-    group: str
-    sighting: Sighting
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A segment as it is written. What is gone is gone from segments before this one."""
-
-    seen: tuple[Entry, ...]
-    gone: tuple[tuple[str, str], ...] = ()
 
 
 Name = tuple[str, str]
@@ -89,7 +70,7 @@ class Journal:
         holders: dict[Name, frozenset[int]] = {}
         nowhere: frozenset[int] = frozenset()
         for number, value in sorted((int(key.removeprefix(PREFIX)), value) for key, value in stored):
-            told = decode(Stored, value)
+            told = unpack(value)
             segment = self._segments[number] = _Segment(len(told.seen) + len(told.gone))
             for name in told.gone:
                 segment.gone[name] = holders.get(name, nowhere)
@@ -173,7 +154,7 @@ class Journal:
     def _write(self, rows: Rows, entries: list[Entry], gone: Gone) -> int:
         if not entries and not gone:
             return 0
-        value = orjson.dumps(Stored(tuple(entries), tuple(gone)))
+        value = pack(entries, gone)
         if len(value) > MAX_BYTES and len(entries) > 1:
             half = len(entries) // 2
             return self._write(rows, entries[:half], gone) + self._write(rows, entries[half:], {})

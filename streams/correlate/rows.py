@@ -197,12 +197,14 @@ class SeenShelf(Shelf[S]):
         if before is row:
             return False
         old: Groups = before.seen if before is not None else {}
-        if row.seen is not old and row.seen != old:
-            self._journal_changes(name, old, row.seen)
-        elif before == row:
-            return False
-        if before is None or replace(before, seen={}) != replace(row, seen={}):
+        if row.seen is old or row.seen == old:
+            if before == row:
+                return False
             self.changed.add(name)
+        else:
+            self._journal_changes(name, old, row.seen)
+            if before is None or replace(before, seen={}) != replace(row, seen={}):
+                self.changed.add(name)
         self._open.pop(name, None)
         self._set(name, row)
         return True

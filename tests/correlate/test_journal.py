@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
+from dataclasses import fields, replace
 
 import orjson
 import pytest
 
 from streams.correlate import journal
 from streams.correlate.journal import PREFIX, Journal
+from streams.correlate.packing import Entry, pack, unpack
 from streams.correlate.rows import State
 from streams.correlate.sightings import Sighting, sighting
+from streams.model.entity import Entity, Gpu, JobRef, PodRef
+from streams.model.errors import BadInput
 from tests.correlate.test_order import STORIES
 from tests.correlate.world import World, xid
 
@@ -82,7 +86,7 @@ def test_stopped_between_any_two_writes_it_lost_at_most_the_last_flush() -> None
     assert told(rows) == kept
 
 
-def _all(live: Journal) -> list[journal.Entry]:
+def _all(live: Journal) -> list[Entry]:
     return [e for segment in live._segments.values() for e in segment.living.values()]
 
 
@@ -122,3 +126,39 @@ def test_rows_of_what_is_repeated_and_forgotten_do_not_grow() -> None:
     assert max(sizes[60:]) < 1.3 * max(sizes[40:60])
     world.pass_to(60 * 240, step=30)
     assert sum(len(v) for k, v in world.rows.items() if k.startswith(PREFIX)) < sizes[0]
+
+
+def test_a_sighting_with_every_field_of_its_place_comes_back_as_it_was() -> None:
+    every = {f.name: f"some-{f.name}" for f in fields(Entity)} | {
+        "gpu": Gpu("0000:1b:00", "GPU-1", 3, "5:1"),
+        "job": JobRef("PyTorchJob", "train", "llama", "u-1"),
+        "pod": PodRef("train", "llama-0", "u-2"),
+        "rank": 7,
+    }
+    full = replace(
+        seen(1),
+        entity=Entity(**every),  # type: ignore[arg-type]
+        attributes={
+            "xid": 31,
+            "ranks": (1, 2),
+            "names": ("a", "b"),
+            "share": 0.5,
+            "is_so": True,
+            "text": "ü",
+        },
+    )
+    for one in (full, seen(2), replace(seen(3), evidence=())):
+        told = unpack(pack([Entry("node/n1", "g", one)], [("node/n1", "gone")]))
+        assert told.seen[0] == Entry("node/n1", "g", one)
+        assert told.seen[0].sighting.code == one.code
+        assert list(told.gone) == [("node/n1", "gone")]
+
+
+def test_columns_of_another_version_are_left_out_and_damage_is_named() -> None:
+    one = seen(1)
+    raw = orjson.loads(pack([Entry("node/n1", "g", one)], []))
+    raw["columns"]["entity"].append("planet")
+    raw["seen"][0][3].append("earth")
+    assert unpack(orjson.dumps(raw)).seen[0].sighting == one
+    with pytest.raises(BadInput, match="not a segment"):
+        unpack(b'{"seen": []}')
