@@ -57,6 +57,9 @@ class Config:
     """Links of one switch that fail within this fail of one cause (a switch is known to be down after two probes of 30 s)."""
     leaf_neighbours: int = 3
     """Hosts and switches that lose their link to one switch together, from which on it is the switch."""
+    somewhere_neighbours: int = 5
+    """The same where nobody knows what hosts hang on: then only links that stay down count, for in a large cluster some link
+    bounces every minute."""
     leaf_share_up: float = 0.75
     """A switch is well when this share of the links it took away is up again."""
     progress_every: timedelta = timedelta(seconds=5)

@@ -98,13 +98,20 @@ def switch_faults(
 
     `known` is how many neighbours it has as far as anybody knows, 0 for unknown.
     """
+    least = config.leaf_neighbours if switch else config.somewhere_neighbours
     lost = sorted(
-        ((m, fault) for fault in around for m in _falls(fault, config)), key=lambda p: order(p[0].sighting)
+        (
+            (m, fault)
+            for fault in around
+            for m in _falls(fault, config)
+            if switch or m.end is None or m.end - m.start >= config.link_settle
+        ),
+        key=lambda p: order(p[0].sighting),
     )
     root = Entity(cluster, switch=switch) if switch else Entity(cluster)
     stretches: list[Spell] = []
     members: dict[str, tuple[Moment, LinkFault]] = {}
-    for episode in _episodes(lost, config):
+    for episode in _episodes(lost, least, config):
         first: dict[str, tuple[Moment, LinkFault]] = {}
         for m, fault in episode:
             first.setdefault(fault.place, (m, fault))
@@ -142,6 +149,8 @@ def _lost(
     share = f" of {known}" if most else ""
     # A switch whose hosts lost their power tells the same until their kubelets are missed.
     wait = config.storm_settle if any(fault.by_host for fault in faults) else config.node_settle * 2
+    if root.switch is None:
+        wait = max(wait, config.link_settle)
     facts: dict[str, Attribute] = {
         "source": str(root) if root.switch else "the fabric",
         "hosts": tuple(hosts[:64]),
@@ -246,7 +255,7 @@ def _falls(fault: LinkFault, config: Config) -> Iterable[Moment]:
 
 
 def _episodes(
-    lost: Sequence[tuple[Moment, LinkFault]], config: Config
+    lost: Sequence[tuple[Moment, LinkFault]], least: int, config: Config
 ) -> list[list[tuple[Moment, LinkFault]]]:
     """Stretches in which enough neighbours lost their links within the window; overlapping ones are one."""
     found: list[list[tuple[Moment, LinkFault]]] = []
@@ -262,7 +271,7 @@ def _episodes(
             if not counts[gone]:
                 del counts[gone]
             begin += 1
-        if len(counts) < config.leaf_neighbours:
+        if len(counts) < least:
             continue
         start = max(begin, taken)
         if found and until is not None and lost[begin][0].at <= until:

@@ -348,6 +348,14 @@ def test_many_hosts_without_any_topology_are_still_one_fault_of_the_fabric() -> 
     assert not closes_a_node(incident)
 
 
+def test_links_that_bounce_all_over_a_large_cluster_are_no_fault_of_the_fabric() -> None:
+    world = World(rack(labels=False))
+    for i, node in enumerate(MANY):
+        world.see(nic(node, "eth2", 2 * i), nic(node, "eth2", 2 * i + 1.5, cleared=True))
+    world.pass_to(300)
+    assert world.incidents() == []
+
+
 def test_hosts_that_are_lost_with_their_leaf_are_part_of_it() -> None:
     world = World(rack())
     world.see(*(nic(node, "eth2", 0.1 * i) for i, node in enumerate(MANY)))
