@@ -210,6 +210,8 @@ def _otlp_event(said: Said, at: datetime) -> tuple[str | None, bytes]:
         "k8s.namespace.name": event["namespace"],
     }
     where = {"k8s.object.kind": event["kind"], "k8s.object.name": event["name"]}
+    if event["host"]:
+        where["k8s.node.name"] = event["host"]  # the receiver takes it from the event's source
     return None, _otlp_logs(where, {"stringValue": said.text}, about, at, severity=event["type"])
 
 
