@@ -392,9 +392,11 @@ class Core:
         causes += (h for h in self._at_switches() if h.rule != BY_VOTES)
         causes += self._common.storages(nodes)
         causes += [h for port in self._uplinks for h in self._uplinks_standing(port)]
-        leafs: set[str] = set()
-        if any(h.domain in ("pfc", "fabric") for h in causes):
+        wide = [h for h in causes if h.domain in ("pfc", "fabric")] if told else []
+        leafs, paused = set[str](), list[Sighting]()
+        if wide:
             leafs = leafs.union(*(self._intake.switches_of(node) for node in nodes))
+            paused = self._testimony.pauses(nodes)
         closed = self._lives.closed(causes)
         row = self._state.jobs.get(key)
         ended = row.gone_at if row else None
@@ -408,9 +410,7 @@ class Core:
             stays=stays,
             failed=failed,
             causes=causes,
-            near_storms=frozenset(
-                h.id for h in causes if h.domain in ("pfc", "fabric") and self._reaches(h, nodes, leafs)
-            ),
+            near_storms=frozenset(h.id for h in wide if self._reaches(h, nodes, leafs, paused)),
             closed=closed,
             moved=self._publisher.moves_of(key),
             ended_at=ended,
@@ -422,7 +422,9 @@ class Core:
         fabric = (h for storms in self._fabric.values() for h in storms)
         return [*self._storms.values(), *(self._spread.standing.get(h.id, h) for h in fabric)]
 
-    def _reaches(self, storm: Hypothesis, nodes: set[str], leafs: set[str]) -> bool:
+    def _reaches(
+        self, storm: Hypothesis, nodes: set[str], leafs: set[str], paused: Sequence[Sighting]
+    ) -> bool:
         """The source stands among the job's nodes or under the same leaf, or one of them is told to pause."""
         if storm.root.node in nodes:
             return True
@@ -437,7 +439,7 @@ class Core:
                 if name in nodes or leafs & far:
                     return True
         since, until = storm.fault_at - self._config.before, storm.last_at + self._config.retention
-        return bool(victims(self._testimony.pauses(nodes), since, until))
+        return bool(victims(paused, since, until))
 
     def _troubled(self) -> set[str]:
         """Jobs whose ranks complain: a fault anywhere in the fabric may be what they wait for."""
