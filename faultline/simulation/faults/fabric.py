@@ -238,22 +238,26 @@ def _storm(kind: str, *, counters: bool, port: bool) -> Kind:
             return False
         node, nic, job = place.node, place.gpu, place.job
         leaf = node.leaf
+        nodes = job.nodes
+        until = network_failure(stage, job, at, node, [nic], [node])
+        # The NIC is reset when its node has been emptied; then it pauses nobody any more.
+        scrapes = int((until - at).total_seconds() // SCRAPE_S)
         if port:
             watchdog(stage, leaf, node.port(nic), at + _seconds(0.3), vital=True)
             for number in range(stage.rng.randrange(2, 6)):  # while it lasts it is found again and again
                 moment = at + _seconds(20 * number + 4)
                 watchdog(stage, leaf, node.port(nic), moment, restored=True)
                 watchdog(stage, leaf, node.port(nic), moment + _seconds(0.4), vital=True)
-        scrapes = 10
+            watchdog(stage, leaf, node.port(nic), until, restored=True, vital=True)
         if counters:
             before = at - _seconds(stage.rng.uniform(0, SCRAPE_S))
-            pauses(stage, node, nic, before, "transmitted", [0.001] + [FULL_US / 1e6] * scrapes)
+            pauses(
+                stage, node, nic, before, "transmitted", [0.001, *[FULL_US / 1e6] * scrapes, 0.0, 0.0, 0.0]
+            )
         neighbours = [n for n in stage.cluster.under(leaf) if n is not node][:6]
         for other in neighbours:
-            fractions = [0.0] + [stage.rng.uniform(0.2, 0.98) for _ in range(scrapes)]
+            fractions = [0.0, *(stage.rng.uniform(0.2, 0.98) for _ in range(scrapes)), 0.0, 0.0, 0.0]
             pauses(stage, other, nic, at - _seconds(stage.rng.uniform(0, SCRAPE_S)), "received", fractions)
-        nodes = job.nodes
-        until = network_failure(stage, job, at, node, [nic], [node])
         root = Root(node=node.name, nic=node.nic(nic))
         write_down(
             stage, kind, at, until, "pfc_storm", root, jobs=[job], nodes=[*nodes, *neighbours],
@@ -280,6 +284,9 @@ def _cycle(stage: Stage, at: datetime) -> bool:
             if turn:
                 watchdog(stage, leaf, port, moment - _seconds(3), restored=True)
             watchdog(stage, leaf, port, moment, vital=True)
+    for number, leaf in enumerate(ring):
+        port = leaf.uplink(number % stage.cluster.spec.spines)
+        watchdog(stage, leaf, port, at + _seconds(150 + number), restored=True, vital=True)
     write_down(
         stage, "pause_cycle", at, at + timedelta(minutes=4), "pfc_storm", Root(switch=ring[0].name), nodes=hit,
         accepted=("fabric_fault",), roots=tuple(Root(switch=leaf.name) for leaf in ring[1:]),
