@@ -148,7 +148,10 @@ def judge(evidence: Evidence, config: Config) -> Judgement:
     for number, episode in enumerate(hangs, hang_count + 1):
         spoke = set(episode.reporters.values())
         cause = _explaining(evidence, episode.start, episode.told_at, episode.end, config, spoke)
-        if cause is not None:
+        if cause is not None and (
+            cause.certainty is Certainty.DECISIVE
+            or not _outweighed(cause, _finding(evidence, episode, config))
+        ):
             lines = [t.sighting for t in episode.told]
             judgement.claim(
                 cause.id, episode.start, episode.end, [*lines, *_teardown(torn_down, episode, config)]
@@ -190,6 +193,27 @@ def _same_pods(evidence: Evidence, one: Episode, other: Episode) -> bool:
     return bool(before & after)
 
 
+def _finding(evidence: Evidence, episode: Episode, config: Config) -> Finding:
+    """What the ranks themselves say of a hang."""
+    numbers = numbered(standing(evidence.stays, episode.start, config), episode.told)
+    stays = numbers.stays
+    failed = any(t.sighting.kind == ERROR for t in episode.told)
+    finding = find_culprit(episode, stays, evidence.addresses(stays) if failed else NO_ADDRESSES)
+    if numbers.conflicts and finding.certainty is Certainty.DECISIVE:
+        finding = replace(finding, certainty=Certainty.LIKELY)
+    return replace(finding, gpus=gpus_of(stays, finding.ranks), doubts=numbers.conflicts)
+
+
+def _outweighed(cause: Hypothesis, finding: Finding) -> bool:
+    """Whether the ranks prove that they wait for another node than the one of a cause that is only likely."""
+    return (
+        cause.certainty is not Certainty.DECISIVE
+        and cause.root.node is not None
+        and finding.certainty is Certainty.DECISIVE
+        and finding.node not in (None, cause.root.node, *cause.nodes)
+    )
+
+
 def _judge_hang(
     evidence: Evidence,
     judgement: Judgement,
@@ -199,15 +223,9 @@ def _judge_hang(
     torn_down: Sequence[Burst],
     config: Config,
 ) -> None:
-    numbers = numbered(standing(evidence.stays, episode.start, config), episode.told)
-    stays = numbers.stays
-    failed = any(t.sighting.kind == ERROR for t in episode.told)
-    finding = find_culprit(episode, stays, evidence.addresses(stays) if failed else NO_ADDRESSES)
-    if numbers.conflicts and finding.certainty is Certainty.DECISIVE:
-        finding = replace(finding, certainty=Certainty.LIKELY)
-    finding = replace(finding, gpus=gpus_of(stays, finding.ranks), doubts=numbers.conflicts)
+    finding = _finding(evidence, episode, config)
     shared = _storm_for(evidence, episode, finding, config) or _fabric_for(evidence, episode, finding, config)
-    if shared is not None:
+    if shared is not None and not _outweighed(shared, finding):
         judgement.claim(shared.id, episode.start, episode.end, [t.sighting for t in episode.told])
         return
     for burst, application in applications:

@@ -7,7 +7,7 @@ import pytest
 from streams.model.entity import Entity, PodRef
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute, Severity, Signal, signal
-from tests.correlate.world import CLUSTER, FOUR, World, at, cluster, job, not_ready, pods, timeouts
+from tests.correlate.world import CLUSTER, FOUR, World, at, cluster, job, not_ready, pause, pods, timeouts
 
 
 def said(kind: str, pod: int, seconds: float, **attributes: Attribute) -> Signal:
@@ -108,3 +108,16 @@ def test_weak_evidence_on_one_of_several_suspected_nodes_takes_the_hang_and_stay
     incident = world.only()
     assert (incident.family, incident.root.node, incident.certainty) == ("host_fault", "n2", Certainty.WEAK)
     assert incident.jobs == (job("llama"),)
+
+
+def test_a_likely_cause_on_one_node_gives_way_to_proof_that_all_wait_for_another() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(
+        pause("n1", "mlx5_0", "sent", 5),
+        *timeouts("llama", [r for r in range(32) if r // 8 != 2], 600),
+    )
+    world.pass_to(800)
+    assert {(i.family, i.root.node) for i in world.incidents()} == {
+        ("pfc_storm", "n1"),
+        ("silent_node", "n3"),
+    }
