@@ -46,7 +46,7 @@ def hang(
         summary = torch.desync(job.release, waits, sorted(stopped), steps, down)
         stage.pod(job.pod_of(first.rank), down, *summary)
     teardown(stage, job, down + timedelta(seconds=2), spared=mute | set(stopped))
-    return again(stage, job, down + timedelta(seconds=8) + after, avoid)
+    return again(stage, job, down + timedelta(seconds=8) + after, avoid, still=at)
 
 
 def crash(
@@ -78,7 +78,7 @@ def crash(
         stage.pod(other, moment + timedelta(seconds=0.2), torch.remote_error(who, wait, moment))
     down = at + timedelta(seconds=rng.uniform(9, 25))
     teardown(stage, job, down, spared={rank})
-    return again(stage, job, down + timedelta(seconds=6), avoid)
+    return again(stage, job, down + timedelta(seconds=6), avoid, still=at)
 
 
 def teardown(stage: Stage, job: Job, at: datetime, *, spared: Iterable[int] = ()) -> None:
@@ -101,8 +101,13 @@ def teardown(stage: Stage, job: Job, at: datetime, *, spared: Iterable[int] = ()
             stage.pod(pod, moment, torch.closing(moment, pod.pid(alive[0])))
 
 
-def again(stage: Stage, job: Job, at: datetime, avoid: Iterable[Node] = ()) -> datetime:
-    """The controller takes the job's pods away and starts it anew once its bad nodes are closed. Returns when."""
+def again(
+    stage: Stage, job: Job, at: datetime, avoid: Iterable[Node] = (), *, still: datetime | None = None
+) -> datetime:
+    """The controller takes the job's pods away and starts it anew once its bad nodes are closed. Returns when.
+
+    `still` is since when it stood still: from then on it tells of no iteration.
+    """
     if job.kind == "PyTorchJob":
         text = f"PyTorchJob {job.name} is restarting because {len(job.pods)} Worker replica(s) failed."
         stage.event(
@@ -114,7 +119,7 @@ def again(stage: Stage, job: Job, at: datetime, avoid: Iterable[Node] = ()) -> d
             namespace=job.namespace,
             component="pytorchjob-controller",
         )
-    stage.stop(job, at)
+    stage.stop(job, at, still=still)
     back = at + timedelta(seconds=stage.rng.uniform(60, 200))
     closings = [stage.send_away(node, at) for node in avoid]
     back = max([back, *(closing + timedelta(seconds=20) for closing in closings)])

@@ -210,10 +210,17 @@ class Stage:
         self.start(job, nodes, at)
 
     def stop(
-        self, job: Job, at: datetime, *, phase: str = "Failed", exit_code: int = 134, gone_s: float = 5
+        self,
+        job: Job,
+        at: datetime,
+        *,
+        phase: str = "Failed",
+        exit_code: int = 134,
+        gone_s: float = 5,
+        still: datetime | None = None,
     ) -> None:
-        """End the pods of the present start; they are deleted a little later."""
-        self._progress(job, at)
+        """End the pods of the present start; they are deleted a little later. `still`: since when they stood still."""
+        self._progress(job, still or at)
         for pod in job.pods:
             self._show(at, "MODIFIED", kube.ended(pod.thing, phase, at, exit_code))
             self._show(at + timedelta(seconds=gone_s), "DELETED", kube.ended(pod.thing, phase, at, exit_code))

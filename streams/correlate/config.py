@@ -16,6 +16,8 @@ class Config:
     """Longer than the longest collective timeout (30 min before PyTorch 2.2) with the heartbeat on top."""
     before: timedelta = timedelta(minutes=5)
     """A cause may lie this long before the collective that hangs of it."""
+    outlived: timedelta = timedelta(minutes=2)
+    """A job that makes progress so long after the last sign of a fault was not stopped by it (drivers, kubelets: `lag`)."""
     skew: timedelta = timedelta(seconds=5)
     """Clocks of switches and hosts differ by this much."""
     scrape: timedelta = timedelta(seconds=60)

@@ -372,16 +372,16 @@ def _explaining(
         for cause, stays in evidence.local
         if any(s.overlaps(start - config.slack, end) for s in stays)
         and (cause.family != "node_down" or (cause.ready_at <= told_at and cause.root.node not in spoke))
-        and _in_time(cause, start, told_at, evidence.closed, config)
+        and _in_time(cause, start, told_at, evidence, config)
         and (late is None or cause.fault_at <= told_at + late)
     ]
     return max(fitting, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
 
 def _in_time(
-    cause: Hypothesis, start: datetime, told_at: datetime, closed: dict[str, datetime], config: Config
+    cause: Hypothesis, start: datetime, told_at: datetime, evidence: Evidence, config: Config
 ) -> bool:
-    if cause.fault_at > told_at + cause.lag:
+    if cause.fault_at > told_at + cause.lag or _was_outlived(cause, start, evidence, config):
         return False
     if cause.domain in ("link", "fabric") and start < told_at:
         # What has waited since a known moment lost its connection then, or not by this.
@@ -390,8 +390,16 @@ def _in_time(
         # A port nobody uses may be down for weeks: only what fails when the link does fails of it, and not long after it is back.
         back = cause.cleared_at is not None and cause.cleared_at + config.linger < start
         return cause.last_at >= start - config.before and not back
-    over = closed.get(cause.id) or cause.cleared_at
+    over = evidence.closed.get(cause.id) or cause.cleared_at
     return cause.last_at >= start - config.before or over is None or over + config.linger >= start
+
+
+def _was_outlived(cause: Hypothesis, start: datetime, evidence: Evidence, config: Config) -> bool:
+    """Whether the job went on well after the last sign of a fault, and before it stood still.
+
+    An incident may be open for days, because a person has to look or a part is on its way; what its jobs suffer later is new.
+    """
+    return any(cause.last_at + config.outlived < at < start - config.slack for at in evidence.moved)
 
 
 def _storm_for(evidence: Evidence, episode: Episode, finding: Finding, config: Config) -> Hypothesis | None:
@@ -401,7 +409,7 @@ def _storm_for(evidence: Evidence, episode: Episode, finding: Finding, config: C
         for c in evidence.causes
         if c.family == "pfc_storm"
         and (c.id in evidence.near_storms or finding.node is None)
-        and _in_time(c, episode.start, episode.told_at, evidence.closed, config)
+        and _in_time(c, episode.start, episode.told_at, evidence, config)
     ]
     return max(
         storms,
@@ -419,7 +427,7 @@ def _fabric_for(evidence: Evidence, episode: Episode, finding: Finding, config: 
         for c in evidence.causes
         if c.domain == "fabric"
         and c.id in evidence.near_storms
-        and _in_time(c, episode.start, episode.told_at, evidence.closed, config)
+        and _in_time(c, episode.start, episode.told_at, evidence, config)
     ]
     return max(near, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
@@ -610,7 +618,9 @@ def _rejections(
             reason = "it makes a job slow and does not stop it"
         elif cause.family == "pfc_storm" and cause.id not in evidence.near_storms:
             reason = "the storm does not reach this job's nodes"
-        elif not _in_time(cause, episode.start, episode.told_at, evidence.closed, config):
+        elif _was_outlived(cause, episode.start, evidence, config):
+            reason = "the job made progress after it"
+        elif not _in_time(cause, episode.start, episode.told_at, evidence, config):
             reason = "it was over before the hang began, or came long after"
         else:
             continue

@@ -29,6 +29,8 @@ MAX_RANKS = 64
 MAX_CORDONS = 8
 MAX_UPKEEP = 16
 MOVES_KEPT = timedelta(hours=1)
+COARSE_MOVES_KEPT = timedelta(hours=8)
+"""Longer than a hang stays open of which nothing more is heard."""
 
 Groups = dict[str, tuple[Sighting, ...]]
 V = TypeVar("V")
@@ -87,7 +89,7 @@ class PodRow:
     progress_at: datetime | None = None
     progress_step: int | None = None
     moves: tuple[datetime, ...] = ()
-    """The first sign of progress of each minute of the last hour in which there was any."""
+    """The first sign of progress of each minute of the last hour in which there was any, and of each ten minutes before."""
     ranks: tuple[RankTold, ...] = ()
     """The latest that processes in pods of this name told of their ranks."""
 
@@ -371,10 +373,15 @@ def with_progress(row: PodRow, at: datetime, step: int | None) -> PodRow:
         key=lambda p: (p[0] is not None, p[0] or at, p[1] or 0),
     )
     first: dict[datetime, datetime] = {}
+    coarse: dict[datetime, datetime] = {}
     for move in sorted((*row.moves, at)):
-        first.setdefault(move.replace(second=0, microsecond=0), move)
+        minute = move.replace(second=0, microsecond=0)
+        first.setdefault(minute, move)
+        coarse.setdefault(minute.replace(minute=minute.minute // 10 * 10), move)
     newest = max(first)
-    moves = tuple(move for minute, move in first.items() if newest - minute < MOVES_KEPT)
+    kept = {move for minute, move in first.items() if newest - minute < MOVES_KEPT}
+    kept |= {move for minute, move in coarse.items() if newest - minute < COARSE_MOVES_KEPT}
+    moves = tuple(sorted(kept))
     return replace(row, progress_at=latest[0], progress_step=latest[1], moves=moves)
 
 

@@ -76,7 +76,7 @@ def network_failure(
     last = retries(stage, job, at, range(first, first + GPUS), nics)
     down = last + _seconds(stage.rng.uniform(2, 8))
     teardown(stage, job, down)
-    return again(stage, job, down + _seconds(8), avoid)
+    return again(stage, job, down + _seconds(8), avoid, still=at)
 
 
 def _placed(stage: Stage, at: datetime) -> Place | None:
@@ -187,7 +187,7 @@ def _leaf_down(stage: Stage, at: datetime) -> bool:
         ):  # all of it stands under the leaf: everybody fails to reach everybody
             last = _mutual(stage, job, at)
         teardown(stage, job, last + _seconds(4))
-        until = max(until, again(stage, job, back + _seconds(30)))
+        until = max(until, again(stage, job, back + _seconds(30), still=at))
     write_down(
         stage, "leaf_down", at, until, "fabric_fault", Root(switch=leaf.name), jobs=jobs,
         nodes=sorted(hit, key=lambda n: n.name),
@@ -218,7 +218,7 @@ def _uplink(stage: Stage, at: datetime) -> bool:
             gone = [rank for pod in job.pods if pod.node.leaf == leaf for rank in pod.ranks]
             last = retries(stage, job, at, gone, stage.rng.sample(range(GPUS), 3))
             teardown(stage, job, last + _seconds(4))
-            until = max(until, again(stage, job, last + _seconds(12)))
+            until = max(until, again(stage, job, last + _seconds(12), still=at))
         back = until + timedelta(minutes=2)
         port_state(stage, leaf, port, back, "up", vital=True)
         write_down(

@@ -146,7 +146,7 @@ def _rack_off(stage: Stage, at: datetime) -> bool:
         gone = [rank for pod in job.pods if pod.node in nodes for rank in pod.ranks]
         if len(gone) == job.layout.world:
             teardown(stage, job, at, spared=gone)
-            until = max(until, again(stage, job, at + timedelta(minutes=7), nodes))
+            until = max(until, again(stage, job, at + timedelta(minutes=7), nodes, still=at))
         else:
             until = max(until, hang(stage, job, at, gone, avoid=[n for n in nodes if n in job.nodes]))
     _rack_truth(stage, "rack_power_loss", rack, nodes, jobs, at, until)

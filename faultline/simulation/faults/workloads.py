@@ -191,7 +191,7 @@ def _mismatch(stage: Stage, at: datetime) -> bool:
         down = max(down, moment)
     nodes = job.nodes
     teardown(stage, job, down + _seconds(2))
-    until = again(stage, job, down + _seconds(8))
+    until = again(stage, job, down + _seconds(8), still=at)
     _own(stage, "mismatched_collective", at, until, job, nodes)
     return True
 
@@ -212,7 +212,7 @@ def _kernel_stuck(stage: Stage, at: datetime) -> bool:
         down = max(down, report(stage, job, at, rank, waits[rank], steps))
     nodes = job.nodes
     teardown(stage, job, down + _seconds(2))
-    until = again(stage, job, down + _seconds(rng.uniform(6, 12)))
+    until = again(stage, job, down + _seconds(rng.uniform(6, 12)), still=at)
     write_down(stage, "kernel_stuck", at, until, "hang", Root(job=job.ref), jobs=[job], nodes=nodes)
     return True
 
