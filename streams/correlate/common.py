@@ -47,8 +47,11 @@ class CommonFaults:
         touched |= self._storage.put(node, {STORAGE: said} if said != Waits() else {})
         return touched
 
-    def judge(self, group: str, known: Callable[[str], int]) -> set[str]:
-        """Judge a group anew; `known` tells how many nodes a rack has. Returns the nodes for which something changed."""
+    def judge(self, group: str, known: Callable[[str], int]) -> tuple[set[str], bool]:
+        """Judge a group anew; `known` tells how many nodes a rack has.
+
+        Returns the nodes of which something became part of another root than before, and whether any root changed.
+        """
         before = self._faults.pop(group, [])
         kind, _, name = group.partition("/")
         if kind == "rack":
@@ -60,15 +63,14 @@ class CommonFaults:
         if after:
             self._faults[group] = after
         if before == after:
-            return set()
+            return set(), False
         for fault in before:
             for part in fault.parts:
                 self._owners.pop(part, None)
         for fault in after:
             self._owners |= dict.fromkeys(fault.parts, fault.hypothesis)
-        return {
-            node for fault in (*before, *after) for node in (*fault.parts.values(), *fault.hypothesis.nodes)
-        }
+        old, new = _parts_of(before), _parts_of(after)
+        return {node for node, _, _ in old ^ new}, True
 
     def owner(self, part: str) -> Hypothesis | None:
         """What a node's hypothesis became part of."""
@@ -95,3 +97,8 @@ class CommonFaults:
             if fault.hypothesis.id == incident
             for part, node in fault.parts.items()
         }
+
+
+def _parts_of(faults: Sequence[SharedFault]) -> set[tuple[str, str, str]]:
+    """Node, part and the root that it became part of."""
+    return {(node, part, fault.hypothesis.id) for fault in faults for part, node in fault.parts.items()}

@@ -256,9 +256,12 @@ class Core:
     def _evaluate_common(self, touched: Touched) -> None:
         """What several nodes have in common. Nodes for which that changed are put together anew, and so are their jobs."""
         for group in sorted(touched.shared):
-            for node in self._common.judge(group, self._intake.nodes_in_rack):
+            moved, changed = self._common.judge(group, self._intake.nodes_in_rack)
+            for node in moved:
                 touched.nodes.add(node)
                 touched.jobs |= self._placements.jobs_near(node)
+            if changed:
+                touched.jobs |= self._troubled()
             self._home |= {h.id: h.scope for h in self._common.standing(group)}
 
     def _links_of(

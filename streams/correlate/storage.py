@@ -6,10 +6,12 @@ kernel on many nodes at once wait for a storage, even when no line names it.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import accumulate
 
 from streams.correlate.families import families, storage_system
 from streams.correlate.hypotheses import Hypothesis, rejected
@@ -75,15 +77,18 @@ def storage_faults(cluster: str, shares: Sequence[tuple[str, Waits]], lives: Liv
         for session in _sessions(cluster, system, [o for _, o in by_system[system]], lives)
     ]
     loose: list[tuple[str, Hypothesis]] = []
+    taken: list[dict[str, str]] = [{} for _ in found]
+    reached = [frozenset(f.hypothesis.nodes) for f in found]
     for node, hung in sorted(
         ((n, h) for n, w in shares for h in w.hung), key=lambda p: (p[1].fault_at, p[1].id)
     ):
-        host = next((f for f in found if _covers(f, node, hung, within)), None)
-        if host is None:
+        pairs = zip(found, reached, strict=True)
+        at = next((i for i, (f, nodes) in enumerate(pairs) if _covers(f, node in nodes, hung, within)), None)
+        if at is None:
             loose.append((node, hung))
-            continue
-        at = found.index(host)
-        found[at] = replace(host, parts={**host.parts, hung.id: node})
+        else:
+            taken[at][hung.id] = node
+    found = [replace(f, parts=parts) if parts else f for f, parts in zip(found, taken, strict=True)]
     return found + _unnamed(cluster, loose, within, lives)
 
 
@@ -112,20 +117,37 @@ def _sessions(cluster: str, system: str, outages: Sequence[Outage], lives: Lives
 def _ended(outages: Sequence[Outage]) -> list[Outage]:
     """Of a target that most of its nodes reach again, the line that says so was lost on the others."""
     within = timedelta(seconds=families().shared.storage.within_s)
-    found: list[Outage] = []
-    for target in sorted({o.target for o in outages}):
-        mine = [o for o in outages if o.target == target]
-        for o in mine:
-            ends = sorted(
-                other.spell.end
-                for other in mine
-                if other.spell.end is not None
-                and other.spell.start - within <= o.spell.last <= other.spell.end
-            )
-            if o.spell.end is None and len(ends) * 2 > len(mine):
-                o = replace(o, spell=replace(o.spell, end=ends[-1]))
-            found.append(o)
-    return found
+    by_target: dict[str, list[Outage]] = defaultdict(list)
+    for outage in outages:
+        by_target[outage.target].append(outage)
+    return [
+        _with_end(o, mine, ends, within)
+        for mine in by_target.values()
+        for ends in (_Ends(mine),)
+        for o in mine
+    ]
+
+
+class _Ends:
+    """When nodes lost a target and had it back, in an order that a crowd of nodes can be looked up in."""
+
+    def __init__(self, outages: Sequence[Outage]) -> None:
+        over = sorted((o.spell.start, o.spell.end) for o in outages if o.spell.end is not None)
+        self._starts = [start for start, _ in over]
+        self._ends = sorted(end for _, end in over)
+        self._latest = list(accumulate((end for _, end in over), max))
+
+    def around(self, at: datetime, within: timedelta) -> tuple[int, datetime | None]:
+        """How many had lost it by then, give or take, and had it back after; and when the last of them had."""
+        begun = bisect_right(self._starts, at + within)
+        return begun - bisect_left(self._ends, at), self._latest[begun - 1] if begun else None
+
+
+def _with_end(one: Outage, mine: Sequence[Outage], ends: _Ends, within: timedelta) -> Outage:
+    if one.spell.end is not None:
+        return one
+    back, last = ends.around(one.spell.last, within)
+    return replace(one, spell=replace(one.spell, end=last)) if back * 2 > len(mine) else one
 
 
 def _named(root: Entity, session: Session, outages: Sequence[tuple[str, Outage]]) -> SharedFault:
@@ -173,13 +195,13 @@ def _named(root: Entity, session: Session, outages: Sequence[tuple[str, Outage]]
     )
 
 
-def _covers(fault: SharedFault, node: str, hung: Hypothesis, within: timedelta) -> bool:
+def _covers(fault: SharedFault, hit: bool, hung: Hypothesis, within: timedelta) -> bool:
     """Tasks hang minutes after the storage is gone, and are told of until it is back."""
     h = fault.hypothesis
     until = h.cleared_at or max(h.last_at, hung.fault_at)
     if not h.fault_at - within <= hung.fault_at <= until + within:
         return False
-    return node in h.nodes or h.certainty is not Certainty.WEAK
+    return hit or h.certainty is not Certainty.WEAK
 
 
 def _unnamed(
