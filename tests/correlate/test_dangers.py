@@ -479,9 +479,9 @@ def test_a_lesser_incident_that_is_being_handled_takes_in_what_is_graver_later()
 
 
 def test_what_a_job_outlived_does_not_explain_what_stops_it_later() -> None:
-    """A GPU with a contained error waits for a person for hours; its job goes on, and then hangs because of another node."""
+    """A GPU with a memory error waits for a person for hours; its job goes on, and then hangs because of another node."""
     world = World(cluster({"llama": FOUR}))
-    world.see(xid("n1", 94, 0))
+    world.see(xid("n1", 95, 0))
     first = world.only().id
     world.see(*(progress("llama", 300.0 * i, i) for i in range(1, 12)))
     world.see(*timeouts("llama", range(24), 4200))
@@ -494,7 +494,7 @@ def test_what_a_job_outlived_does_not_explain_what_stops_it_later() -> None:
 
 def test_progress_within_the_lag_of_a_driver_does_not_clear_the_gpu_that_stops_the_job() -> None:
     world = World(cluster({"llama": FOUR}))
-    world.see(xid("n1", 94, 0), progress("llama", 60, 7))
+    world.see(xid("n1", 95, 0), progress("llama", 60, 7))
     world.see(*timeouts("llama", range(24), 680))
     world.pass_to(800)
     assert world.only().family == "gpu_memory"
