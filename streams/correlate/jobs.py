@@ -133,6 +133,11 @@ def judge(evidence: Evidence, config: Config) -> Judgement:
         # Many nodes do not fault for a lost GPU before it is lost; one node may, when both are the same fault.
         late = config.skew if burst.is_shared else None
         cause = _explaining(evidence, burst.start, burst.start, burst.end, config, late=late)
+        if cause is None and {s.code for s in burst.sightings} <= families().quiet_alone:
+            # What killed processes leave may come before the scrapes at which a counter tells of the storm that killed them.
+            cause = _explaining(
+                evidence, burst.start, burst.start, burst.end, config, late=config.scrape, domain="pfc"
+            )
         if cause is not None:
             judgement.claim(cause.id, burst.start, burst.end, burst.sightings)
         elif not burst.speaks_for_itself and _torn_down_by(burst, hangs, config) is not None:
@@ -362,6 +367,7 @@ def _explaining(
     config: Config,
     spoke: Collection[str | None] = (),
     late: timedelta | None = None,
+    domain: str | None = None,
 ) -> Hypothesis | None:
     """The strongest root on a member node that was there when the symptoms began, or told soon after.
 
@@ -374,6 +380,7 @@ def _explaining(
         and (cause.family != "node_down" or (cause.ready_at <= told_at and cause.root.node not in spoke))
         and _in_time(cause, start, told_at, evidence, config)
         and (late is None or cause.fault_at <= told_at + late)
+        and domain in (None, cause.domain)
     ]
     return max(fitting, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 

@@ -24,6 +24,7 @@ from tests.correlate.world import (
     pause,
     port,
     storm,
+    xid,
 )
 
 JOBS: dict[str, Sequence[str]] = {"llama": ["n1", "n2"], "gemma": ["n3", "n4"]}
@@ -166,6 +167,20 @@ def test_a_storm_on_a_bad_cable_is_one_incident_that_says_so() -> None:
     ).only()
     assert (incident.family, incident.root.node, incident.facts["link_errors"]) == ("pfc_storm", "n2", True)
     assert "cable" in incident.reason
+
+
+def test_what_killed_processes_leave_before_the_counter_is_scraped_is_the_storms() -> None:
+    world = story(
+        *(xid(n, 43, 6 + 0.2 * i) for i, n in enumerate(["n1", "n2"])), pause("n2", "mlx5_0", "sent", 45)
+    )
+    assert [(i.family, i.root.node) for i in world.incidents()] == [("pfc_storm", "n2")]
+
+
+def test_what_a_jobs_code_did_before_the_counter_is_scraped_is_its_own() -> None:
+    world = story(
+        *(xid(n, 31, 6 + 0.2 * i) for i, n in enumerate(["n1", "n2"])), pause("n2", "mlx5_0", "sent", 45)
+    )
+    assert {i.family for i in world.incidents()} == {"application", "pfc_storm"}
 
 
 VICTIMS: dict[str, list[Signal]] = {
