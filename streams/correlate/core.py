@@ -80,7 +80,8 @@ class Core:
         """How many sightings a job was judged by."""
         self._late: set[str] = set()
         """Jobs that wait for the next tick to be judged."""
-        self._complaining: set[str] = set()
+        self._complaining: dict[str, datetime] = {}
+        """Jobs whose ranks complain, and when they last did."""
         self._claimed: dict[str, set[str]] = defaultdict(set)
         """Of a cause: the jobs whose symptoms follow from it."""
         self._accused: dict[str, dict[str, list[Suspicion]]] = defaultdict(dict)
@@ -183,7 +184,7 @@ class Core:
                 self._home |= {h.id: h.scope for h in after}
             touched.nodes |= self._intake.hosts_at(name)
             if before != after:
-                touched.jobs |= self._troubled()
+                touched.jobs |= self._troubled(*before, *after)
             self._evaluate_uplink(name, touched)
 
     def _evaluate_uplink(self, name: str, touched: Touched) -> None:
@@ -205,7 +206,7 @@ class Core:
             self._uplinks[name] = [uplink_fault(f, ends, self._config) for f in faults]
             self._home |= {h.id: h.scope for h in self._uplinks[name]}
         if before != self._uplinks.get(name, []):
-            touched.jobs |= self._troubled()
+            touched.jobs |= self._troubled(*before, *self._uplinks.get(name, []))
 
     def _evaluate_switches(self, touched: Touched, switches: Iterable[str]) -> None:
         for switch in sorted(switches):
@@ -223,7 +224,7 @@ class Core:
             if before != after:
                 for place in {place for fault in (*before, *after) for place in fault.members}:
                     touched.scope(place)
-                touched.jobs |= self._troubled()
+                touched.jobs |= self._troubled(*(fault.hypothesis for fault in (*before, *after)))
 
     def _evaluate_nodes(self, touched: Touched) -> None:
         stormy = False
@@ -290,8 +291,13 @@ class Core:
         nodes = {h.root.node for n in changed for h in (before.get(n), self._storms.get(n)) if h}
         touched.nodes |= {node for node in nodes if node}
         closed = self._lives.closed(self._storms.values())
-        if any(_as_cause(before.get(n), closed) != _as_cause(self._storms.get(n), closed) for n in changed):
-            touched.jobs |= self._troubled().union(*(self._placements.jobs_near(n) for n in nodes if n))
+        news = [
+            n for n in changed if _as_cause(before.get(n), closed) != _as_cause(self._storms.get(n), closed)
+        ]
+        if news:
+            found = [h for n in news for h in (before.get(n), self._storms.get(n)) if h]
+            near = (self._placements.jobs_near(h.root.node) for h in found if h.root.node)
+            touched.jobs |= self._troubled(*found).union(*near)
 
     def _switches_of_storm(self, storm: Hypothesis) -> set[str]:
         """The switches that a storming host hangs on; the empty name where nobody knows."""
@@ -348,7 +354,9 @@ class Core:
                 self._weights[key] = len(evidence.told) + len(evidence.codes)
             else:
                 self._weights.pop(key, None)
-            (self._complaining.add if evidence and evidence.told else self._complaining.discard)(key)
+            self._complaining.pop(key, None)
+            if evidence is not None and evidence.told:
+                self._complaining[key] = max(t.sighting.at for t in evidence.told)
             if after.explained or after.hypotheses or after.suspicions or after.claims:
                 self._judgements[key] = after
                 self._home |= {h.id: h.scope for h in after.hypotheses}
@@ -391,10 +399,15 @@ class Core:
         if not told and not codes and not failed:
             return None
         causes = [h for node in sorted(nodes) for h in self._hard.get(node, ()) if h.family != "pfc_storm"]
-        causes += [self._storms.get(h.id, h) for h in self._all_storms()]
-        causes += (h for h in self._at_switches() if h.rule != BY_VOTES)
+        last = max((t.sighting.at for t in told), default=None)
+        causes += [
+            h
+            for h in (self._storms.get(h.id, h) for h in self._all_storms())
+            if h.root.node in nodes or _began_by(h, last)
+        ]
+        causes += (h for h in self._at_switches() if h.rule != BY_VOTES and _began_by(h, last))
         causes += self._common.storages(nodes)
-        causes += [h for port in self._uplinks for h in self._uplinks_standing(port)]
+        causes += [h for port in self._uplinks for h in self._uplinks_standing(port) if _began_by(h, last)]
         wide = [h for h in causes if h.domain in ("pfc", "fabric")] if told else []
         leafs, paused = set[str](), list[Sighting]()
         if wide:
@@ -444,9 +457,12 @@ class Core:
         since, until = storm.fault_at - self._config.before, storm.last_at + self._config.retention
         return bool(victims(paused, since, until))
 
-    def _troubled(self) -> set[str]:
-        """Jobs whose ranks complain: a fault anywhere in the fabric may be what they wait for."""
-        return set(self._complaining)
+    def _troubled(self, *changed: Hypothesis) -> set[str]:
+        """Jobs whose ranks complain: a fault anywhere in the fabric may be what they wait for, unless it began after that."""
+        if not changed:
+            return set(self._complaining)
+        since = min(h.fault_at - h.lag for h in changed)
+        return {job for job, at in self._complaining.items() if at >= since}
 
     # Documents.
 
@@ -666,3 +682,8 @@ def _as_cause(storm: Hypothesis | None, closed: Mapping[str, datetime]) -> tuple
         return ()
     until = storm.last_at if storm.cleared_at or storm.id in closed else None
     return (storm.root, storm.certainty, storm.fault_at, storm.rule, storm.lag, storm.cleared_at, until)
+
+
+def _began_by(far: Hypothesis, last: datetime | None) -> bool:
+    """Whether a fault elsewhere began before a job's last complaint: no later one is explained by it."""
+    return last is not None and far.fault_at <= last + far.lag
