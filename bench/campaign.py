@@ -10,7 +10,8 @@ withdrawn incidents do not count. Figures, over all runs:
                      the rack, the storage or the job
   `family`           share of the faults whose incident is of the right family, or of one that the evidence cannot tell from it
   `count_right`      share of the runs with as many incidents as faults
-  `healthy_cordons`  nodes that would be cordoned, or that a person would be asked to cordon, for no fault of theirs
+  `healthy_cordons`  nodes that would be cordoned for no fault of theirs
+  `healthy_asked`    nodes for which a person would be asked to
   `faults`, `look_alikes`, `runs`, `left_out`, `records`, `seconds`
   `kinds`            the same for each kind of fault
 """
@@ -59,6 +60,7 @@ class Tally:
     runs: int = 0
     count_right: int = 0
     healthy_cordons: int = 0
+    healthy_asked: int = 0
 
     def figures(self) -> dict[str, Figure]:
         """As they are printed."""
@@ -67,6 +69,7 @@ class Tally:
             "family": self.family / self.faults if self.faults else None,
             "count_right": self.count_right / self.runs if self.runs else None,
             "healthy_cordons": self.healthy_cordons,
+            "healthy_asked": self.healthy_asked,
             "faults": self.faults,
         }
 
@@ -91,6 +94,7 @@ class Campaign:
             tally.runs += 1
             tally.count_right += found.count_right
             tally.healthy_cordons += len(found.healthy_cordons)
+            tally.healthy_asked += len(found.healthy_asked)
             tally.faults += found.faults
             tally.top1 += found.top1
             tally.family += found.family

@@ -44,6 +44,7 @@ class Verdict:
     family: int
     count_right: bool
     healthy_cordons: tuple[str, ...]
+    healthy_asked: tuple[str, ...]
     look_alikes: int
     records: int
     misses: tuple[Miss, ...]
@@ -72,15 +73,19 @@ def verdict(simulated: Simulated, decided: Replayed, scenario: str) -> Verdict:
         misses.append(
             Miss(scenario, f"{incident.family}: belongs to no fault", "no incident", _shown(incident))
         )
-    cordons = healthy_cordons(faults, decided)
+    cordons = healthy_cordons(faults, decided, "would")
+    asked = healthy_cordons(faults, decided, "needs_approval")
     for node in cordons:
         misses.append(Miss(scenario, "HEALTHY NODE MARKED FOR CORDON", "left alone", node))
+    for node in asked:
+        misses.append(Miss(scenario, "a person would be asked to close a healthy node", "left alone", node))
     return Verdict(
         faults=len(faults),
         top1=top1,
         family=family,
         count_right=len(incidents) == len(faults),
         healthy_cordons=tuple(cordons),
+        healthy_asked=tuple(asked),
         look_alikes=len(simulated.truth.look_alikes),
         records=decided.records,
         misses=tuple(misses),
@@ -160,11 +165,13 @@ def touches(incident: Incident, fault: Fault) -> bool:
     )
 
 
-def healthy_cordons(faults: list[Fault], decided: Replayed) -> list[str]:
-    """Nodes that would be closed, or that somebody would be asked to close, although nothing was wrong with them by then."""
+def healthy_cordons(faults: list[Fault], decided: Replayed, verdict: str) -> list[str]:
+    """Nodes that would be closed (`would`), or that somebody would be asked to close (`needs_approval`), although nothing was
+    wrong with them by then.
+    """
     found = []
     for action in decided.actions:
-        if action.action != "cordon_node" or action.verdict not in ("would", "needs_approval"):
+        if action.action != "cordon_node" or action.verdict != verdict:
             continue
         node = action.target.name
         if not any(node in fault.may_cordon and fault.at - EARLY <= action.at for fault in faults):

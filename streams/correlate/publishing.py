@@ -387,7 +387,11 @@ def _strengthened(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> Hy
     if h.family == "nic_link" and h.facts.get("hard") is True and _suffers_then(h, claims, suffering):
         why = f"{h.why}; and {len(suffering)} job(s) fail on the network meanwhile"
         return replace(h, certainty=Certainty.DECISIVE, why=why)
-    if h.family == "pfc_storm" and h.rule == "pause sent" and h.facts.get("shared_nodes") == 1:
+    if (
+        h.family == "pfc_storm"
+        and h.rule in ("pause sent", "access port")
+        and h.facts.get("shared_nodes") == 1
+    ):
         why = f"{h.why}; and {len(suffering)} job(s) fail on the network meanwhile"
         return replace(h, certainty=Certainty.DECISIVE, why=why)
     return h

@@ -218,6 +218,9 @@ def _host_hypothesis(
     says = f"{node} is the source: {' and '.join(signs)}; hosts that only receive pause are its victims"
     # A host's own counter alone may be a slow receiver; a switch that sees it from outside may not.
     rule, certainty = ("access port", Certainty.DECISIVE) if by_switch else ("pause sent", Certainty.LIKELY)
+    if by_switch and len(mine) == 1:
+        # Told once and by nothing else: the end of a burst may still be under way, shippers are late by more than we wait.
+        certainty = Certainty.LIKELY
     if paused and not by_switch:
         rule, certainty = "pause sent while paused", Certainty.WEAK
         says = f"{node}: {' and '.join(signs)}, but it is told to pause itself: it may be congested and no source"

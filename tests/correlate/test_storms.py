@@ -83,6 +83,15 @@ def test_a_watchdog_that_counted_no_dropped_packets_forwards() -> None:
     assert world.only().facts["watchdog"] == "drop"
 
 
+def test_a_watchdog_that_spoke_once_closes_nobody_until_it_speaks_again_or_a_job_suffers() -> None:
+    once = story(storm("leaf-2", "Ethernet0", 0))
+    assert once.only().certainty is Certainty.LIKELY
+    again = story(storm("leaf-2", "Ethernet0", 0), storm("leaf-2", "Ethernet0", 20))
+    assert again.only().certainty is Certainty.DECISIVE
+    suffering = story(storm("leaf-2", "Ethernet0", 0), *failing("llama", 31))
+    assert suffering.only().certainty is Certainty.DECISIVE
+
+
 def test_the_pause_is_followed_over_the_spine_to_the_host_that_sends_it() -> None:
     world = story(
         storm("leaf-1", "Ethernet120", 0.4),
