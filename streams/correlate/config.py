@@ -36,6 +36,9 @@ class Config:
     """NotReady must last this long: a kubelet that restarts is no incident."""
     storm_settle: timedelta = timedelta(seconds=5)
     """The line that tells of its end may be this much later than the one that told of it."""
+    storm_alone: timedelta = timedelta(seconds=30)
+    """The same where only the switch's log tells of it: a shipper may hold that line back for half a minute, and a host closed
+    for a storm that was over costs more than one found half a minute later."""
     brief_storm: timedelta = timedelta(seconds=1)
     """A storm restored within this is a burst, not a storm. Switches that log whole seconds are given one more."""
     together: timedelta = timedelta(seconds=10)

@@ -242,7 +242,7 @@ def _host_hypothesis(
         fault_at=session.start,
         first_at=session.start,
         last_at=session.last,
-        ready_at=min(s.seen_at for s in mine) + config.storm_settle,
+        ready_at=_ready_at(by_switch, by_host, config),
         rule=rule,
         lag=config.skew if by_switch else config.scrape,
         why=says,
@@ -252,6 +252,18 @@ def _host_hypothesis(
         context=tuple(sorted({s.id: s for s in (*paused, *bad)}.values(), key=order)),
         facts=facts,
     )
+
+
+def _ready_at(by_switch: Sequence[Sighting], by_host: Sequence[Sighting], config: Config) -> datetime:
+    """While only the switch's log tells of a storm, the line that it is over may still be on its way.
+
+    A host's counters have lasted when they tell of one.
+    """
+    seen = min(s.seen_at for s in by_switch or by_host)
+    if not by_switch:
+        return seen + config.storm_settle
+    confirmed = [max(seen, s.seen_at) + config.storm_settle for s in by_host]
+    return min([seen + config.storm_alone, *confirmed])
 
 
 def measured(storm: Sequence[Sighting]) -> dict[str, Attribute]:

@@ -144,7 +144,7 @@ async def test_the_host_that_storms_is_closed_and_its_victims_are_left_alone(
             paused = [_pause("transmitted", bad, tick, at)]
             paused += [_pause("received", node, tick, at) for node in victim.before.values()]
             await installation.send(RAW_METRICS, paused)
-        incident = await incident_of(installation, source, "pfc_storm", IncidentState.RESOLVED)
+        incident = await incident_of(installation, source, "pfc_storm", IncidentState.RESOLVED, timeout_s=150)
         assert (incident.root.node, incident.root.nic) == (bad, NIC)
         assert source.closed() == [bad]
         assert source.switched(mark) == [True, False]
