@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -23,6 +23,8 @@ class Told:
     rank: Rank
     pod: str | None
     node: str | None
+    begun: datetime | None = None
+    """Since when the pod that told it stands where it does; None where nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def told_by(s: Sighting, stay: Stay | None) -> Told:
     else:
         place = s.number("pg_rank") if rank is None else rank
         who = f"{pod or s.entity.node}#{place if place is not None else '?'}"
-    return Told(s, who, pod, stay.node if stay else s.entity.node)
+    return Told(s, who, pod, stay.node if stay else s.entity.node, stay.start if stay else None)
 
 
 def doubted(told: Sequence[Told]) -> Sequence[Told]:
@@ -76,7 +78,10 @@ def doubted(told: Sequence[Told]) -> Sequence[Told]:
 
 
 def episodes(told: Iterable[Told], gap: timedelta) -> list[Episode]:
-    """Cut reports into hangs: reports belong together when their waiting overlaps, give or take the gap."""
+    """Cut reports into hangs: reports belong together when their waiting overlaps, give or take the gap.
+
+    What a pod tells that came when others had reported already is no part of that: the job has been started again since.
+    """
     found: list[list[Told]] = []
     until: datetime | None = None
     for one in sorted(told, key=lambda t: (t.sighting.fault_at, t.sighting.at, t.sighting.id)):
@@ -85,7 +90,20 @@ def episodes(told: Iterable[Told], gap: timedelta) -> list[Episode]:
             until = one.sighting.at
         found[-1].append(one)
         until = max(until, one.sighting.at)
-    return [_episode(group) for group in found]
+    return [episode for group in found for episode in _restarts(group)]
+
+
+def _restarts(group: list[Told]) -> Iterator[Episode]:
+    """One episode for each time that the job was started within a group of reports."""
+    while group:
+        told_at = min(t.sighting.at for t in group)
+        yield _episode([t for t in group if not _came_after(t, told_at)])
+        group = [t for t in group if _came_after(t, told_at)]
+
+
+def _came_after(told: Told, at: datetime) -> bool:
+    """Whether the pod came after that time. One that spoke before it is known to have come did not."""
+    return told.begun is not None and at < told.begun <= told.sighting.at
 
 
 def joined(one: Episode, other: Episode) -> Episode:

@@ -498,3 +498,21 @@ def test_progress_within_the_lag_of_a_driver_does_not_clear_the_gpu_that_stops_t
     world.see(*timeouts("llama", range(24), 680))
     world.pass_to(800)
     assert world.only().family == "gpu_memory"
+
+
+def test_what_a_restarted_pod_says_does_not_make_its_silent_predecessor_speak() -> None:
+    """A node falls silent, its job is moved at once, and the pod that took the silent one's name meets an error elsewhere."""
+    world = World(cluster({"llama": FOUR}, spare=["n9"]))
+    world.see(*timeouts("llama", (r for r in range(32) if r // 8 != 1), 600))
+    world.pass_to(625)
+    accused = world.only()
+    assert (accused.family, accused.root.node) == ("silent_node", "n2")
+    for pod in pods("llama", FOUR, since=628, attempt=2):
+        world.tell(replace(pod, node="n9" if pod.node == "n2" else pod.node, observed_at=at(628)))
+    vague = nccl_error("llama", 9, 640)
+    vague = replace(vague, entity=replace(vague.entity, rank=None), attributes={"status": 12})
+    world.see(vague)
+    world.pass_to(800)
+    stands = {i.id: i for i in world.incidents()}
+    assert stands[accused.id].family == "silent_node"
+    assert not stands[accused.id].state.is_over
