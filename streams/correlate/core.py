@@ -430,6 +430,7 @@ class Core:
             closed=closed,
             moved=self._publisher.moves_of(key),
             ended_at=ended,
+            world=row.fact.world if row and row.fact else None,
             addresses=self._testimony.addresses,
             forgotten=self._lives.forgotten(Entity(self.name, job=self._intake.guessed(key))),
         )

@@ -52,6 +52,8 @@ class Evidence:
     """Signs of progress, in order."""
     ended_at: datetime | None
     """When the job finished or was deleted."""
+    world: int | None = None
+    """How many ranks the job has by its own specification."""
     addresses: Callable[[Sequence[Stay]], Addresses] = lambda stays: NO_ADDRESSES
     """What peers' names and addresses stood for while the job stood so."""
     forgotten: Mapping[str, BaseRow] = field(default_factory=dict)
@@ -206,7 +208,21 @@ def _finding(evidence: Evidence, episode: Episode, config: Config) -> Finding:
     finding = find_culprit(episode, stays, evidence.addresses(stays) if failed else NO_ADDRESSES)
     if numbers.conflicts and finding.certainty is Certainty.DECISIVE:
         finding = replace(finding, certainty=Certainty.LIKELY)
+    if finding.certainty is Certainty.DECISIVE and (doubt := _doubt(evidence, episode, stays, finding)):
+        finding = replace(finding, certainty=Certainty.LIKELY, why=f"{finding.why}; but {doubt}")
     return replace(finding, gpus=gpus_of(stays, finding.ranks), doubts=numbers.conflicts)
+
+
+def _doubt(evidence: Evidence, episode: Episode, stays: Sequence[Stay], finding: Finding) -> str:
+    """Why what the ranks prove may be another's fault all the same; empty where nothing speaks against it."""
+    placed = sum(stay.expected for stay in stays)
+    world = max((evidence.world or 0, *(t.nranks for stay in stays for t in stay.told)))
+    if placed < world:
+        return f"only {placed} of the job's {world} ranks are placed, and the others may be what it waits for"
+    here = [stay for stay in stays if stay.node == finding.node]
+    if finding.silent and any(stay.end is not None and stay.end < episode.told_at for stay in here):
+        return "its pod had ended before the others spoke, so that its silence says nothing of the node"
+    return ""
 
 
 def _outweighed(cause: Hypothesis, finding: Finding) -> bool:

@@ -516,3 +516,43 @@ def test_what_a_restarted_pod_says_does_not_make_its_silent_predecessor_speak() 
     stands = {i.id: i for i in world.incidents()}
     assert stands[accused.id].family == "silent_node"
     assert not stands[accused.id].state.is_over
+
+
+SILENT_N2 = [r for r in range(32) if r // 8 != 1]
+
+
+def test_no_node_is_closed_for_silence_while_part_of_the_job_is_not_placed() -> None:
+    facts = [f for f in cluster({"llama": FOUR}) if f.kind != "pod" or f.node in FOUR[:2]]
+    world = World(facts)
+    world.see(*timeouts("llama", range(8), 600))
+    world.pass_to(700)
+    assert not any(closes_a_node(i) for i in world.revisions)
+    assert "16 of the job's 32 ranks" in world.only().reason
+    for pod in pods("llama", FOUR):
+        world.tell(pod)
+    world.see(*timeouts("llama", range(16, 32), 602))
+    world.pass_to(800)
+    assert (world.only().root.node, world.only().certainty) == ("n2", Certainty.DECISIVE)
+
+
+@pytest.mark.parametrize("told_late", [False, True])
+def test_no_node_is_closed_for_the_silence_of_a_pod_that_was_taken_away(told_late: bool) -> None:
+    world = World(cluster({"llama": FOUR}))
+    if not told_late:
+        world.gone(pods("llama", FOUR)[1], 0)
+    world.see(*timeouts("llama", SILENT_N2, 605))
+    if told_late:
+        world.gone(pods("llama", FOUR)[1], 0)
+    world.pass_to(700)
+    incident = world.only()
+    assert (incident.family, incident.root.node) == ("silent_node", "n2")
+    assert not any(closes_a_node(i) for i in world.revisions)
+
+
+def test_a_pod_that_ends_when_its_peers_give_up_was_silent_all_the_same() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*timeouts("llama", SILENT_N2, 600))
+    for pod in pods("llama", FOUR):
+        world.gone(pod, 601)
+    world.pass_to(700)
+    assert (world.only().root.node, world.only().certainty) == ("n2", Certainty.DECISIVE)
