@@ -32,7 +32,7 @@ from streams.correlate.moments import LINK
 from streams.correlate.nodewise import NodeRoots, hard_roots, silent_roots, weighed_roots
 from streams.correlate.placement import Placements
 from streams.correlate.publishing import Changes, Publisher
-from streams.correlate.rows import NodeRow, PortRow, Rows, State
+from streams.correlate.rows import JobRow, NodeRow, PortRow, Rows, State
 from streams.correlate.sightings import Sighting
 from streams.correlate.spreading import Spread, spread
 from streams.correlate.storms import fabric_storm, shared_storms, victims, weigh
@@ -414,10 +414,7 @@ class Core:
             leafs = leafs.union(*(self._intake.switches_of(node) for node in nodes))
             paused = self._testimony.pauses(nodes)
         closed = self._lives.closed(causes)
-        row = self._state.jobs.get(key)
-        ended = row.gone_at if row else None
-        if row and row.fact and row.fact.finished:
-            ended = min(ended or row.fact.observed_at, row.fact.observed_at)
+        row = self._state.jobs.get(key, JobRow())
         return Evidence(
             cluster=self.name,
             job=stays[-1].job if stays else self._intake.guessed(key),
@@ -429,8 +426,8 @@ class Core:
             near_storms=frozenset(h.id for h in wide if self._reaches(h, nodes, leafs, paused)),
             closed=closed,
             moved=self._publisher.moves_of(key),
-            ended_at=ended,
-            world=row.fact.world if row and row.fact else None,
+            ended=row.ends,
+            world=row.fact.world if row.fact else None,
             addresses=self._testimony.addresses,
             forgotten=self._lives.forgotten(Entity(self.name, job=self._intake.guessed(key))),
         )

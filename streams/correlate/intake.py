@@ -267,7 +267,7 @@ class Intake:
                 touched |= self._prune_pod(name, pod, cut)
         self._drop_places(cut, busy)
         for name, job in list(self._state.jobs.items()):
-            if job.gone_at and job.gone_at < cut and name not in open_jobs:
+            if job.is_gone and job.gone_at and job.gone_at < cut and name not in open_jobs:
                 self._state.jobs.drop(name)
         for name, base in list(self._state.bases.items()):
             if base.until < now - config.bases_kept:

@@ -50,8 +50,8 @@ class Evidence:
     """When the incidents of `causes` ended."""
     moved: Sequence[datetime]
     """Signs of progress, in order."""
-    ended_at: datetime | None
-    """When the job finished or was deleted."""
+    ended: tuple[datetime, ...]
+    """When the job finished or was deleted. One that was deleted may have been made anew under its name, and finish later."""
     world: int | None = None
     """How many ranks the job has by its own specification."""
     addresses: Callable[[Sequence[Stay]], Addresses] = lambda stays: NO_ADDRESSES
@@ -626,8 +626,7 @@ def culprit_facts(
 def _recovered(evidence: Evidence, after: datetime, config: Config | None) -> datetime | None:
     """When a job that stood still was seen to move again, or came to its end."""
     slack = (config or Config()).together
-    ends = [*evidence.moved, *([evidence.ended_at] if evidence.ended_at else [])]
-    return min((at for at in ends if at > after + slack), default=None)
+    return min((at for at in (*evidence.moved, *evidence.ended) if at > after + slack), default=None)
 
 
 def _rejections(

@@ -101,6 +101,17 @@ class JobRow:
     fact: JobFact | None = None
     gone_at: datetime | None = None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether it was deleted, and not made anew under its name since."""
+        return self.gone_at is not None and (self.fact is None or self.fact.observed_at <= self.gone_at)
+
+    @property
+    def ends(self) -> tuple[datetime, ...]:
+        """When it finished or was deleted, as far as that is known."""
+        finished = self.fact.observed_at if self.fact and self.fact.finished else None
+        return tuple(at for at in (finished, self.gone_at) if at is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class PortRow:

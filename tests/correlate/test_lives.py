@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from streams.model.incident import IncidentState
+from streams.model.inventory import JobFact
 from tests.correlate.world import (
+    CLUSTER,
     FOUR,
     World,
     at,
     cluster,
+    job,
     link,
     node_fact,
     not_ready,
@@ -181,3 +185,24 @@ def test_a_core_on_the_rows_of_another_goes_on_where_that_stopped() -> None:
     world.see(*timeouts("llama", range(24), 600))
     world.pass_to(700)
     assert world.only() == opened
+
+
+def test_a_job_made_anew_under_its_name_ends_its_hang_when_it_finishes() -> None:
+    world = World(cluster({"llama": FOUR}))
+    fact = JobFact(CLUSTER, job("llama"), at(-40), pods=4, world=32)
+    world.gone(fact, -50)
+    world.tell(fact)
+    world.see(*timeouts("llama", range(32), 600))
+    world.pass_to(700)
+    world.tell(replace(fact, observed_at=at(900), finished=True))
+    world.pass_to(1100)
+    assert world.only().state is IncidentState.RESOLVED
+
+
+def test_a_job_made_anew_under_its_name_is_not_forgotten_with_the_one_before() -> None:
+    world = World(cluster({"llama": FOUR}))
+    fact = JobFact(CLUSTER, job("llama"), at(-40), pods=4, world=32)
+    world.gone(fact, -50)
+    world.tell(fact)
+    world.pass_to(3600, step=60)
+    assert world.core._state.jobs[job("llama").key].fact == fact
