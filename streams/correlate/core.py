@@ -29,6 +29,7 @@ from streams.correlate.jobs import Evidence, Judgement, Suspicion, judge
 from streams.correlate.links import LinkFault, excuses, host_links, nic_link, uplink
 from streams.correlate.lives import Lives
 from streams.correlate.moments import LINK
+from streams.correlate.nodes import taken_away
 from streams.correlate.nodewise import NodeRoots, hard_roots, silent_roots, weighed_roots
 from streams.correlate.placement import Placements
 from streams.correlate.publishing import Changes, Publisher
@@ -239,6 +240,9 @@ class Core:
                 links = self._links_of(node, row, ports)
                 after = hard_roots(Entity(self.name, node=node), row, ports, self._lives, self._config)
                 after += [nic_link(fault, ports, excused, self._config) for fault, excused in links]
+                if (left := row.left_at) is not None:
+                    stood = self._placements.on_node
+                    after = [h if stood(node, h.fault_at, left) else taken_away(h, left) for h in after]
             touched.switches |= self._links.put(f"node/{node}", [f for f, excused in links if not excused])
             if after:
                 self._hard[node] = after

@@ -228,6 +228,7 @@ class Intake:
             row = self._state.nodes[name]
             self._state.nodes.put(name, replace(row, gone_at=max(at, row.gone_at or at)))
             self._left.add(name)
+            return Touched(nodes={name})
         if kind == "link" and name in self._state.ports:
             return self._uncabled(name, at)
         if kind == "pod" and name in self._state.pods:
@@ -288,10 +289,10 @@ class Intake:
         """Forget nodes that were deleted, and places that nobody but a forgotten signal ever named."""
         for name in sorted(self._left):
             row = self._state.nodes.get(name)
-            if row is None or row.gone_at is None or (row.fact and row.fact.observed_at > row.gone_at):
+            if row is None or row.left_at is None:
                 self._left.discard(name)
             elif (
-                row.gone_at < cut
+                row.left_at < cut
                 and not row.seen
                 and f"node/{name}" not in busy
                 and not self._placements.jobs_near(name)

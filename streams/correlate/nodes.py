@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 from streams.correlate.config import Config
 from streams.correlate.families import families
@@ -121,8 +122,8 @@ def _certainty(gone: bool, deaths: Iterable[Sighting]) -> Certainty:
     return Certainty.WEAK
 
 
-def not_ready_near(
-    seen: Iterable[Sighting], hypothesis: Hypothesis, slack: timedelta
-) -> tuple[Sighting, ...]:
-    """NotReady sightings that go with another fault of the same node."""
-    return tuple(s for s in seen if s.kind == NOT_READY and s.firing and s.at >= hypothesis.fault_at - slack)
+def taken_away(found: Hypothesis, left_at: datetime) -> Hypothesis:
+    """A node that was down, and was deleted with nobody on it: there is nothing left to bring back."""
+    if found.family != "node_down" or found.cleared_at is not None or left_at < found.last_at:
+        return found
+    return replace(found, cleared_at=left_at, why=f"{found.why}. It was taken out of the cluster")

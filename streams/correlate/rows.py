@@ -59,6 +59,12 @@ class NodeRow:
     upkeep: tuple[tuple[datetime, bool], ...] = ()
     """When facts began and ceased to say that the node is in planned maintenance; the latest few."""
 
+    @property
+    def left_at(self) -> datetime | None:
+        """When it was deleted; None while it is there, or there again."""
+        there = self.gone_at is None or (self.fact is not None and self.fact.observed_at > self.gone_at)
+        return None if there else self.gone_at
+
 
 @dataclass(frozen=True, slots=True)
 class Tenancy:

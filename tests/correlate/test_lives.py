@@ -206,3 +206,42 @@ def test_a_job_made_anew_under_its_name_is_not_forgotten_with_the_one_before() -
     world.tell(fact)
     world.pass_to(3600, step=60)
     assert world.core._state.jobs[job("llama").key].fact == fact
+
+
+def test_a_node_that_was_deleted_is_down_no_more_and_is_forgotten() -> None:
+    world = World(cluster({"llama": FOUR}, spare=["m1"]))
+    world.see(not_ready("m1", 0))
+    world.pass_to(60)
+    assert world.only().state is IncidentState.OPEN
+    world.gone(node_fact("m1"), 65)
+    world.pass_to(300)
+    assert world.only().state is IncidentState.RESOLVED
+    assert "taken out of the cluster" in world.only().reason
+    world.pass_to(8000, step=60)
+    assert "m1" not in dict(world.core._state.nodes.items())
+
+
+def test_a_node_that_came_back_under_its_name_and_fails_again_is_down_again() -> None:
+    world = World(cluster({"llama": FOUR}, spare=["m1"]))
+    world.see(not_ready("m1", 0))
+    world.pass_to(60)
+    world.gone(node_fact("m1"), 65)
+    world.tell(replace(node_fact("m1"), uid="m1-anew", observed_at=at(400), ready_since=at(400)))
+    world.pass_to(500)
+    world.see(not_ready("m1", 900))
+    world.pass_to(1000)
+    assert [(i.incarnation, i.state) for i in world.incidents()] == [
+        (1, IncidentState.RESOLVED),
+        (2, IncidentState.OPEN),
+    ]
+
+
+def test_a_dead_node_that_was_deleted_stays_open_for_the_job_that_still_waits_for_it() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(not_ready("n2", 40))
+    world.pass_to(340)
+    world.gone(node_fact("n2"), 340)
+    world.gone(pods("llama", FOUR)[1], 341)
+    world.see(*timeouts("llama", [r for r in range(32) if r // 8 != 1], 600))
+    world.pass_to(900)
+    assert (world.only().root.node, world.only().state) == ("n2", IncidentState.OPEN)
