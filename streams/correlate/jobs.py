@@ -262,7 +262,9 @@ def _judge_hang(
         judgement.claim(f"leaf:{blame.switch}", episode.start, episode.end, [*lines, *teardown])
         return
     node = _accused(finding, _missed(evidence, episode, config))
-    gone = _gone(evidence, node, episode, config) if node is not None else None
+    # Where every other rank has spoken the silence is proof enough, and may be acted on already when the kubelet is missed.
+    proven = finding.silent and finding.certainty is Certainty.DECISIVE
+    gone = _gone(evidence, node, episode, config) if node is not None and not proven else None
     if gone is not None:
         judgement.claim(gone.id, episode.start, episode.end, [*(t.sighting for t in episode.told), *teardown])
         return
