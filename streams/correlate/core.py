@@ -479,32 +479,18 @@ class Core:
         for merged in self._roots.get(node, NodeRoots()).merged:
             self._hosts.pop(merged, None)
         roots = weighed_roots(hard, silent, row, closed, self._config)
-        self._give_to_switches(node, roots)
-        self._give_to_common(roots)
+        self._give_away(node, roots)
         self._hosts |= roots.merged
         if roots.standing or roots.merged:
             self._roots[node] = roots
         else:
             self._roots.pop(node, None)
 
-    def _give_to_switches(self, node: str, roots: NodeRoots) -> None:
-        """What a switch did to a node is the switch's, not the node's."""
+    def _give_away(self, node: str, roots: NodeRoots) -> None:
+        """What a switch did to a node, and what it has in common with its neighbours, is not its own."""
         for h in list(roots.standing):
-            owner = self._switch_behind(f"node/{node}", h)
-            if owner is not None:
-                roots.standing.remove(h)
-                roots.parts.append(h)
-                passed_on = [name for name, host in roots.merged.items() if host == h.id]
-                roots.merged |= dict.fromkeys([h.id, *passed_on], owner.id)
-
-    def _give_to_common(self, roots: NodeRoots) -> None:
-        """What a node has in common with its neighbours is not its own."""
-        for h in list(roots.standing):
-            if (owner := self._common.owner(h.id)) is not None:
-                roots.standing.remove(h)
-                roots.parts.append(h)
-                passed_on = [name for name, host in roots.merged.items() if host == h.id]
-                roots.merged |= dict.fromkeys([h.id, *passed_on], owner.id)
+            if (owner := self._switch_behind(f"node/{node}", h) or self._common.owner(h.id)) is not None:
+                roots.hand_over(h, owner.id)
 
     def _switch_behind(self, place: str, h: Hypothesis) -> Hypothesis | None:
         """The fault of a switch that took this place's links away, if there is one: that with the most neighbours."""
@@ -631,10 +617,7 @@ class Core:
             if (shared := self._common.owner(incident)) is not None or (
                 owner is not None and (shared := self._shared_root(owner)) is not None
             ):
-                last = self._owner(shared.id)
-                return next(
-                    (h for s in self._scope_of(last) for h in self._standing(s) if h.id == last), None
-                )
+                return self._found(self._owner(shared.id))
         if kind == "shared":
             return next(
                 (h for h in self._common.standing(name) if h.id != incident and h.fault_at <= fault_at), None
@@ -645,18 +628,14 @@ class Core:
                     return behind
             hosts = [h for n in self._intake.hosts_at(name) for h in self._roots.get(n, NodeRoots()).standing]
             here = next((h for h in hosts if h.family == "pfc_storm"), None)
-            return here or self._found(self._owner(incident), but=incident)
+            owner = self._owner(incident)
+            return here or (self._found(owner) if owner != incident else None)
         for job in jobs:
             judgement = self._judgements.get(job.key, Judgement())
             for since, until, cause in judgement.explained:
-                if (
-                    since - self._config.episode_gap <= fault_at <= until + self._config.quiet
-                    and cause != incident
-                ):
-                    owner = self._owner(cause)
-                    found = [h for s in self._scope_of(owner) for h in self._standing(s) if h.id == owner]
-                    if found:
-                        return found[0]
+                fits = since - self._config.episode_gap <= fault_at <= until + self._config.quiet
+                if fits and cause != incident and (found_one := self._found(self._owner(cause))) is not None:
+                    return found_one
             for suspicion in judgement.suspicions:
                 roots = self._roots.get(suspicion.node, NodeRoots())
                 if found := [
@@ -672,10 +651,10 @@ class Core:
     def _shared_root(self, incident: str) -> Hypothesis | None:
         return next((h for h in self._common.roots() if h.id == incident), None)
 
-    def _found(self, incident: str, *, but: str) -> Hypothesis | None:
+    def _found(self, incident: str) -> Hypothesis | None:
         """The hypothesis that stands under this id."""
-        scopes = self._scope_of(incident) if incident != but else set()
-        return next((h for s in sorted(scopes) for h in self._standing(s) if h.id == incident), None)
+        scopes = sorted(self._scope_of(incident))
+        return next((h for s in scopes for h in self._standing(s) if h.id == incident), None)
 
 
 def _as_cause(storm: Hypothesis | None, closed: Mapping[str, datetime]) -> tuple[object, ...]:

@@ -8,13 +8,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal, cast
 
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import ConfigDict, model_validator
 
 from streams.correlate.sightings import Sighting
-from streams.model.errors import ConfigError
 from streams.model.incident import Certainty
 from streams.model.signal import Severity
+from streams.model.tables import Strict, load_table
 
 _FILE = Path(__file__).with_name("families.yaml")
 
@@ -29,11 +28,7 @@ _PLACE_WORDS = 200
 """Characters of an attribute that come into a reason at most."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Family(_Strict):
+class Family(Strict):
     """One row: how a family ranks, what follows from it and how it is told."""
 
     rank: int
@@ -50,7 +45,7 @@ class Family(_Strict):
     stale_h: float | None = None
 
 
-class SignalRule(_Strict):
+class SignalRule(Strict):
     """Which family a signal belongs to, the part it plays there and how far it goes."""
 
     kinds: tuple[str, ...]
@@ -74,28 +69,28 @@ class SignalRule(_Strict):
         )
 
 
-class _Actions(_Strict):
+class _Actions(Strict):
     decisive: frozenset[str]
     context: frozenset[str]
 
 
-class _Rack(_Strict):
+class _Rack(Strict):
     nodes: int
     share: float
     within_s: float
 
 
-class _Storage(_Strict):
+class _Storage(Strict):
     nodes: int
     hung_nodes: int
     within_s: float
 
 
-class _Nvlink(_Strict):
+class _Nvlink(Strict):
     within_s: float
 
 
-class _Shared(_Strict):
+class _Shared(Strict):
     """How much must be seen of what several nodes share."""
 
     rack: _Rack
@@ -108,10 +103,10 @@ class _Words(dict[str, str]):
         return "one of them" if key == "gpu" else "something"
 
 
-class Families(BaseModel):
+class Families(Strict):
     """The whole table."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, ignored_types=(cached_property,))
+    model_config = ConfigDict(ignored_types=(cached_property,))
 
     families: Mapping[str, Family]
     actions: _Actions
@@ -260,7 +255,4 @@ def families() -> Families:
     Raises:
         ConfigError: when the file is damaged.
     """
-    try:
-        return Families.model_validate(yaml.safe_load(_FILE.read_text()))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise ConfigError(f"{_FILE.name}: {error}") from error
+    return load_table(_FILE, Families)

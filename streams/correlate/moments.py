@@ -15,15 +15,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from streams.correlate.config import Config
 from streams.correlate.lives import Spell, spells
 from streams.correlate.rows import PortRow
 from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing, order
 from streams.model.entity import Entity
-from streams.model.errors import ConfigError
+from streams.model.tables import Strict, load_table
 
 LINK = "fabric.link"
 
@@ -32,10 +29,8 @@ _FILE = Path(__file__).with_name("links.yaml")
 _RDMA = re.compile(r"mlx[45]_|bnxt_re|irdma|hfi1_|qib|rocep|ibp")
 
 
-class Parts(BaseModel):
+class Parts(Strict):
     """`links.yaml`: the part that each subtype plays."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     down: frozenset[str]
     bounced: frozenset[str]
@@ -64,10 +59,7 @@ def parts() -> Parts:
     Raises:
         ConfigError: when the file is damaged.
     """
-    try:
-        return Parts.model_validate(yaml.safe_load(_FILE.read_text()))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise ConfigError(f"{_FILE.name}: {error}") from error
+    return load_table(_FILE, Parts)
 
 
 def placed(s: Sighting) -> Sighting | None:

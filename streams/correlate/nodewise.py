@@ -32,6 +32,13 @@ class NodeRoots:
     parts: list[Hypothesis] = field(default_factory=list)
     """Those that became part of another."""
 
+    def hand_over(self, root: Hypothesis, owner: str) -> None:
+        """Make a root that stands, and what became part of it, part of the incident `owner`."""
+        self.standing.remove(root)
+        self.parts.append(root)
+        passed_on = [part for part, host in self.merged.items() if host == root.id]
+        self.merged |= dict.fromkeys([root.id, *passed_on], owner)
+
 
 def hard_roots(
     root: Entity, row: NodeRow, ports: Mapping[str, PortRow], lives: Lives, config: Config
@@ -94,10 +101,7 @@ def _take_in_later(result: NodeRoots, since: datetime, name: str, closed: Mappin
         and (over is None or h.fault_at <= over)
     ]
     for other in later:
-        result.standing.remove(other)
-        result.parts.append(other)
-        passed_on = [part for part, owner in result.merged.items() if owner == other.id]
-        result.merged |= dict.fromkeys([other.id, *passed_on], host.id)
+        result.hand_over(other, host.id)
         at = next(i for i, h in enumerate(result.standing) if h.id == name)
         taken = _with(
             result.standing[at], other, "the node was closed already", f"it began while {name} was handled"

@@ -6,20 +6,15 @@ from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from streams.model.errors import ConfigError
 from streams.model.signal import Severity
+from streams.model.tables import Strict, load_table
 
 _FILE = Path(__file__).with_name("lives.yaml")
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class BurstPolicy(_Row):
+class BurstPolicy(Strict):
     """When a burst of lines is over."""
 
     silence_s: int
@@ -31,19 +26,19 @@ class BurstPolicy(_Row):
         return timedelta(seconds=self.silence_s if self.sticky_xids.isdisjoint(xids) else self.sticky_s)
 
 
-class MaintenancePolicy(_Row):
+class MaintenancePolicy(Strict):
     """What planned maintenance of a node explains."""
 
     expected: frozenset[str]
 
 
-class HandledPolicy(_Row):
+class HandledPolicy(Strict):
     """What a node that is closed for one incident does not take in."""
 
     apart: frozenset[str]
 
 
-class RepeatPolicy(_Row):
+class RepeatPolicy(Strict):
     """How earlier incidents of the same offender count."""
 
     window_days: int
@@ -57,7 +52,7 @@ class RepeatPolicy(_Row):
         return timedelta(days=self.window_days)
 
 
-class SeverityRow(_Row):
+class SeverityRow(Strict):
     """One row of the severity table."""
 
     families: frozenset[str]
@@ -70,7 +65,7 @@ class SeverityRow(_Row):
         return family in self.families and gpus >= self.gpus and (self.jobs is None or jobs <= self.jobs)
 
 
-class Policy(_Row):
+class Policy(Strict):
     """The whole file."""
 
     bursts: BurstPolicy
@@ -92,7 +87,4 @@ def policy() -> Policy:
     Raises:
         ConfigError: when the file is damaged.
     """
-    try:
-        return Policy.model_validate(yaml.safe_load(_FILE.read_text()))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise ConfigError(f"{_FILE.name}: {error}") from error
+    return load_table(_FILE, Policy)

@@ -6,13 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-import yaml
-from pydantic import TypeAdapter, ValidationError
-
-from streams.model.errors import ConfigError
+from streams.model.tables import load_table
 
 _FILE = Path(__file__).with_name("rules.yaml")
-_TABLE = TypeAdapter(dict[str, str])
 
 
 def meaning(rule: str) -> str:
@@ -22,7 +18,4 @@ def meaning(rule: str) -> str:
 
 @cache
 def _rules() -> Mapping[str, str]:
-    try:
-        return _TABLE.validate_python(yaml.safe_load(_FILE.read_text()))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise ConfigError(f"{_FILE.name}: {error}") from error
+    return load_table(_FILE, dict[str, str])

@@ -16,12 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from streams.correlate.reports import ERROR, Episode, Told
 from streams.correlate.sightings import Sighting
-from streams.model.errors import ConfigError
+from streams.model.tables import Strict, load_table
 
 _FILE = Path(__file__).with_name("votes.yaml")
 
@@ -77,17 +74,13 @@ _OTHER_STATUS = ("ofi",)
 NO_ADDRESSES = Addresses()
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _Row(Strict):
     subtype: str
     reason: str = ""
     says: Says
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class _Table(Strict):
     status: Mapping[Says, frozenset[int]]
     rows: tuple[_Row, ...]
     wave_s: float
@@ -97,10 +90,7 @@ class _Table(BaseModel):
 
 @cache
 def _table() -> _Table:
-    try:
-        return _Table.model_validate(yaml.safe_load(_FILE.read_text()))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise ConfigError(f"{_FILE.name}: {error}") from error
+    return load_table(_FILE, _Table)
 
 
 def says(s: Sighting) -> Says:

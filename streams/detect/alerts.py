@@ -11,13 +11,14 @@ from functools import cache
 from typing import Any
 
 from streams.detect import linear, xid_catalog
-from streams.detect.catalog import Strict, load_catalog
+from streams.detect.catalog import load_catalog
 from streams.detect.finding import Finding, Stream
 from streams.detect.linear import Pattern
 from streams.envelopes.labels import node_of
 from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
 from streams.model.record import Alert
 from streams.model.signal import Attribute, Severity, SignalState
+from streams.model.tables import Strict
 
 UNMAPPED = "alert.unmapped"
 """An alert whose own label names a kind that there is not: nothing acts on it, and its rule's author can find it."""

@@ -11,12 +11,13 @@ from functools import cache
 from typing import Literal
 
 from streams.detect import linear
-from streams.detect.catalog import Strict, load_catalog
+from streams.detect.catalog import load_catalog
 from streams.detect.finding import Finding, Stream
 from streams.detect.linear import Pattern
 from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
 from streams.model.record import KubeEvent
 from streams.model.signal import Attribute, Severity, SignalState
+from streams.model.tables import Strict
 
 Status = Literal["True", "False", "Unknown"]
 

@@ -6,7 +6,8 @@ from functools import cache
 
 from pydantic import Field
 
-from streams.detect.catalog import Strict, load_catalog
+from streams.detect.catalog import load_catalog
+from streams.model.tables import Strict
 
 
 class Distinctions(Strict):

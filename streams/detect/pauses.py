@@ -8,12 +8,13 @@ from functools import cache
 from typing import Literal
 
 from streams.detect import linear
-from streams.detect.catalog import Strict, load_catalog
+from streams.detect.catalog import load_catalog
 from streams.detect.finding import Finding, Stream
 from streams.detect.memory import Row
 from streams.model.clock import to_millis
 from streams.model.record import Sample
 from streams.model.signal import Severity, SignalState
+from streams.model.tables import Strict
 
 Measure = Literal["duration", "frames", "events"]
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 
-from streams.detect.catalog import Strict, load_catalog
+from streams.detect.catalog import load_catalog
 from streams.envelopes.header import KERNEL_TAGS
 from streams.model.record import LogLine
+from streams.model.tables import Strict
 
 
 class Prose(Strict):

@@ -14,12 +14,13 @@ from typing import Any
 from pydantic import Field
 
 from streams.detect import linear
-from streams.detect.catalog import Strict, load_catalog
+from streams.detect.catalog import load_catalog
 from streams.detect.finding import Finding, Stream
 from streams.detect.linear import Match, Pattern
 from streams.detect.quoting import reported, written_by_people
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity, SignalState
+from streams.model.tables import Strict
 
 
 class Rule(Strict):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from streams.detect import linear
-from streams.detect.catalog import Strict, load_catalog
+from streams.detect.catalog import load_catalog
 from streams.detect.finding import Finding, Stream
 from streams.detect.gpu_names import named
 from streams.detect.quoting import written_by_people
@@ -20,6 +20,7 @@ from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity
+from streams.model.tables import Strict
 
 _GPU = linear.compile(r"GPU\s{1,2}(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s{0,8}$")
 _LINE = linear.compile(

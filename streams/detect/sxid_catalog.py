@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from streams.detect.catalog import Strict, load_catalog
+from streams.detect.catalog import load_catalog
 from streams.detect.wording import Sample
 from streams.model.signal import Severity
+from streams.model.tables import Strict
 
 
 class Effect(Strict):

@@ -16,9 +16,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from streams.detect import linear
-from streams.detect.catalog import FOLDER, Strict, load_catalog
+from streams.detect.catalog import FOLDER, load_catalog
 from streams.detect.linear import Pattern
 from streams.model.signal import Attribute, Severity, SignalState
+from streams.model.tables import Strict
 
 MAX_HITS = 16
 """Messages that are looked for in one line: two may be glued together, hundreds are an attack."""

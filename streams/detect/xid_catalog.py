@@ -8,9 +8,10 @@ from functools import cache
 from pydantic import Field
 
 from streams.detect import linear
-from streams.detect.catalog import Strict, load_catalog
+from streams.detect.catalog import load_catalog
 from streams.detect.wording import Sample
 from streams.model.signal import Severity
+from streams.model.tables import Strict
 
 
 class Code(Strict):

@@ -5,18 +5,13 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from streams.model.errors import ConfigError
+from streams.model.tables import Strict, load_table
 
 _FILE = Path(__file__).with_name("names.yaml")
 
 
-class NodeLabels(BaseModel):
+class NodeLabels(Strict):
     """Labels that say where a node stands, in order of precedence."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     pool: tuple[str, ...]
     leaf: tuple[str, ...]
@@ -35,10 +30,8 @@ class NodeLabels(BaseModel):
         )
 
 
-class Names(BaseModel):
+class Names(Strict):
     """Which labels, annotations, taints, resources and kinds mean what."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     gpu_resources: tuple[str, ...]
     gpu_resource_prefixes: tuple[str, ...]
@@ -65,7 +58,4 @@ def names() -> Names:
     Raises:
         ConfigError: when the file that ships is damaged.
     """
-    try:
-        return Names.model_validate(yaml.safe_load(_FILE.read_text()))
-    except (OSError, yaml.YAMLError, ValidationError) as error:
-        raise ConfigError(f"{_FILE.name}: {error}") from error
+    return load_table(_FILE, Names)

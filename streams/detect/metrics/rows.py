@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from streams.detect.catalog import Strict, load_catalog
+from streams.detect.catalog import load_catalog
 from streams.model.signal import Severity, SignalState
+from streams.model.tables import Strict
 
 Measure = Literal["value", "bits", "increase", "rate", "share", "ratio", "zeros", "baseline", "peers"]
 """`value`: the sample itself. `bits`: which bits of a mask are set. `increase`: a counter went up. `rate`: how fast it does.
