@@ -13,6 +13,7 @@ from datetime import datetime
 
 from streams.correlate.common import CommonFaults
 from streams.correlate.config import Config
+from streams.correlate.evidence import Evidence
 from streams.correlate.fabric import (
     BY_VOTES,
     SOMEWHERE,
@@ -25,7 +26,7 @@ from streams.correlate.fabric import (
 )
 from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.intake import Intake, Touched
-from streams.correlate.jobs import Evidence, Judgement, Suspicion, judge
+from streams.correlate.jobs import Judgement, Suspicion, judge
 from streams.correlate.links import LinkFault, excuses, host_links, nic_link, uplink
 from streams.correlate.lives import Lives
 from streams.correlate.moments import LINK

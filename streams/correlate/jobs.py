@@ -6,86 +6,27 @@ and only then the ranks themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from streams.correlate.applications import Burst, bursts
+from streams.correlate.causes import explaining, fabric_for, gone_node, missed_nodes, storm_for, weak_cause
 from streams.correlate.config import Config
 from streams.correlate.culprits import Finding, find_culprit
+from streams.correlate.evidence import Evidence, recovered, standing
 from streams.correlate.fabric import Blame
 from streams.correlate.failures import PLATFORM, Obstacle, obstacles
 from streams.correlate.families import families
-from streams.correlate.hypotheses import Hypothesis, rejected
-from streams.correlate.lives import MISMATCHES_FROM
+from streams.correlate.hypotheses import Hypothesis
+from streams.correlate.job_roots import application_root, hang_root, rejections
 from streams.correlate.numbering import gpus_of, numbered
 from streams.correlate.placement import Stay
-from streams.correlate.reports import ERROR, Episode, Told, episodes, joined
-from streams.correlate.rows import BaseRow
+from streams.correlate.reports import ERROR, Episode, episodes, joined
 from streams.correlate.sightings import Sighting
-from streams.correlate.votes import NO_ADDRESSES, Addresses, only_deaths
-from streams.model.entity import Entity, JobRef
+from streams.correlate.votes import NO_ADDRESSES, only_deaths
+from streams.model.entity import JobRef
 from streams.model.incident import Candidate, Certainty
-from streams.model.signal import Attribute
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Everything about one job that the judgement may use."""
-
-    cluster: str
-    job: JobRef
-    told: Sequence[Told]
-    codes: Sequence[Sighting]
-    """XIDs on nodes where the job stood at that moment."""
-    stays: Sequence[Stay]
-    """Every known stay."""
-    failed: Sequence[Sighting]
-    """What its programs, its pods and the kernels under it said of its failing, each with its node where that is known."""
-    causes: Sequence[Hypothesis]
-    """Roots on nodes the job stood on, and storms and faults of switches it may suffer from."""
-    near_storms: frozenset[str]
-    """Ids of storms and faults of switches that reach the job: a node on the source, on its leaf, or with pause received."""
-    closed: dict[str, datetime]
-    """When the incidents of `causes` ended."""
-    moved: Sequence[datetime]
-    """Signs of progress, in order."""
-    ended: tuple[datetime, ...]
-    """When the job finished or was deleted. One that was deleted may have been made anew under its name, and finish later."""
-    world: int | None = None
-    """How many ranks the job has by its own specification."""
-    addresses: Callable[[Sequence[Stay]], Addresses] = lambda stays: NO_ADDRESSES
-    """What peers' names and addresses stood for while the job stood so."""
-    forgotten: Mapping[str, BaseRow] = field(default_factory=dict)
-    """By domain: how many of the job's own incidents are forgotten, and until when."""
-    local: Sequence[tuple[Hypothesis, Sequence[Stay]]] = field(init=False)
-    """Roots on the job's own nodes that may explain its symptoms, each with the job's stays there."""
-
-    def __post_init__(self) -> None:
-        there: dict[str | None, list[Stay]] = {}
-        for cause in self.causes:
-            there |= {node: [] for node in (cause.root.node, *cause.nodes)}
-        for stay in self.stays:
-            if stay.node in there:
-                there[stay.node].append(stay)
-        local = [
-            (cause, stays)
-            for cause in self.causes
-            if cause.certainty is not Certainty.WEAK
-            and cause.stops != "never"
-            and (stays := [s for node in {cause.root.node, *cause.nodes} for s in there[node]])
-        ]
-        object.__setattr__(self, "local", local)
-
-    @property
-    def scope(self) -> str:
-        """The place that is evaluated as one."""
-        return f"job/{self.job.key}"
-
-    @property
-    def root(self) -> Entity:
-        """The job as a root."""
-        return Entity(self.cluster, job=self.job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +75,10 @@ def judge(evidence: Evidence, config: Config) -> Judgement:
         count += not burst.says_nothing
         # Many nodes do not fault for a lost GPU before it is lost; one node may, when both are the same fault.
         late = config.skew if burst.is_shared else None
-        cause = _explaining(evidence, burst.start, burst.start, burst.end, config, late=late)
+        cause = explaining(evidence, burst.start, burst.start, burst.end, config, late=late)
         if cause is None and {s.code for s in burst.sightings} <= families().quiet_alone:
             # What killed processes leave may come before the scrapes at which a counter tells of the storm that killed them.
-            cause = _explaining(
+            cause = explaining(
                 evidence, burst.start, burst.start, burst.end, config, late=config.scrape, domain="pfc"
             )
         if cause is not None:
@@ -149,12 +90,12 @@ def judge(evidence: Evidence, config: Config) -> Judgement:
     applications = [
         (burst, hypothesis)
         for number, burst in loose
-        if (hypothesis := _application(evidence, burst, number, config)) is not None
+        if (hypothesis := application_root(evidence, burst, number, config)) is not None
     ]
     judgement.hypotheses += [hypothesis for _, hypothesis in applications]
     for number, episode in enumerate(hangs, hang_count + 1):
         spoke = set(episode.reporters.values())
-        cause = _explaining(evidence, episode.start, episode.told_at, episode.end, config, spoke)
+        cause = explaining(evidence, episode.start, episode.told_at, episode.end, config, spoke)
         if cause is not None and (
             cause.certainty is Certainty.DECISIVE
             or not _outweighed(cause, _finding(evidence, episode, config))
@@ -245,7 +186,7 @@ def _judge_hang(
     config: Config,
 ) -> None:
     finding = _finding(evidence, episode, config)
-    shared = _storm_for(evidence, episode, finding, config) or _fabric_for(evidence, episode, finding, config)
+    shared = storm_for(evidence, episode, finding, config) or fabric_for(evidence, episode, finding, config)
     if shared is not None and not _outweighed(shared, finding):
         judgement.claim(shared.id, episode.start, episode.end, [t.sighting for t in episode.told])
         return
@@ -255,16 +196,16 @@ def _judge_hang(
             return
     ready_at = _ready_at(finding, episode, config)
     teardown = _teardown(torn_down, episode, config)
-    candidates = _rejections(evidence, episode, finding, config)
+    candidates = rejections(evidence, episode, finding, config)
     if (blame := _blamed(evidence, episode, finding, ready_at)) is not None:
         judgement.blames.append(blame)
         lines = [t.sighting for t in episode.told]
         judgement.claim(f"leaf:{blame.switch}", episode.start, episode.end, [*lines, *teardown])
         return
-    node = _accused(finding, _missed(evidence, episode, config))
+    node = _accused(finding, missed_nodes(evidence, episode, config))
     # Where every other rank has spoken the silence is proof enough, and may be acted on already when the kubelet is missed.
     proven = finding.silent and finding.certainty is Certainty.DECISIVE
-    gone = _gone(evidence, node, episode, config) if node is not None and not proven else None
+    gone = gone_node(evidence, node, episode, config) if node is not None and not proven else None
     if gone is not None:
         judgement.claim(gone.id, episode.start, episode.end, [*(t.sighting for t in episode.told), *teardown])
         return
@@ -275,11 +216,11 @@ def _judge_hang(
         judgement.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
         judgement.claim(f"silent:{node}", episode.start, episode.end, teardown)
         return
-    if (weak := _corroborated(evidence, episode, finding, config)) is not None:
+    if (weak := weak_cause(evidence, episode, finding, config)) is not None:
         judgement.claim(weak.id, episode.start, episode.end, [*(t.sighting for t in episode.told), *teardown])
         return
     family = "application" if finding.mismatch else "hang"
-    hypothesis = _hang(evidence, episode, finding, count, family, ready_at, candidates, teardown)
+    hypothesis = hang_root(evidence, episode, finding, count, family, ready_at, candidates, teardown)
     judgement.hypotheses.append(hypothesis)
 
 
@@ -302,37 +243,9 @@ def _ready_at(finding: Finding, episode: Episode, config: Config) -> datetime:
     return episode.seen_at + (config.hang_settle if firm else max(config.hang_settle, config.doubt_settle))
 
 
-def _missed(evidence: Evidence, episode: Episode, config: Config) -> frozenset[str]:
-    """Nodes that were NotReady around the hang."""
-    return frozenset(
-        cause.root.node
-        for cause in evidence.causes
-        if cause.family == "node_down"
-        and cause.root.node is not None
-        and episode.start - config.before <= cause.fault_at <= episode.end + config.before
-    )
-
-
-def _corroborated(
-    evidence: Evidence, episode: Episode, finding: Finding, config: Config
-) -> Hypothesis | None:
-    """Weak evidence on just one of several suspects, from the moment the hang began: one incident, and still a weak one."""
-    found = [
-        cause
-        for cause in evidence.causes
-        if cause.certainty is Certainty.WEAK
-        and cause.root.node in finding.suspects
-        and cause.stops != "never"
-        and abs(cause.fault_at - episode.start) <= config.episode_gap
-    ]
-    if finding.mismatch or len({cause.root.node for cause in found}) != 1:
-        return None
-    return max(found, key=lambda c: (*c.strength, c.fault_at, c.id))
-
-
 def _runs_again(evidence: Evidence, episode: Episode, until: datetime) -> bool:
     """Whether the job was started again, moved or came to its end meanwhile."""
-    over = _recovered(evidence, episode.end, None)
+    over = recovered(evidence, episode.end, None)
     return any(episode.start < stay.start <= until for stay in evidence.stays) or (
         over is not None and over <= until
     )
@@ -344,117 +257,6 @@ def _accused(finding: Finding, missed: frozenset[str]) -> str | None:
     if len(gone) == 1:
         return gone[0]
     return finding.node if finding.certainty is not Certainty.WEAK else None
-
-
-def _gone(evidence: Evidence, node: str, episode: Episode, config: Config) -> Hypothesis | None:
-    """The accused node itself went away as the hang began: connections fail within seconds, a kubelet is missed later."""
-    found = [
-        cause
-        for cause in evidence.causes
-        if cause.family == "node_down"
-        and cause.certainty is not Certainty.WEAK
-        and cause.root.node == node
-        and episode.start - config.before <= cause.fault_at <= episode.start + cause.lag
-    ]
-    if node in episode.reporters.values():
-        return None
-    return max(found, key=lambda c: (c.fault_at, c.id), default=None)
-
-
-def standing(stays: Sequence[Stay], at: datetime, config: Config) -> list[Stay]:
-    """Where the job stood when a hang began, and of each pod name and rank only one stay.
-
-    Pods that came later count only for ranks nobody held before: a job that is already resumed must not move the blame.
-    """
-    there = [s for s in stays if s.overlaps(at - config.slack, at + config.slack)]
-    held = {rank for s in there if s.start <= at for rank in s.ranks}
-    latest: dict[str, Stay] = {}
-    for stay in sorted(there, key=lambda s: (s.start, s.uid)):
-        if stay.start > at and held.intersection(stay.ranks):
-            continue
-        if stay.start <= at or stay.pod not in latest:
-            latest[stay.pod] = stay
-    return [latest[pod] for pod in sorted(latest)]
-
-
-def _explaining(
-    evidence: Evidence,
-    start: datetime,
-    told_at: datetime,
-    end: datetime,
-    config: Config,
-    spoke: Collection[str | None] = (),
-    late: timedelta | None = None,
-    domain: str | None = None,
-) -> Hypothesis | None:
-    """The strongest root on a member node that was there when the symptoms began, or told soon after.
-
-    A node that is NotReady but whose ranks still speak (`spoke`) is not what the others wait for.
-    """
-    fitting = [
-        cause
-        for cause, stays in evidence.local
-        if any(s.overlaps(start - config.slack, end) for s in stays)
-        and (cause.family != "node_down" or (cause.ready_at <= told_at and cause.root.node not in spoke))
-        and _in_time(cause, start, told_at, evidence, config)
-        and (late is None or cause.fault_at <= told_at + late)
-        and domain in (None, cause.domain)
-    ]
-    return max(fitting, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
-
-
-def _in_time(
-    cause: Hypothesis, start: datetime, told_at: datetime, evidence: Evidence, config: Config
-) -> bool:
-    if cause.fault_at > told_at + cause.lag or _was_outlived(cause, start, evidence, config):
-        return False
-    if cause.domain in ("link", "fabric") and start < told_at:
-        # What has waited since a known moment lost its connection then, or not by this.
-        return cause.last_at >= start - config.connection_loss
-    if cause.stops == "near":
-        # A port nobody uses may be down for weeks: only what fails when the link does fails of it, and not long after it is back.
-        back = cause.cleared_at is not None and cause.cleared_at + config.linger < start
-        return cause.last_at >= start - config.before and not back
-    over = evidence.closed.get(cause.id) or cause.cleared_at
-    return cause.last_at >= start - config.before or over is None or over + config.linger >= start
-
-
-def _was_outlived(cause: Hypothesis, start: datetime, evidence: Evidence, config: Config) -> bool:
-    """Whether the job went on well after the last sign of a fault, and before it stood still.
-
-    An incident may be open for days, because a person has to look or a part is on its way; what its jobs suffer later is new.
-    """
-    return any(cause.last_at + config.outlived < at < start - config.slack for at in evidence.moved)
-
-
-def _storm_for(evidence: Evidence, episode: Episode, finding: Finding, config: Config) -> Hypothesis | None:
-    """A storm elsewhere: it takes a job whose own ranks accuse nobody, or one that it surely reaches."""
-    storms = [
-        c
-        for c in evidence.causes
-        if c.family == "pfc_storm"
-        and (c.id in evidence.near_storms or finding.node is None)
-        and _in_time(c, episode.start, episode.told_at, evidence, config)
-    ]
-    return max(
-        storms,
-        key=lambda c: (c.id in evidence.near_storms, *c.strength, -c.fault_at.timestamp(), c.id),
-        default=None,
-    )
-
-
-def _fabric_for(evidence: Evidence, episode: Episode, finding: Finding, config: Config) -> Hypothesis | None:
-    """A switch or uplink that failed near the job: it takes network errors, and waiting whose ranks accuse nobody."""
-    if finding.node is not None and all(t.sighting.kind != ERROR for t in episode.told):
-        return None
-    near = [
-        c
-        for c in evidence.causes
-        if c.domain == "fabric"
-        and c.id in evidence.near_storms
-        and _in_time(c, episode.start, episode.told_at, evidence, config)
-    ]
-    return max(near, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
 
 def _torn_down_by(burst: Burst, hangs: Sequence[Episode], config: Config) -> Episode | None:
@@ -484,42 +286,6 @@ def _crash_explains(burst: Burst, episode: Episode, finding: Finding, config: Co
     return burst.is_shared or not finding.suspects or set(finding.suspects) <= set(burst.nodes)
 
 
-def _application(evidence: Evidence, burst: Burst, count: int, config: Config) -> Hypothesis | None:
-    if burst.says_nothing:
-        return None
-    job, code = evidence.job, burst.code
-    gpus = sorted({s.entity.key: s.entity for s in burst.sightings if s.kind == "gpu.xid"}.items())
-    facts: dict[str, Attribute] = {"shared_nodes": len(burst.nodes)} if burst.is_shared else {}
-    if code:
-        facts |= {"xid": code, "xids": tuple(sorted({s.code for s in burst.sightings if s.code}))}
-    return Hypothesis(
-        scope=evidence.scope,
-        root=evidence.root,
-        family="application",
-        incarnation=count,
-        certainty=burst.certainty,
-        fault_at=burst.start,
-        first_at=burst.start,
-        last_at=burst.end,
-        ready_at=burst.seen_at + config.application_settle,
-        rule="same code on many nodes" if burst.is_shared else "application code" if code else "own failure",
-        why=burst.why(job),
-        cleared_at=_recovered(evidence, burst.end, config),
-        causes=burst.sightings,
-        jobs=(job,),
-        facts=facts,
-        candidates=tuple(
-            rejected(
-                entity,
-                "gpu_fault",
-                "hardware",
-                f"{code} asks for no reset, and no other code stands beside it",
-            )
-            for _, entity in gpus[:6]
-        ),
-    )
-
-
 def _judge_obstacles(evidence: Evidence, judgement: Judgement, config: Config) -> None:
     """What the platform does to the job, unless an incident that the job already has is why."""
     count, until = _forgotten(evidence, families()[PLATFORM].domain)
@@ -529,7 +295,7 @@ def _judge_obstacles(evidence: Evidence, judgement: Judgement, config: Config) -
         if why is not None:
             judgement.claim(why, obstacle.start, obstacle.end, obstacle.sightings)
             continue
-        ends = [obstacle.over_at(evidence.stays), _recovered(evidence, obstacle.end, config)]
+        ends = [obstacle.over_at(evidence.stays), recovered(evidence, obstacle.end, config)]
         judgement.hypotheses.append(
             Hypothesis(
                 scope=evidence.scope,
@@ -573,105 +339,11 @@ def _behind(evidence: Evidence, judgement: Judgement, obstacle: Obstacle, config
     return min(own, default=None)
 
 
-def _hang(
-    evidence: Evidence,
-    episode: Episode,
-    finding: Finding,
-    count: int,
-    family: str,
-    ready_at: datetime,
-    candidates: tuple[Candidate, ...],
-    teardown: list[Sighting],
-) -> Hypothesis:
-    return Hypothesis(
-        scope=evidence.scope,
-        root=evidence.root,
-        family=family,
-        incarnation=count if family == "hang" else MISMATCHES_FROM + count,
-        certainty=finding.certainty,
-        fault_at=episode.start,
-        first_at=episode.start,
-        last_at=episode.end,
-        ready_at=ready_at,
-        rule=finding.rule,
-        why=finding.why,
-        cleared_at=_recovered(evidence, episode.end, None),
-        causes=tuple(t.sighting for t in episode.told),
-        symptoms=tuple(teardown),
-        jobs=(evidence.job,),
-        facts=culprit_facts(finding, episode),
-        candidates=candidates,
-    )
-
-
-def culprit_facts(
-    finding: Finding, episode: Episode
-) -> dict[str, int | bool | str | tuple[int, ...] | tuple[str, ...]]:
-    """What runbooks and people may want to know of a hang."""
-    ranks = tuple(r for r in finding.ranks if isinstance(r, int))[:64]
-    facts: dict[str, int | bool | str | tuple[int, ...] | tuple[str, ...]] = {
-        "culprit_ranks": ranks,
-        "suspect_nodes": finding.suspects[:16],
-        "silent": finding.silent,
-        "ranks_reported": len(episode.reporters),
-        "waited_s": int((episode.told_at - episode.start).total_seconds()),
-    }
-    if finding.gpus:
-        facts["culprit_gpus"] = finding.gpus[:16]
-    vote = finding.vote
-    if vote is not None and vote.pairs:
-        facts["failing_pairs"] = vote.pairs
-        facts |= {name: value for name, value in (("nic", vote.nic), ("leaf", vote.leaf)) if value}
-    return facts
-
-
-def _recovered(evidence: Evidence, after: datetime, config: Config | None) -> datetime | None:
-    """When a job that stood still was seen to move again, or came to its end."""
-    slack = (config or Config()).together
-    return min((at for at in (*evidence.moved, *evidence.ended) if at > after + slack), default=None)
-
-
-def _rejections(
-    evidence: Evidence, episode: Episode, finding: Finding, config: Config
-) -> tuple[Candidate, ...]:
-    found = []
-    for cause in evidence.causes:
-        if cause.certainty is Certainty.WEAK:
-            reason = "its evidence is too weak to explain a hang"
-        elif cause.stops == "never":
-            reason = "it makes a job slow and does not stop it"
-        elif cause.family == "pfc_storm" and cause.id not in evidence.near_storms:
-            reason = "the storm does not reach this job's nodes"
-        elif _was_outlived(cause, episode.start, evidence, config):
-            reason = "the job made progress after it"
-        elif not _in_time(cause, episode.start, episode.told_at, evidence, config):
-            reason = "it was over before the hang began, or came long after"
-        else:
-            continue
-        found.append(rejected(cause.root, cause.family, cause.rule, reason))
-    if finding.node is None and len(finding.suspects) > 1:
-        for node in finding.suspects[:6]:
-            root = Entity(evidence.cluster, node=node)
-            found.append(
-                rejected(
-                    root,
-                    "silent_node",
-                    finding.rule,
-                    "one of several suspected nodes: none is closed on that",
-                )
-            )
-    for node, reason in finding.doubts[:4]:
-        found.append(rejected(Entity(evidence.cluster, node=node), "silent_node", "source of ranks", reason))
-    for node, reason in finding.cleared:
-        found.append(rejected(Entity(evidence.cluster, node=node), "silent_node", "victim", reason))
-    return tuple(found[:12])
-
-
 def _claim_teardown(evidence: Evidence, judgement: Judgement, config: Config) -> None:
     """Clean-up codes (45 and its like) go to whatever explains the job at that time; alone they mean nothing."""
     for s in evidence.codes if evidence.local else ():
         if (
             families().role(s) == "symptom"
-            and (cause := _explaining(evidence, s.at, s.at, s.at, config)) is not None
+            and (cause := explaining(evidence, s.at, s.at, s.at, config)) is not None
         ):
             judgement.claims.setdefault(cause.id, []).append(s)

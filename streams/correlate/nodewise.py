@@ -10,7 +10,8 @@ from streams.correlate.config import Config
 from streams.correlate.families import families
 from streams.correlate.gpus import gpu_faults
 from streams.correlate.hypotheses import Hypothesis
-from streams.correlate.jobs import Suspicion, culprit_facts
+from streams.correlate.job_roots import culprit_facts
+from streams.correlate.jobs import Suspicion
 from streams.correlate.lives import Lives, Spell
 from streams.correlate.nodes import NOT_READY, node_down
 from streams.correlate.places import place_faults

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 
 from streams.correlate.config import Config
 from streams.correlate.documents import Surroundings, document, told_apart
+from streams.correlate.evidence import standing
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
-from streams.correlate.jobs import standing
 from streams.correlate.lives import Lives
 from streams.correlate.placement import Placements, Stay
 from streams.correlate.policy import policy

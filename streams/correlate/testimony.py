@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from streams.correlate.evidence import Evidence
 from streams.correlate.failures import KINDS as FAILURES
 from streams.correlate.failures import is_own
 from streams.correlate.families import families
 from streams.correlate.gpus import KINDS as GPU_KINDS
 from streams.correlate.intake import Intake
-from streams.correlate.jobs import Evidence
 from streams.correlate.placement import Placements, Stay, stay_at
 from streams.correlate.reports import ERROR, TIMEOUT, Told, told_by
 from streams.correlate.rows import NodeRow, PodRow, State
