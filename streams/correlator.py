@@ -275,11 +275,11 @@ class Correlator:
         """
         message, term = event.message, self._term
         partition, at, topic = message.partition, from_millis(message.timestamp), self._topic(message.topic)
-        gathered = self._gathered.pop(partition, None) or _Gathered(term, topic)
+        gathered = self._gathered.pop(partition, None) or _Gathered(topic)
         if gathered.topic != topic:
             if not await self._work(gathered.steps(), partition, term):
                 return ()
-            gathered = _Gathered(term, topic, gathered.events)
+            gathered = _Gathered(topic, gathered.events)
         gathered.events.append(event)
         try:
             if topic == SIGNALS.name:
@@ -443,9 +443,8 @@ class Correlator:
 
 @dataclass(slots=True)
 class _Gathered:
-    """Records of one topic and partition that are taken together. `term` is the ownership under which they were read."""
+    """Records of one topic and partition that are taken together."""
 
-    term: int
     topic: str
     events: list[Any] = field(default_factory=list)
     signals: dict[str, list[Signal]] = field(default_factory=dict)
