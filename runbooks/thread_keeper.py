@@ -106,9 +106,11 @@ class ThreadKeeper:
         self._changed(run.incident)
 
     def take_entry(self, entry: TimelineEntry, offset: int) -> None:
-        """A line of the timeline and where it lies."""
-        self._entries.append((offset, entry))
+        """A line of the timeline and where it lies. What befell the whole cluster has no thread."""
         self._took(offset)
+        if not entry.incident:
+            return
+        self._entries.append((offset, entry))
         self._changed(entry.incident)
 
     def take_dead_letter(self, letter: Outgoing, offset: int) -> None:

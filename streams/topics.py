@@ -70,6 +70,7 @@ RUNS = Topic("runs", "cluster", "compact", None, "run id", "Run, latest revision
 THREADS = Topic("threads", "cluster", "compact", None, "incident id", "Thread, latest revision")
 TIMELINE = Topic("timeline", "cluster", "delete", 400 * DAY_MS, "incident id", "TimelineEntry")
 COMMANDS = Topic("commands", "cluster", "delete", 400 * DAY_MS, "incident id", "Command")
+CONTROLS = Topic("controls", "cluster", "compact", None, "cluster", "Control, latest revision")
 DEAD_LETTERS = Topic(
     "dead-letters", "raw", "delete", 14 * DAY_MS, "source topic", "original bytes; DeadLetter in headers"
 )
@@ -98,6 +99,7 @@ ALL = (
     THREADS,
     TIMELINE,
     COMMANDS,
+    CONTROLS,
     DEAD_LETTERS,
     DETECTOR_STATE,
 )

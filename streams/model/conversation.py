@@ -19,11 +19,24 @@ class Verb(StrEnum):
     REJECT = "reject"
     STOP = "stop"
     RESOLVE = "resolve"
+    KILL = "kill"
+    UNKILL = "unkill"
+    FREEZE = "freeze"
+    THAW = "thaw"
+    RESET = "reset"
+
+
+CLUSTER_VERBS = frozenset({Verb.KILL, Verb.UNKILL, Verb.FREEZE, Verb.THAW, Verb.RESET})
+"""Decisions about a whole cluster: they change its `Control`, and need no incident."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One decision about one incident. `digest` binds an approval to the plan that was shown."""
+    """One decision about one incident, or about a cluster, and then `incident` is empty.
+
+    `digest` binds an approval to the plan that was shown. A freeze and its thaw name their `scope` (`pool:NAME`,
+    `namespace:NAME`, empty for the whole cluster); a freeze ends at `until` by itself, where that is given.
+    """
 
     id: str
     incident: str
@@ -35,12 +48,17 @@ class Command:
     digest: str | None = None
     reason: str = ""
     via: str = "cli"
+    scope: str = ""
+    until: AwareDatetime | None = None
     schema: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One line of what happened and why. `actor` is a process name or a person; `event` is a short dotted word."""
+    """One line of what happened and why. `actor` is a process name or a person; `event` is a short dotted word.
+
+    `incident` is empty for what befell the whole cluster; the record's key is the cluster's name then.
+    """
 
     incident: str
     cluster: str
