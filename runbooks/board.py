@@ -7,13 +7,13 @@ Nothing it says may be acted on before the collected runs are committed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from connectors.base import Outcome
 from runbooks.decisions import decided, may_be_superseded, revised, superseded
-from runbooks.desk import Call, CallKind, Note, Report, Situation, Turn
+from runbooks.desk import Call, Note, Report, Situation, Turn
 from runbooks.model import Runbook
 from runbooks.outcomes import concluded, recover
 from runbooks.plan import plan
@@ -279,10 +279,3 @@ class Board:
                 attributes={name: value for name, value in said.items() if value},
             )
         )
-
-
-def labels(calls: Iterable[Call], kinds: tuple[CallKind, ...] = ("apply", "undo")) -> list[str]:
-    """The names of calls at a crash point: the action, `undo_` before it when it is taken back."""
-    return [
-        ("undo_" if call.kind == "undo" else "") + call.effect.action for call in calls if call.kind in kinds
-    ]

@@ -19,8 +19,9 @@ import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 
 from connectors.base import Connector, Outcome, Unknown
-from runbooks.board import PROCESS, Board, labels
+from runbooks.board import PROCESS, Board
 from runbooks.burying import buried
+from runbooks.crash_points import names_of, names_written
 from runbooks.desk import Call
 from runbooks.journal import Outgoing
 from runbooks.leases import Lease
@@ -77,7 +78,7 @@ class Responder:
         clock: The wall clock.
         boot: Seconds that count on while the process is frozen.
         pulse: Beaten on every poll; ready when every owned partition has been read.
-        at: Called with the name of each point that matters in a crash, e.g. `cordon_node:after_intent`.
+        at: Called with the name of each point that matters in a crash: `runbooks.crash_points` says which.
     """
 
     def __init__(
@@ -184,6 +185,7 @@ class Responder:
         work = self._work(owned)
         if owned.caught_up and work.worker is None and not work.leaving:
             work.board.inherit(self._clock())
+            self._at("taken_up")
             work.worker = asyncio.create_task(self._turns(work), name=f"runs of partition {owned.partition}")
 
     async def _turns(self, work: _Work) -> None:
@@ -215,8 +217,11 @@ class Responder:
             *(Outgoing(SIGNALS, partition, b.cluster, encode(b)) for b in changes.signals),
             *dead,
         ]
-        for name in labels(changes.calls):
+        landed += names_written(work.owned.journal.documents, changes.runs, commands=bool(offsets))
+        for name in names_of(changes.calls):
             self._at(f"{name}:before_intent")
+        for name in landed:
+            self._at(f"{name}:before_commit")
         await work.owned.journal.commit(
             changes.runs,
             gone=[run.id for run in changes.gone],
@@ -247,7 +252,7 @@ class Responder:
         task.add_done_callback(over)
 
     async def _call(self, work: _Work, call: Call, lease: Lease) -> None:
-        names = labels((call,))
+        names = names_of((call,))
         for name in names:
             self._at(f"{name}:after_intent")
         outcome = await self._outcome(call, lease)
