@@ -171,7 +171,7 @@ def _runbook(runbook: Runbook) -> Iterator[str]:
         (
             code(s.id), code(s.action), code(s.target), ", ".join(map(code, s.needs)), code(s.when or ""),
             ", ".join(code(f"{key}={value}") for key, value in sorted(s.params.items())), f"{s.deadline_s:g} s", s.on_failure,
-            _marks(("asks first", s.approval), ("undone", s.undo)), text(s.describe),
+            _marks(("asks first", bool(s.approval)), ("undone", s.undo)), text(s.describe),
         )
         for s in runbook.steps
     ]  # fmt: skip

@@ -24,8 +24,11 @@ from runbooks.documents import parse
 from streams.model.errors import ConfigError
 from streams.model.run import Mode
 
-DESTRUCTIVE = frozenset({"cordon_node", "drain_node", "suspend_job"})
+DESTRUCTIVE = frozenset({"cordon_node", "drain_node", "suspend_job", "reset_gpu", "reboot_node"})
 """Actions that take something away from somebody. Everything else always flows."""
+
+ON_A_CLOSED_NODE = DESTRUCTIVE - {"cordon_node"}
+"""Actions that come only after the bad node is closed: what is stopped or moved before could come back to it."""
 
 TICKETS = frozenset({"open_ticket", "comment_ticket", "close_ticket"})
 """Actions that an installation may do without: they are skipped where nothing carries them out."""
@@ -41,11 +44,15 @@ INTERNAL = frozenset({"await_progress", "notify", "ask"})
 
 Action = Literal[
     "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
+    "reset_gpu", "reboot_node", "validate_node",
     "open_ticket", "comment_ticket", "close_ticket", "await_progress", "notify", "ask",
 ]  # fmt: skip
 
 Selector = Literal["root_node", "root_job", "jobs", "root_node_jobs", "incident"]
 """`jobs` are all the incident stopped, `root_node_jobs` only those placed on the root's node. Both may be several or none."""
+
+SEVERAL = frozenset({"jobs", "root_node_jobs"})
+"""Selectors that give a planned step for each of several targets."""
 
 
 def _compiled(source: str) -> str:
@@ -69,24 +76,71 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+Params = Mapping[str, str | int | float | bool]
+
+
+class RetryPolicy(Strict):
+    """When a call that did not work is made again."""
+
+    attempts: int | None = Field(
+        None, ge=1, le=1000, description="calls at most; none for the deadline alone"
+    )
+    first_s: float = Field(1.0, gt=0, le=3600)
+    factor: float = Field(2.0, ge=1, le=10)
+    longest_s: float = Field(60.0, gt=0, le=86400)
+
+
+class Waves(Strict):
+    """Targets are taken `size` at a time; the next wave begins `pause_s` after the one before is over and well."""
+
+    size: int = Field(ge=1, le=100)
+    pause_s: float = Field(0.0, ge=0, le=86400)
+
+
+class Compensate(Strict):
+    """An ordinary action on the same target that takes the step back in place of the connector's own undo."""
+
+    action: Action
+    params: Params = Field(default_factory=dict)
+
+
+class Asks(Strict):
+    """Whose approval a step wants, and of how many people."""
+
+    group: str = Field("", max_length=63, description="a name of responder.approval_groups")
+    quorum: int = Field(1, ge=1, le=10)
+
+
+class Escalate(Strict):
+    """The next rung: which runbook is begun when this one has run so often for the same offender, or failed with `escalate`."""
+
+    to: Id
+    after: int = Field(1, ge=1, le=100)
+    within_s: float = Field(86400.0, gt=0, le=90 * 86400)
+    per: Literal["gpu", "node", "job"] = "gpu"
+
+
 class Step(Strict):
     """One typed action. A step whose target is several jobs becomes one planned step per job."""
 
     id: Id
     action: Action
     target: Selector
-    params: Mapping[str, str | int | float | bool] = Field(default_factory=dict)
+    params: Params = Field(default_factory=dict)
     needs: tuple[Id, ...] = ()
     when: Cel | None = None
-    approval: bool = False
+    approval: bool | Asks = False
     deadline_s: float = Field(
         default_factory=lambda given: TICKET_DEADLINE_S if given.get("action") in TICKETS else 900.0,
         gt=0,
         le=7 * 86400,
         description="when not given: 86400 for a ticket, else 900",
     )
-    on_failure: Literal["stop", "continue"] = "stop"
+    retry: RetryPolicy = Field(default_factory=RetryPolicy)
+    waves: Waves | None = None
+    on_failure: Literal["stop", "continue", "escalate", "undo"] = "stop"
     undo: bool = False
+    compensate: Compensate | None = None
     describe: str = Field("", max_length=300)
 
 
@@ -100,6 +154,7 @@ class Runbook(Strict):
     mode: Mode
     match: Cel
     priority: int = Field(0, ge=0, le=1000)
+    escalation: Escalate | None = None
     steps: tuple[Step, ...] = Field(min_length=1, max_length=30)
 
     @model_validator(mode="after")
@@ -112,11 +167,20 @@ class Runbook(Strict):
                 if need not in seen:
                     raise _fault(f"step {step.id} needs {need}, which is no earlier step", number, "needs")
             seen[step.id] = step
-            if step.action in ("suspend_job", "drain_node") and not _after_closing(step, seen):
+            if step.action in ON_A_CLOSED_NODE and not _after_closing(step, seen):
                 what = f"step {step.id} ({step.action}) must need a cordon_node step that stops the run when it fails"
                 raise _fault(what, number, "needs")
-            if step.undo and step.action not in UNDOABLE:
+            if step.undo and step.action not in UNDOABLE and step.compensate is None:
                 raise _fault(f"{step.action} cannot be taken back", number, "undo")
+            if step.compensate is not None and not step.undo:
+                raise _fault("it happens only where the step says undo: true", number, "compensate")
+            if step.compensate is not None and step.compensate.action in DESTRUCTIVE | INTERNAL:
+                what = f"{step.compensate.action} gives nothing back"
+                raise _fault(what, number, "compensate")
+            if step.waves is not None and step.target not in SEVERAL:
+                raise _fault(f"{step.target} is one target", number, "waves")
+            if step.on_failure == "escalate" and self.escalation is None:
+                raise _fault("the runbook has no escalation", number, "on_failure")
         return self
 
 
@@ -133,7 +197,7 @@ def _after_closing(step: Step, seen: Mapping[str, Step]) -> bool:
         if name not in reached:
             reached.add(name)
             waiting += seen[name].needs
-    return any(seen[n].action == "cordon_node" and seen[n].on_failure == "stop" for n in reached)
+    return any(seen[n].action == "cordon_node" and seen[n].on_failure != "continue" for n in reached)
 
 
 def load_text(text: str, file: str) -> Runbook:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from runbooks.conditions import facts_of
-from runbooks.model import DESTRUCTIVE, Runbook, Step, condition
+from runbooks.model import DESTRUCTIVE, SEVERAL, Asks, Runbook, Step, condition
 from runbooks.view import ClusterView
 from streams.inventory.names import names
 from streams.model.codec import encode
 from streams.model.digest import digest
 from streams.model.entity import JobRef
 from streams.model.incident import Incident
-from streams.model.run import Mode, Plan, PlannedStep, Target
-
-JOBS = ("jobs", "root_node_jobs")
+from streams.model.run import Compensation, Escalation, Mode, Plan, PlannedStep, Retry, Target
 
 MAX_STEPS = 200
 """A run with so many steps, each with what its connector said, still fits the journal; more jobs than that are for people."""
@@ -34,13 +32,15 @@ def plan(incident: Incident, runbook: Runbook, view: ClusterView, ceiling: Mode)
             bound[step.id] = []
             continue
         asks = runbook.mode is Mode.APPROVE
-        bound[step.id] = [_planned(step, t, bound, asks=asks) for t in _targets(step, incident, view)]
+        targets = enumerate(_targets(step, incident, view))
+        bound[step.id] = [_planned(step, number, target, bound, asks=asks) for number, target in targets]
     steps = tuple(planned for group in bound.values() for planned in group)
     if len(steps) > MAX_STEPS:
         raise ValueError(
             f"{runbook.id} would take {len(steps)} steps, at most {MAX_STEPS} are taken for one incident"
         )
     mode = tamer(runbook.mode, ceiling)
+    rung = runbook.escalation
     return Plan(
         runbook=runbook.id,
         runbook_revision=runbook.revision,
@@ -48,6 +48,7 @@ def plan(incident: Incident, runbook: Runbook, view: ClusterView, ceiling: Mode)
         steps=steps,
         digest=plan_digest(incident.id, runbook.id, runbook.revision, mode, steps),
         why=runbook.description.strip(),
+        escalation=Escalation(rung.to, rung.after, rung.within_s, rung.per) if rung else None,
     )
 
 
@@ -64,8 +65,12 @@ def plan_digest(
     return digest(incident, runbook, revision, mode, *(encode(step).decode() for step in steps), size=16)
 
 
-def _planned(step: Step, target: Target, bound: dict[str, list[PlannedStep]], *, asks: bool) -> PlannedStep:
-    several = step.target in JOBS
+def _planned(
+    step: Step, number: int, target: Target, bound: dict[str, list[PlannedStep]], *, asks: bool
+) -> PlannedStep:
+    several = step.target in SEVERAL
+    who = step.approval if isinstance(step.approval, Asks) else None
+    retry, back = step.retry, step.compensate
     return PlannedStep(
         id=f"{step.id}:{target.kind}/{target.namespace}/{target.name}" if several else step.id,
         action=step.action,
@@ -73,11 +78,17 @@ def _planned(step: Step, target: Target, bound: dict[str, list[PlannedStep]], *,
         params=dict(sorted(step.params.items())),
         destructive=step.action in DESTRUCTIVE,
         needs=tuple(sorted(_needs(step, target, bound))),
-        approval=step.approval or (asks and step.action in DESTRUCTIVE),
+        approval=bool(step.approval) or (asks and step.action in DESTRUCTIVE),
         deadline_s=step.deadline_s,
         on_failure=step.on_failure,
         describe=step.describe,
         undo=step.undo,
+        retry=Retry(retry.attempts, retry.first_s, retry.factor, retry.longest_s),
+        wave=number // step.waves.size if step.waves else 0,
+        wave_pause_s=step.waves.pause_s if step.waves else 0.0,
+        compensation=Compensation(back.action, dict(sorted(back.params.items()))) if back else None,
+        approval_group=who.group if who else "",
+        quorum=who.quorum if who else 1,
     )
 
 

@@ -95,6 +95,39 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """When a call that did not work is made again: after `first_s`, then `factor` times longer each, up to `longest_s`.
+
+    What the other side asks for (Retry-After) counts where it is longer.
+    """
+
+    attempts: int | None = None
+    """How many calls are made at most; None for as many as fit before the step's deadline."""
+    first_s: float = 1.0
+    factor: float = 2.0
+    longest_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Compensation:
+    """What takes a step back where its connector's own undo is not the way: an ordinary action on the same target."""
+
+    action: str
+    params: Mapping[str, Attribute] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """The next rung: `to` is begun in place of a runbook that ran `after` times within `within_s` for one offender."""
+
+    to: str
+    after: int = 1
+    within_s: float = 86400.0
+    per: str = "gpu"
+    """What is counted: the offending `gpu`, `node` or `job`."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedStep:
     """One typed action bound to its target. `needs` are ids of steps that must be done first."""
 
@@ -107,10 +140,20 @@ class PlannedStep:
     approval: bool = False
     deadline_s: float = 900.0
     on_failure: str = "stop"
-    """`stop` ends the run for a person to take over, `continue` lets those that need this step go on without it."""
+    """`stop` ends the run for a person to take over, `continue` lets those that need this step go on without it, `escalate` ends
+    it and begins the next rung, `undo` ends it and takes back everything marked with `undo`."""
     describe: str = ""
     undo: bool = False
     """Taken back when a revision of the incident removes the reason for it."""
+    retry: Retry = field(default_factory=Retry)
+    wave: int = 0
+    """Which of the step's waves the target is in: it is begun when all of the wave before are over and well, and the pause is."""
+    wave_pause_s: float = 0.0
+    compensation: Compensation | None = None
+    approval_group: str = ""
+    """Who is asked; empty for whoever may approve at all."""
+    quorum: int = 1
+    """How many different people have to approve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +166,9 @@ class Plan:
     steps: tuple[PlannedStep, ...]
     digest: str
     why: str = ""
+    escalation: Escalation | None = None
+    parameters: Mapping[str, Attribute] = field(default_factory=dict)
+    """The values that the runbook's parameters had when the plan was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +248,17 @@ class Run:
     admitted_at: datetime | None = None
     """When its first destructive step passed the limits; the whole run counts against the window from then on."""
     outcome: str = ""
-    """Once over: `succeeded`, `failed`, `cancelled`, `shadowed`, `rejected` or `expired`."""
+    """Once over: `succeeded`, `failed`, `cancelled`, `escalated`, `shadowed`, `rejected` or `expired`."""
     undoing: str = ""
     """Why what was done is being taken back; empty while it is not."""
     commands: tuple[str, ...] = ()
     """Ids of a person's decisions that this run has taken in, latest last, bounded."""
     context: Mapping[str, Attribute] = field(default_factory=dict)
     """What people and connectors are told about the incident."""
+    offender: str = ""
+    """What repeated runs are counted for: `gpu:UUID`, `gpu:NODE/PCI`, `node:NAME` or `job:KEY`; empty where none is known."""
+    escalated_from: str = ""
+    """The run that this one goes on from, a rung higher."""
     schema: int = 1
 
     @property
