@@ -32,8 +32,8 @@ from bench.verdicts import Verdict, verdict
 from faultline.replaying import replay_capture
 from faultline.simulation.campaign import NoPlace, simulate
 from faultline.simulation.scenario import load
+from runbooks.loading import load as load_runbooks
 from runbooks.model import Runbook
-from runbooks.model import load as load_runbooks
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 SEEDS = {8: 12, 32: 12, 128: 8, 512: 3, 1024: 1, 2048: 1}

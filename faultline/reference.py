@@ -22,7 +22,8 @@ from faultline.catalog_page import catalog_page
 from faultline.cli import cli
 from faultline.markdown import Row, code, table, text
 from faultline.settings import Settings
-from runbooks.model import Runbook, load
+from runbooks.loading import load
+from runbooks.model import Runbook
 from streams.topics import ALL, CHANGELOG, DAY_MS, Topic
 
 NOTE = "<!-- Written by `make docs`. Change the code or the data it tells of, not this page. -->"

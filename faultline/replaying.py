@@ -17,7 +17,8 @@ from typing import Any
 import orjson
 
 from faultline.capture import Capture, in_time_order, read
-from runbooks.model import Runbook, load
+from runbooks.loading import load
+from runbooks.model import Runbook
 from runbooks.replay import ActionLine, ShadowResponder
 from streams.correlate import Changes, Config, Core
 from streams.detect import Detector

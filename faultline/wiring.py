@@ -89,7 +89,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: At) -> None:
     from connectors.kubernetes.client import Cluster
     from connectors.kubernetes.nodes import Nodes
     from connectors.tickets.jira import Jira
-    from runbooks.model import load as load_runbooks
+    from runbooks.loading import load as load_runbooks
     from runbooks.responder import Responder
 
     runbooks = load_runbooks(settings.responder.runbook_dirs)

@@ -10,18 +10,14 @@ steps:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
-from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from runbooks.conditions import Condition
-from runbooks.documents import parse
-from streams.model.errors import ConfigError
 from streams.model.run import Mode
 
 DESTRUCTIVE = frozenset({"cordon_node", "drain_node", "suspend_job", "reset_gpu", "reboot_node"})
@@ -198,38 +194,3 @@ def _after_closing(step: Step, seen: Mapping[str, Step]) -> bool:
             reached.add(name)
             waiting += seen[name].needs
     return any(seen[n].action == "cordon_node" and seen[n].on_failure != "continue" for n in reached)
-
-
-def load_text(text: str, file: str) -> Runbook:
-    """One runbook. Raises ConfigError with file, line and column of every fault."""
-    return parse(Runbook, text, file)
-
-
-def load(directories: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Runbook, ...]:
-    """The shipped library and every `*.yaml` of the directories, sorted by id.
-
-    Raises:
-        ConfigError: a file cannot be read, is not right, or an id is there twice.
-    """
-    found: dict[str, tuple[Runbook, str]] = {}
-    sources = [(path, "library/") for path in _library()] if shipped else []
-    for directory in directories:
-        if not directory.is_dir():
-            raise ConfigError(f"responder.runbook_dirs: {directory} is not a directory")
-        sources += [(path, f"{directory}/") for path in sorted(directory.glob("*.yaml"))]
-    for path, where in sources:
-        name = where + path.name
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{name}: cannot be read: {error}") from error
-        runbook = load_text(text, name)
-        if runbook.id in found:
-            raise ConfigError(f"{name}:1:1: id {runbook.id} is also in {found[runbook.id][1]}")
-        found[runbook.id] = (runbook, name)
-    return tuple(found[key][0] for key in sorted(found))
-
-
-def _library() -> list[Path]:
-    folder = Path(str(resources.files("runbooks") / "library"))
-    return sorted(folder.glob("*.yaml"))

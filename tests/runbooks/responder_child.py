@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome
-from runbooks.model import load_text
+from runbooks.loading import load_text
 from runbooks.responder import Responder
 from streams.model.run import Mode
 from streams.model.settings import KafkaSettings, ResponderSettings

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from connectors.base import Absent, AlreadyDone, Done, Outcome
 from runbooks.desk import Call, Situation, Turn
-from runbooks.model import load
+from runbooks.loading import load
 from runbooks.outcomes import concluded
 from runbooks.plan import plan
 from runbooks.run import advance, begin

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from runbooks.model import load_text
+from runbooks.loading import load_text
 from runbooks.responder import Responder
 from streams.model.clock import utc_now
 from streams.model.codec import decode, encode

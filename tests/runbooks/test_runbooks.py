@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runbooks.model import DESTRUCTIVE, Runbook, load, load_text
+from runbooks.loading import load, load_text
+from runbooks.model import DESTRUCTIVE, Runbook
 from runbooks.plan import plan
 from runbooks.select import select
 from streams.correlate.families import families

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runbooks.model import load_text
+from runbooks.loading import load_text
 from runbooks.plan import plan
 from streams.model.codec import decode, encode
 from streams.model.errors import ConfigError
