@@ -22,6 +22,7 @@ from streams.model.settings import (
     JiraSettings,
     KafkaSettings,
     KubernetesSettings,
+    NodeWorkSettings,
     ResponderSettings,
     SlackSettings,
 )
@@ -53,6 +54,7 @@ class Settings(BaseSettings):
     correlator: CorrelatorSettings = CorrelatorSettings()
     responder: ResponderSettings = ResponderSettings()
     kubernetes: KubernetesSettings = KubernetesSettings()
+    node_work: NodeWorkSettings = NodeWorkSettings()
     slack: SlackSettings = SlackSettings()
     jira: JiraSettings = JiraSettings()
 

@@ -87,15 +87,19 @@ async def _responder(settings: Settings, pulse: Pulse, at: At) -> None:
     from connectors.base import Connector
     from connectors.jobs.training import TrainingJobs
     from connectors.kubernetes.client import Cluster
+    from connectors.kubernetes.node_work import NodeWork, read_templates
     from connectors.kubernetes.nodes import Nodes
     from connectors.tickets.jira import Jira
     from runbooks.loading import load as load_runbooks
     from runbooks.responder import Responder
 
     runbooks = load_runbooks(settings.responder.runbook_dirs)
+    templates = read_templates(settings.node_work)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
         connectors: list[Connector] = [Nodes(cluster), TrainingJobs(cluster)]
+        if templates:
+            connectors.append(NodeWork(cluster, settings.node_work, templates))
         if settings.jira.base_url:
             jira = Jira(settings.jira)
             stack.push_async_callback(jira.close)

@@ -283,10 +283,10 @@ def _concerned(pod: Object, only: str) -> bool:
         return False
     if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return False
-    return only == "all" or _asks_for_gpu(pod)
+    return only == "all" or asks_for_gpu(pod)
 
 
-def _asks_for_gpu(pod: Object) -> bool:
+def asks_for_gpu(pod: Object) -> bool:
     """By resource name: `nvidia.com/gpu`, MIG profiles `nvidia.com/mig-…`, shared `nvidia.com/gpu.shared`; AMD alike."""
     spec = pod.get("spec", {})
     for container in (*(spec.get("containers") or []), *(spec.get("initContainers") or [])):

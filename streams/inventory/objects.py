@@ -104,6 +104,11 @@ def is_managed(obj: KubeObject) -> bool:
     return str(labels_of(obj).get("faultline.dev/managed", "")).lower() != "false"
 
 
+def is_node_work(obj: KubeObject) -> bool:
+    """True for a Job that Faultline created to work on a node, and for its pod: neither is anybody's training job."""
+    return "faultline.dev/node-work" in labels_of(obj)
+
+
 def gpus_in(resources: Mapping[str, Any], *, slices: bool) -> int:
     """GPUs in a map of resource quantities; with `slices`, MIG devices count as one each."""
     table = names()

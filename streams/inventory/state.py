@@ -16,7 +16,15 @@ from typing import Any
 from streams.inventory.jobs import is_training, job_fact
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.nodes import node_fact
-from streams.inventory.objects import Identity, KubeObject, gpus_requested, identity, kind_of, part
+from streams.inventory.objects import (
+    Identity,
+    KubeObject,
+    gpus_requested,
+    identity,
+    is_node_work,
+    kind_of,
+    part,
+)
 from streams.inventory.owners import chain, controller_of, top_owner
 from streams.inventory.pods import pod_fact
 from streams.inventory.ranks import ranks_of
@@ -96,6 +104,8 @@ class Inventory:
 
     def _learn(self, change: ObjectChange) -> None:
         who, gone = identity(change.object), change.type == "DELETED"
+        if is_node_work(change.object):
+            return
         if who.kind == "Node":
             fact = None if gone else node_fact(self._cluster, change.object, change.at, self._labels)
             self._want(self._key(who), fact and self._standing(fact))

@@ -151,6 +151,17 @@ class KubernetesSettings(Section):
     timeout_s: float = Field(10.0, gt=0, description="one request")
 
 
+class NodeWorkSettings(Section):
+    """Jobs that reset a GPU, reboot a node or validate it. An action without a template is not offered: a person is told."""
+
+    namespace: str = Field("faultline-node-work", min_length=1, description="where the Jobs are created")
+    reset_gpu: Path | None = Field(None, description="template of the Job that resets the node's GPU")
+    reboot_node: Path | None = Field(None, description="template of the Job that reboots the node")
+    validate_node: Path | None = Field(
+        None, description="template of the Job that says whether the node may be used again"
+    )
+
+
 def _none_when_empty(value: object) -> object:
     """An environment variable cannot be taken away where a file sets it, only emptied."""
     return None if value == "" else value

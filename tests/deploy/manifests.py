@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 BASE = Path(__file__).parents[2] / "k8s" / "base"
+NODE_WORK = BASE.parent / "node-work"
 CLUSTER_SCOPED = {"Namespace", "ClusterRole", "ClusterRoleBinding"}
 
 

@@ -4,10 +4,12 @@ from typing import Any
 import pytest
 import yaml
 
+from connectors.kubernetes.node_work import ACTIONS, read_templates
 from faultline.processes import PROCESSES
 from faultline.settings import load
 from streams.model.run import Mode
-from tests.deploy.manifests import BASE, objects
+from streams.model.settings import NodeWorkSettings
+from tests.deploy.manifests import BASE, NODE_WORK, objects
 
 DEPLOYMENTS = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "Deployment"}
 ROLES = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "ClusterRole"}
@@ -55,3 +57,40 @@ def test_only_the_responder_may_change_anything_and_never_delete() -> None:
         rule["resources"] for rule in ROLES["faultline-responder"]["rules"] if "create" in rule["verbs"]
     ]
     assert created == [["pods/eviction"]]
+
+
+def test_work_on_nodes_needs_one_right_more_in_a_namespace_of_its_own() -> None:
+    role, binding = yaml.safe_load_all((NODE_WORK / "rbac.yaml").read_text())
+    assert role["rules"] == [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]}]
+    assert role["kind"] == "Role"
+    assert {o["metadata"]["namespace"] for o in (role, binding)} == {"faultline-node-work"}
+
+
+def test_the_templates_that_ship_are_what_the_responder_is_told_to_read() -> None:
+    patch = yaml.safe_load((NODE_WORK / "responder.yaml").read_text())
+    (container,) = patch["spec"]["template"]["spec"]["containers"]
+    told = {e["name"].removeprefix("FAULTLINE_NODE_WORK__").lower(): e["value"] for e in container["env"]}
+    files = {action: NODE_WORK / "templates" / Path(told[action]).name for action in ACTIONS}
+    assert set(read_templates(NodeWorkSettings(**files))) == set(ACTIONS)
+    generated = yaml.safe_load((NODE_WORK / "kustomization.yaml").read_text())["configMapGenerator"][0]
+    assert {NODE_WORK / name for name in generated["files"]} == set(files.values())
+    assert {Path(told[action]).parent for action in ACTIONS} == {
+        Path(container["volumeMounts"][0]["mountPath"])
+    }
+
+
+def test_a_template_takes_no_more_privileges_than_it_says() -> None:
+    pods = {
+        file.stem: yaml.safe_load(file.read_text())["spec"]["template"]["spec"]
+        for file in (NODE_WORK / "templates").glob("*.yaml")
+    }
+    assert {name: bool(pod.get("hostPID")) for name, pod in pods.items()} == {
+        "reset-gpu": True,
+        "reboot-node": True,
+        "validate-node": False,
+    }
+    for pod in pods.values():
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["containers"][0].get("securityContext", {}).get("privileged", False) is bool(
+            pod.get("hostPID")
+        )

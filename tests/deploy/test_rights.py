@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.deploy.manifests import objects
+from tests.deploy.manifests import NODE_WORK, objects
 from tests.testbed.control_plane import ControlPlane, KubectlFailed
 
 pytestmark = pytest.mark.cluster
@@ -21,9 +21,10 @@ def installed(control_plane: ControlPlane) -> ControlPlane:
     return control_plane
 
 
-def may(cluster: ControlPlane, user: str, verb: str, resource: str) -> bool:
+def may(cluster: ControlPlane, user: str, verb: str, resource: str, namespace: str | None = None) -> bool:
     kind, _, part = resource.partition("/")
-    asked = ["auth", "can-i", verb, kind, "--all-namespaces", f"--as={user}"]
+    where = [f"--namespace={namespace}"] if namespace else ["--all-namespaces"]
+    asked = ["auth", "can-i", verb, kind, *where, f"--as={user}"]
     try:
         return cluster.kubectl(*asked, *([f"--subresource={part}"] if part else [])).strip() == "yes"
     except KubectlFailed:  # kubectl's exit code says no as well
@@ -69,3 +70,22 @@ def test_what_a_process_does_not_do_it_may_not(
     installed: ControlPlane, user: str, verb: str, resource: str
 ) -> None:
     assert not may(installed, user, verb, resource)
+
+
+def test_with_work_on_nodes_the_responder_may_create_jobs_there_and_nowhere_else(
+    control_plane: ControlPlane,
+) -> None:
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(NODE_WORK))
+    assert may(control_plane, RESPONDER, "create", "jobs.batch", "faultline-node-work")
+    assert not may(control_plane, RESPONDER, "create", "jobs.batch", "faultline")
+    assert not may(control_plane, RESPONDER, "create", "jobs.batch")
+    assert not may(control_plane, RESPONDER, "delete", "jobs.batch", "faultline-node-work")
+    assert not may(control_plane, RESPONDER, "create", "pods", "faultline-node-work")
+    for process in (INVENTORY, BYSTANDER):
+        assert not may(control_plane, process, "create", "jobs.batch", "faultline-node-work")
+    (config,) = (
+        item
+        for item in control_plane.get("configmaps", "--namespace", "faultline")
+        if item["metadata"]["name"].startswith("faultline-node-work")
+    )
+    assert set(config["data"]) == {"reset-gpu.yaml", "reboot-node.yaml", "validate-node.yaml"}

@@ -302,3 +302,12 @@ def test_the_same_objects_give_the_same_facts_in_any_order(order: list[Object], 
     told.update(inventory.settle())
     expected = settled(*OBJECTS).facts
     assert {key: record for key, record in told.items() if record} == expected
+
+
+def test_a_job_that_works_on_a_node_for_faultline_is_nobodys_training_job() -> None:
+    label = {"faultline.dev/node-work": "validate_node"}
+    job = batch_job("check", pods=1, labels=label)
+    worker = pod("check-0", owners=[owner("Job", "check")], labels=label)
+    assert settled(job, worker, pytorch_job()).facts.keys() == settled(pytorch_job()).facts.keys()
+    inventory = settled(node(), job, worker)
+    assert [inventory.apply(deleted(thing)) for thing in (worker, job)] == [[], []]

@@ -1,0 +1,150 @@
+"""What became of a Job that works on a node. Pure decisions over Job, Pod and Node objects as the API server shows them.
+
+A reset and a validation are what their Job says. A reboot ends its own pod, so its Job proves nothing: it is done when the
+node reports another boot than the one it was decided for, and is Ready again. Source of the boot: Kubernetes, `NodeSystemInfo`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from connectors.base import AlreadyDone, Done, Effect, Outcome, Refused, Result, Waiting
+from connectors.kubernetes.client import Object
+from connectors.kubernetes.dead_nodes import is_ready
+from connectors.kubernetes.marks import EFFECT, WORK_BOOT_ID, annotations_of
+from connectors.kubernetes.ownership import replaced
+from streams.model.clock import parse_rfc3339
+from streams.model.message import plain
+
+LOOK_AGAIN_S = 5.0
+REBOOT_GRACE_S = 90.0
+"""A node that goes down may take its pod's failure as its last word: for so long a failed reboot may still be under way."""
+MAX_WORDS = 400
+"""Characters of a pod's last words that are kept."""
+
+State = Literal["running", "complete", "failed"]
+
+
+def state_of(job: Object) -> State:
+    """How far a Job has come, by its conditions."""
+    for kind, state in _ENDS:
+        if _condition(job, kind) is not None:
+            return state
+    return "running"
+
+
+_ENDS: tuple[tuple[str, State], ...] = (("Complete", "complete"), ("Failed", "failed"))
+
+
+def is_of(job: Object, effect: Effect) -> bool:
+    """Whether the Job was created for this effect."""
+    return annotations_of(job).get(EFFECT) == effect.key
+
+
+def boot_of(node: Object) -> str:
+    """The id of the node's present boot; empty where it reports none."""
+    return str(node.get("status", {}).get("nodeInfo", {}).get("bootID") or "")
+
+
+def judged(job: Object, pods: Sequence[Object], effect: Effect) -> Outcome:
+    """What a reset or a validation has come to."""
+    name = effect.target.name
+    match state_of(job):
+        case "complete":
+            return _done(job, effect, f"{_what(effect)} of {name} is done")
+        case "failed":
+            return Refused(f"{_what(effect)} of {name} failed: {failure(job, pods)}")
+    return Waiting(LOOK_AGAIN_S, f"{_where(job)} works on {name}: {_progress(pods)}", result_of(job))
+
+
+def judged_reboot(
+    job: Object, pods: Sequence[Object], node: Object | None, effect: Effect, now: datetime
+) -> Outcome:
+    """What a reboot has come to. `node` is None when it has left the cluster."""
+    name, before = effect.target.name, annotations_of(job).get(WORK_BOOT_ID, "")
+    if node is None:
+        return Refused(f"{name} has left the cluster while it was rebooted")
+    if replaced(node, effect):
+        return Refused(f"{name} is another machine now: its uid is not the one this was decided for")
+    result = result_of(job)
+    if boot_of(node) not in ("", before):
+        if is_ready(node):
+            return _done(job, effect, f"{name} has booted anew and is ready")
+        return Waiting(LOOK_AGAIN_S, f"{name} has booted anew and is not ready yet", result)
+    failed = _condition(job, "Failed")
+    if failed is None:
+        return Waiting(LOOK_AGAIN_S, f"{name} has not booted anew yet: {_progress(pods)}", result)
+    since = failed.get("lastTransitionTime")
+    settled = since is None or now >= parse_rfc3339(str(since)) + timedelta(seconds=REBOOT_GRACE_S)
+    if settled and is_ready(node):
+        return Refused(f"the reboot of {name} failed: {failure(job, pods)}")
+    return Waiting(LOOK_AGAIN_S, f"{name} has not booted anew yet, and its Job has failed", result)
+
+
+def failure(job: Object, pods: Sequence[Object]) -> str:
+    """Why a Job failed: its controller's word, and the last words of its pods, bounded and without control characters."""
+    condition = _condition(job, "Failed") or {}
+    told = [f"{condition.get('reason') or 'Failed'}: {condition.get('message') or 'no message'}"]
+    told += [f"{pod['metadata']['name']} said: {word}" for pod in pods for word in _last_words(pod)]
+    return _one_line("; ".join(told))
+
+
+def result_of(job: Object) -> Result:
+    """What is kept of the Job: where it is, and the boot for which it was decided."""
+    return {"job": _where(job), "boot_id": annotations_of(job).get(WORK_BOOT_ID, "")}
+
+
+def _done(job: Object, effect: Effect, detail: str) -> Outcome:
+    begun = effect.prior.get("job") == _where(job)
+    return Done(result_of(job), detail) if begun else AlreadyDone(result_of(job), detail)
+
+
+def _condition(job: Object, kind: str) -> Mapping[str, Any] | None:
+    for condition in job.get("status", {}).get("conditions") or []:
+        if condition.get("type") == kind and condition.get("status") == "True":
+            found: Mapping[str, Any] = condition
+            return found
+    return None
+
+
+def _last_words(pod: Object) -> Iterator[str]:
+    status = pod.get("status", {})
+    for container in (*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])):
+        ended = (container.get("state") or {}).get("terminated") or {}
+        if ended.get("exitCode"):
+            message = _one_line(str(ended.get("message") or ""))
+            yield f"exit code {ended['exitCode']}" + (f", {message}" if message else "")
+    if status.get("phase") == "Failed" and status.get("message"):
+        yield _one_line(str(status["message"]))
+
+
+def _progress(pods: Sequence[Object]) -> str:
+    for pod in pods:
+        status = pod.get("status", {})
+        unplaced = next(
+            (c for c in status.get("conditions") or [] if c.get("type") == "PodScheduled" and c.get("status") == "False"),
+            None,
+        )  # fmt: skip
+        if unplaced is not None:
+            return _one_line(f"not placed: {unplaced.get('message') or unplaced.get('reason')}")
+        for container in status.get("containerStatuses") or []:
+            waiting = (container.get("state") or {}).get("waiting")
+            if waiting:
+                return _one_line(f"{waiting.get('reason')} {waiting.get('message') or ''}")
+        return f"its pod is {status.get('phase') or 'Pending'}"
+    return "no pod yet"
+
+
+def _one_line(text: str) -> str:
+    """Bounded, without control characters and line breaks: what a pod says is as little to be trusted as any log."""
+    return " ".join(plain(text, MAX_WORDS).split())
+
+
+def _what(effect: Effect) -> str:
+    return {"reset_gpu": "the GPU reset", "validate_node": "the validation"}.get(effect.action, effect.action)
+
+
+def _where(job: Object) -> str:
+    return f"{job['metadata']['namespace']}/{job['metadata']['name']}"
