@@ -78,6 +78,8 @@ def _values(annotation: Any) -> str:
         return ", ".join(map(str, inner))
     if origin in (Union, UnionType):
         return _values(next(kind for kind in inner if kind is not type(None)))
+    if origin is Mapping:
+        return "JSON object"
     if origin is tuple:
         return f"list of {_values(inner[0])}"
     if issubclass(annotation, Enum):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from connectors.base import Outcome
-from runbooks.decisions import decided, may_be_superseded, revised, superseded
+from runbooks.decisions import decided, may_be_superseded, meant, revised, superseded
 from runbooks.desk import Call, Note, Report, Situation, Turn
 from runbooks.model import Runbook
 from runbooks.outcomes import concluded, recover
@@ -109,16 +109,16 @@ class Board:
         self._said.append(command)
 
     def _hear(self, command: Command, now: datetime) -> None:
-        """Give a decision to every run of the incident."""
-        runs = [self.runs[run_id] for run_id in self._by_incident.get(command.incident, ())]
+        """Give a decision to every run of the incident that it is about."""
+        runs = meant([self.runs[run_id] for run_id in self._by_incident.get(command.incident, ())], command)
         for run in runs:
             self._take(decided(run, command, self._policy, now), now)
         if runs:
             return
         said = f"{command.actor}: {command.verb}, and no run is there to hear it"
-        self._say(
-            Note(f"person.{command.verb}", said, command.actor), command.incident, command.cluster, command.at
-        )
+        about = {"command": command.id, "via": command.via}
+        note = Note(f"person.{command.verb}", said, command.actor, about)
+        self._say(note, command.incident, command.cluster, command.at)
         if command.verb is Verb.RESOLVE:
             report = Report("run.resolved", actor=command.actor, reason=command.reason)
             self._report(report, command.incident, command.cluster, "", "", command.at)

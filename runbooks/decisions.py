@@ -1,24 +1,27 @@
 """What a person decides about a run, and what a new revision of its incident means. Part of the machine in `run.py`.
 
 A command is taken in once, whoever repeats it: its id is kept in the run. An approval counts only for the very plan that was
-shown (its digest), only while it is asked for, and the first word wins.
+shown (its digest) and only while it is asked for; who may give it, and how many it takes, is in `approvals.py`. The first word
+that decides wins: what comes later is answered with who decided, and when.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from runbooks.approvals import demands, has_spoken, may_decide, rules, shown, wanted, who
 from runbooks.desk import Desk, Report, Turn
-from runbooks.guardrails import counts
 from runbooks.plan import plan_digest
 from runbooks.run import context_of
 from runbooks.undoing import call_off, take_back
+from streams.model.clock import rfc3339
 from streams.model.conversation import Command, Verb
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import Approval, Mode, Plan, PlannedStep, Run, RunState, StepRecord, StepState
 from streams.model.settings import ResponderSettings
+from streams.model.signal import Attribute
 
 MAX_COMMANDS = 50
 """Ids of commands a run remembers; a run is over long before."""
@@ -43,8 +46,19 @@ def decided(run: Run, command: Command, policy: ResponderSettings, now: datetime
             _stop(desk, command, "resolved", release=True)
             desk.reports.append(Report("run.resolved", actor=command.actor, reason=command.reason))
         case Verb.ACK:
-            desk.note("person.ack", f"{command.actor} has seen it", actor=command.actor)
+            why = f": {command.reason}" if command.reason else ""
+            _say(desk, command, "person.ack", f"{command.actor} has seen it{why}")
     return desk.turn()
+
+
+def meant(runs: Sequence[Run], command: Command) -> Sequence[Run]:
+    """Those runs of an incident, oldest first, that a decision is about: a word on a plan is for the run of that plan.
+
+    Where no run has that plan (any more), the latest says so.
+    """
+    if command.verb not in (Verb.APPROVE, Verb.REJECT) or command.digest is None:
+        return runs
+    return [run for run in runs if run.plan.digest == command.digest] or runs[-1:]
 
 
 def revised(
@@ -90,47 +104,94 @@ def may_be_superseded(run: Run) -> bool:
 
 def _approve(desk: Desk, command: Command, policy: ResponderSettings) -> None:
     run, who = desk.run, command.actor
-    asked = [r.id for r in desk.records.values() if r.state is StepState.AWAITING_APPROVAL]
-    decided_by = next((a for a in run.approvals if counts(a, run, policy, desk.now)), None)
-    age_s = (desk.now - command.at).total_seconds()
-    if policy.approvers and who not in policy.approvers:
-        refusal = f"{who} is not among responder.approvers"
-    elif decided_by is not None:
-        refusal = f"{decided_by.actor} has decided already"
-    elif command.digest != run.plan.digest:
-        refusal = "it is bound to another plan than the present one"
-    elif not asked or desk.stopping:
-        refusal = "nothing waits for an approval"
-    elif age_s > policy.freshness_s:
-        refusal = f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
-    else:
-        step = command.step or asked[0]
-        desk.change(
-            approvals=(*run.approvals, Approval(step, True, who, command.at, run.plan.digest, command.reason))
-        )
-        for step_id in asked:
-            desk.set(step_id, state=StepState.PENDING, due_at=None, deadline_at=None, verdict="", reason="")
-        desk.note("person.approved", f"{who} approved the plan {run.plan.digest[:8]}", actor=who)
+    asked = _asked(desk)
+    if refusal := _against(desk, command, asked, policy):
+        _say(desk, command, "person.approval_refused", f"the approval of {who} does not count: {refusal}")
         return
-    desk.note("person.approval_refused", f"the approval of {who} does not count: {refusal}", actor=who)
+    word = Approval(
+        command.step or asked[0].id, True, who, command.at, run.plan.digest, command.reason, command.via
+    )
+    desk.change(approvals=(*run.approvals, word))
+    missing: list[str] = []
+    for planned in asked:
+        left = demands(planned, desk.run, policy, desk.now)
+        if more := wanted(left):
+            missing.append(more)
+            desk.set(planned.id, demands=shown(left))
+        else:
+            desk.set(
+                planned.id,
+                state=StepState.PENDING, due_at=None, deadline_at=None, verdict="", reason="", demands=(),
+            )  # fmt: skip
+    text = f"{who} approved the plan {run.plan.digest[:8]}" + (
+        f": {command.reason}" if command.reason else ""
+    )
+    if missing:
+        text += f"; it still takes {missing[0]}"
+    _say(desk, command, "person.approved", text, missing=len(missing))
+
+
+def _against(
+    desk: Desk, command: Command, asked: Sequence[PlannedStep], policy: ResponderSettings
+) -> str | None:
+    """Why an approval does not count; None when it does."""
+    run, actor = desk.run, command.actor
+    decided = next((word for word in reversed(run.approvals) if word.digest == run.plan.digest), None)
+    age_s = (desk.now - command.at).total_seconds()
+    if decided is not None and (not decided.approved or not asked):
+        return _who_decided(decided)
+    if command.digest != run.plan.digest:
+        return "it is bound to another plan than the present one"
+    if not asked or desk.stopping:
+        return "nothing waits for an approval"
+    if age_s > policy.freshness_s:
+        return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
+    if not may_decide(actor, asked, policy):
+        everybody = " or ".join(dict.fromkeys(who(d) for p in asked for d in rules(p, policy)))
+        return f"{actor} is not among {everybody}"
+    if has_spoken(actor, asked, run, policy, desk.now):
+        left = next(filter(None, (wanted(demands(p, run, policy, desk.now)) for p in asked)), "")
+        return f"{actor} has approved it already; it still takes {left}"
+    return None
 
 
 def _reject(desk: Desk, command: Command) -> None:
+    """Anybody may say no: it is the side on which nothing is touched."""
     run, who = desk.run, command.actor
-    asked = [r.id for r in desk.records.values() if r.state is StepState.AWAITING_APPROVAL]
+    asked = _asked(desk)
     if not asked or desk.stopping or command.digest not in (None, run.plan.digest):
-        desk.note("person.rejection_refused", f"nothing here waits for the word of {who}", actor=who)
+        decided = next((word for word in reversed(run.approvals) if word.digest == run.plan.digest), None)
+        text = f"nothing here waits for the word of {who}"
+        if decided is not None:
+            text += f": {_who_decided(decided)}"
+        _say(desk, command, "person.rejection_refused", text)
         return
-    approval = Approval(command.step or asked[0], False, who, command.at, run.plan.digest, command.reason)
-    desk.change(approvals=(*run.approvals, approval))
+    word = Approval(
+        command.step or asked[0].id, False, who, command.at, run.plan.digest, command.reason, command.via
+    )
+    desk.change(approvals=(*run.approvals, word))
     why = f"rejected by {who}" + (f": {command.reason}" if command.reason else "")
-    desk.note("person.rejected", why, actor=who)
+    _say(desk, command, "person.rejected", why)
     call_off(desk, "rejected", why, release=True)
+
+
+def _who_decided(word: Approval) -> str:
+    return f"{word.actor} {'approved' if word.approved else 'rejected'} it at {rfc3339(word.at)}"
+
+
+def _asked(desk: Desk) -> list[PlannedStep]:
+    """The steps that wait for a person, in the order of the plan."""
+    return [p for p in desk.run.plan.steps if desk.records[p.id].state is StepState.AWAITING_APPROVAL]
+
+
+def _say(desk: Desk, command: Command, event: str, text: str, **attributes: Attribute) -> None:
+    """Answer a person on the timeline; the command's id says what is answered."""
+    desk.note(event, text, actor=command.actor, command=command.id, via=command.via, **attributes)
 
 
 def _stop(desk: Desk, command: Command, word: str, *, release: bool = False) -> None:
     why = f"{word} by {command.actor}" + (f": {command.reason}" if command.reason else "")
-    desk.note(f"person.{word}", why, actor=command.actor)
+    _say(desk, command, f"person.{word}", why)
     if not desk.run.state.is_over:
         call_off(desk, "cancelled", why, release=release)
 
@@ -166,9 +227,9 @@ def _extend(desk: Desk, plan: Plan) -> None:
         steps=(*run.steps, *(StepRecord(step.id) for step in added)),
     )
     if run.state is not RunState.SHADOWED:
-        desk.note(
-            "run.extended", f"{len(added)} more steps; an approval of the former plan does not count for them"
-        )
+        void = ", ".join(dict.fromkeys(a.actor for a in run.approvals if a.approved)) or "a person"
+        text = f"{len(added)} more steps; an approval of {void} for the former plan does not count for them"
+        desk.note("run.extended", text)
 
 
 def _newer(record: StepRecord, step: PlannedStep, fresh: dict[str, PlannedStep]) -> PlannedStep:

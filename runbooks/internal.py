@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from runbooks.approvals import approved, demands, shown, wanted
 from runbooks.desk import Desk, Situation, same_target
 from runbooks.undoing import fail
+from streams.model.clock import rfc3339
 from streams.model.run import PlannedStep, StepState
 
 
@@ -15,10 +17,11 @@ def start_internal(desk: Desk, planned: PlannedStep, situation: Situation) -> No
     match planned.action:
         case "notify":
             desk.finish(planned.id, StepState.DONE, planned.describe)
-        case "ask" if _answered(desk):
+        case "ask" if approved(planned, desk.run, situation.policy, desk.now):
             desk.finish(planned.id, StepState.DONE, "a person has taken it")
         case "ask" if record.state is not StepState.AWAITING_APPROVAL:
             until = desk.in_seconds(planned.deadline_s)
+            asked = demands(planned, desk.run, situation.policy, desk.now)
             desk.set(
                 planned.id,
                 state=StepState.AWAITING_APPROVAL,
@@ -26,8 +29,12 @@ def start_internal(desk: Desk, planned: PlannedStep, situation: Situation) -> No
                 verdict="needs_approval",
                 deadline_at=until,
                 due_at=until,
+                demands=shown(asked),
             )
-            desk.note("step.awaiting_approval", planned.describe or "a person is asked", step=planned.id)
+            text = (
+                f"{planned.describe or 'a person is asked'}; it takes {wanted(asked)} until {rfc3339(until)}"
+            )
+            desk.note("step.awaiting_approval", text, step=planned.id)
         case "await_progress":
             desk.set(
                 planned.id,
@@ -36,10 +43,6 @@ def start_internal(desk: Desk, planned: PlannedStep, situation: Situation) -> No
                 deadline_at=desk.in_seconds(planned.deadline_s),
             )
             watch(desk, planned, situation)
-
-
-def _answered(desk: Desk) -> bool:
-    return any(a.approved and a.digest == desk.run.plan.digest for a in desk.run.approvals)
 
 
 def watch(desk: Desk, planned: PlannedStep, situation: Situation) -> None:

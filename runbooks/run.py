@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from runbooks.approvals import demands, shown, wanted
 from runbooks.desk import FINAL, Desk, Report, Situation, Turn
 from runbooks.guardrails import Kind, judge
 from runbooks.internal import start_internal, watch
@@ -24,6 +25,7 @@ from runbooks.model import INTERNAL, TICKETS
 from runbooks.moving import moved_already
 from runbooks.shadowing import case, shadow
 from runbooks.undoing import advance_undo, call_off, fail, holds_a_job, look_up_undo
+from streams.model.clock import rfc3339
 from streams.model.incident import Incident
 from streams.model.run import (
     EffectState,
@@ -207,16 +209,20 @@ def _allowed(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
         return False
     asks = ruling.kind is Kind.ASK
     state = StepState.AWAITING_APPROVAL if asks else StepState.BLOCKED
-    if (record.state, record.reason) != (state, str(ruling)):
-        word = "needs approval" if asks else "is held"
-        desk.note(f"step.{state}", f"{planned.action} {planned.target} {word}: {ruling}", step=planned.id)
     wait_s = situation.policy.approval_expiry_s if asks else None
     if holds_a_job(desk):
         # A job that stands still for us is not kept waiting for a person or a limit: it is given back.
         wait_s = planned.deadline_s if wait_s is None else min(wait_s, planned.deadline_s)
     expiry = record.deadline_at or (desk.in_seconds(wait_s) if wait_s is not None else None)
+    asked = demands(planned, desk.run, situation.policy, desk.now) if asks else ()
+    if (record.state, record.reason) != (state, str(ruling)):
+        text = f"{planned.action} {planned.target} {'needs approval' if asks else 'is held'}: {ruling}"
+        if asks and expiry:
+            text += f"; it takes {wanted(asked)} until {rfc3339(expiry)}"
+        desk.note(f"step.{state}", text, step=planned.id)
     desk.set(
         planned.id,
+        demands=shown(asked),
         state=state,
         reason=str(ruling),
         verdict="needs_approval" if asks else "refused",

@@ -5,11 +5,13 @@ A reader on a phone learns from the first two lines what broke, where, what it s
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import orjson
 
+from runbooks.approvals import wanted, who
 from streams.model.conversation import TimelineEntry, Verb
 from streams.model.incident import Incident, IncidentState
 from streams.model.message import (
@@ -148,20 +150,37 @@ def plan_message(run: Run) -> Message:
 def approval_message(incident: Incident, run: Run, planned: PlannedStep) -> Message:
     """The question whether a step may be taken, or who answered it how."""
     step = run.step(planned.id)
-    decision = next((a for a in reversed(run.approvals) if a.step == planned.id), None)
     what = _what(planned)
-    if decision is not None:
-        glyph, word = ("✅", "approved") if decision.approved else ("⛔", "rejected")
-        heading = f"{glyph} {what}: {word} by {decision.actor}"
-        tone = Tone.GOOD if decision.approved else Tone.QUIET
-        decided = Facts((Fact("Decided", at=decision.at),))
-        return Message(heading, (Heading(heading), decided, *_reason(decision.reason)), tone)
-    if step.state is not StepState.AWAITING_APPROVAL:
+    if step.state is StepState.AWAITING_APPROVAL:
+        return _question(incident, run, planned)
+    words = [word for word in run.approvals if word.step == planned.id]
+    if not words:
         heading = f"⌛ {what}: no longer asked"
         return Message(heading, (Heading(heading), *_reason(step.reason)), Tone.QUIET)
+    last = words[-1]
+    same = [word for word in words if word.approved is last.approved and word.digest == last.digest]
+    glyph, word = ("✅", "approved") if last.approved else ("⛔", "rejected")
+    heading = f"{glyph} {what}: {word} by {some(dict.fromkeys(w.actor for w in same), MAX_NAMES)}"
+    tone = Tone.GOOD if last.approved else Tone.QUIET
+    reasons = "; ".join(dict.fromkeys(w.reason for w in same if w.reason))
+    return Message(
+        heading, (Heading(heading), Facts((Fact("Decided", at=last.at),)), *_reason(reasons)), tone
+    )
+
+
+def _question(incident: Incident, run: Run, planned: PlannedStep) -> Message:
+    """Who may answer, how many of them are missing, until when, and how it is done without any chat."""
+    step = run.step(planned.id)
+    what = _what(planned)
     heading = f"🟣 May Faultline {what[:1].lower()}{what[1:]}?"
     expires = [Fact("Expires", at=step.due_at)] if step.due_at else []
-    facts = (Fact("Incident", incident.title), Fact("Runbook", run.plan.runbook), *expires)
+    facts = (
+        Fact("Incident", incident.title),
+        Fact("Runbook", run.plan.runbook),
+        *(Fact("May approve", who(demand)) for demand in step.demands),
+        *([Fact("Missing", missing)] if (missing := wanted(step.demands)) else []),
+        *expires,
+    )
     value = orjson.dumps(
         {"i": incident.id, "c": incident.cluster, "s": planned.id, "d": run.plan.digest}
     ).decode()
@@ -169,12 +188,22 @@ def approval_message(incident: Incident, run: Run, planned: PlannedStep) -> Mess
         Button(Verb.APPROVE, "Approve", value, "primary"),
         Button(Verb.REJECT, "Reject", value, "danger"),
     )
-    small = Paragraph(
-        f"plan {run.plan.digest[:12]} · or: faultline incidents approve {incident.id}", quiet=True
+    former = [word for word in run.approvals if word.approved and word.digest != run.plan.digest]
+    grown = (
+        [Paragraph(f"The plan has changed since {former[-1].actor} approved it, and asks again.")]
+        if former
+        else []
     )
-    return Message(
-        heading, (Heading(heading), Facts(facts), _plan_table(run), Buttons(buttons), small), Tone.ASKING
-    )
+    small = Paragraph(f"plan {run.plan.digest[:12]} · or: {approve_line(run, planned)}", quiet=True)
+    blocks: tuple[Block, ...] = (
+        Heading(heading), Facts(facts), *grown, _plan_table(run), Buttons(buttons), small,
+    )  # fmt: skip
+    return Message(heading, blocks, Tone.ASKING)
+
+
+def approve_line(run: Run, planned: PlannedStep) -> str:
+    """What a person types to approve the step: it needs no chat."""
+    return f"faultline incidents approve {run.incident} --step {shlex.quote(planned.id)}"
 
 
 def log_message(log: Sequence[TimelineEntry]) -> Message:

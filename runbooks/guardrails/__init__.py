@@ -9,6 +9,6 @@ stay suspended because a window is full.
 from __future__ import annotations
 
 from runbooks.guardrails.case import Case, Kind, Ruling
-from runbooks.guardrails.policy import STAGES, counts, judge
+from runbooks.guardrails.policy import STAGES, judge
 
-__all__ = ["STAGES", "Case", "Kind", "Ruling", "counts", "judge"]
+__all__ = ["STAGES", "Case", "Kind", "Ruling", "judge"]

@@ -192,6 +192,24 @@ class EffectRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Demand:
+    """What an approval takes: `quorum` different ones of `people`, who are called `group`. `given` are those who have approved.
+
+    `people` is None where anybody may, and empty where the group is nobody here.
+    """
+
+    group: str = ""
+    quorum: int = 1
+    people: tuple[str, ...] | None = None
+    given: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> int:
+        """How many people have to approve yet."""
+        return max(0, self.quorum - len(self.given))
+
+
+@dataclass(frozen=True, slots=True)
 class StepRecord:
     """How far one planned step has come. `due_at` is when to look at it next."""
 
@@ -206,6 +224,8 @@ class StepRecord:
     reason: str = ""
     verdict: str = ""
     """What the guardrails last said: empty (allowed or not asked yet), `would`, `refused` or `needs_approval`."""
+    demands: tuple[Demand, ...] = ()
+    """While it waits for a person: who may approve, and who has."""
 
     @property
     def is_being_undone(self) -> bool:
@@ -223,6 +243,8 @@ class Approval:
     at: datetime
     digest: str
     reason: str = ""
+    via: str = ""
+    """Where it was said: `cli`, `slack`; empty in documents from before this was kept."""
 
 
 @dataclass(frozen=True, slots=True)

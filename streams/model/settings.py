@@ -5,10 +5,11 @@ A room takes the section it needs and never the whole; so it can be used and tes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from streams.model.run import Mode
 
@@ -124,6 +125,22 @@ class BlastRadius(Section):
     window_s: float = Field(3600.0, gt=0, description="length of that window")
 
 
+ActionClass = Literal["close", "move", "reset", "reboot", "replace"]
+"""What a destructive step does to people, the mildest first."""
+
+GRAVE: frozenset[str] = frozenset({"reboot", "replace"})
+"""Classes that take two people unless the settings say otherwise, wherever approval groups are set."""
+
+
+class ApprovalClass(Section):
+    """Who approves one class of actions."""
+
+    group: str = Field("", description="a name out of responder.approval_groups; empty for all of them")
+    quorum: int | None = Field(
+        None, ge=1, le=10, description="how many different people; 2 for reboot and replace, else 1"
+    )
+
+
 class ResponderSettings(Section):
     """The process that acts."""
 
@@ -141,6 +158,35 @@ class ResponderSettings(Section):
     approvers: tuple[str, ...] = Field(
         (), description="who may approve; empty means everybody who can write a command"
     )
+    approval_groups: Mapping[str, tuple[str, ...]] = Field(
+        {}, description="groups of people by name; one person's several names have a | between them"
+    )
+    approval_classes: Mapping[ActionClass, ApprovalClass] = Field(
+        {}, description="who approves close, move, reset, reboot and replace: a group and a quorum for each"
+    )
+
+    @model_validator(mode="after")
+    def _approvals_can_be_given(self) -> Self:
+        """A group nobody is in, or a quorum that no group fills, would let every run expire: better said at the start."""
+        for name, members in self.approval_groups.items():
+            if not members or not all(member.strip() for member in members):
+                raise ValueError(f"approval_groups.{name}: a group needs the names of its people")
+        everyone = set(self.approvers or [p for people in self.approval_groups.values() for p in people])
+        for kind in get_args(ActionClass):
+            rule = self.approval_classes.get(kind, ApprovalClass())
+            if rule.group and rule.group not in self.approval_groups:
+                known = ", ".join(sorted(self.approval_groups)) or "none"
+                raise ValueError(
+                    f"approval_classes.{kind}: no group {rule.group}; approval_groups has {known}"
+                )
+            people = set(self.approval_groups[rule.group]) if rule.group else everyone
+            quorum = rule.quorum or (2 if kind in GRAVE and self.approval_groups else 1)
+            if people and len(people) < quorum:
+                raise ValueError(
+                    f"approval_classes.{kind}: {quorum} people are asked for, and {rule.group or 'all groups'} "
+                    f"has {len(people)}; set its quorum or add people"
+                )
+        return self
 
 
 class KubernetesSettings(Section):
