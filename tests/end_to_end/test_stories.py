@@ -139,11 +139,12 @@ async def test_the_host_that_storms_is_closed_and_its_victims_are_left_alone(
         storm = f"startWdActionOnQueue: PFC Watchdog detected PFC storm {port}"
         line = switch_line(SWITCH, storm, begin)
         await installation.send(RAW_FABRIC, [line.value], key=SWITCH)
+        # By their hosts, as an agent keys them: a rule of several intervals is judged within one partition.
         for tick in range(4):
             at = begin + timedelta(seconds=tick)
-            paused = [_pause("transmitted", bad, tick, at)]
-            paused += [_pause("received", node, tick, at) for node in victim.before.values()]
-            await installation.send(RAW_METRICS, paused)
+            await installation.send(RAW_METRICS, [_pause("transmitted", bad, tick, at)], key=bad)
+            for node in victim.before.values():
+                await installation.send(RAW_METRICS, [_pause("received", node, tick, at)], key=node)
         incident = await incident_of(installation, source, "pfc_storm", IncidentState.RESOLVED, timeout_s=150)
         assert (incident.root.node, incident.root.nic) == (bad, NIC)
         assert source.closed() == [bad]
