@@ -155,6 +155,7 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
     async def _take_up(self, consumer: AIOKafkaConsumer) -> None:
         while self._due:
             partition = self._due.pop()
+            log.info("partition assigned", process=self._name, partition=partition)
             journal = await Journal.open(
                 self._settings,
                 name=self._name,

@@ -185,6 +185,7 @@ class Responder:
         work = self._work(owned)
         if owned.caught_up and work.worker is None and not work.leaving:
             work.board.inherit(self._clock())
+            log.info("partition ready", partition=owned.partition, runs=len(work.board.runs))
             self._at("taken_up")
             work.worker = asyncio.create_task(self._turns(work), name=f"runs of partition {owned.partition}")
 

@@ -1,0 +1,216 @@
+"""How fast the responder acts: `bench/responder.py [--quick] [--only PART …]`.
+
+One responder process on a real broker, one partition, 2,000 nodes in the inventory. Its connectors answer after the time an API
+server (10 ms or so) or a ticket system (300 ms) takes, and count. Each incident stops a job, and its run has seven steps.
+Guardrails are computed, with limits wide enough to hold nobody. The machine is not the responder's alone: CPU times are given
+beside the times on the clock.
+
+Figures:
+  `first_effect_p50_ms`, `first_effect_p99_ms`   ten incidents a second at random moments: from before one is sent to the
+                              broker until the first outward call of its run starts
+  `incidents_1000_s`          1,000 incidents at once: from before the first is sent until each has had its first call;
+                              `incidents_1000_over_s` until every run has made its last one (pods take 2 s to go),
+                              `incidents_1000_cpu_s` what that cost, and `incidents_1000_twice` calls that were made though
+                              they had succeeded before
+  `recovery_s`                10,000 finished and 200 running runs with their incidents: from the moment the partition falls to
+                              the process until the last of the 200 goes on with a call; `recovery_cpu_s` what that cost,
+                              `recovery_decoded` how many run documents were decoded for it
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import count
+from statistics import quantiles
+
+from bench.breakdowns import Past, facts, incident
+from bench.brokered import installation
+from bench.figures import Figure, middle, progress, report
+from bench.responder_process import Line, Process, Writer, now, started, writer
+from streams.model.codec import encode
+from streams.model.inventory import Fact, FactRecord
+from streams.model.settings import KafkaSettings
+from streams.provisioning import apply
+from streams.topics import INCIDENTS, INVENTORY, RUNS
+from tests.testbed.kafka import Kafka
+
+NODES = 2_000
+RATE_PER_S = 10.0
+
+_installations = count()
+
+
+async def fresh(bootstrap: str) -> KafkaSettings:
+    """Topics of its own, with one partition, for a part."""
+    settings = installation(bootstrap, f"responder{next(_installations)}", 1)
+    await apply(settings)
+    return settings
+
+
+def records(known: Sequence[Fact]) -> list[tuple[str, bytes]]:
+    """Inventory records."""
+    return [(fact.key, encode(FactRecord(fact))) for fact in known]
+
+
+async def ready(process: Process, timeout_s: float = 60) -> list[Line]:
+    """Until the process has read everything and acts."""
+    return await process.until(lambda line: line["what"] == "partition ready", timeout_s=timeout_s)
+
+
+async def steadily(bootstrap: str, incidents: int) -> list[float]:
+    """Milliseconds from each incident to its first call."""
+    settings = await fresh(bootstrap)
+    chance = random.Random(7)
+    sent: dict[str, float] = {}
+    first: dict[str, float] = {}
+
+    def enough(line: Line) -> bool:
+        if line["what"] == "apply":
+            first.setdefault(line["incident"], line["at"])
+        return len(first) == incidents
+
+    async with writer(settings) as out, started(settings) as process:
+        await out.write(INVENTORY, records(list(facts(NODES, now()))))
+        await ready(process)
+
+        async def feed() -> None:
+            loop = asyncio.get_running_loop()
+            for number in range(incidents):
+                about = incident(number, now())
+                sent[about.id] = loop.time()
+                await out.write(INCIDENTS, [(about.id, encode(about))])
+                await asyncio.sleep(chance.expovariate(RATE_PER_S))
+
+        await asyncio.gather(feed(), process.until(enough, timeout_s=60 + incidents / RATE_PER_S))
+    return [(first[name] - at) * 1e3 for name, at in sent.items()]
+
+
+async def at_once(bootstrap: str, incidents: int) -> dict[str, float]:
+    """A thousand incidents in one moment."""
+    settings = await fresh(bootstrap)
+    first: dict[str, float] = {}
+    told: Counter[str] = Counter()
+    over = 0
+
+    def enough(line: Line) -> bool:
+        nonlocal over
+        if line["what"] == "apply":
+            first.setdefault(line["incident"], line["at"])
+            told[line["key"] + (":drain" if line["action"] == "drain_node" else "")] += 1
+            over += line["action"] == "verify_job"
+        return over == incidents
+
+    async with writer(settings) as out, started(settings) as process:
+        await out.write(INVENTORY, records(list(facts(NODES, now()))))
+        before = (await ready(process))[-1]
+        told_of = [incident(number, now()) for number in range(incidents)]
+        began = asyncio.get_running_loop().time()
+        await out.write(INCIDENTS, [(about.id, encode(about)) for about in told_of])
+        last = (await process.until(enough, timeout_s=600))[-1]
+    twice = sum(max(0, times - (2 if name.endswith(":drain") else 1)) for name, times in told.items())
+    return {
+        "first_s": max(first.values()) - began,
+        "over_s": last["at"] - began,
+        "cpu_s": last["cpu"] - before["cpu"],
+        "twice": twice,
+    }
+
+
+async def fill(out: Writer, past: Past) -> None:
+    """Write a history in the order in which it came to be, a piece at a time."""
+    await out.write(INVENTORY, records(list(past.facts())))
+    about, runs = [], []
+    for name, told, of, run in past.documents():
+        about.append((name, told))
+        runs.append((of, run))
+        if len(runs) == 500:
+            await out.write(INCIDENTS, about)
+            await out.write(RUNS, runs)
+            about, runs = [], []
+    await out.write(INCIDENTS, about)
+    await out.write(RUNS, runs)
+
+
+async def recovery(bootstrap: str, finished: int, running: int, rounds: int) -> list[dict[str, float]]:
+    """A process takes up a partition with a history, once for each round, after one that was killed."""
+    found = []
+    for _ in range(rounds):
+        settings = await fresh(bootstrap)
+        continued: set[str] = set()
+
+        def enough(line: Line, continued: set[str] = continued) -> bool:
+            if line["what"] in ("apply", "lookup"):
+                continued.add(line["incident"])
+            return len(continued) == running
+
+        async with writer(settings) as out:
+            await fill(out, Past(NODES, finished, running, now()))
+        async with started(settings) as process:
+            lines = await process.until(enough, timeout_s=120)
+        begin = next(line for line in lines if line["what"] == "partition assigned")
+        told = {line["what"]: line for line in lines}
+        found.append(
+            {
+                "s": lines[-1]["at"] - begin["at"],
+                "cpu_s": lines[-1]["cpu"] - begin["cpu"],
+                "journal_s": told["journal open"]["at"] - begin["at"],
+                "inputs_s": told["partition ready"]["at"] - told["journal open"]["at"],
+                "decoded": told["partition ready"].get("decoded", finished + running),
+            }
+        )
+        progress("recovery: " + ", ".join(f"{name} {value:,.4g}" for name, value in found[-1].items()))
+    return found
+
+
+PARTS = ("steady", "at_once", "recovery")
+
+
+def measure(parts: Sequence[str], *, quick: bool) -> dict[str, Figure]:
+    """The parts asked for, in turn, on one broker."""
+    figures: dict[str, Figure] = {}
+    rounds = 1 if quick else 3
+    with Kafka.running() as server:
+        if "steady" in parts:
+            waits: list[float] = []
+            for _ in range(rounds):
+                waits += asyncio.run(steadily(server.bootstrap, 80 if quick else 300))
+            cut = quantiles(waits, n=100, method="inclusive")
+            figures |= {
+                "first_effect_p50_ms": cut[49],
+                "first_effect_p99_ms": cut[98],
+                "incidents": len(waits),
+            }
+            progress(f"steady: P50 {cut[49]:.1f} ms, P99 {cut[98]:.1f} ms of {len(waits)}")
+        if "at_once" in parts:
+            bursts = []
+            for _ in range(rounds):
+                bursts.append(asyncio.run(at_once(server.bootstrap, 1_000)))
+                progress("at once: " + ", ".join(f"{n} {v:,.4g}" for n, v in bursts[-1].items()))
+            figures["incidents_1000_s"] = middle(b["first_s"] for b in bursts)
+            figures["incidents_1000_over_s"] = middle(b["over_s"] for b in bursts)
+            figures["incidents_1000_cpu_s"] = middle(b["cpu_s"] for b in bursts)
+            figures["incidents_1000_twice"] = sum(b["twice"] for b in bursts)
+        if "recovery" in parts:
+            found = asyncio.run(recovery(server.bootstrap, 10_000, 200, rounds))
+            figures["recovery_s"] = middle(r["s"] for r in found)
+            figures["recovery_cpu_s"] = middle(r["cpu_s"] for r in found)
+            figures["recovery_journal_s"] = middle(r["journal_s"] for r in found)
+            figures["recovery_inputs_s"] = middle(r["inputs_s"] for r in found)
+            figures["recovery_decoded"] = middle(r["decoded"] for r in found)
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="How fast the responder acts.")
+    parser.add_argument("--quick", action="store_true", help="smaller passes, under 50 s on two cores")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="only these parts, for profiling")
+    options = parser.parse_args()
+    report(measure(options.only or PARTS, quick=options.quick), packages=("aiokafka", "orjson", "pydantic"))
+
+
+if __name__ == "__main__":
+    main()
