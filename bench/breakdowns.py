@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from connectors.base import Done
 from runbooks.desk import Situation
-from runbooks.model import Runbook, load_text
+from runbooks.loading import load_text
+from runbooks.model import Runbook
 from runbooks.outcomes import concluded
 from runbooks.plan import plan
 from runbooks.run import advance, begin

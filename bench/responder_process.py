@@ -22,7 +22,7 @@ from aiokafka import AIOKafkaProducer
 from bench.breakdowns import ACTIONS, POLICY, runbooks
 from bench.brokered import ROOT
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Waiting
-from runbooks.model import load
+from runbooks.loading import load
 from runbooks.responder import Responder
 from streams import kafka
 from streams.model.settings import KafkaSettings
