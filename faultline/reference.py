@@ -24,6 +24,7 @@ from faultline.markdown import Row, code, table, text
 from faultline.settings import Settings
 from runbooks.loading import load
 from runbooks.model import Runbook
+from runbooks.values import Computed
 from streams.topics import ALL, CHANGELOG, DAY_MS, Topic
 
 NOTE = "<!-- Written by `make docs`. Change the code or the data it tells of, not this page. -->"
@@ -170,10 +171,25 @@ def _runbook(runbook: Runbook) -> Iterator[str]:
     yield f"- match: {code(runbook.match)}"
     yield f"- priority {runbook.priority}, mode {code(runbook.mode)}, owner {code(runbook.owner)}, revision {runbook.revision}"
     yield ""
+    if runbook.escalation is not None:
+        rung = runbook.escalation
+        yield f"- after {rung.after} runs for one {rung.per} within {rung.within_s:g} s, [{rung.to}](#{rung.to}) is taken instead"
+        yield ""
+    if runbook.parameters:
+        bounds = ("parameter", "default", "least", "most", "what for")
+        yield from table(
+            bounds,
+            [
+                (code(name), code(_value(p.default)), _value(p.min), _value(p.max), text(p.describe))
+                for name, p in sorted(runbook.parameters.items())
+            ],
+        )
+        yield ""
     rows = [
         (
             code(s.id), code(s.action), code(s.target), ", ".join(map(code, s.needs)), code(s.when or ""),
-            ", ".join(code(f"{key}={value}") for key, value in sorted(s.params.items())), f"{s.deadline_s:g} s", s.on_failure,
+            ", ".join(code(f"{key}={_value(value)}") for key, value in sorted(s.params.items())),
+            f"{_value(s.deadline_s)} s", s.on_failure,
             _marks(("asks first", bool(s.approval)), ("undone", s.undo)), text(s.describe),
         )
         for s in runbook.steps
@@ -191,6 +207,21 @@ def _runbook(runbook: Runbook) -> Iterator[str]:
         "what for",
     )
     yield from table(headings, rows)
+
+
+def _value(value: object) -> str:
+    """A value of a runbook as its file has it."""
+    if isinstance(value, Computed):
+        return f"{{cel: {value.cel}}}"
+    if value is None:
+        return ""
+    return (
+        f"{value:g}"
+        if isinstance(value, float)
+        else json.dumps(value)
+        if isinstance(value, bool)
+        else str(value)
+    )
 
 
 def _marks(*marks: tuple[str, bool]) -> str:

@@ -1,74 +1,132 @@
-"""CEL conditions over an incident: compiled once at load, evaluated without side effects, bounded in size.
+"""CEL over an incident and a runbook's parameters: compiled once at load, evaluated without side effects, bounded in size.
 
-CEL has no loops besides its macros over lists; those are bounded by forbidding to nest them. A condition that asks for a fact
-the incident does not have is false, not an error: runbooks match on facts that only some families carry.
+A condition that asks for a fact the incident does not have is false, not an error: runbooks match on facts that only some
+families carry. A value that asks for such a fact is an error: there is nothing to put in its place.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, get_args
 
-import celpy
 from celpy import celtypes
 from celpy.adapter import json_to_cel
-from celpy.celparser import CELParseError
 from celpy.evaluation import CELEvalError
 
-from streams.model.incident import Incident
-from streams.model.signal import Attribute
+from runbooks.expressions import CEL, parse
+from runbooks.typecheck import FACTS, INTEGER, TEXT, one_of, record
+from streams.model.entity import EntityKind
+from streams.model.incident import Certainty, Incident, IncidentState
+from streams.model.signal import Attribute, Severity
 
-MAX_SOURCE = 600
+MAX_TEXT = 500
+"""How long a text may be that an expression gives."""
+
+INCIDENT = record(
+    family=TEXT,
+    severity=one_of(*Severity),
+    severity_rank=INTEGER,
+    certainty=one_of(*Certainty),
+    state=one_of(*IncidentState),
+    cluster=TEXT,
+    root=record(
+        kind=one_of(*get_args(EntityKind)),
+        **dict.fromkeys(("node", "gpu", "nic", "switch", "port", "job", "rack", "storage"), TEXT),
+    ),
+    **dict.fromkeys(("jobs", "nodes", "gpus", "ranks", "flaps"), INTEGER),
+    facts=FACTS,
+)
+"""What `facts_of` gives, as the check at load sees it."""
+
 _REMEMBERED = 256
 """Answers that a condition keeps: it is asked at each revision of each incident, and seldom about anything new."""
 _MISSING = ("missing",)
 _NAMED = re.compile(r"\bincident((?:\.[A-Za-z_]\w*)*)")
-_MACRO = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter|reduce|min)\s*\(")
-_CEL = celpy.Environment()
+
+Plain = str | int | float | bool
 
 
 class Condition:
     """One compiled condition. Equal when the source is equal."""
 
     def __init__(self, source: str) -> None:
-        """Compile. Raises ValueError that says what is wrong with the source."""
-        if len(source) > MAX_SOURCE:
-            raise ValueError(f"a condition of {len(source)} characters, at most {MAX_SOURCE} are taken")
-        if len(_MACRO.findall(source)) > 1:
-            raise ValueError("more than one macro over a list in one condition")
-        try:
-            self._program = _CEL.program(_CEL.compile(source))
-        except CELParseError as error:
-            raise ValueError(f"not CEL: {str(error).strip().splitlines()[0]}") from error
+        """Compile. Raises CelFault that says what is wrong with the source, and where."""
+        self.tree = parse(source)
+        self._program = CEL.program(self.tree)
         self.source = source
         self._reads = _names_in(source)
         self._answers: OrderedDict[str, bool] = OrderedDict()
 
-    def holds(self, facts: Mapping[str, Any]) -> bool:
+    def holds(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain] | None = None) -> bool:
         """Whether it is true for `facts_of(incident)`. A missing fact makes it false.
 
         Raises:
             ValueError: when the condition is no yes or no (a fault of the runbook).
         """
-        asked = repr([_looked_up(facts, path) for path in self._reads])
+        asked = repr((sorted((parameters or {}).items()), [_looked_up(facts, path) for path in self._reads]))
         if (known := self._answers.get(asked)) is not None:
             self._answers.move_to_end(asked)
             return known
-        answer = self._answers[asked] = self._evaluated(facts)
+        answer = self._answers[asked] = self._evaluated(facts, parameters or {})
         if len(self._answers) > _REMEMBERED:
             self._answers.popitem(last=False)
         return answer
 
-    def _evaluated(self, facts: Mapping[str, Any]) -> bool:
+    def value(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> Plain:
+        """What it gives, as a plain value.
+
+        Raises:
+            ValueError: it asks for what the incident does not have, cannot be worked out, or gives no plain value.
+        """
         try:
-            value = self._program.evaluate({"incident": json_to_cel(dict(facts))})
+            found = self._program.evaluate(_names(facts, parameters))
+        except CELEvalError as error:
+            raise ValueError(f"{self.source!r} cannot be worked out: {error.args[0]}") from error
+        plain = _plain_of(found)
+        if plain is None:
+            raise ValueError(f"{self.source!r} gives {type(found).__name__}, not a plain value")
+        if isinstance(plain, float) and not math.isfinite(plain):
+            raise ValueError(f"{self.source!r} gives {plain}, which is no number to go by")
+        if isinstance(plain, str) and len(plain) > MAX_TEXT:
+            raise ValueError(f"{self.source!r} gives {len(plain)} characters, at most {MAX_TEXT} are taken")
+        return plain
+
+    def _evaluated(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> bool:
+        try:
+            value = self._program.evaluate(_names(facts, parameters))
         except CELEvalError:
             return False
         if not isinstance(value, celtypes.BoolType):
             raise ValueError(f"{self.source!r} gives {type(value).__name__}, not true or false")
         return bool(value)
+
+
+@lru_cache(maxsize=1024)
+def condition(source: str) -> Condition:
+    """The compiled form of an expression. Raises CelFault when it is not CEL that is taken."""
+    return Condition(source)
+
+
+def _names(facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> dict[str, Any]:
+    return {"incident": json_to_cel(dict(facts)), "parameters": json_to_cel(dict(parameters))}
+
+
+def _plain_of(value: object) -> Plain | None:
+    """A value of CEL as one of ours. Sums and products of CEL's numbers come back as Python's."""
+    match value:
+        case celtypes.BoolType():
+            return bool(value)
+        case bool() | int() if not isinstance(value, celtypes.UintType):
+            return int(value)
+        case float():
+            return float(value)
+        case str():
+            return str(value)
+    return None
 
 
 def _names_in(source: str) -> tuple[tuple[str, ...], ...]:

@@ -10,14 +10,27 @@ steps:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Annotated, Literal, Self
+from collections.abc import Iterator, Mapping
+from typing import Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
-from runbooks.conditions import Condition
+from runbooks.conditions import INCIDENT, condition
+from runbooks.documents import Fault, Path, faulty
+from runbooks.parameters import Parameters, names_of
+from runbooks.typecheck import ANY, INTEGER, NUMBER, TEXT, YES_NO, Type, check, fits, one_of
+from runbooks.values import (
+    Approval,
+    Cel,
+    Computed,
+    Deadline,
+    Escalate,
+    Id,
+    Params,
+    RetryPolicy,
+    Strict,
+    Waves,
+)
 from streams.model.run import Mode
 
 DESTRUCTIVE = frozenset({"cordon_node", "drain_node", "suspend_job", "reset_gpu", "reboot_node"})
@@ -51,46 +64,26 @@ SEVERAL = frozenset({"jobs", "root_node_jobs"})
 """Selectors that give a planned step for each of several targets."""
 
 
-def _compiled(source: str) -> str:
-    condition(source)
-    return source
-
-
-Cel = Annotated[str, AfterValidator(_compiled)]
-Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
-
-
-@lru_cache(maxsize=512)
-def condition(source: str) -> Condition:
-    """The compiled form of a condition. Raises ValueError when it is not CEL."""
-    return Condition(source)
-
-
-class Strict(BaseModel):
-    """Base of everything in a runbook's file."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-Params = Mapping[str, str | int | float | bool]
-
-
-class RetryPolicy(Strict):
-    """When a call that did not work is made again."""
-
-    attempts: int | None = Field(
-        None, ge=1, le=1000, description="calls at most; none for the deadline alone"
-    )
-    first_s: float = Field(1.0, gt=0, le=3600)
-    factor: float = Field(2.0, ge=1, le=10)
-    longest_s: float = Field(60.0, gt=0, le=86400)
-
-
-class Waves(Strict):
-    """Targets are taken `size` at a time; the next wave begins `pause_s` after the one before is over and well."""
-
-    size: int = Field(ge=1, le=100)
-    pause_s: float = Field(0.0, ge=0, le=86400)
+PARAMS: Mapping[str, Mapping[str, Type]] = {
+    "drain_node": {"only": one_of("gpu", "all"), "bare": YES_NO, "dead_node": YES_NO},
+    "open_ticket": {"summary": TEXT, "text": TEXT},
+    "comment_ticket": {"text": TEXT, "ticket": TEXT},
+    "close_ticket": {"text": TEXT, "ticket": TEXT},
+    "await_progress": {"settle_s": NUMBER},
+    **{
+        name: {}
+        for name in (
+            "cordon_node",
+            "uncordon_node",
+            "suspend_job",
+            "resume_job",
+            "verify_job",
+            "notify",
+            "ask",
+        )
+    },
+}
+"""What an action may be given. One that is not here checks its parameters itself, when it is called."""
 
 
 class Compensate(Strict):
@@ -98,22 +91,6 @@ class Compensate(Strict):
 
     action: Action
     params: Params = Field(default_factory=dict)
-
-
-class Asks(Strict):
-    """Whose approval a step wants, and of how many people."""
-
-    group: str = Field("", max_length=63, description="a name of responder.approval_groups")
-    quorum: int = Field(1, ge=1, le=10)
-
-
-class Escalate(Strict):
-    """The next rung: which runbook is begun when this one has run so often for the same offender, or failed with `escalate`."""
-
-    to: Id
-    after: int = Field(1, ge=1, le=100)
-    within_s: float = Field(86400.0, gt=0, le=90 * 86400)
-    per: Literal["gpu", "node", "job"] = "gpu"
 
 
 class Step(Strict):
@@ -125,11 +102,9 @@ class Step(Strict):
     params: Params = Field(default_factory=dict)
     needs: tuple[Id, ...] = ()
     when: Cel | None = None
-    approval: bool | Asks = False
-    deadline_s: float = Field(
+    approval: Approval = False
+    deadline_s: Deadline = Field(
         default_factory=lambda given: TICKET_DEADLINE_S if given.get("action") in TICKETS else 900.0,
-        gt=0,
-        le=7 * 86400,
         description="when not given: 86400 for a ticket, else 900",
     )
     retry: RetryPolicy = Field(default_factory=RetryPolicy)
@@ -141,48 +116,127 @@ class Step(Strict):
 
 
 class Runbook(Strict):
-    """What to do about one kind of incident. The highest priority that matches is taken, then the id decides."""
+    """What to do about one kind of incident. Of those that match, the highest priority is taken, then the most specific."""
 
     id: Id
-    revision: int = Field(ge=1)
+    revision: int = Field(ge=1, lt=10**9)
     description: str = Field(min_length=10)
     owner: str
     mode: Mode
     match: Cel
     priority: int = Field(0, ge=0, le=1000)
+    parameters: Parameters = Field(default_factory=dict)
     escalation: Escalate | None = None
     steps: tuple[Step, ...] = Field(min_length=1, max_length=30)
 
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
-        seen: dict[str, Step] = {}
-        for number, step in enumerate(self.steps):
-            if step.id in seen:
-                raise _fault(f"step {step.id} is there twice", number, "id")
-            for need in step.needs:
-                if need not in seen:
-                    raise _fault(f"step {step.id} needs {need}, which is no earlier step", number, "needs")
-            seen[step.id] = step
-            if step.action in ON_A_CLOSED_NODE and not _after_closing(step, seen):
-                what = f"step {step.id} ({step.action}) must need a cordon_node step that stops the run when it fails"
-                raise _fault(what, number, "needs")
-            if step.undo and step.action not in UNDOABLE and step.compensate is None:
-                raise _fault(f"{step.action} cannot be taken back", number, "undo")
-            if step.compensate is not None and not step.undo:
-                raise _fault("it happens only where the step says undo: true", number, "compensate")
-            if step.compensate is not None and step.compensate.action in DESTRUCTIVE | INTERNAL:
-                what = f"{step.compensate.action} gives nothing back"
-                raise _fault(what, number, "compensate")
-            if step.waves is not None and step.target not in SEVERAL:
-                raise _fault(f"{step.target} is one target", number, "waves")
-            if step.on_failure == "escalate" and self.escalation is None:
-                raise _fault("the runbook has no escalation", number, "on_failure")
+        faults = [*_order_faults(self), *_type_faults(self)]
+        if faults:
+            raise faulty(faults)
         return self
 
 
-def _fault(what: str, step: int, key: str) -> PydanticCustomError:
-    """A fault between keys, with its place for the reader of the file."""
-    return PydanticCustomError("runbook", "{what}", {"what": what, "at": ("steps", step, key)})
+def expressions(runbook: Runbook) -> Iterator[tuple[Path, str, Type]]:
+    """Every expression of a runbook with its path and the type that is wanted of it."""
+    yield ("match",), runbook.match, YES_NO
+    for number, step in enumerate(runbook.steps):
+        here: Path = ("steps", number)
+        if step.when is not None:
+            yield (*here, "when"), step.when, YES_NO
+        for path, source, wanted in computed(step):
+            yield (*here, *path, "cel"), source, wanted
+
+
+def computed(step: Step) -> Iterator[tuple[Path, str, Type]]:
+    """The values of a step that are worked out when the plan is made: path, expression, wanted type."""
+    retry, waves = step.retry, step.waves
+    values: list[tuple[Path, object, Type]] = [
+        (("deadline_s",), step.deadline_s, NUMBER),
+        (("retry", "attempts"), retry.attempts, INTEGER),
+        (("retry", "first_s"), retry.first_s, NUMBER),
+        (("retry", "factor"), retry.factor, NUMBER),
+        (("retry", "longest_s"), retry.longest_s, NUMBER),
+        (("waves", "size"), waves and waves.size, INTEGER),
+        (("waves", "pause_s"), waves and waves.pause_s, NUMBER),
+        *given(step),
+    ]
+    for path, value, wanted in values:
+        if isinstance(value, Computed):
+            yield path, value.cel, wanted
+
+
+def given(step: Step) -> Iterator[tuple[Path, object, Type]]:
+    """The parameters of a step's action and of its compensation, with the type wanted of each."""
+    for name, value in step.params.items():
+        yield ("params", name), value, PARAMS.get(step.action, {}).get(name, ANY)
+    if (back := step.compensate) is not None:
+        for name, value in back.params.items():
+            yield ("compensate", "params", name), value, PARAMS.get(back.action, {}).get(name, ANY)
+
+
+def _type_faults(runbook: Runbook) -> Iterator[Fault]:
+    for path, source, wanted in expressions(runbook):
+        names = {"incident": INCIDENT} if path == ("match",) else names_of(runbook.parameters)
+        found = check(condition(source).tree, names)
+        yield from ((path, str(fault), fault.line, fault.column) for fault in found.faults)
+        if not found.faults and not _serves(found.type, wanted):
+            yield path, f"{wanted} is wanted here, this is {found.type}", 1, 1
+    for number, step in enumerate(runbook.steps):
+        for path, value, wanted in given(step):
+            action = step.compensate.action if path[0] == "compensate" and step.compensate else step.action
+            known = PARAMS.get(action)
+            if known is not None and path[-1] not in known:
+                what = f"{action} takes {', '.join(sorted(known)) or 'no parameters'}"
+                yield ("steps", number, *path), f"there is no such parameter; {what}", 0, 0
+            elif not isinstance(value, Computed) and (wrong := unlike(value, wanted)):
+                yield ("steps", number, *path), wrong, 0, 0
+
+
+def _serves(given: Type, wanted: Type) -> bool:
+    return fits(given, wanted) or (wanted.name == NUMBER.name and given.name == INTEGER.name)
+
+
+def unlike(value: object, wanted: Type) -> str:
+    """Why a plain value is not of the wanted type; empty when it is."""
+    kinds = ((bool, YES_NO), (int, INTEGER), (float, NUMBER), (str, TEXT))
+    kind = next(of for python, of in kinds if isinstance(value, python))
+    if not _serves(kind, wanted):
+        return f"{wanted} is wanted here, this is {kind}"
+    if wanted.words and value not in wanted.words:
+        return f"known are {', '.join(sorted(wanted.words))}"
+    return ""
+
+
+def _order_faults(runbook: Runbook) -> Iterator[Fault]:
+    """What is wrong with how steps hang together."""
+    seen: dict[str, Step] = {}
+    for number, step in enumerate(runbook.steps):
+        for key, what in _faults_of(step, seen, runbook):
+            yield ("steps", number, key), what, 0, 0
+        seen.setdefault(step.id, step)
+
+
+def _faults_of(step: Step, seen: Mapping[str, Step], runbook: Runbook) -> Iterator[tuple[str, str]]:
+    if step.id in seen:
+        yield "id", f"step {step.id} is there twice"
+    missing = [need for need in step.needs if need not in seen]
+    for need in missing:
+        yield "needs", f"step {step.id} needs {need}, which is no earlier step"
+    if step.action in ON_A_CLOSED_NODE and not missing and not _after_closing(step, seen):
+        what = f"step {step.id} ({step.action}) must need a cordon_node step that stops the run when it fails"
+        yield "needs", what
+    back = step.compensate
+    if step.undo and step.action not in UNDOABLE and back is None:
+        yield "undo", f"{step.action} cannot be taken back"
+    if back is not None and not step.undo:
+        yield "compensate", "it happens only where the step says undo: true"
+    if back is not None and back.action in DESTRUCTIVE | INTERNAL:
+        yield "compensate", f"{back.action} gives nothing back"
+    if step.waves is not None and step.target not in SEVERAL:
+        yield "waves", f"{step.target} is one target"
+    if step.on_failure == "escalate" and runbook.escalation is None:
+        yield "on_failure", "the runbook has no escalation"
 
 
 def _after_closing(step: Step, seen: Mapping[str, Step]) -> bool:
@@ -190,7 +244,7 @@ def _after_closing(step: Step, seen: Mapping[str, Step]) -> bool:
     reached, waiting = set[str](), list(step.needs)
     while waiting:
         name = waiting.pop()
-        if name not in reached:
+        if name not in reached and name in seen:
             reached.add(name)
             waiting += seen[name].needs
     return any(seen[n].action == "cordon_node" and seen[n].on_failure != "continue" for n in reached)

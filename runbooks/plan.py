@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from runbooks.conditions import facts_of
-from runbooks.model import DESTRUCTIVE, SEVERAL, Asks, Runbook, Step, condition
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from runbooks.conditions import Plain, condition, facts_of
+from runbooks.documents import BRANCHES, Path
+from runbooks.model import DESTRUCTIVE, SEVERAL, Runbook, Step, computed, given, unlike
+from runbooks.parameters import values_of
+from runbooks.values import Asks, Computed, Params
 from runbooks.view import ClusterView
 from streams.inventory.names import names
 from streams.model.codec import encode
@@ -11,6 +19,8 @@ from streams.model.digest import digest
 from streams.model.entity import JobRef
 from streams.model.incident import Incident
 from streams.model.run import Compensation, Escalation, Mode, Plan, PlannedStep, Retry, Target
+
+N = TypeVar("N", int, float)
 
 MAX_STEPS = 200
 """A run with so many steps, each with what its connector said, still fits the journal; more jobs than that are for people."""
@@ -23,17 +33,19 @@ def plan(incident: Incident, runbook: Runbook, view: ClusterView, ceiling: Mode)
     or whose `when` does not hold is left out, and nothing waits for it.
 
     Raises:
-        ValueError: a `when` is no yes or no, or there are more than `MAX_STEPS` steps.
+        ValueError: a `when` is no yes or no, a value cannot be worked out or is out of range, or there are more than `MAX_STEPS`
+            steps.
     """
-    facts = facts_of(incident)
+    facts, values = facts_of(incident), values_of(runbook.parameters)
     bound: dict[str, list[PlannedStep]] = {}
     for step in runbook.steps:
-        if step.when is not None and not condition(step.when).holds(facts):
+        if step.when is not None and not condition(step.when).holds(facts, values):
             bound[step.id] = []
             continue
+        settled = _worked_out(step, runbook, facts, values)
         asks = runbook.mode is Mode.APPROVE
         targets = enumerate(_targets(step, incident, view))
-        bound[step.id] = [_planned(step, number, target, bound, asks=asks) for number, target in targets]
+        bound[step.id] = [_planned(settled, number, target, bound, asks=asks) for number, target in targets]
     steps = tuple(planned for group in bound.values() for planned in group)
     if len(steps) > MAX_STEPS:
         raise ValueError(
@@ -49,6 +61,7 @@ def plan(incident: Incident, runbook: Runbook, view: ClusterView, ceiling: Mode)
         digest=plan_digest(incident.id, runbook.id, runbook.revision, mode, steps),
         why=runbook.description.strip(),
         escalation=Escalation(rung.to, rung.after, rung.within_s, rung.per) if rung else None,
+        parameters=values,
     )
 
 
@@ -65,6 +78,38 @@ def plan_digest(
     return digest(incident, runbook, revision, mode, *(encode(step).decode() for step in steps), size=16)
 
 
+def _worked_out(step: Step, runbook: Runbook, facts: dict[str, Any], values: Mapping[str, Plain]) -> Step:
+    """The step with a plain value in place of every expression, within the bounds that hold for plain values."""
+    expressions = {path: source for path, source, _ in computed(step)}
+    if not expressions:
+        return step
+    document: dict[Any, Any] = step.model_dump(exclude_unset=True)
+    for path, source in expressions.items():
+        place = document
+        for part in path[:-1]:
+            place = place[part]
+        try:
+            place[path[-1]] = condition(source).value(facts, values)
+        except ValueError as error:
+            raise ValueError(f"{runbook.id}: {_named(step, path)}: {error}") from error
+    try:
+        settled = Step.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = tuple(part for part in first["loc"] if part not in BRANCHES)
+        raise ValueError(
+            f"{runbook.id}: {_named(step, path)} is {first['input']!r} by {expressions.get(path)!r}: {first['msg']}"
+        ) from error
+    for path, value, wanted in given(settled):
+        if wrong := unlike(value, wanted):
+            raise ValueError(f"{runbook.id}: {_named(step, path)} is {value!r}: {wrong}")
+    return settled
+
+
+def _named(step: Step, path: Path) -> str:
+    return f"step {step.id}, {'.'.join(map(str, path))}"
+
+
 def _planned(
     step: Step, number: int, target: Target, bound: dict[str, list[PlannedStep]], *, asks: bool
 ) -> PlannedStep:
@@ -75,21 +120,40 @@ def _planned(
         id=f"{step.id}:{target.kind}/{target.namespace}/{target.name}" if several else step.id,
         action=step.action,
         target=target,
-        params=dict(sorted(step.params.items())),
+        params=_settled_params(step.params),
         destructive=step.action in DESTRUCTIVE,
         needs=tuple(sorted(_needs(step, target, bound))),
         approval=bool(step.approval) or (asks and step.action in DESTRUCTIVE),
-        deadline_s=step.deadline_s,
+        deadline_s=_settled(step.deadline_s),
         on_failure=step.on_failure,
         describe=step.describe,
         undo=step.undo,
-        retry=Retry(retry.attempts, retry.first_s, retry.factor, retry.longest_s),
-        wave=number // step.waves.size if step.waves else 0,
-        wave_pause_s=step.waves.pause_s if step.waves else 0.0,
-        compensation=Compensation(back.action, dict(sorted(back.params.items()))) if back else None,
+        retry=Retry(
+            attempts=None if retry.attempts is None else _settled(retry.attempts),
+            first_s=_settled(retry.first_s),
+            factor=_settled(retry.factor),
+            longest_s=_settled(retry.longest_s),
+        ),
+        wave=number // _settled(step.waves.size) if step.waves else 0,
+        wave_pause_s=_settled(step.waves.pause_s) if step.waves else 0.0,
+        compensation=Compensation(back.action, _settled_params(back.params)) if back else None,
         approval_group=who.group if who else "",
         quorum=who.quorum if who else 1,
     )
+
+
+def _settled(value: N | Computed) -> N:
+    """A number that is worked out by now."""
+    assert not isinstance(value, Computed)
+    return value
+
+
+def _settled_params(params: Params) -> dict[str, Plain]:
+    found: dict[str, Plain] = {}
+    for name, value in sorted(params.items()):
+        assert not isinstance(value, Computed)
+        found[name] = value
+    return found
 
 
 def _needs(step: Step, target: Target, bound: dict[str, list[PlannedStep]]) -> set[str]:

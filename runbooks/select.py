@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from runbooks.conditions import facts_of
-from runbooks.model import Runbook, condition
+from runbooks.conditions import condition, facts_of
+from runbooks.model import Runbook
 from streams.model.incident import Incident
 
 

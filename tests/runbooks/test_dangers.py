@@ -100,7 +100,10 @@ def test_a_question_in_the_middle_keeps_no_job_suspended_for_hours() -> None:
 
 @pytest.mark.parametrize("runbook", LIBRARY, ids=lambda r: r.id)
 def test_a_ticket_system_may_be_down_for_hours_and_still_gets_its_ticket(runbook: Runbook) -> None:
-    assert all(s.deadline_s >= 12 * 3600 for s in runbook.steps if s.action in TICKETS)
+    for step in runbook.steps:
+        if step.action in TICKETS:
+            assert isinstance(step.deadline_s, float)
+            assert step.deadline_s >= 12 * 3600
 
 
 def test_after_an_hour_without_the_ticket_system_the_ticket_is_opened() -> None:

@@ -42,14 +42,14 @@ BROKEN = {
         "book.yaml:11:5: steps.0.undoo: there is",
     ),
     "unknown action": (GOOD.replace("cordon_node", "reboot"), "book.yaml:9:13: steps.0.action:"),
-    "bad CEL": (GOOD.replace('== "x"', "=="), "book.yaml:6:8: match: Value error, not CEL"),
+    "bad CEL": (GOOD.replace('== "x"', "=="), "book.yaml:6:25: match: not CEL: it ends too early"),
     "CEL too long": (
         GOOD.replace('"x"', '"' + "x" * 700 + '"'),
-        "book.yaml:6:8: match: Value error, a condition",
+        "book.yaml:6:8: match: an expression of 7",
     ),
     "nested macros": (
         GOOD.replace('incident.family == "x"', '"[1].all(a, [2].all(b, [3].all(c, true)))"'),
-        "book.yaml:6:8: match: Value error, more than one macro",
+        "book.yaml:6:35: match: more than one macro",
     ),
     "job before its node is closed": (
         GOOD.replace("needs: [cordon]", "needs: []"),

@@ -93,7 +93,7 @@ REFUSED = {
     "a key that is none": (
         "quorum: 2",
         "quorom: 2",
-        "19:30: steps.1.approval.Asks.quorom: there is no such key",
+        "19:30: steps.1.approval.quorom: there is no such key",
     ),
 }
 
