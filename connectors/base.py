@@ -96,9 +96,13 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It did not happen and never will as it is: bad request, no permission, a guard that does not hold."""
+    """It did not happen and never will as it is: bad request, no permission, a guard that does not hold.
+
+    `moot` says that there is nothing left to do it to: what it was about has ended well by itself, or is gone.
+    """
 
     reason: str
+    moot: bool = False
 
 
 @dataclass(frozen=True, slots=True)

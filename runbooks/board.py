@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from connectors.base import Outcome
+from runbooks.blind import advance_blind, stand_in
 from runbooks.decisions import decided, may_be_superseded, meant, revised, superseded
-from runbooks.desk import Call, Note, Report, Situation, Turn
+from runbooks.desk import IN_THE_AIR, Call, Note, Report, Situation, Turn
+from runbooks.escalation import climb, is_above
 from runbooks.model import Runbook
 from runbooks.outcomes import concluded, recover
-from runbooks.plan import plan
+from runbooks.plan import plan, tamer
 from runbooks.run import advance, begin, due_at
 from runbooks.select import select
 from runbooks.view import ClusterView
@@ -24,7 +26,7 @@ from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.entity import Entity
 from streams.model.incident import Incident, IncidentState
 from streams.model.inventory import Fact
-from streams.model.run import Mode, Plan, Run
+from streams.model.run import Mode, Plan, Run, run_id
 from streams.model.settings import ResponderSettings
 from streams.model.signal import MAX_BATCH, Severity, Signal, SignalBatch, signal
 
@@ -65,13 +67,18 @@ class Board:
         runs: Mapping[str, Run] | None = None,
     ) -> None:
         self._runbooks = runbooks
+        self._books = {runbook.id: runbook for runbook in runbooks}
         self._policy = policy
         self._actions = actions
         self.runs: dict[str, Run] = dict(runs or {})
         self._by_incident: dict[str, list[str]] = {}
-        for run in sorted(self.runs.values(), key=lambda r: (r.created_at, r.id)):
+        for run in sorted(self.runs.values(), key=_age):
             self._by_incident.setdefault(run.incident, []).append(run.id)
         self.incidents: dict[str, Incident] = {}
+        self._busy: dict[str, dict[str, frozenset[str]]] = {}
+        for run in self.runs.values():
+            self._note_busy(None, run)
+        self._ended: dict[str, None] = dict.fromkeys(self._by_incident)
         self._views: dict[str, ClusterView] = {}
         self._fresh: dict[str, None] = {}
         self._said: list[Command] = []
@@ -137,12 +144,16 @@ class Board:
         said, self._said = self._said, []
         for command in said:
             self._hear(command, now)
+        self._go_on(now)
         for run in sorted(self.runs.values(), key=lambda r: (r.created_at, r.id)):
             incident = self.incidents.get(run.incident)
             if incident is not None and run.has_work:
                 self._take(advance(run, self._situation(run, incident), now), now)
+            elif run.has_work:
+                self._take(advance_blind(run, self._situation(run, stand_in(run)), now), now)
             elif self._is_old(run, now):
                 self._forget(run)
+        self._go_on(now)
 
     def due_at(self) -> datetime | None:
         """The earliest time at which `advance` may have something to do without news."""
@@ -180,22 +191,75 @@ class Board:
             )
             self._take(revised(run, incident, bound, now, self._guilty(incident)), now)
         self._supersede(incident, self.runs[runs[-1].id], now)
+        self._ended[incident.id] = None
 
-    def _begin(self, incident: Incident, now: datetime) -> None:
+    def _begin(self, incident: Incident, now: datetime, *, after: Run | None = None) -> None:
+        """Begin a run for the incident; `after` is one that has failed a rung below and says what is next."""
         if incident.state.is_over or incident.state is IncidentState.SUPPRESSED:
             return
-        choice = select(incident, self._runbooks)
-        if choice.runbook is None:
-            self._say(Note("run.none", choice.why), incident.id, incident.cluster, now)
+        rung = after.plan.escalation if after is not None else None
+        if rung is None:
+            choice = select(incident, self._runbooks)
+            chosen, why = choice.runbook, choice.why
+        else:
+            chosen, why = self._books.get(rung.to), f"there is no runbook {rung.to} to go on with"
+        if chosen is None:
+            self._leave(incident, why, now)
             return
-        bound = self._bound(incident, choice.runbook, self._policy.mode, now)
+        chosen, why = self._climb(incident, chosen, now)
+        if after is not None:
+            why = "; ".join(
+                said for said in (f"the next rung after {after.plan.runbook}", after.reason, why) if said
+            )
+        bound = self._bound(incident, chosen, self._policy.mode, now)
         if bound is None:
+            if after is not None:
+                self._leave(incident, f"{chosen.id} cannot be bound to it", now)
             return
-        turn = begin(incident, bound, now)
-        if turn.run.id in self.runs:
-            return
-        self._by_incident.setdefault(incident.id, []).append(turn.run.id)
+        known = self._by_incident.setdefault(incident.id, [])
+        round_ = 1
+        while run_id(incident.id, bound.runbook, bound.runbook_revision, round_) in self.runs:
+            round_ += 1
+        came_from = after.id if after is not None else ""
+        turn = begin(incident, bound, now, round_=round_, escalated_from=came_from, why=why)
+        known.append(turn.run.id)
         self._take(turn, now)
+
+    def _leave(self, incident: Incident, why: str, now: datetime) -> None:
+        """Nothing more is begun for the incident: say so, and that it waits for a person."""
+        self._say(Note("run.none", f"a person has to act: {why}"), incident.id, incident.cluster, now)
+        self._report(Report("run.awaiting_approval", reason=why), incident.id, incident.cluster, "", "", now)
+
+    def _climb(self, incident: Incident, runbook: Runbook, now: datetime) -> tuple[Runbook, str]:
+        """The rung whose turn it is by what has been tried for the same GPU, node or job."""
+        if runbook.escalation is None:
+            return runbook, ""
+        shadow = tamer(runbook.mode, self._policy.mode) is Mode.SHADOW
+        history = [run for run in self.runs.values() if run.cluster == incident.cluster]
+        rung = climb(runbook, incident.root, history, self._books, now, shadow=shadow)
+        return rung.runbook, rung.why
+
+    def _go_on(self, now: datetime) -> None:
+        """Begin the next run of incidents whose last one is over, where that is not the end of it.
+
+        That is a run that escalates, and an incident that was over in the meantime and has come back.
+        """
+        while self._ended:
+            incident_id, _ = self._ended.popitem()
+            incident = self.incidents.get(incident_id)
+            runs = [self.runs[run_id] for run_id in self._by_incident.get(incident_id, ())]
+            if (
+                incident is None
+                or incident.state.is_over
+                or not runs
+                or not all(r.state.is_over for r in runs)
+            ):
+                continue
+            last = runs[-1]
+            if last.outcome == "escalated":
+                self._begin(incident, now, after=last)
+            elif (last.incident_over or incident.flaps > last.flaps) and not any(r.overruled for r in runs):
+                self._begin(incident, now)
 
     def _bound(self, incident: Incident, runbook: Runbook, ceiling: Mode, now: datetime) -> Plan | None:
         """The runbook bound to the incident; None when that cannot be done, and then it is said."""
@@ -210,24 +274,31 @@ class Board:
         if incident.state.is_over or not may_be_superseded(run):
             return
         better = select(incident, self._runbooks).runbook
-        if better is not None and better.id != run.plan.runbook:
+        if better is None or is_above(run.plan.runbook, better, self._books):
+            return
+        if better.id != run.plan.runbook:
             self._take(superseded(run, better.id, now), now)
             self._begin(incident, now)
 
-    def _guilty(self, incident: Incident) -> set[str]:
-        """Nodes that the incident this one was merged into, at the end of all merges, holds guilty: they are not opened again."""
+    def _guilty(self, incident: Incident) -> dict[str, str]:
+        """The node that the incident this one was merged into, at the end of all merges, holds guilty, and that incident's id:
+        it is not opened again before that one's own run holds it."""
         other = self.incidents.get(incident.merged_into or "")
         seen = {incident.id}
         while other is not None and other.state is IncidentState.MERGED and other.id not in seen:
             seen.add(other.id)
             other = self.incidents.get(other.merged_into or "")
-        return (
-            {other.root.node} if other is not None and other.root.node and not other.state.is_over else set()
-        )
+        if other is None or not other.root.node or other.state.is_over:
+            return {}
+        return {other.root.node: other.id}
 
     def _situation(self, run: Run, incident: Incident) -> Situation:
         others = [r for r in self.runs.values() if r.cluster == run.cluster and r.id != run.id]
-        return Situation(incident, self.view(run.cluster), others, self._policy, self._actions)
+        busy = self._busy.get(run.cluster, {})
+        return Situation(
+            incident, self.view(run.cluster), others, self._policy, self._actions,
+            busy=busy, incidents=self.incidents, runbooks=frozenset(self._books),
+        )  # fmt: skip
 
     def _is_old(self, run: Run, now: datetime) -> bool:
         incident = self.incidents.get(run.incident)
@@ -241,19 +312,37 @@ class Board:
 
     def _forget(self, run: Run) -> None:
         del self.runs[run.id]
+        self._note_busy(run, None)
         self._by_incident[run.incident].remove(run.id)
         self._pending.gone.append(run)
 
     def _take(self, turn: Turn, now: datetime) -> None:
         run = turn.run
-        if self.runs.get(run.id) != run:
+        known = self.runs.get(run.id)
+        if known != run:
             self.runs[run.id] = run
             self._pending.runs[run.id] = None
+            self._note_busy(known, run)
+            if run.state.is_over and (known is None or not known.state.is_over):
+                self._ended[run.incident] = None
         self._pending.calls += turn.calls
         for note in turn.notes:
             self._say(note, run.incident, run.cluster, now)
         for report in turn.reports:
             self._report(report, run.incident, run.cluster, run.id, run.plan.runbook, now)
+
+    def _note_busy(self, old: Run | None, new: Run | None) -> None:
+        """Keep account of which targets have a call in the air, or something to be taken back, and by which runs."""
+        before, after = (_occupied(run) if run is not None else frozenset() for run in (old, new))
+        run = new or old
+        assert run is not None
+        busy = self._busy.setdefault(run.cluster, {})
+        for key in before - after:
+            busy[key] = busy.get(key, frozenset()) - {run.id}
+            if not busy[key]:
+                del busy[key]
+        for key in after - before:
+            busy[key] = busy.get(key, frozenset()) | {run.id}
 
     def _say(self, note: Note, incident: str, cluster: str, at: datetime) -> None:
         self._pending.timeline.append(
@@ -279,3 +368,21 @@ class Board:
                 attributes={name: value for name, value in said.items() if value},
             )
         )
+
+
+def _age(run: Run) -> tuple[datetime, int, bool, str]:
+    """In this order the runs of an incident were begun."""
+    return (run.created_at, run.round, bool(run.escalated_from), run.id)
+
+
+def _occupied(run: Run) -> frozenset[str]:
+    """Keys of the targets that a run has a call to in the air, or something to take back on."""
+    found: set[str] = set()
+    for record in run.steps:
+        rows = (record.effect if not record.state.is_over else None, record.undo)
+        for row in rows:
+            if row is not None and row.state in IN_THE_AIR:
+                found.add(row.target.key)
+        if record.undo is not None and record.is_being_undone and not record.kept_for:
+            found.add(record.undo.target.key)
+    return frozenset(found)

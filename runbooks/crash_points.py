@@ -7,7 +7,8 @@
     NAME:before_commit     what became of it is about to be written down
     NAME:after_commit      it is written down
 
-NAME is the action of a call, with `undo_`, `lookup_` or `lookup_undo_` before it where it is no `apply`. What is written down
+NAME is the action of a call, with `undo_`, `lookup_` or `lookup_undo_` before it where it is no `apply`, and
+`undo_by_` or `lookup_undo_by_` before the action that takes another one back. What is written down
 without a call has the last two points: `begin` and `finish` of a run, `approval` asked for, `command` of a person, and the
 actions of the engine itself.
 """
@@ -25,6 +26,8 @@ _PREFIX: Mapping[CallKind, str] = {
     "undo": "undo_",
     "lookup": "lookup_",
     "undo_lookup": "lookup_undo_",
+    "compensate": "undo_by_",
+    "compensate_lookup": "lookup_undo_by_",
 }
 
 

@@ -7,15 +7,16 @@ that decides wins: what comes later is answered with who decided, and when.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from runbooks.approvals import demands, has_spoken, may_decide, rules, shown, wanted, who
 from runbooks.desk import Desk, Report, Turn
+from runbooks.model import TICKETS
 from runbooks.plan import plan_digest
 from runbooks.run import context_of
-from runbooks.undoing import call_off, take_back
+from runbooks.undoing import NOTHING, call_off, take_back
 from streams.model.clock import rfc3339
 from streams.model.conversation import Command, Verb
 from streams.model.incident import Incident, IncidentState
@@ -62,9 +63,10 @@ def meant(runs: Sequence[Run], command: Command) -> Sequence[Run]:
 
 
 def revised(
-    run: Run, incident: Incident, plan: Plan | None, now: datetime, keep: Container[str] = ()
+    run: Run, incident: Incident, plan: Plan | None, now: datetime, keep: Mapping[str, str] = NOTHING
 ) -> Turn:
-    """Take in a new revision. `plan` is the runbook bound to it anew; `keep` are nodes another incident holds guilty."""
+    """Take in a new revision. `plan` is the runbook bound to it anew; `keep` are nodes that another incident holds guilty, and
+    that incident's id."""
     desk = Desk(run, now)
     if incident.revision <= run.incident_revision:
         return desk.turn()
@@ -73,10 +75,12 @@ def revised(
         incident_facts=incident.facts,
         title=incident.title,
         context=context_of(incident, run.plan),
+        flaps=run.flaps if run.state.is_over else incident.flaps,
     )
     if incident.state.is_over:
+        desk.change(incident_over=True)
         _reason_gone(desk, incident, keep)
-    else:
+    elif run.plan.mode is not Mode.SHADOW or not run.incident_over:
         if plan is not None:
             _extend(desk, plan)
         if run.plan.mode is Mode.SHADOW:
@@ -86,7 +90,7 @@ def revised(
 
 
 def superseded(run: Run, by: str, now: datetime) -> Turn:
-    """Another runbook fits the incident better now, and this run has not made a single call."""
+    """Another runbook fits the incident better now, and this run has opened a ticket at most."""
     desk = Desk(run, now)
     why = f"runbook {by} fits better now"
     if run.plan.mode is Mode.SHADOW:
@@ -97,9 +101,12 @@ def superseded(run: Run, by: str, now: datetime) -> Turn:
 
 
 def may_be_superseded(run: Run) -> bool:
-    """Whether a run has neither made a call nor been decided on by a person."""
-    undecided = run.outcome in ("", "shadowed") and not run.approvals
-    return undecided and all(record.effect is None for record in run.steps)
+    """Whether a run has neither changed anything but a ticket nor been decided on by a person, nor is a rung of a ladder."""
+    if run.outcome not in ("", "shadowed") or run.approvals or run.escalated_from:
+        return False
+    touched = [run.planned(record.id) for record in run.steps if record.effect is not None]
+    # A ticket is no reason to stay: the run that fits better goes on with it.
+    return all(planned.action in TICKETS for planned in touched)
 
 
 def _approve(desk: Desk, command: Command, policy: ResponderSettings) -> None:
@@ -192,11 +199,12 @@ def _say(desk: Desk, command: Command, event: str, text: str, **attributes: Attr
 def _stop(desk: Desk, command: Command, word: str, *, release: bool = False) -> None:
     why = f"{word} by {command.actor}" + (f": {command.reason}" if command.reason else "")
     _say(desk, command, f"person.{word}", why)
+    desk.change(overruled=True)
     if not desk.run.state.is_over:
         call_off(desk, "cancelled", why, release=release)
 
 
-def _reason_gone(desk: Desk, incident: Incident, keep: Container[str]) -> None:
+def _reason_gone(desk: Desk, incident: Incident, keep: Mapping[str, str]) -> None:
     merged = incident.state is IncidentState.MERGED
     why = f"merged into {incident.merged_into}" if merged else f"the incident is over: {incident.reason}"
     if desk.run.plan.mode is Mode.SHADOW:

@@ -6,7 +6,7 @@ event and never leaves the machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -28,7 +28,14 @@ from streams.model.run import (
 from streams.model.settings import ResponderSettings
 from streams.model.signal import Attribute
 
-CallKind = Literal["apply", "lookup", "undo", "undo_lookup"]
+CallKind = Literal["apply", "lookup", "undo", "undo_lookup", "compensate", "compensate_lookup"]
+"""`compensate` takes a step back by another action: for the connector it is an `apply`, for the run an undo."""
+
+LOOKUPS: tuple[CallKind, ...] = ("lookup", "undo_lookup", "compensate_lookup")
+"""Calls that change nothing."""
+
+IN_THE_AIR = (EffectState.INTENDED, EffectState.UNKNOWN)
+"""A call that may be under way, or whose fate is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +47,20 @@ class Situation:
     others: Sequence[Run]
     policy: ResponderSettings
     actions: frozenset[str]
+    busy: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The runs that have a call in the air, or something to take back, by the key of its target."""
+    incidents: Mapping[str, Incident] = field(default_factory=dict)
+    runbooks: frozenset[str] = frozenset()
+    """Ids of the runbooks that there are."""
+
+    def siblings(self, run: Run) -> Iterator[Run]:
+        """Other runs of the same incident, the latest first."""
+        yield from (other for other in reversed(self.others) if other.incident == run.incident)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One outward call to make once the run is committed. Only `apply` and `undo` change anything."""
+    """One outward call to make once the run is committed. Those among `LOOKUPS` change nothing."""
 
     run: str
     step: str
@@ -97,7 +113,7 @@ class Desk:
     @property
     def stopping(self) -> bool:
         """True once the run is to end before its time: nothing new is begun."""
-        return self.run.outcome not in ("", "succeeded", "shadowed")
+        return self.run.outcome not in ("", "succeeded", "handed_over", "shadowed")
 
     def set(self, step_id: str, **changes: Any) -> None:
         """Change a step's record."""
@@ -122,33 +138,38 @@ class Desk:
         """A due time."""
         return self.now + timedelta(seconds=seconds)
 
-    def intend(self, planned: PlannedStep, lease_s: float, *, undo: bool = False) -> None:
-        """Write down that a call is about to be made, and make it part of the turn."""
+    def key(self, planned: PlannedStep, part: str = "") -> str:
+        """The key of a step's effect, or of a `part` of the step that is an effect of its own."""
+        assert planned.target is not None
+        run, step = self.run, planned.id + (f"!{part}" if part else "")
+        book = (run.plan.runbook, run.plan.runbook_revision)
+        return effect_key(run.incident, run.incarnation, *book, step, planned.target, run.round)
+
+    def intend(
+        self, planned: PlannedStep, lease_s: float, *, undo: bool = False, heir_of: EffectRecord | None = None
+    ) -> None:
+        """Write down that a call is about to be made, and make it part of the turn.
+
+        `heir_of` is the same change as another run of the incident made it: it is gone on with under its key, so that it
+        remains one change.
+        """
         assert planned.target is not None
         record = self.records[planned.id]
-        old = record.undo if undo else record.effect
-        run = self.run
-        key = effect_key(
-            run.incident,
-            run.incarnation,
-            run.plan.runbook,
-            run.plan.runbook_revision,
-            planned.id,
-            planned.target,
-        )
+        old = record.undo if undo else record.effect or heir_of
         row = EffectRecord(
-            key=old.key if old else key,
-            action=planned.action,
+            key=old.key if old else self.key(planned),
+            action=old.action if old else planned.action,
             target=planned.target,
             state=EffectState.INTENDED,
             intended_at=self.now,
             lease_until=self.in_seconds(lease_s),
-            attempts=(old.attempts if old else 0) + 1,
+            attempts=(old.attempts if old and old is not heir_of else 0) + 1,
             result=old.result if old else {},
+            failures=old.failures if old and old is not heir_of else 0,
         )
         if undo:
             self.set(planned.id, undo=row, due_at=None)
-            self.call(planned, "undo")
+            self.call(planned, "compensate" if planned.compensation else "undo")
             return
         deadline = record.deadline_at if record.effect else None
         self.set(
@@ -165,18 +186,19 @@ class Desk:
     def call(self, planned: PlannedStep, kind: CallKind) -> None:
         """Make a call part of the turn. The effect as journaled is handed to the connector."""
         record = self.records[planned.id]
-        row = record.effect
+        back = planned.compensation if kind in ("compensate", "compensate_lookup") else None
+        row = record.undo if back else record.effect
         if row is None:
             raise ValueError(f"step {planned.id} has no effect to {kind}")
         effect = Effect(
             key=row.key,
-            action=planned.action,
+            action=row.action,
             target=row.target,
             cluster=self.run.cluster,
             incident=self.run.incident,
             run=self.run.id,
             step=planned.id,
-            params=planned.params,
+            params=back.params if back else planned.params,
             context=self.run.context,
             prior=row.result,
         )
@@ -195,5 +217,11 @@ def same_target(one: Target | None, other: Target | None) -> bool:
     return one is not None and other is not None and one.key == other.key
 
 
-FINAL = {"succeeded": RunState.SUCCEEDED, "failed": RunState.FAILED, "shadowed": RunState.SHADOWED}
+FINAL = {
+    "succeeded": RunState.SUCCEEDED,
+    "handed_over": RunState.SUCCEEDED,
+    "failed": RunState.FAILED,
+    "escalated": RunState.FAILED,
+    "shadowed": RunState.SHADOWED,
+}
 """The state that belongs to an outcome; every other outcome is a cancelled run."""

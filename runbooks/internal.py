@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from runbooks.approvals import approved, demands, shown, wanted
 from runbooks.desk import Desk, Situation, same_target
+from runbooks.moving import ended_well
 from runbooks.undoing import fail
 from streams.model.clock import rfc3339
 from streams.model.run import PlannedStep, StepState
@@ -56,6 +57,8 @@ def watch(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
     if later:
         step = f" (step {later[-1].step})" if later[-1].step is not None else ""
         desk.finish(planned.id, StepState.DONE, f"{target} makes progress again{step}")
+    elif ended_well(planned, situation):
+        desk.finish(planned.id, StepState.DONE, f"{target} has ended well")
     elif not seen and desk.now >= settled:
         desk.finish(
             planned.id,

@@ -25,15 +25,20 @@ A_PERSON = "a person"
 """What connectors put into `Blocked.by` when a person has decided otherwise."""
 
 LONGEST_PAUSE_S = 60.0
+"""The pause where nothing says how long it should be."""
 
 
 def concluded(run: Run, step_id: str, kind: CallKind, outcome: Outcome, now: datetime) -> Turn:
     """Take in the outcome of a call. An outcome that nobody waits for (any more) changes nothing."""
     desk = Desk(run, now)
     planned, record = run.planned(step_id), run.step(step_id)
-    if kind in ("undo", "undo_lookup"):
-        if record.undo is not None and record.undo.state in (EffectState.INTENDED, EffectState.UNKNOWN):
-            _undo(desk, planned, record.undo, outcome, looked=kind == "undo_lookup")
+    if kind in ("undo", "compensate"):
+        if record.undo is not None and record.undo.state is EffectState.INTENDED:
+            _undo(desk, planned, record.undo, outcome)
+    elif kind in ("undo_lookup", "compensate_lookup"):
+        if record.undo is not None and record.undo.state is EffectState.UNKNOWN:
+            # An undo is there when the change is not; a compensation is a change of its own.
+            _undo_looked(desk, planned, record.undo, outcome, there=kind == "compensate_lookup")
     elif record.effect is not None and not record.state.is_over:
         if kind == "lookup" and record.effect.state is EffectState.UNKNOWN:
             _looked(desk, planned, record.effect, outcome)
@@ -69,14 +74,13 @@ def _applied(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Ou
         case Waiting():
             _again(desk, planned, effect, outcome.after_s, outcome.detail, result=outcome.result)
         case Retry():
-            pause = max(outcome.after_s, min(LONGEST_PAUSE_S, 0.5 * 2 ** min(effect.attempts, 10)))
-            _again(desk, planned, effect, pause, outcome.reason)
+            _failed_once(desk, planned, effect, outcome.after_s, outcome.reason)
         case Unknown():
             _unknown(desk, planned, effect, outcome.after_s, outcome.reason)
         case Absent():
             _unknown(desk, planned, effect, 1.0, "the connector does not say what it did")
         case Refused():
-            _refuse(desk, planned, effect, outcome.reason)
+            _refuse(desk, planned, effect, outcome)
         case Blocked() if outcome.by == A_PERSON:
             _overruled(desk, planned, effect, outcome.reason)
         case Blocked():
@@ -98,7 +102,7 @@ def _looked(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Out
             )
             desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
         case Absent():
-            _again(desk, planned, effect, 0.0, "it was never made")
+            _failed_once(desk, planned, effect, 0.0, "it was never made", at_once=True)
         case Retry() | Unknown() | Blocked():
             _unknown(desk, planned, effect, max(1.0, outcome.after_s), f"cannot be told: {outcome.reason}")
         case Refused():
@@ -115,6 +119,19 @@ def _confirm(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Do
     )
     desk.set(planned.id, effect=row)
     desk.finish(planned.id, StepState.DONE, outcome.detail)
+
+
+def _failed_once(
+    desk: Desk, planned: PlannedStep, effect: EffectRecord, after_s: float, reason: str, *, at_once: bool = False
+) -> None:  # fmt: skip
+    """A call surely did not work: once more by the step's own retry policy, or never again."""
+    effect = replace(effect, failures=effect.failures + 1)
+    if planned.retry.is_spent(effect.failures) and not desk.stopping:
+        desk.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=reason))
+        fail(desk, planned, f"not done in {effect.failures} tries: {reason}")
+        return
+    pause = after_s if at_once else max(after_s, planned.retry.pause_s(effect.failures))
+    _again(desk, planned, effect, pause, reason)
 
 
 def _again(
@@ -150,10 +167,14 @@ def _unknown(desk: Desk, planned: PlannedStep, effect: EffectRecord, after_s: fl
     )
 
 
-def _refuse(desk: Desk, planned: PlannedStep, effect: EffectRecord, reason: str) -> None:
+def _refuse(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Refused) -> None:
+    reason = outcome.reason
     desk.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=reason))
     if desk.stopping:
         desk.finish(planned.id, StepState.CANCELLED, reason)
+    elif outcome.moot:
+        # A job that ended well before it was stopped needs no moving, and that is no failure of the run.
+        desk.finish(planned.id, StepState.SKIPPED, reason)
     else:
         fail(desk, planned, reason)
 
@@ -162,34 +183,54 @@ def _overruled(desk: Desk, planned: PlannedStep, effect: EffectRecord, reason: s
     """A person has changed what we acted on: theirs is the last word, for this run as a whole."""
     desk.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=reason))
     desk.finish(planned.id, StepState.CANCELLED, reason)
+    desk.change(overruled=True)
     call_off(desk, "cancelled", reason, release=True)
 
 
-def _undo(desk: Desk, planned: PlannedStep, undo: EffectRecord, outcome: Outcome, *, looked: bool) -> None:
+def _undo(desk: Desk, planned: PlannedStep, undo: EffectRecord, outcome: Outcome) -> None:
     what = f"taking back {planned.action} {planned.target}"
     match outcome:
         case Absent():
             _undone(desk, planned, undo, f"{what}: it is gone")
-        case Done() | AlreadyDone() if not looked:
-            _undone(desk, planned, undo, f"{what}: {outcome.detail or 'done'}")
         case Done() | AlreadyDone():
-            _undo_later(desk, planned, undo, 0.0, "still there")
+            _undone(desk, planned, undo, f"{what}: {outcome.detail or 'done'}")
         case Waiting():
+            undo = replace(undo, result={**undo.result, **outcome.result})
             _undo_later(desk, planned, undo, outcome.after_s, outcome.detail)
         case Retry():
-            _undo_later(desk, planned, undo, max(1.0, outcome.after_s), outcome.reason)
+            undo = replace(undo, failures=undo.failures + 1)
+            pause = max(outcome.after_s, planned.retry.pause_s(undo.failures))
+            _undo_later(desk, planned, undo, pause, outcome.reason)
         case Blocked() if outcome.by != A_PERSON:
             _undo_later(desk, planned, undo, outcome.after_s, outcome.reason)
         case Unknown():
-            desk.set(
-                planned.id,
-                undo=replace(undo, state=EffectState.UNKNOWN, reason=outcome.reason),
-                due_at=desk.in_seconds(outcome.after_s),
-            )
+            _undo_unknown(desk, planned, undo, outcome.after_s, outcome.reason)
         case Refused() | Blocked():
             row = replace(undo, state=EffectState.REFUSED, reason=outcome.reason)
             desk.set(planned.id, undo=row, due_at=None)
             desk.note("step.not_undone", f"{what}: left as it is: {outcome.reason}", step=planned.id)
+
+
+def _undo_looked(
+    desk: Desk, planned: PlannedStep, undo: EffectRecord, outcome: Outcome, *, there: bool
+) -> None:
+    """What a lookup says of an undo whose end nobody saw. `there` is whether finding it means that it was made."""
+    match outcome:
+        case Done() | AlreadyDone() | Absent() if isinstance(outcome, Absent) is not there:
+            _undone(desk, planned, undo, f"taking back {planned.action} {planned.target}: done")
+        case Done() | AlreadyDone() | Absent():
+            _undo_later(desk, planned, undo, 0.0, "it was not taken back yet")
+        case Waiting():
+            _undo_later(desk, planned, undo, outcome.after_s, outcome.detail)
+        case Retry() | Unknown() | Blocked():
+            _undo_unknown(desk, planned, undo, max(1.0, outcome.after_s), f"cannot be told: {outcome.reason}")
+        case Refused():
+            _undo_unknown(desk, planned, undo, LONGEST_PAUSE_S, f"cannot be told: {outcome.reason}")
+
+
+def _undo_unknown(desk: Desk, planned: PlannedStep, undo: EffectRecord, after_s: float, reason: str) -> None:
+    row = replace(undo, state=EffectState.UNKNOWN, reason=reason)
+    desk.set(planned.id, undo=row, due_at=desk.in_seconds(after_s))
 
 
 def _undone(desk: Desk, planned: PlannedStep, undo: EffectRecord, text: str) -> None:

@@ -22,7 +22,7 @@ from connectors.base import Connector, Outcome, Unknown
 from runbooks.board import PROCESS, Board
 from runbooks.burying import buried
 from runbooks.crash_points import names_of, names_written
-from runbooks.desk import Call
+from runbooks.desk import LOOKUPS, Call
 from runbooks.journal import Outgoing
 from runbooks.leases import Lease
 from runbooks.model import Runbook
@@ -276,10 +276,10 @@ class Responder:
         if connector is None:
             return Unknown(f"nothing here knows {call.effect.action} any more", after_s=30.0)
         try:
-            if call.kind in ("lookup", "undo_lookup"):
+            if call.kind in LOOKUPS:
                 return await connector.lookup(call.effect)
             lease.check()
-            act = connector.apply if call.kind == "apply" else connector.undo
+            act = connector.undo if call.kind == "undo" else connector.apply
             return await act(call.effect, lease)
         except Fenced as error:
             return Unknown(str(error))

@@ -9,25 +9,29 @@
 
 Every event but the tick is followed by `advance`, which draws the consequences.
 
-Order is held by `needs`; besides, the calls of a run go one after the other, tickets apart: a ticket system that is down must
-not hold up a cordon. A call is made only out of a turn whose run was committed with the call's effect as `intended`.
+Order is held by `needs` and by waves. Steps that do not wait for one another are taken at the same time, but never two calls
+to the same thing, whichever runs they belong to. A call is made only out of a turn whose run was committed with the call's
+effect as `intended`.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from runbooks.approvals import demands, shown, wanted
-from runbooks.desk import FINAL, Desk, Report, Situation, Turn
+from runbooks.desk import FINAL, IN_THE_AIR, Desk, Report, Situation, Turn, same_target
+from runbooks.escalation import offender, offenders
 from runbooks.guardrails import Kind, judge
 from runbooks.internal import start_internal, watch
 from runbooks.model import INTERNAL, TICKETS
 from runbooks.moving import moved_already
 from runbooks.shadowing import case, shadow
-from runbooks.undoing import advance_undo, call_off, fail, holds_a_job, look_up_undo
+from runbooks.undoing import advance_undo, call_off, fail, holds_a_job, is_busy, look_up_undo
+from runbooks.waves import held_by_wave
 from streams.model.clock import rfc3339
 from streams.model.incident import Incident
 from streams.model.run import (
+    EffectRecord,
     EffectState,
     Mode,
     Plan,
@@ -45,13 +49,36 @@ LOOK_AGAIN_S = 30.0
 HELD_LOOK_S = 5.0
 """How often a step that a guardrail holds is looked at again."""
 
+BLIND_S = 300.0
+"""How long an incident may be unreadable before its run is given up: its correlator may write the record anew."""
+
+MAX_IN_THE_AIR = 8
+"""Calls of one run at the same time: a plan with many jobs must not flood the API server."""
+
+INHERITED = ("open_ticket", "cordon_node")
+"""What a later run of the same incident goes on with rather than does again."""
+
 _FIRM = (StepState.DONE, StepState.SKIPPED, StepState.WOULD)
 
 
-def begin(incident: Incident, plan: Plan, now: datetime) -> Turn:
-    """A plan becomes a run with a deterministic id. Nothing is done yet: `advance` it."""
+def begin(
+    incident: Incident,
+    plan: Plan,
+    now: datetime,
+    *,
+    round_: int = 1,
+    escalated_from: str = "",
+    why: str = "",
+) -> Turn:
+    """A plan becomes a run with a deterministic id. Nothing is done yet: `advance` it.
+
+    Args:
+        round_: The how-manieth run of this runbook for this very incident it is.
+        escalated_from: The run that failed a rung below.
+        why: What people should know of the choice, e.g. which rung it is and why.
+    """
     run = Run(
-        id=run_id(incident.id, plan.runbook, plan.runbook_revision),
+        id=run_id(incident.id, plan.runbook, plan.runbook_revision, round_),
         incident=incident.id,
         incarnation=incident.incarnation,
         cluster=incident.cluster,
@@ -65,10 +92,16 @@ def begin(incident: Incident, plan: Plan, now: datetime) -> Turn:
         incident_revision=incident.revision,
         incident_facts=incident.facts,
         context=context_of(incident, plan),
+        offender=offender(incident.root, plan.escalation),
+        offenders=offenders(incident.root),
+        escalated_from=escalated_from,
+        round=round_,
+        flaps=incident.flaps,
     )
     desk = Desk(run, now)
     mode = "in shadow: nothing is touched" if plan.mode is Mode.SHADOW else f"in mode {plan.mode}"
-    desk.note("run.planned", f"runbook {plan.runbook} with {len(plan.steps)} steps, {mode}")
+    said = f"runbook {plan.runbook} with {len(plan.steps)} steps, {mode}" + (f"; {why}" if why else "")
+    desk.note("run.planned", said)
     if plan.mode is not Mode.SHADOW:
         _report(desk, "run.started")
     return desk.turn()
@@ -77,36 +110,46 @@ def begin(incident: Incident, plan: Plan, now: datetime) -> Turn:
 def advance(run: Run, situation: Situation, now: datetime) -> Turn:
     """Do whatever is due. Call it after every event and at every tick; it changes nothing when nothing is due."""
     desk = Desk(run, now)
+    if run.blind_since is not None:
+        desk.change(blind_since=None)
+        desk.note("run.blind", f"{run.incident} can be read again")
     if run.plan.mode is Mode.SHADOW:
         shadow(desk, situation)
     else:
         for planned in run.plan.steps:
             _step(desk, planned, situation)
             look_up_undo(desk, planned, LOOK_AGAIN_S)
-        advance_undo(desk, situation.policy.lease_s)
-    settle(desk)
+        advance_undo(desk, situation)
+    settle(desk, situation)
     return desk.turn()
 
 
 def due_at(run: Run) -> datetime | None:
     """The earliest time at which `advance` may have something to do; None when only news can move the run."""
     times = [record.due_at for record in run.steps if record.due_at is not None]
+    if run.blind_since is not None and not run.state.is_over:
+        times.append(run.blind_since + timedelta(seconds=BLIND_S))
     return min(times) if times else None
 
 
-def settle(desk: Desk) -> None:
+def settle(desk: Desk, situation: Situation) -> None:
     """Bring the run's own state in line with its steps and report every change of it."""
     run, records = desk.run, desk.records
     if run.state.is_over:
         return
     open_steps = [p for p in run.plan.steps if not records[p.id].state.is_over and not _is_errand(p)]
-    undoing = any(record.is_being_undone for record in records.values())
+    undoing = any(record.is_being_undone and not record.kept_for for record in records.values())
     if not open_steps and not undoing:
-        outcome = run.outcome or ("shadowed" if run.plan.mode is Mode.SHADOW else "succeeded")
+        outcome = run.outcome or _ending(desk)
+        if outcome == "escalated" and (lacking := _no_rung(run, situation)):
+            outcome = "failed"
+            desk.change(reason=f"{run.reason}; {lacking}")
         state = FINAL.get(outcome, RunState.CANCELLED)
         desk.change(state=state, outcome=outcome, finished_at=desk.now)
         desk.note(
-            "run.finished", f"run {outcome}" + (f": {run.reason}" if run.outcome else ""), outcome=outcome
+            "run.finished",
+            f"run {outcome}" + (f": {desk.run.reason}" if run.outcome else ""),
+            outcome=outcome,
         )
         _report(desk, "run.finished", outcome=outcome)
         return
@@ -134,6 +177,27 @@ def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | 
     }
 
 
+def _ending(desk: Desk) -> str:
+    """How a run ends that nobody called off. Where a person has taken it and nothing was done, nothing is cured either."""
+    if desk.run.plan.mode is Mode.SHADOW:
+        return "shadowed"
+    taken, done = False, False
+    for planned in desk.run.plan.steps:
+        record = desk.records[planned.id]
+        taken |= planned.action == "ask" and record.state is StepState.DONE
+        made = record.effect is not None and record.effect.state is EffectState.CONFIRMED
+        done |= made and planned.action not in TICKETS
+    return "handed_over" if taken and not done else "succeeded"
+
+
+def _no_rung(run: Run, situation: Situation) -> str:
+    """Why there is no next rung to go on with; empty when there is."""
+    rung = run.plan.escalation
+    if rung is None:
+        return "its runbook names no next rung"
+    return "" if rung.to in situation.runbooks else f"there is no runbook {rung.to} to go on with"
+
+
 def _state(desk: Desk, open_steps: list[PlannedStep]) -> RunState:
     states = {desk.records[p.id].state for p in open_steps}
     if StepState.AWAITING_APPROVAL in states and StepState.RUNNING not in states:
@@ -157,7 +221,7 @@ def _step(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
         return
     effect = record.effect
     if effect is not None and effect.state is EffectState.UNKNOWN:
-        _look_up(desk, planned)
+        look_up(desk, planned)
     elif effect is not None and effect.state is EffectState.INTENDED:
         return
     elif desk.stopping:
@@ -181,20 +245,44 @@ def _start(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
             fail(desk, planned, f"held for {planned.deadline_s:.0f} s: {record.reason}")
             return
     missing = _missing_need(desk, planned)
-    if missing is None or _lane_busy(desk, planned):
+    if missing is None:
         return
     if missing:
         desk.finish(planned.id, StepState.CANCELLED, missing)
-    elif moved := moved_already(desk, planned, situation):
+        return
+    if held_by_wave(desk, planned) or _is_occupied(desk, planned, situation):
+        return
+    if moved := moved_already(desk, planned, situation):
         desk.finish(planned.id, StepState.SKIPPED, moved)
     elif planned.action in INTERNAL:
         start_internal(desk, planned, situation)
     elif planned.action not in situation.actions:
         _unconfigured(desk, planned)
+    elif (legacy := _inherited(desk, planned, situation)) is not None and planned.action in TICKETS:
+        if legacy.state is EffectState.CONFIRMED:
+            desk.set(planned.id, effect=legacy)
+            desk.finish(planned.id, StepState.DONE, "an earlier run of this incident has opened it")
     elif _allowed(desk, planned, situation):
         if planned.destructive and desk.run.admitted_at is None:
             desk.change(admitted_at=desk.now)
-        desk.intend(planned, situation.policy.lease_s)
+        desk.intend(planned, situation.policy.lease_s, heir_of=legacy)
+
+
+def _inherited(desk: Desk, planned: PlannedStep, situation: Situation) -> EffectRecord | None:
+    """The same ticket or cordon, as an earlier run of this incident has made it or still tries to: there is one of each."""
+    if planned.action not in INHERITED:
+        return None
+    for other in situation.siblings(desk.run):
+        for step in other.plan.steps:
+            if step.action != planned.action or not same_target(step.target, planned.target):
+                continue
+            record = other.step(step.id)
+            row = record.effect
+            if row is None or record.undo is not None or row.state is EffectState.REFUSED:
+                continue
+            if row.state is EffectState.CONFIRMED or not record.state.is_over:
+                return row
+    return None
 
 
 def _allowed(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
@@ -239,11 +327,12 @@ def _go_on(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
         fail(desk, planned, f"not done within {planned.deadline_s:.0f} s: {record.reason}")
     elif record.due_at is not None and desk.now < record.due_at:
         return
-    elif not _lane_busy(desk, planned) and _allowed(desk, planned, situation):
+    elif not _is_occupied(desk, planned, situation) and _allowed(desk, planned, situation):
         desk.intend(planned, situation.policy.lease_s)
 
 
-def _look_up(desk: Desk, planned: PlannedStep) -> None:
+def look_up(desk: Desk, planned: PlannedStep) -> None:
+    """Ask for what became of a call whose end nobody saw, when that is due."""
     record = desk.records[planned.id]
     if record.due_at is None or desk.now >= record.due_at:
         desk.set(planned.id, due_at=desk.in_seconds(LOOK_AGAIN_S))
@@ -270,14 +359,17 @@ def _missing_need(desk: Desk, planned: PlannedStep) -> str | None:
     return None if waiting else ""
 
 
-def _lane_busy(desk: Desk, planned: PlannedStep) -> bool:
-    """Whether a call of the same lane is in the air or its fate unknown: calls of a run go one after the other."""
-    open_states = (EffectState.INTENDED, EffectState.UNKNOWN)
+def _is_occupied(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
+    """Whether a call to the same thing is in the air or its fate unknown, or as many calls are as may be at once."""
+    if planned.action in INTERNAL:
+        return False
+    flying = 0
     for other in desk.run.plan.steps:
-        if (other.action in TICKETS) is not (planned.action in TICKETS) or other.id == planned.id:
-            continue
         record = desk.records[other.id]
         rows = (record.effect if not record.state.is_over else None, record.undo)
-        if any(row is not None and row.state in open_states for row in rows):
+        if not any(row is not None and row.state in IN_THE_AIR for row in rows):
+            continue
+        if other.id != planned.id and same_target(other.target, planned.target):
             return True
-    return False
+        flying += other.action not in TICKETS
+    return flying >= MAX_IN_THE_AIR or is_busy(desk, planned, situation)

@@ -1,21 +1,33 @@
 """Ending a run before its time, and taking back what it did: in reverse order, each under the guard of its connector.
 
+A step is taken back by its connector's own undo, or by the action that the runbook names as its compensation. Either way it
+is an effect like any other: intended, made, looked up when its end was not seen.
+
 What is taken back depends on why. A revision that removes the reason takes back everything the runbook marked with `undo`. A
 failure, an expiry, a refusal or a person's change only releases what must not be left waiting for a run that has ended: a
 suspended job; so does a person who resolves the incident. A bad node stays closed. A person's `stop` stops everything, this
 too.
+
+A cordon that another incident's node needs as well (`keep`) is neither given back nor forgotten: it is given back once that
+incident's own run holds the node, or once that incident is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
-from runbooks.desk import Desk, same_target
+from runbooks.desk import IN_THE_AIR, Desk, Situation, same_target
+from streams.model.incident import Incident, IncidentState
 from streams.model.run import EffectRecord, EffectState, PlannedStep, StepRecord, StepState
 
-_IN_THE_AIR = (EffectState.INTENDED, EffectState.UNKNOWN)
-_LASTING = (*_IN_THE_AIR, EffectState.WAITING, EffectState.CONFIRMED)
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+KEPT_LOOK_S = 30.0
+"""How often what is kept for another incident is looked at."""
+
+_LASTING = (*IN_THE_AIR, EffectState.WAITING, EffectState.CONFIRMED)
 
 
 def call_off(
@@ -25,11 +37,12 @@ def call_off(
     *,
     release: bool = False,
     undo: bool = False,
-    keep: Container[str] = (),
+    keep: Mapping[str, str] = NOTHING,
 ) -> None:
     """Decide how the run ends. Steps not begun are cancelled; a call in the air is still waited for.
 
-    `undo` takes back all that may be, except on targets whose names are in `keep`; `release` only resumes jobs.
+    `undo` takes back all that may be, later on targets whose names are in `keep` (with the incident they are kept for);
+    `release` only resumes jobs.
     """
     if desk.stopping:
         return
@@ -37,7 +50,7 @@ def call_off(
     desk.note("run.called_off", f"{outcome}: {reason}", outcome=outcome)
     for planned in desk.run.plan.steps:
         record = desk.records[planned.id]
-        in_the_air = record.effect is not None and record.effect.state in _IN_THE_AIR
+        in_the_air = record.effect is not None and record.effect.state in IN_THE_AIR
         if not record.state.is_over and not in_the_air:
             desk.finish(planned.id, StepState.CANCELLED, reason)
     if undo or release:
@@ -47,46 +60,105 @@ def call_off(
 
 
 def fail(desk: Desk, planned: PlannedStep, reason: str) -> None:
-    """A step has failed for good: go on without it or end the run, giving back what only waits for the end."""
+    """A step has failed for good: go on without it or end the run as the step says."""
     desk.finish(planned.id, StepState.FAILED, reason)
-    if planned.on_failure == "stop" and not desk.stopping:
-        call_off(desk, "failed", f"{planned.id} failed: {reason}", release=True)
+    if desk.stopping:
+        return
+    why = f"{planned.id} failed: {reason}"
+    match planned.on_failure:
+        case "continue":
+            pass
+        case "escalate":
+            call_off(desk, "escalated", why, release=True)
+        case "undo":
+            call_off(desk, "failed", why, undo=True)
+        case _:
+            call_off(desk, "failed", why, release=True)
 
 
-def take_back(desk: Desk, reason: str, *, only_jobs: bool = False, keep: Container[str] = ()) -> None:
+def take_back(desk: Desk, reason: str, *, only_jobs: bool = False, keep: Mapping[str, str] = NOTHING) -> None:
     """Mark what the run did, or may have done, for taking back."""
     for planned in desk.run.plan.steps:
         record = desk.records[planned.id]
         made = record.effect is not None and record.effect.state in _LASTING
         wanted = planned.action == "suspend_job" if only_jobs else planned.undo
-        if (
-            not made
-            or not wanted
-            or record.undo is not None
-            or (planned.target and planned.target.name in keep)
-        ):
+        if not made or not wanted or record.undo is not None:
             continue
         assert record.effect is not None
-        row = replace(record.effect, state=EffectState.WAITING, attempts=0, reason="", confirmed_at=None)
-        desk.set(planned.id, undo=row, due_at=record.due_at if record.effect.state in _IN_THE_AIR else None)
+        assert planned.target is not None
+        row = replace(
+            record.effect, state=EffectState.WAITING, attempts=0, failures=0, reason="", confirmed_at=None
+        )
+        if planned.compensation is not None:
+            back = planned.compensation.action
+            row = replace(row, key=desk.key(planned, "compensation"), action=back, result={})
+        kept = keep.get(planned.target.name, "")
+        if kept:
+            desk.note("run.keeps", f"{planned.target} stays closed: {kept} accuses it too", step=planned.id)
+        due = record.due_at if record.effect.state in IN_THE_AIR else None
+        desk.set(planned.id, undo=row, due_at=due, kept_for=kept)
         desk.change(undoing=reason)
 
 
-def advance_undo(desk: Desk, lease_s: float) -> None:
+def advance_undo(desk: Desk, situation: Situation) -> None:
     """Take the next thing back, the latest first, once nothing of the run is in the air."""
     for planned in reversed(desk.run.plan.steps):
         record = desk.records[planned.id]
         if not record.is_being_undone:
             continue
         if _needless(desk, planned, record):
-            desk.set(planned.id, undo=None, due_at=None)
+            desk.set(planned.id, undo=None, due_at=None, kept_for="")
             continue
-        if _anything_in_the_air(desk):
+        if record.kept_for:
+            _hand_over(desk, planned, record, situation)
+            continue
+        if _anything_in_the_air(desk) or is_busy(desk, planned, situation):
             return
         if record.due_at is not None and desk.now < record.due_at:
             continue
-        desk.intend(planned, lease_s, undo=True)
+        desk.intend(planned, situation.policy.lease_s, undo=True)
         return
+
+
+def is_busy(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
+    """Whether a call to the step's target is in the air in another run: two must never be."""
+    if planned.target is None:
+        return False
+    return bool(situation.busy.get(planned.target.key, frozenset()) - {desk.run.id})
+
+
+def _hand_over(desk: Desk, planned: PlannedStep, record: StepRecord, situation: Situation) -> None:
+    """Let go of what is kept for another incident, once its run holds the same or it is over."""
+    survivor = _survivor(record.kept_for, situation)
+    held = any(
+        same_target(step.target, planned.target) and _stands(other.step(step.id))
+        for other in situation.others
+        if survivor is not None and other.incident == survivor.id and other.admitted_at is not None
+        for step in other.plan.steps
+        if step.action == planned.action
+    )
+    if held or (survivor is not None and survivor.state.is_over):
+        why = "is held by its run now" if held else "is over"
+        desk.note(
+            "run.hands_over", f"{planned.target} is let go of: {record.kept_for} {why}", step=planned.id
+        )
+        desk.set(planned.id, kept_for="", due_at=None)
+    elif record.due_at is None or desk.now >= record.due_at:
+        desk.set(planned.id, due_at=desk.in_seconds(KEPT_LOOK_S))
+
+
+def _survivor(name: str, situation: Situation) -> Incident | None:
+    """The incident itself, or where it went when it was merged in turn."""
+    found, seen = situation.incidents.get(name), {name}
+    while found is not None and found.state is IncidentState.MERGED and found.merged_into not in seen:
+        seen.add(found.merged_into or "")
+        found = situation.incidents.get(found.merged_into or "")
+    return found
+
+
+def _stands(record: StepRecord) -> bool:
+    effect = record.effect
+    return effect is not None and effect.state is EffectState.CONFIRMED and record.undo is None
 
 
 def look_up_undo(desk: Desk, planned: PlannedStep, again_s: float) -> None:
@@ -96,7 +168,7 @@ def look_up_undo(desk: Desk, planned: PlannedStep, again_s: float) -> None:
         return
     if record.due_at is None or desk.now >= record.due_at:
         desk.set(planned.id, due_at=desk.in_seconds(again_s))
-        desk.call(planned, "undo_lookup")
+        desk.call(planned, "compensate_lookup" if planned.compensation else "undo_lookup")
 
 
 def holds_a_job(desk: Desk) -> bool:
@@ -127,7 +199,7 @@ def _anything_in_the_air(desk: Desk) -> bool:
     rows: list[EffectRecord | None] = []
     for record in desk.records.values():
         rows += [record.effect if not record.state.is_over else None, record.undo]
-    return any(row is not None and row.state in _IN_THE_AIR for row in rows)
+    return any(row is not None and row.state in IN_THE_AIR for row in rows)
 
 
 def _say_what_stands(desk: Desk) -> None:

@@ -34,6 +34,8 @@ KUEUE = "kueue.x-k8s.io/queue-name"
 SOMEBODY_ELSE = "a suspension that is not Faultline's"
 """`Blocked.by` where nobody has overruled Faultline: the job was suspended before it came."""
 PODS_PAUSE_S = 2.0
+FAILURES = frozenset({"Failed", "FailureTarget"})
+"""Ends that are none to be content with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +128,9 @@ def out_of_reach(job: Object, lever: Lever, effect: Effect) -> Refused | None:
     if not _is_it(job, effect):
         return Refused(f"{name} is another {lever.kind} now: its uid is not the one this was decided for")
     if (end := lever.end(job)) is not None:
-        return Refused(f"{name} has ended: {end}")
+        return Refused(f"{name} has ended: {end}", moot=end not in FAILURES)
     if job["metadata"].get("deletionTimestamp"):
-        return Refused(f"{name} is being deleted")
+        return Refused(f"{name} is being deleted", moot=True)
     if opted_out(job):
         return Refused(f"a person keeps Faultline off {name}: {MANAGED}=false")
     if (owner := controller(job)) is not None:

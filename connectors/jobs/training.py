@@ -100,7 +100,7 @@ class TrainingJobs:
             _path(effect, lever),
             lambda job: decide(job, lever, effect),
             lease,
-            if_gone=if_gone or Refused(_gone(effect)),
+            if_gone=if_gone or Refused(_gone(effect), moot=True),
         )
 
     async def _until_gone(self, effect: Effect, lever: Lever, turned: Outcome) -> Outcome:
@@ -151,7 +151,7 @@ class TrainingJobs:
         try:
             job = await self._job(effect, lever)
         except NotFound:
-            return Refused(_gone(effect))
+            return Refused(_gone(effect), moot=True)
         if effect.target.uid is not None and job["metadata"].get("uid") != effect.target.uid:
             return Refused(f"another {lever.kind} bears the name {effect.target.name} now")
         pods = await self._pods(effect, lever, job)

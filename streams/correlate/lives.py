@@ -64,6 +64,9 @@ _STATES = {
 }
 
 
+_AFTER = {"shadowed": None, "escalated": IncidentState.MITIGATING}
+"""What an end leads to that neither closes the incident nor leaves it to a person: the next rung goes on."""
+
 MISMATCHES_FROM = 1000
 """A mismatched collective is counted with the hangs, far from the bursts of codes, so that the two never share an id."""
 
@@ -92,8 +95,7 @@ class Lives:
             if closes(event):
                 return RunView(IncidentState.RESOLVED, event.at, reason)
             if event.kind == "run.finished":
-                after = None if outcome == "shadowed" else IncidentState.AWAITING_HUMAN
-                view = RunView(after, None, reason)
+                view = RunView(_AFTER.get(outcome or "", IncidentState.AWAITING_HUMAN), None, reason)
             elif event.kind in _STATES:
                 view = RunView(_STATES[event.kind], None, reason)
         return view

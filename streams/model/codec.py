@@ -7,16 +7,32 @@ newer writer.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from streams.model.errors import BadInput
 
 T = TypeVar("T")
 
 
+class _Upgrade(NamedTuple):
+    schema: int
+    upgraded: Callable[[dict[str, Any]], dict[str, Any]]
+
+
 _adapters: dict[Any, TypeAdapter[Any]] = {}
+_upgrades: dict[Any, _Upgrade] = {}
+
+
+def on_decode(kind: Any, schema: int, upgraded: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """From now on documents of `kind` whose field `schema` is another one go through `upgraded` first.
+
+    It takes plain JSON values and returns them in today's form, or raises BadInput.
+    """
+    _upgrades[kind] = _Upgrade(schema, upgraded)
 
 
 def _adapter(kind: Any) -> TypeAdapter[Any]:
@@ -42,8 +58,28 @@ def decode(kind: type[T], raw: bytes | str) -> T:
         BadInput: naming the first field that is wrong.
     """
     try:
+        if kind in _upgrades:
+            return _decode_upgraded(kind, raw, _upgrades[kind])  # type: ignore[no-any-return]
         return _adapter(kind).validate_json(raw)  # type: ignore[no-any-return]
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "document"
         raise BadInput(f"{getattr(kind, '__name__', kind)}: {where}: {first['msg']}") from error
+
+
+def _decode_upgraded(kind: Any, raw: bytes | str, upgrade: _Upgrade) -> Any:
+    """Nearly all documents are of today's form: only what is not is read twice."""
+    fault: ValidationError | None = None
+    try:
+        value = _adapter(kind).validate_json(raw)
+        if value.schema == upgrade.schema:
+            return value
+    except ValidationError as error:
+        fault = error
+    try:
+        document = from_json(raw)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or (fault and document.get("schema") == upgrade.schema):
+        raise fault or BadInput(f"{getattr(kind, '__name__', kind)}: no document")
+    return _adapter(kind).validate_python(upgrade.upgraded(document))

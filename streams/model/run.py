@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from streams.model.codec import on_decode
 from streams.model.digest import digest
+from streams.model.run_migrations import SCHEMA, upgraded
 from streams.model.signal import Attribute
 
 
@@ -107,6 +109,14 @@ class Retry:
     factor: float = 2.0
     longest_s: float = 60.0
 
+    def pause_s(self, failures: int) -> float:
+        """How long to wait after so many calls that did not work, 1 at least."""
+        return min(self.longest_s, self.first_s * self.factor ** min(max(failures, 1) - 1, 64))
+
+    def is_spent(self, failures: int) -> bool:
+        """Whether no further call may be made."""
+        return self.attempts is not None and failures >= self.attempts
+
 
 @dataclass(frozen=True, slots=True)
 class Compensation:
@@ -189,6 +199,8 @@ class EffectRecord:
     result: Mapping[str, Attribute] = field(default_factory=dict)
     reason: str = ""
     confirmed_at: datetime | None = None
+    failures: int = 0
+    """How many of the calls surely did not work; waiting for a long change is no failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +238,8 @@ class StepRecord:
     """What the guardrails last said: empty (allowed or not asked yet), `would`, `refused` or `needs_approval`."""
     demands: tuple[Demand, ...] = ()
     """While it waits for a person: who may approve, and who has."""
+    kept_for: str = ""
+    """The incident that accuses the same node: it is given back only once that incident's run holds it, or has no need of it."""
 
     @property
     def is_being_undone(self) -> bool:
@@ -270,7 +284,8 @@ class Run:
     admitted_at: datetime | None = None
     """When its first destructive step passed the limits; the whole run counts against the window from then on."""
     outcome: str = ""
-    """Once over: `succeeded`, `failed`, `cancelled`, `escalated`, `shadowed`, `rejected` or `expired`."""
+    """Once over: `succeeded`, `handed_over` (a person has taken it and nothing was done), `failed`, `cancelled`, `escalated`,
+    `shadowed`, `rejected` or `expired`."""
     undoing: str = ""
     """Why what was done is being taken back; empty while it is not."""
     commands: tuple[str, ...] = ()
@@ -279,9 +294,21 @@ class Run:
     """What people and connectors are told about the incident."""
     offender: str = ""
     """What repeated runs are counted for: `gpu:UUID`, `gpu:NODE/PCI`, `node:NAME` or `job:KEY`; empty where none is known."""
+    offenders: tuple[str, ...] = ()
+    """Every name of what repeated runs are counted for, in the forms of `offender`."""
     escalated_from: str = ""
     """The run that this one goes on from, a rung higher."""
-    schema: int = 1
+    round: int = 1
+    """The how-manieth time it is that this runbook is begun for the same incarnation of the incident."""
+    incident_over: bool = False
+    """The incident has been over since the run began: should it come back, that is another run's matter."""
+    flaps: int = 0
+    """How often the place had come back by itself when the run last moved; more than that is another run's matter."""
+    overruled: bool = False
+    """A person has stopped the run or changed what it acts on: it is not begun again for the same incarnation."""
+    blind_since: datetime | None = None
+    """Since when the incident cannot be read, which the run was begun for; None while it can."""
+    schema: int = SCHEMA
 
     @property
     def has_work(self) -> bool:
@@ -303,15 +330,22 @@ class Run:
         raise KeyError(step_id)
 
 
-def run_id(incident: str, runbook: str, revision: int) -> str:
+on_decode(Run, SCHEMA, upgraded)
+
+
+def run_id(incident: str, runbook: str, revision: int, round_: int = 1) -> str:
     """The deterministic id of a run: `run-` and 16 hex digits."""
-    return "run-" + digest(incident, runbook, revision, size=8)
+    return "run-" + digest(incident, runbook, revision, *_again(round_), size=8)
 
 
 def effect_key(
-    incident: str, incarnation: int, runbook: str, revision: int, step: str, target: Target
+    incident: str, incarnation: int, runbook: str, revision: int, step: str, target: Target, round_: int = 1
 ) -> str:
     """The idempotency key of an outward change. The attempt number is not in it, on purpose."""
-    return digest(
-        incident, incarnation, runbook, revision, step, target.kind, target.uid or target.key, size=16
-    )
+    what = (incident, incarnation, runbook, revision, step, target.kind, target.uid or target.key)
+    return digest(*what, *_again(round_), size=16)
+
+
+def _again(round_: int) -> tuple[str, ...]:
+    """What tells a later round from the first, whose ids are those from before there were rounds."""
+    return (f"round {round_}",) if round_ > 1 else ()

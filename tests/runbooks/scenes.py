@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from connectors.base import Absent, AlreadyDone, Done, Outcome
-from runbooks.desk import Call, Situation, Turn
+from runbooks.desk import LOOKUPS, Call, Situation, Turn
 from runbooks.loading import load
+from runbooks.model import Runbook
 from runbooks.outcomes import concluded
 from runbooks.plan import plan
 from runbooks.run import advance, begin
@@ -99,6 +100,7 @@ class Play:
     view: ClusterView = field(default_factory=cluster)
     others: Sequence[Run] = ()
     actions: frozenset[str] = ACTIONS
+    library: Sequence[Runbook] = LIBRARY
     now: datetime = NOW
     notes: list[str] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
@@ -106,7 +108,7 @@ class Play:
     air: list[Call] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        choice = select(self.about, LIBRARY)
+        choice = select(self.about, self.library)
         assert choice.runbook is not None
         self.runbook = choice.runbook
         bound = plan(self.about, choice.runbook, self.view, self.settings.mode)
@@ -116,7 +118,14 @@ class Play:
 
     @property
     def situation(self) -> Situation:
-        return Situation(self.about, self.view, self.others, self.settings, self.actions)
+        return Situation(
+            self.about,
+            self.view,
+            self.others,
+            self.settings,
+            self.actions,
+            runbooks=frozenset(book.id for book in self.library),
+        )
 
     def take(self, turn: Turn) -> Turn:
         self.run = turn.run
@@ -133,8 +142,9 @@ class Play:
         """Answer the oldest call in the air (of an action) and advance."""
         call = next(c for c in self.air if action in (None, c.effect.action))
         self.air.remove(call)
-        if isinstance(outcome, Done) and call.kind in ("apply", "undo"):
-            self.made.append(f"{'undo ' if call.kind == 'undo' else ''}{call.effect.action}")
+        if isinstance(outcome, Done) and call.kind not in LOOKUPS:
+            before = {"undo": "undo ", "compensate": "back by "}.get(call.kind, "")
+            self.made.append(before + call.effect.action)
         self.take(concluded(self.run, call.step, call.kind, outcome, self.now))
         self.tick()
         return call
@@ -148,7 +158,7 @@ class Play:
             if not self.air:
                 return
             kind = self.air[0].kind
-            self.answer(AlreadyDone() if kind == "lookup" else Absent() if kind == "undo_lookup" else Done())
+            self.answer(AlreadyDone() if kind == "lookup" else Absent() if kind in LOOKUPS else Done())
 
     def progress(self, job: JobRef = JOB, step: int = 100) -> None:
         """The job prints an iteration line now; the incident tells of it in a new revision."""

@@ -204,7 +204,39 @@ def test_a_chain_of_merges_keeps_the_node_closed_that_its_last_incident_accuses(
     played.take_incident(replace(middle, **merged, merged_into=last.id))
     played.take_incident(last)
     played.advance(at(1))
-    assert played.runs[run.id].step("cordon").undo is None
+    assert played.runs[run.id].step("cordon").kept_for == last.id
+    calls = played.collect().calls
+    assert [(c.kind, c.effect.action, c.effect.incident) for c in calls] == [
+        ("apply", "cordon_node", last.id)
+    ]
+    kinds = []
+    while calls:
+        for call in calls:
+            kinds.append((call.kind, call.effect.incident))
+            played.take_outcome(call, Done(), at(2))
+        played.advance(at(2))
+        played.advance(at(2))
+        calls = played.collect().calls
+    assert ("undo", incident().id) in kinds
+
+
+def test_what_is_kept_for_an_incident_is_given_back_when_that_one_is_over() -> None:
+    played = board(policy(mode=Mode.AUTO))
+    asks = incident("host_fault", Entity(CLUSTER, node="node-03"))
+    played.take_incident(incident())
+    played.advance(NOW)
+    cordon = next(call for call in played.collect().calls if call.effect.action == "cordon_node")
+    played.take_outcome(cordon, Done(), NOW)
+    played.take_incident(asks)
+    played.take_incident(replace(incident(), state=IncidentState.MERGED, revision=2, merged_into=asks.id))
+    played.advance(at(1))
+    assert played.collect().calls == ()
+    run = played.runs[cordon.run]
+    assert (run.state, run.has_work) == (RunState.CANCELLED, True)
+    played.take_incident(replace(asks, state=IncidentState.RESOLVED, revision=2))
+    played.advance(at(40))
+    played.advance(at(41))
+    assert [call.kind for call in played.collect().calls] == ["undo"]
 
 
 def test_resolving_an_incident_leaves_no_job_suspended_and_its_node_closed() -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Refused, Retry, Unknown, Waiting
 from runbooks.decisions import decided, revised
+from runbooks.loading import load_text
 from runbooks.outcomes import recover
 from runbooks.plan import plan
+from runbooks.run import MAX_IN_THE_AIR
+from runbooks.undoing import NOTHING
 from streams.model.conversation import Command, Verb
-from streams.model.entity import Entity
+from streams.model.entity import Entity, JobRef
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.run import EffectState, Mode, RunState, StepState
-from tests.runbooks.scenes import ACTIONS, CLUSTER, JOB, NOW, OTHER_JOB, Play, incident, policy
+from tests.runbooks.scenes import ACTIONS, CLUSTER, JOB, NOW, OTHER_JOB, Play, incident, policy, radius
 
 TICKETLESS = ACTIONS - {"open_ticket"}
 
@@ -31,7 +35,7 @@ def decide(play: Play, verb: Verb, **changes: object) -> None:
     play.tick()
 
 
-def revise(play: Play, keep: tuple[str, ...] = (), **changes: object) -> None:
+def revise(play: Play, keep: Mapping[str, str] = NOTHING, **changes: object) -> None:
     play.about = replace(play.about, revision=play.about.revision + 1, **changes)  # type: ignore[arg-type]
     bound = plan(play.about, play.runbook, play.view, play.settings.mode)
     play.take(revised(play.run, play.about, bound, play.now, keep))
@@ -79,14 +83,42 @@ def test_a_job_that_never_prints_progress_counts_once_it_has_settled() -> None:
     assert play.stands() is RunState.SUCCEEDED
 
 
-def test_calls_of_a_run_go_one_after_the_other_tickets_apart() -> None:
+def test_steps_that_do_not_wait_for_one_another_are_taken_at_the_same_time() -> None:
     play = Play(incident(jobs=(JOB, OTHER_JOB)))
     play.tick()
     assert [c.effect.action for c in play.air] == ["open_ticket", "cordon_node"]
     play.answer(Done(), "cordon_node")
-    assert [c.effect.action for c in play.air] == ["open_ticket", "suspend_job"]
-    play.answer(Waiting(2.0, "4 pods left"), "suspend_job")
-    assert [str(c.effect.target) for c in play.air][1:] == ["PyTorchJob research/llm"]
+    assert [c.effect.target.name for c in play.air[1:]] == ["eval", "llm"]
+    play.answer(Unknown("timeout"), "suspend_job")
+    play.answer(Done(), "suspend_job")
+    assert [c.effect.action for c in play.air] == ["open_ticket"], "the drain waits for both"
+
+
+def test_two_calls_to_one_thing_are_never_in_the_air_together() -> None:
+    steps = "\n".join(
+        f"  - {{id: {name}, action: {action}, target: root_node}}"
+        for name, action in (("close", "cordon_node"), ("open", "uncordon_node"))
+    )
+    book = load_text(
+        f"id: both\nrevision: 1\nowner: x\nmode: auto\nmatch: 'true'\npriority: 900\n"
+        f"description: two steps on one node\nsteps:\n{steps}",
+        "both.yaml",
+    )
+    play = Play(incident(), actions=TICKETLESS, library=(book,))
+    play.tick()
+    assert [c.effect.action for c in play.air] == ["cordon_node"]
+    play.answer(Done())
+    assert [c.effect.action for c in play.air] == ["uncordon_node"]
+
+
+def test_no_more_than_a_few_calls_of_a_run_are_in_the_air() -> None:
+    jobs = tuple(JobRef("PyTorchJob", "research", f"job-{i:02}", f"uid-{i}") for i in range(20))
+    play = Play(incident(jobs=jobs), actions=TICKETLESS, settings=radius(max_per_window=100))
+    play.tick()
+    play.answer(Done())
+    assert len(play.air) == MAX_IN_THE_AIR
+    play.answer(Done())
+    assert len(play.air) == MAX_IN_THE_AIR
 
 
 def test_a_ticket_system_that_is_down_holds_up_nothing_and_gets_its_ticket_later() -> None:
@@ -237,7 +269,7 @@ def test_a_call_in_the_air_is_waited_for_before_it_is_taken_back() -> None:
 
 
 def test_a_merge_after_success_opens_the_node_again_unless_the_other_incident_accuses_it_too() -> None:
-    for keep, opened in (((), True), (("node-03",), False)):
+    for keep, opened in ((NOTHING, True), ({"node-03": "inc-other"}, False)):
         play = Play(incident(), actions=TICKETLESS)
         play.play()
         play.tick(31)

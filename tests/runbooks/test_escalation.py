@@ -1,0 +1,305 @@
+"""The ladder: which rung, counted for whom, over what time; and what begins when a run fails or its incident comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from connectors.base import Absent, AlreadyDone, Done, Outcome, Refused
+from runbooks.board import Board
+from runbooks.desk import LOOKUPS, Call
+from runbooks.escalation import climb, is_above, offender, offenders
+from runbooks.loading import load_text
+from runbooks.model import Runbook
+from streams.model.codec import decode, encode
+from streams.model.conversation import Command, Verb
+from streams.model.entity import Entity, Gpu, JobRef
+from streams.model.incident import Incident, IncidentState
+from streams.model.inventory import Fact
+from streams.model.run import Escalation, Mode, Run, RunState
+from streams.model.settings import ResponderSettings
+from tests.runbooks.scenes import ACTIONS, CLUSTER, NOW, at, cluster, incident, policy
+
+SLOT = Gpu("0000:1b:00", "GPU-old")
+ROOT = Entity(CLUSTER, node="node-03", gpu=SLOT)
+
+
+def book(
+    name: str, up: str = "", *, action: str = "cordon_node", after: int = 1, per: str = "gpu"
+) -> Runbook:
+    """A rung: close the node, then something that may fail."""
+    rung = f"escalation: {{to: {up}, after: {after}, within_s: 86400, per: {per}}}\n" if up else ""
+    fails = "escalate" if up else "stop"
+    return load_text(
+        f"""
+id: {name}
+revision: 1
+owner: gpu-platform
+mode: auto
+priority: {900 if name == "restart" else 1}
+description: a rung of the ladder
+match: incident.family == "{"gpu_off_bus" if name == "restart" else "none"}"
+{rung}steps:
+  - {{id: ticket, action: open_ticket, target: incident, on_failure: continue}}
+  - {{id: cordon, action: cordon_node, target: root_node, undo: true, on_failure: {fails}}}
+  - {{id: drain, action: drain_node, target: root_node, needs: [cordon], on_failure: {fails}}}
+""",
+        f"{name}.yaml",
+    )
+
+
+LADDER = (book("restart", "reset"), book("reset", "reboot", after=2), book("reboot"))
+BY_ID = {one.id: one for one in LADDER}
+
+
+def ran(runbook: str, began: datetime, root: Entity = ROOT, mode: Mode = Mode.AUTO) -> Run:
+    """A run of earlier, as its document says."""
+    board = watched(incident(), runbooks=LADDER)
+    made = next(iter(board.runs.values()))
+    return replace(
+        made,
+        plan=replace(made.plan, runbook=runbook, mode=mode),
+        admitted_at=began,
+        offenders=offenders(root),
+        offender=offender(root, None),
+    )
+
+
+def watched(
+    *incidents: Incident, runbooks: tuple[Runbook, ...] = LADDER, runs: dict[str, Run] | None = None,
+    settings: ResponderSettings | None = None,
+) -> Board:  # fmt: skip
+    """A board that has taken the incidents in."""
+    board = Board(runbooks, settings or policy(), ACTIONS, runs)
+    view = cluster()
+    facts: list[Fact] = [*view.nodes.values(), *view.pods.values(), *view.jobs.values()]
+    for fact in facts:
+        board.take_fact(fact.key, fact)
+    for about in incidents:
+        board.take_incident(about)
+    board.advance(NOW)
+    return board
+
+
+def play(board: Board, answer: Callable[[Call], Outcome | None], now: datetime = NOW) -> list[str]:
+    """Answer calls until there are none; None leaves a call in the air. Returns what was called."""
+    made: list[str] = []
+    for _ in range(50):
+        calls = board.collect().calls
+        if not calls:
+            break
+        for call in calls:
+            outcome = answer(call)
+            if outcome is not None:
+                made.append(f"{call.kind} {call.effect.action} {call.run}")
+                board.take_outcome(call, outcome, now)
+        board.advance(now)
+        board.advance(now)
+    return made
+
+
+def well(call: Call) -> Outcome:
+    return Done() if call.kind not in LOOKUPS else AlreadyDone() if call.kind == "lookup" else Absent()
+
+
+def drains_fail(call: Call) -> Outcome:
+    return Refused("no") if call.effect.action == "drain_node" else well(call)
+
+
+@pytest.mark.parametrize(
+    ("history", "rung"),
+    [
+        ([], "restart"),
+        ([("restart", -10)], "reset"),
+        ([("restart", -90000)], "restart"),
+        ([("restart", -10), ("reset", -5)], "reset"),
+        ([("restart", -10), ("reset", -5), ("reset", -4)], "reboot"),
+        ([("reset", -5), ("reset", -4)], "restart"),
+    ],
+)
+def test_the_history_says_which_rung_it_is(history: list[tuple[str, float]], rung: str) -> None:
+    runs = [ran(name, at(seconds)) for name, seconds in history]
+    found = climb(BY_ID["restart"], ROOT, runs, BY_ID, NOW)
+    assert found.runbook.id == rung
+    assert ("GPU-old within 24 h" in found.why) is (rung != "restart")
+
+
+@pytest.mark.parametrize(
+    ("then", "counts"),
+    [
+        (ROOT, True),
+        (Entity(CLUSTER, node="node-09", gpu=Gpu("0000:3d:00", "GPU-old")), True),
+        (Entity(CLUSTER, node="node-03", gpu=Gpu("0000:1b:00", "GPU-new")), False),
+        (Entity(CLUSTER, node="node-03", gpu=Gpu("0000:1b:00")), True),
+        (Entity(CLUSTER, node="node-03", gpu=Gpu("0000:9a:00")), False),
+        (Entity(CLUSTER, node="node-04", gpu=Gpu("0000:1b:00")), False),
+    ],
+)
+def test_a_gpu_is_known_by_its_uuid_and_by_its_slot_only_where_that_is_missing(
+    then: Entity, counts: bool
+) -> None:
+    found = climb(BY_ID["restart"], ROOT, [ran("restart", at(-10), then)], BY_ID, NOW)
+    assert (found.runbook.id == "reset") is counts
+
+
+def test_nodes_and_jobs_are_counted_whatever_gpu_it_was() -> None:
+    job = Entity(CLUSTER, node="node-03", gpu=Gpu("0000:9a:00", "GPU-x"), job=JobRef("Job", "a", "b"))
+    for per, root in (("node", replace(ROOT, gpu=None)), ("job", Entity(CLUSTER, job=job.job))):
+        ladder = {"restart": book("restart", "reset", per=per), "reset": BY_ID["reboot"]}
+        found = climb(ladder["restart"], root, [ran("restart", at(-10), job)], ladder, NOW)
+        assert found.why, per
+
+
+def test_what_was_only_said_in_shadow_counts_in_shadow_only() -> None:
+    runs = [ran("restart", at(-10), mode=Mode.SHADOW)]
+    assert climb(BY_ID["restart"], ROOT, runs, BY_ID, NOW).runbook.id == "restart"
+    assert climb(BY_ID["restart"], ROOT, runs, BY_ID, NOW, shadow=True).runbook.id == "reset"
+
+
+def test_a_rung_that_is_not_there_is_said_and_not_climbed_to() -> None:
+    found = climb(BY_ID["restart"], ROOT, [ran("restart", at(-10))], {"restart": BY_ID["restart"]}, NOW)
+    assert found.runbook.id == "restart"
+    assert "no runbook reset" in found.why
+
+
+def test_above_is_whatever_the_ladder_leads_to() -> None:
+    assert is_above("reboot", BY_ID["restart"], BY_ID)
+    assert not is_above("restart", BY_ID["reboot"], BY_ID)
+
+
+def test_the_offender_is_named_as_the_rung_counts() -> None:
+    assert offender(ROOT, None) == "gpu:GPU-old"
+    assert offender(ROOT, Escalation("x", per="node")) == "node:node-03"
+    assert offender(Entity(CLUSTER, switch="leaf-1"), None) == ""
+
+
+def test_a_second_incident_of_the_same_gpu_begins_a_rung_higher_and_says_why() -> None:
+    board = watched(incident(root=ROOT))
+    play(board, well)
+    again = replace(incident("gpu_off_bus", ROOT), id="inc-again", incarnation=2)
+    board.take_incident(again)
+    board.advance(at(60))
+    second = next(run for run in board.runs.values() if run.incident == "inc-again")
+    assert second.plan.runbook == "reset"
+    told = [entry.text for entry in board.collect().timeline if entry.event == "run.planned"]
+    assert any(
+        "restart has run 1 times for gpu:GPU-old within 24 h, so reset is next" in text for text in told
+    )
+
+
+def test_a_run_that_escalates_goes_on_a_rung_higher_with_the_same_cordon_and_ticket() -> None:
+    board = watched(incident(root=ROOT))
+    first = next(iter(board.runs.values()))
+    play(board, lambda call: drains_fail(call) if call.run == first.id else well(call))
+    runs = sorted(board.runs.values(), key=lambda run: run.plan.runbook)
+    assert [(run.plan.runbook, run.state, run.outcome) for run in runs] == [
+        ("reset", RunState.SUCCEEDED, "succeeded"),
+        ("restart", RunState.FAILED, "escalated"),
+    ]
+    assert runs[0].escalated_from == runs[1].id
+    for step in ("ticket", "cordon"):
+        ours, theirs = runs[0].step(step).effect, runs[1].step(step).effect
+        assert ours is not None
+        assert theirs is not None
+        assert ours.key == theirs.key
+
+
+def test_the_ladder_is_climbed_to_its_end_over_restarts_and_ends_with_a_person() -> None:
+    board = watched(incident(root=ROOT), settings=policy())
+    for _ in range(30):
+        play(board, drains_fail)
+        board = watched(
+            incident(root=ROOT), runs={key: decode(Run, encode(run)) for key, run in board.runs.items()}
+        )
+    ends = [(run.plan.runbook, run.outcome) for run in sorted(board.runs.values(), key=lambda r: r.round)]
+    assert sorted(ends) == [("reboot", "failed"), ("reset", "escalated"), ("restart", "escalated")]
+
+
+def test_without_its_next_rung_a_run_fails_and_says_so() -> None:
+    board = watched(incident(root=ROOT), runbooks=(BY_ID["restart"],))
+    play(board, drains_fail)
+    (run,) = board.runs.values()
+    assert run.outcome == "failed"
+    assert "no runbook reset to go on with" in run.reason
+
+
+def over(about: Incident, **changes: object) -> Incident:
+    return replace(about, revision=about.revision + 1, state=IncidentState.RESOLVED, **changes)  # type: ignore[arg-type]
+
+
+def back(about: Incident) -> Incident:
+    return replace(about, revision=about.revision + 1, state=IncidentState.OPEN, flaps=about.flaps + 1)
+
+
+def test_an_incident_that_comes_back_gets_a_run_of_its_own_and_only_one_ticket() -> None:
+    about = incident(root=ROOT)
+    board = watched(about, runbooks=(BY_ID["reboot"], book("restart")))
+    hung = begun(board)
+    board.take_incident(over(about))
+    board.advance(at(5))
+    (first,) = board.runs.values()
+    board.take_outcome(hung, Done(), at(6))
+    board.advance(at(6))
+    assert "undo cordon_node" in " ".join(play(board, well, at(6)))
+    board.take_incident(back(over(about)))
+    board.advance(at(8))
+    made = play(board, well, at(8))
+    assert len(board.runs) == 2
+    second = next(run for run in board.runs.values() if run.id != first.id)
+    assert (second.round, second.outcome) == (2, "succeeded")
+    assert [line.split()[1] for line in made] == ["cordon_node", "drain_node"]
+    keys = {run.step("cordon").effect.key for run in board.runs.values()}  # type: ignore[union-attr]
+    assert len(keys) == 2, "the first cordon was taken back: this is another one"
+
+
+def begun(board: Board) -> Call:
+    """Play until the drain is in the air, and return its call."""
+    air: list[Call] = []
+
+    def answer(call: Call) -> Outcome | None:
+        if call.effect.action != "drain_node":
+            return well(call)
+        air.append(call)
+        return None
+
+    play(board, answer)
+    return air[0]
+
+
+def test_it_does_not_come_back_as_a_run_when_a_person_stopped_it() -> None:
+    about = incident(root=ROOT)
+    board = watched(about)
+    board.take_command(Command("c1", about.id, CLUSTER, Verb.STOP, "ada", NOW))
+    board.advance(NOW)
+    play(board, well)
+    board.take_incident(over(about))
+    board.advance(at(5))
+    play(board, well)
+    board.take_incident(back(over(about)))
+    board.advance(at(6))
+    assert len(board.runs) == 1
+
+
+def test_a_comeback_that_was_slept_through_is_seen_in_its_count() -> None:
+    about = incident(root=ROOT)
+    board = watched(about, runbooks=(book("restart"),))
+    play(board, drains_fail)
+    (first,) = board.runs.values()
+    assert first.outcome == "failed"
+    documents = {key: decode(Run, encode(run)) for key, run in board.runs.items()}
+    later = watched(replace(about, revision=4, flaps=1), runbooks=(book("restart"),), runs=documents)
+    assert sorted(run.round for run in later.runs.values()) == [1, 2]
+    same = watched(replace(about, revision=4), runbooks=(book("restart"),), runs=documents)
+    assert len(same.runs) == 1
+
+
+def test_the_next_rung_is_not_begun_for_an_incident_that_is_over() -> None:
+    about = incident(root=ROOT)
+    board = watched(about)
+    board.take_outcome(begun(board), Refused("no"), NOW)
+    board.take_incident(over(about))
+    board.advance(at(1))
+    assert len(board.runs) == 1
