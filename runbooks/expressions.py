@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import celpy
-from celpy.celparser import CELParseError
+from celpy.celparser import CELParseError, CELParser
 from lark import Token, Tree, UnexpectedToken
 
 MAX_SOURCE = 600
@@ -21,6 +21,17 @@ MAX_DEPTH = 100
 MACROS = frozenset({"all", "exists", "exists_one", "map", "filter", "reduce", "min"})
 """Methods that look at every item of a list. The last two are extensions of the evaluator that are not taken."""
 
+
+class _Placed(CELParser):
+    """The parser, but `true` and `false` know where they stand."""
+
+    @staticmethod
+    def ambiguous_literals(t: Token) -> Token:
+        """Tell literals from names."""
+        return Token.new_borrow_pos("BOOL_LIT", t.value, t) if t.value in ("true", "false") else t
+
+
+_Placed()  # The grammar is read once in a process, with the literals of whoever is first.
 CEL = celpy.Environment()
 
 _PASSED_THROUGH = frozenset(
@@ -79,7 +90,7 @@ def core(node: Node) -> Node:
 
 
 def fault(message: str, where: object) -> CelFault:
-    """A fault at a node or token. `true` and `false` have no place of their own: they count as at the start."""
+    """A fault at a node or token; an empty list has no place and counts as at the start."""
     at = where.meta if isinstance(where, Tree) else where
     return CelFault(message, getattr(at, "line", None) or 1, getattr(at, "column", None) or 1)
 
@@ -90,6 +101,11 @@ def conjuncts(tree: Node) -> tuple[Conjunct, ...]:
     for node in _split(tree):
         found.setdefault(key := _key(node), Conjunct(key, node, frozenset(_identifiers(node))))
     return tuple(found.values())
+
+
+def source_of(node: Node, source: str) -> str:
+    """How a part of an expression is written."""
+    return source[node.meta.start_pos : node.meta.end_pos]
 
 
 def path_of(node: Node) -> tuple[str, ...]:

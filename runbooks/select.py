@@ -1,11 +1,18 @@
-"""Which runbook for an incident: deterministic, and the losers are explained."""
+"""Which runbook for an incident: deterministic, and the losers are explained.
+
+Of those that match, the highest priority is taken; then the most specific one, which demands the most of the incident; then the
+first id. So a runbook for one code of a family goes before the one for the family without a number anywhere.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 from runbooks.conditions import condition, facts_of
+from runbooks.expressions import conjuncts, source_of
 from runbooks.model import Runbook
 from streams.model.incident import Incident
 
@@ -20,7 +27,7 @@ class Choice:
 
 
 def select(incident: Incident, runbooks: Sequence[Runbook]) -> Choice:
-    """The matching runbook with the highest priority; among equals the first id."""
+    """The matching runbook with the highest priority; among equals the most specific, then the first id."""
     facts = facts_of(incident)
     matching: list[Runbook] = []
     rejected: list[tuple[str, str]] = []
@@ -39,11 +46,40 @@ def select(incident: Incident, runbooks: Sequence[Runbook]) -> Choice:
             matching.append(runbook)
     if not matching:
         return Choice(None, f"no runbook matches family {incident.family}", tuple(sorted(rejected)))
-    best = min(matching, key=lambda r: (-r.priority, r.id))
-    rejected += [
-        (r.id, f"priority {r.priority} is not above {best.priority}") for r in matching if r is not best
-    ]
-    return Choice(best, f"{best.id} matches with priority {best.priority}", tuple(sorted(rejected)))
+    best = min(matching, key=rank)
+    rejected += [(runbook.id, _behind(runbook, best)) for runbook in matching if runbook is not best]
+    why = f"{best.id} matches with priority {best.priority} and {_conditions(best)}"
+    return Choice(best, why, tuple(sorted(rejected)))
+
+
+def rank(runbook: Runbook) -> tuple[int, int, str]:
+    """What decides between runbooks that match: the least is taken."""
+    return -runbook.priority, -specificity(runbook.match), runbook.id
+
+
+@lru_cache(maxsize=512)
+def specificity(match: str) -> int:
+    """How much a condition demands: how many different conditions on the incident stand between its outermost `&&`."""
+    return sum("incident" in conjunct.names for conjunct in conjuncts(condition(match).tree))
+
+
+def unmet(match: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Which of the conditions of a match do not hold for `facts_of(incident)`, as they are written."""
+    parts = [source_of(conjunct.tree, match) for conjunct in conjuncts(condition(match).tree)]
+    return tuple(part for part in parts if not condition(part).holds(facts))
+
+
+def _behind(runbook: Runbook, best: Runbook) -> str:
+    if runbook.priority != best.priority:
+        return f"priority {runbook.priority} is below the {best.priority} of {best.id}"
+    if specificity(runbook.match) != specificity(best.match):
+        return f"less specific than {best.id}: {_conditions(runbook)}, not {specificity(best.match)}"
+    return f"as specific as {best.id}, whose id comes first"
+
+
+def _conditions(runbook: Runbook) -> str:
+    count = specificity(runbook.match)
+    return f"{count} condition{'' if count == 1 else 's'}"
 
 
 def _missing(runbook: Runbook, incident: Incident) -> str:

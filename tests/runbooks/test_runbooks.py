@@ -179,7 +179,7 @@ def test_a_runbook_of_the_same_priority_loses_by_its_id() -> None:
     two = one.model_copy(update={"id": "test-aook"})
     choice = select(incident("x"), (one, two))
     assert choice.runbook is two
-    assert choice.rejected == (("test-book", "priority 0 is not above 0"),)
+    assert choice.rejected == (("test-book", "as specific as test-aook, whose id comes first"),)
 
 
 def bound(about: object = None, mode: Mode = Mode.AUTO, book: str = "gpu-off-bus") -> object:
