@@ -15,7 +15,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 import click
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel
 from pydantic.fields import FieldInfo
 
 from faultline.catalog_page import catalog_page
@@ -61,7 +61,27 @@ def _settings(model: type[BaseModel], path: str, about: str) -> Iterator[str]:
     yield from table(("key", "variable", "takes", "default", "meaning"), rows)
     for name, field in sections.items():
         assert isinstance(field.annotation, type)
-        yield from _settings(field.annotation, _join(path, name), text(field.annotation.__doc__))
+        yield from _settings(
+            field.annotation, _join(path, name), text(field.description or field.annotation.__doc__)
+        )
+    for name, field in model.model_fields.items():
+        if (item := _listed(field)) is not None:
+            yield f"## An item of {code(_join(path, name))}"
+            yield ""
+            yield text(item.__doc__)
+            yield ""
+            items = [
+                (code(key), text(_values(f.annotation)), code(_default(f)), text(f.description or ""))
+                for key, f in item.model_fields.items()
+            ]
+            yield from table(("key", "takes", "default", "meaning"), items)
+
+
+def _listed(field: FieldInfo) -> type[BaseModel] | None:
+    """What a list of mappings is made of."""
+    inner = get_args(field.annotation)
+    listed = get_origin(field.annotation) is tuple and isinstance(inner[0], type)
+    return inner[0] if listed and issubclass(inner[0], BaseModel) else None
 
 
 def _join(path: str, name: str) -> str:
@@ -83,15 +103,24 @@ def _values(annotation: Any) -> str:
         return "JSON object"
     if origin is tuple:
         return f"list of {_values(inner[0])}"
+    if issubclass(annotation, BaseModel):
+        return "mapping"
     if issubclass(annotation, Enum):
         return ", ".join(member.value for member in annotation)
-    names = {str: "text", int: "whole number", float: "number", bool: "true, false", Path: "path"}
+    names = {
+        str: "text",
+        int: "whole number",
+        float: "number",
+        bool: "true, false",
+        Path: "path",
+        AwareDatetime: "time, RFC 3339",
+    }
     return names.get(annotation, "secret")
 
 
 def _default(field: FieldInfo) -> str:
     value = field.default
-    if value is None or value == "":
+    if value is None or value == "" or field.is_required():
         return ""
     if isinstance(value, Enum):
         return str(value.value)

@@ -59,7 +59,10 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: At) -> None:
     async with await Cluster.connect(settings.kubernetes) as cluster:
         kinds = ("v1/Node", "v1/Pod", *wanted.job_kinds)
         labels = names().node_labels.after(
-            leaf=wanted.leaf_labels, rack=wanted.rack_labels, nvlink_domain=wanted.nvlink_domain_labels
+            leaf=wanted.leaf_labels,
+            rack=wanted.rack_labels,
+            nvlink_domain=wanted.nvlink_domain_labels,
+            protected=wanted.protected_labels,
         )
         watches = KindWatches(cluster, kinds, pace=Pace(relist_s=wanted.relist_s, page_size=wanted.page_size))
         await InventoryProcess(

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 from connectors.base import Outcome
 from runbooks.blind import advance_blind, stand_in
+from runbooks.controls import Changed, commanded
 from runbooks.decisions import decided, may_be_superseded, meant, revised, superseded
 from runbooks.desk import IN_THE_AIR, Call, Note, Report, Situation, Turn
 from runbooks.escalation import climb, is_above
@@ -21,8 +22,10 @@ from runbooks.outcomes import concluded, recover
 from runbooks.plan import plan, tamer
 from runbooks.run import advance, begin, due_at
 from runbooks.select import select
+from runbooks.standing import Standing
 from runbooks.view import ClusterView
-from streams.model.conversation import Command, TimelineEntry, Verb
+from streams.model.control import Control
+from streams.model.conversation import CLUSTER_VERBS, Command, TimelineEntry, Verb
 from streams.model.entity import Entity
 from streams.model.incident import Incident, IncidentState
 from streams.model.inventory import Fact
@@ -45,6 +48,7 @@ class Changes:
     timeline: tuple[TimelineEntry, ...] = ()
     signals: tuple[SignalBatch, ...] = ()
     calls: tuple[Call, ...] = ()
+    controls: tuple[Control, ...] = ()
 
 
 @dataclass(slots=True)
@@ -54,6 +58,7 @@ class _Pending:
     timeline: list[TimelineEntry] = field(default_factory=list)
     signals: defaultdict[str, list[Signal]] = field(default_factory=lambda: defaultdict(list))
     calls: list[Call] = field(default_factory=list)
+    controls: dict[str, None] = field(default_factory=dict)
 
 
 class Board:
@@ -76,10 +81,11 @@ class Board:
             self._by_incident.setdefault(run.incident, []).append(run.id)
         self.incidents: dict[str, Incident] = {}
         self._busy: dict[str, dict[str, frozenset[str]]] = {}
+        self._clusters: dict[str, Standing] = {}
         for run in self.runs.values():
             self._note_busy(None, run)
+            self._cluster(run.cluster).census.put(run)
         self._ended: dict[str, None] = dict.fromkeys(self._by_incident)
-        self._views: dict[str, ClusterView] = {}
         self._fresh: dict[str, None] = {}
         self._said: list[Command] = []
         self._pending = _Pending()
@@ -92,9 +98,16 @@ class Board:
 
     def view(self, cluster: str) -> ClusterView:
         """What is known of a cluster's inventory."""
-        if cluster not in self._views:
-            self._views[cluster] = ClusterView(cluster)
-        return self._views[cluster]
+        return self._cluster(cluster).view
+
+    def control(self, cluster: str) -> Control:
+        """What people and the breaker have switched off in a cluster."""
+        return self._cluster(cluster).control
+
+    def _cluster(self, cluster: str) -> Standing:
+        if cluster not in self._clusters:
+            self._clusters[cluster] = Standing(cluster)
+        return self._clusters[cluster]
 
     def take_fact(self, key: str, fact: Fact | None) -> None:
         """A record of the inventory; None for a tombstone."""
@@ -102,6 +115,12 @@ class Board:
             self.view(fact.cluster).put(fact)
         else:
             self.view(key.split("/", 1)[0]).forget(key)
+
+    def take_control(self, control: Control) -> None:
+        """What is switched off in a cluster, as it was written down; an older revision than known is left out."""
+        standing = self._cluster(control.cluster)
+        if control.revision > standing.control.revision:
+            standing.control = control
 
     def take_incident(self, incident: Incident) -> None:
         """A revision of an incident; older ones than known are left out."""
@@ -116,7 +135,12 @@ class Board:
         self._said.append(command)
 
     def _hear(self, command: Command, now: datetime) -> None:
-        """Give a decision to every run of the incident that it is about."""
+        """Give a decision to every run of the incident that it is about, or to the cluster."""
+        if command.verb in CLUSTER_VERBS:
+            standing = self._cluster(command.cluster)
+            changed = commanded(standing.control, command, self._policy, now)
+            self._govern(standing, changed, now, command.incident)
+            return
         runs = meant([self.runs[run_id] for run_id in self._by_incident.get(command.incident, ())], command)
         for run in runs:
             self._take(decided(run, command, self._policy, now), now)
@@ -145,6 +169,9 @@ class Board:
         for command in said:
             self._hear(command, now)
         self._go_on(now)
+        for standing in list(self._clusters.values()):
+            changed = standing.watch(self.runs, self.incidents, self._policy.breaker, now)
+            self._govern(standing, changed, now)
         for run in sorted(self.runs.values(), key=lambda r: (r.created_at, r.id)):
             incident = self.incidents.get(run.incident)
             if incident is not None and run.has_work:
@@ -174,6 +201,7 @@ class Board:
             timeline=tuple(pending.timeline),
             signals=tuple(batches),
             calls=tuple(pending.calls),
+            controls=tuple(self._cluster(name).control for name in pending.controls),
         )
 
     def _revise(self, incident: Incident, now: datetime) -> None:
@@ -294,10 +322,12 @@ class Board:
 
     def _situation(self, run: Run, incident: Incident) -> Situation:
         others = [r for r in self.runs.values() if r.cluster == run.cluster and r.id != run.id]
+        standing = self._cluster(run.cluster)
         busy = self._busy.get(run.cluster, {})
         return Situation(
-            incident, self.view(run.cluster), others, self._policy, self._actions,
+            incident, standing.view, others, self._policy, self._actions,
             busy=busy, incidents=self.incidents, runbooks=frozenset(self._books),
+            control=standing.control_of(run), census=standing.census,
         )  # fmt: skip
 
     def _is_old(self, run: Run, now: datetime) -> bool:
@@ -313,6 +343,7 @@ class Board:
     def _forget(self, run: Run) -> None:
         del self.runs[run.id]
         self._note_busy(run, None)
+        self._cluster(run.cluster).census.drop(run.id)
         self._by_incident[run.incident].remove(run.id)
         self._pending.gone.append(run)
 
@@ -321,6 +352,7 @@ class Board:
         known = self.runs.get(run.id)
         if known != run:
             self.runs[run.id] = run
+            self._cluster(run.cluster).census.put(run)
             self._pending.runs[run.id] = None
             self._note_busy(known, run)
             if run.state.is_over and (known is None or not known.state.is_over):
@@ -343,6 +375,15 @@ class Board:
                 del busy[key]
         for key in after - before:
             busy[key] = busy.get(key, frozenset()) | {run.id}
+
+    def _govern(self, standing: Standing, changed: Changed, now: datetime, incident: str = "") -> None:
+        """Take in what has changed for a cluster as a whole; its lines belong to no incident, unless one was named."""
+        if standing.control == changed.control:
+            return
+        standing.control = changed.control
+        self._pending.controls[standing.cluster] = None
+        for note in changed.notes:
+            self._say(note, incident, standing.cluster, now)
 
     def _say(self, note: Note, incident: str, cluster: str, at: datetime) -> None:
         self._pending.timeline.append(

@@ -12,7 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from connectors.base import Effect
+from runbooks.guardrails.census import Census
 from runbooks.view import ClusterView
+from streams.model.control import Control
 from streams.model.incident import Incident
 from streams.model.run import (
     EffectRecord,
@@ -40,7 +42,10 @@ IN_THE_AIR = (EffectState.INTENDED, EffectState.UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What a run is advanced against. `actions` are those that some connector here carries out."""
+    """What a run is advanced against. `actions` are those that some connector here carries out.
+
+    `census` counts all runs of the cluster, `control` is what people have switched off in it.
+    """
 
     incident: Incident
     view: ClusterView
@@ -52,6 +57,8 @@ class Situation:
     incidents: Mapping[str, Incident] = field(default_factory=dict)
     runbooks: frozenset[str] = frozenset()
     """Ids of the runbooks that there are."""
+    control: Control | None = None
+    census: Census | None = None
 
     def siblings(self, run: Run) -> Iterator[Run]:
         """Other runs of the same incident, the latest first."""
@@ -133,6 +140,13 @@ class Desk:
         planned = self.run.planned(step_id)
         text = f"{planned.action} {planned.target}: {state}" + (f" ({reason})" if reason else "")
         self.note(f"step.{state}", text, step=step_id, action=planned.action)
+
+    def admit(self) -> None:
+        """The limits have let a step in, and with it every destructive step that the plan has now."""
+        self.change(admitted_at=self.run.admitted_at or self.now)
+        for planned in self.run.plan.steps:
+            if planned.destructive and self.records[planned.id].admitted_at is None:
+                self.set(planned.id, admitted_at=self.now)
 
     def in_seconds(self, seconds: float) -> datetime:
         """A due time."""

@@ -29,6 +29,7 @@ from runbooks.model import Runbook
 from runbooks.ownership import LOST, Arrival, Owned, Owner
 from streams.model.clock import Clock, MonotonicClock, boot_seconds, utc_now
 from streams.model.codec import decode, encode
+from streams.model.control import Control
 from streams.model.conversation import Command
 from streams.model.errors import BadInput, Fenced
 from streams.model.incident import Incident
@@ -36,7 +37,7 @@ from streams.model.inventory import FactRecord
 from streams.model.pulse import Pulse
 from streams.model.run import Run
 from streams.model.settings import KafkaSettings, ResponderSettings
-from streams.topics import COMMANDS, INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE
+from streams.topics import COMMANDS, CONTROLS, INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE
 
 log = structlog.get_logger(__name__)
 
@@ -110,7 +111,7 @@ class Responder:
             topic=RUNS,
             kind=Run,
             key=lambda run: run.id,
-            replayed=(INVENTORY, INCIDENTS),
+            replayed=(INVENTORY, INCIDENTS, CONTROLS),
             followed=(COMMANDS,),
             let_go=self._let_go,
         )
@@ -146,6 +147,9 @@ class Responder:
         try:
             self._read(work, arrival.topic, record)
         except BadInput as error:
+            if arrival.topic == CONTROLS.name:
+                # A kill switch may be on in it: acting without knowing would not be safe.
+                raise
             log.error("unreadable record", topic=record.topic, offset=record.offset, reason=str(error))
             # Incidents and inventory stay in their compacted topics and are read again at every start.
             if arrival.topic == COMMANDS.name:
@@ -175,6 +179,8 @@ class Responder:
                 )
                 return
             work.board.take_incident(incident)
+        elif topic == CONTROLS.name:
+            work.board.take_control(decode(Control, record.value))
         else:
             work.board.take_command(decode(Command, record.value))
 
@@ -214,7 +220,8 @@ class Responder:
         dead, work.dead = work.dead, []
         partition = work.owned.partition
         records = [
-            *(Outgoing(TIMELINE, partition, e.incident, encode(e)) for e in changes.timeline),
+            *(Outgoing(CONTROLS, partition, c.cluster, encode(c)) for c in changes.controls),
+            *(Outgoing(TIMELINE, partition, e.incident or e.cluster, encode(e)) for e in changes.timeline),
             *(Outgoing(SIGNALS, partition, b.cluster, encode(b)) for b in changes.signals),
             *dead,
         ]

@@ -263,8 +263,8 @@ def _start(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
             desk.set(planned.id, effect=legacy)
             desk.finish(planned.id, StepState.DONE, "an earlier run of this incident has opened it")
     elif _allowed(desk, planned, situation):
-        if planned.destructive and desk.run.admitted_at is None:
-            desk.change(admitted_at=desk.now)
+        if planned.destructive and record.admitted_at is None:
+            desk.admit()
         desk.intend(planned, situation.policy.lease_s, heir_of=legacy)
 
 

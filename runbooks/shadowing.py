@@ -21,8 +21,8 @@ def shadow(desk: Desk, situation: Situation) -> None:
         else:
             verdict, reason = _verdict(desk, planned, situation)
         state = StepState.WOULD if verdict else StepState.SKIPPED
-        if verdict == "would" and planned.destructive and desk.run.admitted_at is None:
-            desk.change(admitted_at=desk.now)
+        if verdict == "would" and planned.destructive and record.admitted_at is None:
+            desk.admit()
         desk.set(
             planned.id,
             state=state,
@@ -52,5 +52,13 @@ def case(desk: Desk, planned: PlannedStep, situation: Situation) -> Case:
     """What the guardrails look at for one step, as the run stands on the desk."""
     run = replace(desk.run, steps=tuple(desk.records.values()))
     return Case(
-        situation.incident, run, planned, situation.view, situation.others, situation.policy, desk.now
+        situation.incident,
+        run,
+        planned,
+        situation.view,
+        situation.others,
+        situation.policy,
+        desk.now,
+        situation.control,
+        situation.census,
     )

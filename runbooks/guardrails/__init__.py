@@ -3,7 +3,7 @@
 Each stage looks at one `Case` and returns None (nothing against it) or a `Ruling` that names the rule, the numbers, and what
 would lift it. Only destructive steps are limited: what gives something back always flows. The limits on how much may be under
 action are checked for the whole run before its first destructive step, so that a run that has begun can finish: a job must not
-stay suspended because a window is full.
+stay suspended because a window is full. What a revision of the incident adds to a run has to pass them anew.
 """
 
 from __future__ import annotations

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from runbooks.guardrails.census import Census
+from runbooks.guardrails.closed import admitted_at, is_shadow, node_targets
 from runbooks.view import ClusterView
+from streams.model.control import Control
 from streams.model.incident import Incident
 from streams.model.inventory import NodeFact
-from streams.model.run import Mode, PlannedStep, Run
+from streams.model.run import PlannedStep, Run
 from streams.model.settings import ResponderSettings
 
 
@@ -37,7 +40,11 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Everything a stage may look at. `others` are all other runs of the cluster, finished ones included."""
+    """Everything a stage may look at. `others` are all other runs of the cluster, finished ones included.
+
+    `census` counts all runs of the cluster, and is made of `others` where it is not given; `control` is what people have
+    switched off in the cluster.
+    """
 
     incident: Incident
     run: Run
@@ -46,6 +53,35 @@ class Case:
     others: Sequence[Run]
     policy: ResponderSettings
     now: datetime
+    control: Control | None = None
+    census: Census | None = None
+
+    @property
+    def numbers(self) -> Census:
+        """All runs of the cluster, counted."""
+        return self.census if self.census is not None else Census((*self.others, self.run))
+
+    @property
+    def let_in(self) -> bool:
+        """Whether the limits have let this step in: it may finish then, whatever they say now."""
+        return admitted_at(self.run, self.run.step(self.step.id)) is not None
+
+    @property
+    def nodes(self) -> set[str]:
+        """Names of the nodes that the whole run acts on."""
+        return node_targets(self.run)
+
+    @property
+    def closed(self) -> frozenset[str]:
+        """Names of the nodes that Faultline holds closed, or is about to close."""
+        window_s = self.policy.blast_radius.window_s
+        return self.numbers.closed(self.view, shadow=self.shadow, now=self.now, window_s=window_s)
+
+    @property
+    def schedulable(self) -> Mapping[str | None, frozenset[str]]:
+        """Names of the GPU nodes that take work, by pool."""
+        window_s = self.policy.blast_radius.window_s
+        return self.numbers.schedulable(self.view, shadow=self.shadow, now=self.now, window_s=window_s)
 
     @property
     def node(self) -> NodeFact | None:
@@ -56,7 +92,7 @@ class Case:
     @property
     def shadow(self) -> bool:
         """Whether this is a run that only says what it would do."""
-        return self.run.plan.mode is Mode.SHADOW
+        return is_shadow(self.run)
 
 
 Stage = Callable[[Case], Ruling | None]

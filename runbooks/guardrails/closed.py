@@ -1,11 +1,10 @@
-"""Which nodes Faultline holds closed, by its own runs and by the marks that inventory sees."""
+"""What one run has let in and holds closed, by its own record and by the marks that inventory sees."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from runbooks.guardrails.case import Case
 from streams.model.inventory import NodeFact
 from streams.model.run import EffectState, Mode, PlannedStep, Run, RunState, StepRecord, StepState
 
@@ -18,22 +17,24 @@ OWN_TAINT = "faultline.dev/incident="
 _MADE = (EffectState.INTENDED, EffectState.CONFIRMED, EffectState.UNKNOWN, EffectState.WAITING)
 
 
-def closed_nodes(case: Case) -> set[str]:
-    """Nodes that Faultline holds closed: by the other runs' own record, and by the marks that inventory sees."""
-    closed = {name for name, fact in case.view.nodes.items() if _is_held(fact)}
-    for other in case.others:
-        # A run that was never admitted has closed nothing; most runs are of that kind when there are many.
-        if other.admitted_at is None or is_shadow(other) is not case.shadow:
-            continue
-        for record, planned in cordons(other):
-            if planned.target is None:
-                continue
-            fact = case.view.nodes.get(planned.target.name)
-            if (fact is None and not _gone_for_good(record, case)) or (
-                fact and not opened_since(record, fact)
-            ):
-                closed.add(planned.target.name)
-    return closed
+def is_shadow(run: Run) -> bool:
+    """Whether a run touches nothing: such runs are counted among themselves."""
+    return run.plan.mode is Mode.SHADOW or run.state is RunState.SHADOWED
+
+
+def admitted_at(run: Run, record: StepRecord) -> datetime | None:
+    """When the limits let a destructive step in; None while they have not.
+
+    A run that was let in before steps kept this themselves was let in whole.
+    """
+    if record.admitted_at is not None or run.admitted_at is None:
+        return record.admitted_at
+    return None if any(r.admitted_at is not None for r in run.steps) else run.admitted_at
+
+
+def node_targets(run: Run) -> set[str]:
+    """Names of the nodes that the run's destructive steps act on."""
+    return {s.target.name for s in run.plan.steps if s.destructive and s.target and s.target.kind == "Node"}
 
 
 def cordons(run: Run) -> Iterator[tuple[StepRecord, PlannedStep]]:
@@ -45,7 +46,8 @@ def cordons(run: Run) -> Iterator[tuple[StepRecord, PlannedStep]]:
         if record.undo is not None and record.undo.state is EffectState.UNDONE:
             continue
         would = record.state is StepState.WOULD and not run.undoing
-        if would or (record.effect is not None and record.effect.state in _MADE):
+        made = record.effect is not None and record.effect.state in _MADE
+        if would or (made and not _given_back(run, planned)):
             yield record, planned
 
 
@@ -57,20 +59,22 @@ def opened_since(record: StepRecord, fact: NodeFact) -> bool:
     return fact.observed_at > effect.confirmed_at + INVENTORY_LAG
 
 
-def is_shadow(run: Run) -> bool:
-    """Whether a run touches nothing: such runs are counted among themselves."""
-    return run.plan.mode is Mode.SHADOW or run.state is RunState.SHADOWED
-
-
-def _is_held(fact: NodeFact) -> bool:
+def is_held(fact: NodeFact) -> bool:
     """Closed under our name: who opens a node again by hand often leaves our annotations on it, and they mean nothing then."""
     tainted = any(taint.startswith(OWN_TAINT) for taint in fact.taints)
     return fact.owner_incident is not None and (fact.unschedulable or tainted)
 
 
-def _gone_for_good(record: StepRecord, case: Case) -> bool:
-    """A closed node that has left the cluster is under nobody's action any more; for one window it may only be not seen yet."""
-    effect = record.effect
-    if effect is None or effect.confirmed_at is None:
-        return False
-    return effect.confirmed_at + timedelta(seconds=case.policy.blast_radius.window_s) < case.now
+def _given_back(run: Run, cordon: PlannedStep) -> bool:
+    """Whether the run itself has opened the node again, as the last step of a repair does."""
+    for planned in run.plan.steps:
+        same = (
+            planned.target is not None
+            and cordon.target is not None
+            and planned.target.key == cordon.target.key
+        )
+        if planned.action == "uncordon_node" and same:
+            effect = run.step(planned.id).effect
+            if effect is not None and effect.state is EffectState.CONFIRMED:
+                return True
+    return False

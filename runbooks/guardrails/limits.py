@@ -1,4 +1,4 @@
-"""How much may be under action at once, and how much may be begun in a while."""
+"""How much may be under action at once, and how much may be begun in a while. What gives something back is never counted."""
 
 from __future__ import annotations
 
@@ -6,37 +6,20 @@ from datetime import timedelta
 from math import floor
 
 from runbooks.guardrails.case import Case, Kind, Ruling
-from runbooks.guardrails.closed import closed_nodes, is_shadow
+from runbooks.guardrails.closed import admitted_at
+from runbooks.view import Place
 from streams.model.clock import rfc3339
-from streams.model.run import Run
+from streams.model.settings import Cap
 
-
-def one_run_per_target(case: Case) -> Ruling | None:
-    """Two runs must not pull at one node or job; the later one waits and then looks again."""
-    wanted = {s.target.key: s.target for s in case.run.plan.steps if s.destructive and s.target}
-    for other in case.others:
-        if other.state.is_over or other.admitted_at is None or is_shadow(other) is not case.shadow:
-            continue
-        for step in other.plan.steps:
-            if step.destructive and step.target and step.target.key in wanted:
-                return Ruling(
-                    Kind.HOLD,
-                    "one run per target",
-                    f"{other.id} ({other.plan.runbook}) acts on {step.target}",
-                    "its end lifts it",
-                )
-    return None
+PLACES: tuple[Place, ...] = ("pool", "rack", "leaf")
 
 
 def blast_radius(case: Case) -> Ruling | None:
     """Not more nodes closed by Faultline at once than the installation allows, absolute and as a share."""
-    wanted = {
-        s.target.name for s in case.run.plan.steps if s.action == "cordon_node" and s.target is not None
-    }
-    closed = closed_nodes(case) - wanted
+    wanted = case.nodes
+    closed = case.closed - wanted
     limit = case.policy.blast_radius
-    share = max(1, floor(limit.max_share * len(case.view.nodes))) if limit.max_share > 0 else 0
-    allowed = min(limit.max_nodes, share)
+    allowed = min(limit.max_nodes, _share(limit.max_share, len(case.view.nodes)))
     if not wanted or len(closed) + len(wanted) <= allowed:
         return None
     return Ruling(
@@ -48,24 +31,122 @@ def blast_radius(case: Case) -> Ruling | None:
     )
 
 
-def window(case: Case) -> Ruling | None:
-    """Not more destructive steps per window than the installation allows. A run is counted whole when it is admitted."""
+def blast_radius_of_places(case: Case) -> Ruling | None:
+    """The same for each pool, rack, leaf and job, where the installation limits those."""
     limit = case.policy.blast_radius
-    since = case.now - timedelta(seconds=limit.window_s)
-    begun = [
-        (other.admitted_at, _destructive(other))
-        for other in case.others
-        if other.admitted_at is not None and other.admitted_at > since and is_shadow(other) is case.shadow
-    ]
-    spent, wanted = sum(n for _, n in begun), _destructive(case.run)
-    if spent + wanted <= limit.max_per_window:
+    wanted = case.nodes
+    caps = {"pool": limit.per_pool, "rack": limit.per_rack, "leaf": limit.per_leaf}
+    for place in PLACES:
+        cap = caps[place]
+        facts = [case.view.nodes[name] for name in wanted if name in case.view.nodes]
+        for value in sorted(
+            {v for fact in facts if (v := getattr(fact, place)) is not None} if _limits(cap) else ()
+        ):
+            members = {fact.name for fact in case.view.nodes_by(place)[value]}
+            closed = (case.closed - wanted) & members
+            over = _over(
+                case,
+                cap,
+                f"{place} {value}",
+                len(closed),
+                len(wanted & members),
+                len(members),
+                f"per_{place}",
+            )
+            if over is not None:
+                return over
+    return _blast_radius_of_jobs(case)
+
+
+def _blast_radius_of_jobs(case: Case) -> Ruling | None:
+    cap = case.policy.blast_radius.per_job
+    if not _limits(cap):
         return None
-    numbers = f"{spent} destructive steps in {limit.window_s:.0f} s, this run adds {wanted}, {limit.max_per_window} are allowed"
+    for job in sorted({ref.key for ref in case.incident.jobs} | _jobs_of(case)):
+        placed = {
+            pod.node
+            for pod in case.view.pods.values()
+            if pod.node is not None and pod.ended_at is None and pod.job is not None and pod.job.key == job
+        }
+        others = case.closed - case.nodes
+        closed = (others & placed) | case.numbers.closed_for(job, others, shadow=case.shadow)
+        members = placed | closed | case.nodes
+        over = _over(case, cap, f"job {job}", len(closed), len(case.nodes), len(members), "per_job")
+        if over is not None:
+            return over
+    return None
+
+
+def window(case: Case) -> Ruling | None:
+    """Not more destructive steps per window than the installation allows.
+
+    A run is counted whole when it is let in, and a step that was let in counts until it has begun, however late that is: so no
+    stretch of time of that length sees more of them begin.
+    """
+    limit = case.policy.blast_radius
+    length = timedelta(seconds=limit.window_s)
+    begun, reserved, first = case.numbers.spent(shadow=case.shadow, since=case.now - length)
+    wanted = sum(
+        planned.destructive and admitted_at(case.run, case.run.step(planned.id)) is None
+        for planned in case.run.plan.steps
+    )
+    if begun + reserved + wanted <= limit.max_per_window:
+        return None
+    numbers = (
+        f"{begun + reserved} destructive steps in {limit.window_s:.0f} s, this run adds {wanted}, "
+        f"{limit.max_per_window} are allowed"
+    )
     if wanted > limit.max_per_window:
         return Ruling(Kind.ASK, "window", numbers, "an approval lifts it")
-    free = min(at for at, _ in begun) + timedelta(seconds=limit.window_s)
-    return Ruling(Kind.HOLD, "window", numbers, f"time lifts it, first at {rfc3339(free)}")
+    when = f"first at {rfc3339(first + length)}" if first else "once those that were let in have begun"
+    return Ruling(Kind.HOLD, "window", numbers, f"time lifts it, {when}")
 
 
-def _destructive(run: Run) -> int:
-    return sum(step.destructive for step in run.plan.steps)
+def one_run_per_target(case: Case) -> Ruling | None:
+    """Two runs must not pull at one node or job; the later one waits and then looks again."""
+    wanted = {s.target.key: s.target for s in case.run.plan.steps if s.destructive and s.target}
+    rival = case.numbers.rival(case.run, wanted)
+    if rival is None:
+        return None
+    return Ruling(
+        Kind.HOLD, "one run per target", f"{rival[0]} acts on {wanted[rival[1]]}", "its end lifts it"
+    )
+
+
+def _over(
+    case: Case, cap: Cap, what: str, closed: int, wanted: int, members: int, setting: str
+) -> Ruling | None:
+    most = [
+        n
+        for n in (cap.max_nodes, None if cap.max_share is None else _share(cap.max_share, members))
+        if n is not None
+    ]
+    if closed + wanted <= min(most):
+        return None
+    set_to = ", ".join(
+        f"{name} {value:g}"
+        for name, value in (("max_nodes", cap.max_nodes), ("max_share", cap.max_share))
+        if value is not None
+    )
+    return Ruling(
+        Kind.HOLD,
+        "blast radius",
+        f"{closed} of {members} nodes of {what} are closed by Faultline, this run adds {wanted}, "
+        f"{min(most)} are allowed ({set_to})",
+        f"a node given back or a higher responder.blast_radius.{setting} lifts it",
+    )
+
+
+def _limits(cap: Cap) -> bool:
+    return cap.max_nodes is not None or cap.max_share is not None
+
+
+def _share(share: float, of: int) -> int:
+    """How many nodes a share allows: one always, unless it is 0."""
+    return max(1, floor(share * of)) if share > 0 else 0
+
+
+def _jobs_of(case: Case) -> set[str]:
+    return {
+        s.target.key for s in case.run.plan.steps if s.destructive and s.target and s.target.kind != "Node"
+    }

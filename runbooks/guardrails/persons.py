@@ -7,15 +7,11 @@ from runbooks.guardrails.closed import cordons, opened_since
 
 
 def opted_out(case: Case) -> Ruling | None:
-    """What a person has told us to keep off, and what carries the cluster itself, is never touched."""
+    """What a person has told us to keep off is never touched."""
     node, target = case.node, case.step.target
     if node is not None and not node.managed:
         return Ruling(
             Kind.REFUSE, "opt-out", f"{node.name} has faultline.dev/managed=false", "a person acts here"
-        )
-    if node is not None and node.control_plane:
-        return Ruling(
-            Kind.REFUSE, "control plane", f"{node.name} carries the control plane", "a person acts here"
         )
     job = case.view.jobs.get(target.key) if target else None
     if job is not None and not job.managed:

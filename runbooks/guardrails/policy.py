@@ -3,51 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
 
 from runbooks.approvals import approved
 from runbooks.guardrails.case import Case, Kind, Ruling, Stage
-from runbooks.guardrails.evidence import approval, certainty, freshness
-from runbooks.guardrails.limits import blast_radius, one_run_per_target, window
+from runbooks.guardrails.evidence import FRESHNESS, approval, certainty, freshness
+from runbooks.guardrails.limits import blast_radius, blast_radius_of_places, one_run_per_target, window
 from runbooks.guardrails.persons import foreign_cordon, known_node, opted_out, reopened
-from runbooks.guardrails.switches import kill_switch
-
-ON_ADMISSION: tuple[Stage, ...] = (known_node, foreign_cordon, one_run_per_target, blast_radius, window)
-"""Asked once, before the first destructive step of a run, for the whole run."""
+from runbooks.guardrails.protected import job_floor, pool_floor, protected_node
+from runbooks.guardrails.sequence import confirmed_before
+from runbooks.guardrails.switches import breaker, closed_time, frozen, kill_switch, mode
 
 STAGES: tuple[Stage, ...] = (
     kill_switch,
+    breaker,
+    closed_time,
+    frozen,
+    mode,
+    freshness,
+    known_node,
     opted_out,
     reopened,
-    known_node,
     foreign_cordon,
-    one_run_per_target,
+    protected_node,
+    pool_floor,
+    job_floor,
     blast_radius,
+    blast_radius_of_places,
     window,
-    freshness,
+    one_run_per_target,
+    confirmed_before,
     certainty,
     approval,
 )
-"""The policy. What forbids comes before what asks, so that nobody approves what would be refused anyway."""
+"""The policy, in its order. The first objection counts, but what forbids outweighs what holds, and what holds what asks:
+nobody is asked to approve what would be refused or held anyway."""
+
+ON_ADMISSION: frozenset[Stage] = frozenset(
+    {
+        known_node,
+        foreign_cordon,
+        pool_floor,
+        job_floor,
+        blast_radius,
+        blast_radius_of_places,
+        window,
+        one_run_per_target,
+    }
+)
+"""Asked once, before the first destructive step of a run, for the whole run: what was let in may finish."""
+
+_GRAVITY = (Kind.ASK, Kind.HOLD, Kind.REFUSE)
 
 
 def judge(case: Case, *, begun: bool = False) -> Ruling | None:
-    """The first thing that stands against the step, or None.
+    """What stands against the step, or None.
 
     Fresh approvals of this very plan, as many as the step takes, lift what only asks. A step that is under way (`begun`) is not
-    asked about any more, but it can still be held or refused.
+    asked about any more, but it can still be held or refused; and when nothing has moved for long, only words that are younger
+    than that lift it.
     """
     lifted = begun or approved(case.step, case.run, case.policy, case.now)
+    gravest: Ruling | None = None
     for ruling in _rulings(case):
-        if not (ruling.kind is Kind.ASK and lifted):
+        if ruling.kind is Kind.REFUSE:
             return ruling
-    return None
+        if ruling.kind is Kind.ASK and (_lately(case) if ruling.rule == FRESHNESS else lifted):
+            continue
+        if gravest is None or _GRAVITY.index(ruling.kind) > _GRAVITY.index(gravest.kind):
+            gravest = ruling
+    return gravest
+
+
+def _lately(case: Case) -> bool:
+    """Whether people have approved within the time that counts as fresh, whatever they approved before."""
+    fresh = timedelta(seconds=case.policy.freshness_s)
+    words = tuple(word for word in case.run.approvals if case.now - word.at <= fresh)
+    return approved(case.step, replace(case.run, approvals=words), case.policy, case.now)
 
 
 def _rulings(case: Case) -> Iterator[Ruling]:
     if not case.step.destructive:
         return
-    admitted = case.run.admitted_at is not None
-    for stage in STAGES if not admitted else tuple(s for s in STAGES if s not in ON_ADMISSION):
+    let_in = case.let_in
+    for stage in STAGES:
+        if let_in and stage in ON_ADMISSION:
+            continue
         ruling = stage(case)
         if ruling is not None:
             yield ruling

@@ -17,9 +17,16 @@ class NodeLabels(Strict):
     leaf: tuple[str, ...]
     rack: tuple[str, ...]
     nvlink_domain: tuple[str, ...]
+    protected: tuple[str, ...] = ()
+    """Labels, `key` or `key=value`, of nodes that runbooks never act on: a site's own."""
 
     def after(
-        self, *, leaf: tuple[str, ...] = (), rack: tuple[str, ...] = (), nvlink_domain: tuple[str, ...] = ()
+        self,
+        *,
+        leaf: tuple[str, ...] = (),
+        rack: tuple[str, ...] = (),
+        nvlink_domain: tuple[str, ...] = (),
+        protected: tuple[str, ...] = (),
     ) -> NodeLabels:
         """The table with a site's own labels before it: the levels of a Kueue Topology, say."""
         return NodeLabels(
@@ -27,6 +34,7 @@ class NodeLabels(Strict):
             leaf=(*leaf, *self.leaf),
             rack=(*rack, *self.rack),
             nvlink_domain=(*nvlink_domain, *self.nvlink_domain),
+            protected=(*protected, *self.protected),
         )
 
 

@@ -53,6 +53,7 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
         nvlink_domain=_first_label(node, where.nvlink_domain),
         control_plane=any(label in labels_of(node) for label in names().control_plane_labels),
         managed=is_managed(node),
+        protected_by=_protecting(node, where.protected),
         maintenance=_in_maintenance(node),
         addresses=tuple(
             sorted({str(a["address"]) for a in items(node, "status", "addresses") if a.get("address")})
@@ -69,6 +70,15 @@ def _in_maintenance(node: KubeObject) -> bool:
     if any(value is not None and str(value).lower() not in ("false", "0", "no") for value in said):
         return True
     return any(taint.get("key") in table.maintenance_taints for taint in items(node, "spec", "taints"))
+
+
+def _protecting(node: KubeObject, candidates: Iterable[str]) -> str | None:
+    """The first of `key` or `key=value` that the node carries."""
+    for candidate in candidates:
+        key, equals, value = candidate.partition("=")
+        if key in labels_of(node) and (not equals or str(labels_of(node)[key]) == value):
+            return candidate
+    return None
 
 
 def _first_label(node: KubeObject, candidates: Iterable[str]) -> str | None:

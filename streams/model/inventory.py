@@ -33,6 +33,8 @@ class NodeFact:
     control_plane: bool = False
     managed: bool = True
     """False when a person has set the label `faultline.dev/managed=false`: keep off."""
+    protected_by: str | None = None
+    """The label of it that `inventory.protected_labels` names, if any."""
     maintenance: bool = False
     addresses: tuple[str, ...] = ()
     taints: tuple[str, ...] = ()

@@ -233,6 +233,8 @@ class StepRecord:
     started_at: datetime | None = None
     finished_at: datetime | None = None
     deadline_at: datetime | None = None
+    admitted_at: datetime | None = None
+    """When the limits let this destructive step in."""
     reason: str = ""
     verdict: str = ""
     """What the guardrails last said: empty (allowed or not asked yet), `would`, `refused` or `needs_approval`."""
@@ -282,7 +284,8 @@ class Run:
     incident_facts: Mapping[str, Attribute] = field(default_factory=dict)
     finished_at: datetime | None = None
     admitted_at: datetime | None = None
-    """When its first destructive step passed the limits; the whole run counts against the window from then on."""
+    """When its first destructive step passed the limits. All that it had then was let in with it; what a revision adds later
+    has to pass them anew."""
     outcome: str = ""
     """Once over: `succeeded`, `handed_over` (a person has taken it and nothing was done), `failed`, `cancelled`, `escalated`,
     `shadowed`, `rejected` or `expired`."""

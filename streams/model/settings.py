@@ -6,11 +6,22 @@ A room takes the section it needs and never the whole; so it can be used and tes
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Literal, Self, get_args
+from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 
+from streams.model.cron import cron
 from streams.model.run import Mode
 
 
@@ -93,6 +104,9 @@ class InventorySettings(Section):
     nvlink_domain_labels: tuple[str, ...] = Field(
         (), description="labels that name a node's NVLink domain, before those that are known"
     )
+    protected_labels: tuple[str, ...] = Field(
+        (), description="labels, as key or key=value, of nodes that runbooks never act on"
+    )
     lldp_folder: Path | None = Field(
         None, description="folder of LLDP tables, one file for each host or switch, named like it"
     )
@@ -114,6 +128,20 @@ class CorrelatorSettings(Section):
     node_settle_s: float = Field(30.0, ge=0, description="how long a node must be NotReady to be an incident")
 
 
+class Cap(Section):
+    """How many nodes of one place may be closed at once. Where neither is set there is no limit."""
+
+    max_nodes: int | None = Field(
+        None, ge=0, description="nodes closed by Faultline at once; no limit when not set"
+    )
+    max_share: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="share of the place's nodes, at least one unless it is 0; no limit when not set",
+    )
+
+
 class BlastRadius(Section):
     """How much may be under destructive action at once. Undo, uncordon and resume are never limited."""
 
@@ -123,6 +151,95 @@ class BlastRadius(Section):
     )
     max_per_window: int = Field(6, ge=0, description="destructive steps begun per window and cluster")
     window_s: float = Field(3600.0, gt=0, description="length of that window")
+    per_pool: Cap = Field(Cap(), description="Nodes of one pool.")
+    per_rack: Cap = Field(Cap(), description="Nodes of one rack.")
+    per_leaf: Cap = Field(Cap(), description="Nodes behind one leaf switch.")
+    per_job: Cap = Field(Cap(), description="Nodes that one job runs on or was moved from.")
+
+
+class Breaker(Section):
+    """When to stop all destructive steps until a person resets the breaker."""
+
+    failures: int = Field(3, ge=0, description="runs that failed after they began to act; 0: never for that")
+    failures_window_s: float = Field(7200.0, gt=0, description="within how long")
+    mass_share: float = Field(
+        0.3, gt=0, le=1, description="share of the cluster's nodes that incidents want to act on"
+    )
+    mass_min_nodes: int = Field(
+        8, ge=0, description="and at least so many nodes, for the sake of small clusters; 0: never for that"
+    )
+    mass_window_s: float = Field(600.0, gt=0, description="incidents opened within how long count together")
+
+
+class Protection(Section):
+    """Nodes that are not closed without a person, and how much a pool and a job keep."""
+
+    nodes: tuple[str, ...] = Field(
+        (), description="names of nodes never to act on; an asterisk stands for any characters"
+    )
+    keep_per_pool: int = Field(
+        1,
+        ge=0,
+        description="GPU nodes of a pool that stay schedulable, else a person is asked; 0: none need to",
+    )
+    keep_pool_share: float = Field(
+        0.0, ge=0, le=1, description="and at least this share of the pool's GPU nodes"
+    )
+    keep_job_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of a job's nodes for which its pool must have room before it is moved",
+    )
+
+
+class ClosedTime(Section):
+    """A time in which nothing destructive is begun: a change freeze, or maintenance by people."""
+
+    name: str = Field(min_length=1, description="shown to whoever is held by it")
+    kind: Literal["freeze", "maintenance"] = Field(
+        "freeze", description="how it is called; both hold the same"
+    )
+    start: AwareDatetime | None = Field(None, description="once, from here")
+    end: AwareDatetime | None = Field(None, description="until here")
+    cron: str | None = Field(
+        None, description="again and again, from here: minute hour day-of-month month day-of-week"
+    )
+    duration_s: float | None = Field(None, gt=0, le=31 * 86400, description="for so long")
+    tz: str = Field("UTC", description="time zone of cron, e.g. Europe/Berlin")
+    clusters: tuple[str, ...] = Field((), description="only these; all when empty")
+    pools: tuple[str, ...] = Field((), description="only nodes of these pools")
+    namespaces: tuple[str, ...] = Field((), description="only jobs of these namespaces")
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> Self:
+        once = self.start is not None and self.end is not None
+        again = self.cron is not None and self.duration_s is not None
+        if (
+            once is again
+            or (self.start is None) is not (self.end is None)
+            or (self.cron is None) is not (self.duration_s is None)
+        ):
+            raise ValueError(f"{self.name}: takes either start and end, or cron and duration_s")
+        if self.start and self.end and self.end <= self.start:
+            raise ValueError(f"{self.name}: its end is not after its start")
+        if self.cron is not None:
+            cron(self.cron)
+        try:
+            ZoneInfo(self.tz)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"{self.name}: there is no time zone {self.tz!r}") from error
+        return self
+
+    def until(self, now: datetime) -> datetime | None:
+        """When the time that is closed now is over; None when it is open now."""
+        if self.start is not None and self.end is not None:
+            return self.end if self.start <= now < self.end else None
+        if self.cron is None or self.duration_s is None:
+            return None
+        length = timedelta(seconds=self.duration_s)
+        began = cron(self.cron).latest(now, ZoneInfo(self.tz), length)
+        return None if began is None or began + length <= now else began + length
 
 
 ActionClass = Literal["close", "move", "reset", "reboot", "replace"]
@@ -148,6 +265,9 @@ class ResponderSettings(Section):
     kill_switch: bool = Field(False, description="stop every destructive step at once")
     runbook_dirs: tuple[Path, ...] = Field((), description="more runbooks, besides those that ship")
     blast_radius: BlastRadius = BlastRadius()
+    breaker: Breaker = Breaker()
+    protect: Protection = Protection()
+    closed_times: tuple[ClosedTime, ...] = Field((), description="change freezes and maintenance windows")
     lease_s: float = Field(
         20.0, gt=0, description="how long after its intent was committed a call may still start"
     )

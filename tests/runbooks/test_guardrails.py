@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -78,6 +79,24 @@ def closed(node: str, view: ClusterView, *, finished: bool = True, confirmed: fl
     return replace(other, steps=records, state=state, admitted_at=at(-70))
 
 
+def confirmed(run: Run, *actions: str) -> Run:
+    """The run after the steps of these actions."""
+    made = {}
+    for step in run.plan.steps:
+        if step.action in actions and step.target is not None:
+            row = EffectRecord(
+                "k", step.action, step.target, EffectState.CONFIRMED, at(-70), at(-50), confirmed_at=at(-5)
+            )
+            made[step.id] = {"effect": row, "state": StepState.DONE, "started_at": at(-70)}
+    return replace(run, steps=tuple(replace(r, **made.get(r.id, {})) for r in run.steps))  # type: ignore[arg-type]
+
+
+def after(action: str, **changes: Any) -> Case:
+    """A step of a run that has taken those before it."""
+    looked_at = case(action, **changes)
+    return replace(looked_at, run=confirmed(looked_at.run, "cordon_node", "suspend_job"))
+
+
 def with_node(name: str, **changes: object) -> ClusterView:
     view = cluster()
     view.put(replace(view.nodes[name], **changes))  # type: ignore[arg-type]
@@ -131,7 +150,7 @@ CASES = {
         "",
     ),
     "window is spent": (
-        case(settings=radius(max_share=1.0, max_per_window=5), others=(closed("node-09", cluster()),)),
+        case(settings=radius(max_share=1.0, max_per_window=3), others=(closed("node-09", cluster()),)),
         Kind.HOLD,
         "window",
     ),
@@ -147,7 +166,7 @@ CASES = {
         "",
     ),
     "an admitted run may finish": (
-        case("drain_node", settings=radius(max_nodes=0, max_per_window=0), admitted_at=NOW),
+        after("drain_node", settings=radius(max_nodes=0, max_per_window=0), admitted_at=NOW),
         None,
         "",
     ),
@@ -187,6 +206,7 @@ def test_a_person_who_opens_our_node_again_ends_the_run() -> None:
     view = cluster()
     mine = replace(closed("node-03", view, finished=False, confirmed=-60), incident=incident().id)
     now_open = with_node("node-03", observed_at=at(-1))
+    mine = confirmed(mine, "suspend_job")
     looked_at = Case(incident(), mine, step_of(mine, "drain_node"), now_open, (), AUTO, NOW)
     ruling = judge(looked_at)
     assert ruling is not None
