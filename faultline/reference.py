@@ -22,6 +22,7 @@ from faultline.catalog_page import catalog_page
 from faultline.cli import cli
 from faultline.markdown import Row, code, table, text
 from faultline.settings import Settings
+from runbooks.assembling import Fragment, Override, RunbookFile
 from runbooks.loading import load
 from runbooks.model import Runbook
 from runbooks.values import Computed
@@ -186,7 +187,8 @@ def runbooks_page() -> Iterator[str]:
     yield "# Runbooks that ship"
     yield ""
     yield "How they are chosen, and how to write your own: [runbooks](../runbooks.md)."
-    yield "For editors and checks there is a [JSON schema](runbook.schema.json)."
+    yield "For editors and checks there are JSON schemas: [runbook](runbook.schema.json), [override](override.schema.json),"
+    yield "[fragment](fragment.schema.json)."
     yield ""
     for runbook in sorted(load(), key=lambda r: (-r.priority, r.id)):
         yield from _runbook(runbook)
@@ -266,11 +268,20 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
 }
 
 
+SCHEMAS: Mapping[str, type[BaseModel]] = {
+    "runbook": RunbookFile,
+    "override": Override,
+    "fragment": Fragment,
+}
+"""What editors check the files of runbooks with."""
+
+
 def pages() -> dict[str, str]:
     """Every file of `docs/reference` by name, as it has to be."""
     found = {name: "\n".join([NOTE, "", *page()]).rstrip() + "\n" for name, page in PAGES.items()}
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **Runbook.model_json_schema()}
-    found["runbook.schema.json"] = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    for name, kind in SCHEMAS.items():
+        schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **kind.model_json_schema()}
+        found[f"{name}.schema.json"] = json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
     return found
 
 

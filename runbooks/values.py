@@ -98,3 +98,10 @@ class Escalate(Strict):
     after: int = Field(1, ge=1, le=100)
     within_s: float = Field(86400.0, gt=0, le=90 * 86400)
     per: Literal["gpu", "node", "job"] = "gpu"
+
+
+class Include(Strict):
+    """In place of a step: the steps of a fragment."""
+
+    include: Id
+    revision: int | None = Field(None, ge=1, description="the fragment's; another one is then refused")
