@@ -227,7 +227,7 @@ class ClosedTime(Section):
             cron(self.cron)
         try:
             ZoneInfo(self.tz)
-        except (OSError, ValueError) as error:
+        except (KeyError, OSError, ValueError) as error:
             raise ValueError(f"{self.name}: there is no time zone {self.tz!r}") from error
         return self
 
