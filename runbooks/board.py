@@ -292,7 +292,7 @@ class Board:
     def _bound(self, incident: Incident, runbook: Runbook, ceiling: Mode, now: datetime) -> Plan | None:
         """The runbook bound to the incident; None when that cannot be done, and then it is said."""
         try:
-            return plan(incident, runbook, self.view(incident.cluster), ceiling)
+            return plan(incident, runbook, self.view(incident.cluster), ceiling, self._actions)
         except ValueError as error:
             self._say(Note("run.none", f"a person has to act: {error}"), incident.id, incident.cluster, now)
             return None

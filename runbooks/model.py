@@ -45,6 +45,9 @@ TICKETS = frozenset({"open_ticket", "comment_ticket", "close_ticket"})
 TICKET_DEADLINE_S = 86400.0
 """How long a ticket is tried for when the runbook does not say: it holds up nothing, and ticket systems are down for hours."""
 
+NODE_WORK = frozenset({"reset_gpu", "reboot_node", "validate_node"})
+"""Actions that an installation may do without too: what nothing carries out is left to a person, with all that needs it."""
+
 UNDOABLE = frozenset({"cordon_node", "suspend_job"})
 """Actions that a runbook may mark with `undo`."""
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from runbooks.conditions import Plain, condition, facts_of
 from runbooks.documents import BRANCHES, Path
-from runbooks.model import DESTRUCTIVE, SEVERAL, Runbook, Step, computed, given, unlike
+from runbooks.model import DESTRUCTIVE, NODE_WORK, SEVERAL, Runbook, Step, computed, given, unlike
 from runbooks.parameters import values_of
 from runbooks.values import Asks, Computed, Params
 from runbooks.view import ClusterView
@@ -26,11 +26,18 @@ MAX_STEPS = 200
 """A run with so many steps, each with what its connector said, still fits the journal; more jobs than that are for people."""
 
 
-def plan(incident: Incident, runbook: Runbook, view: ClusterView, ceiling: Mode) -> Plan:
+def plan(
+    incident: Incident,
+    runbook: Runbook,
+    view: ClusterView,
+    ceiling: Mode,
+    actions: frozenset[str] = frozenset(),
+) -> Plan:
     """Bind `runbook` to `incident`. The mode is the tamer one of the runbook's and the installation's (`ceiling`).
 
     The same incident, inventory and runbook give the same plan and digest. A step without a target (no job to act on)
-    or whose `when` does not hold is left out, and nothing waits for it.
+    or whose `when` does not hold is left out, and nothing waits for it. Work on the node that is not among the `actions` that
+    are carried out here is left out with everything that needs it: a node that nobody validated is not opened again.
 
     Raises:
         ValueError: a `when` is no yes or no, a value cannot be worked out or is out of range, or there are more than `MAX_STEPS`
@@ -38,7 +45,11 @@ def plan(incident: Incident, runbook: Runbook, view: ClusterView, ceiling: Mode)
     """
     facts, values = facts_of(incident), values_of(runbook.parameters)
     bound: dict[str, list[PlannedStep]] = {}
+    left_out: dict[str, str] = {}
     for step in runbook.steps:
+        if why := _not_here(step, actions, left_out):
+            left_out[step.id] = why
+            continue
         if step.when is not None and not condition(step.when).holds(facts, values):
             bound[step.id] = []
             continue
@@ -60,9 +71,16 @@ def plan(incident: Incident, runbook: Runbook, view: ClusterView, ceiling: Mode)
         steps=steps,
         digest=plan_digest(incident.id, runbook.id, runbook.revision, mode, steps),
         why=runbook.description.strip(),
+        left_out=tuple(f"{step}: {why}" for step, why in left_out.items()),
         escalation=Escalation(rung.to, rung.after, rung.within_s, rung.per) if rung else None,
         parameters=values,
     )
+
+
+def _not_here(step: Step, actions: frozenset[str], left_out: Mapping[str, str]) -> str:
+    if step.action in NODE_WORK - actions:
+        return f"nothing here can {step.action} (node_work.{step.action} is not set)"
+    return next((f"it needs {need}" for need in step.needs if need in left_out), "")
 
 
 def tamer(one: Mode, other: Mode) -> Mode:

@@ -16,9 +16,8 @@ from streams.model.signal import Signal
 
 ACTIONS = TICKETS | {
     "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
-    "reset_gpu", "reboot_node", "validate_node",
 }  # fmt: skip
-"""A replay decides as an installation with every connector would."""
+"""A replay decides as an installation would that leaves work on nodes to people."""
 
 
 @dataclass(frozen=True, slots=True)

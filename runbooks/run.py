@@ -102,6 +102,8 @@ def begin(
     mode = "in shadow: nothing is touched" if plan.mode is Mode.SHADOW else f"in mode {plan.mode}"
     said = f"runbook {plan.runbook} with {len(plan.steps)} steps, {mode}" + (f"; {why}" if why else "")
     desk.note("run.planned", said)
+    if plan.left_out:
+        desk.note("run.left_out", f"left to a person: {'; '.join(plan.left_out)}")
     if plan.mode is not Mode.SHADOW:
         _report(desk, "run.started")
     return desk.turn()
@@ -172,6 +174,7 @@ def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | 
         "severity": str(incident.severity),
         "certainty": str(incident.certainty),
         "root": str(incident.root),
+        **_gpu_of(incident),
         "jobs": ", ".join(str(job) for job in incident.jobs[:10]),
         "runbook": f"{plan.runbook} revision {plan.runbook_revision}",
     }
@@ -196,6 +199,13 @@ def _no_rung(run: Run, situation: Situation) -> str:
     if rung is None:
         return "its runbook names no next rung"
     return "" if rung.to in situation.runbooks else f"there is no runbook {rung.to} to go on with"
+
+
+def _gpu_of(incident: Incident) -> dict[str, str | int | float | bool]:
+    """The names of the culprit's GPU, as far as they are known."""
+    gpu = incident.root.gpu
+    names = {"gpu_pci": gpu.pci, "gpu_uuid": gpu.uuid, "gpu_index": gpu.index} if gpu else {}
+    return {name: value for name, value in names.items() if value is not None}
 
 
 def _state(desk: Desk, open_steps: list[PlannedStep]) -> RunState:

@@ -244,6 +244,14 @@ def _facts(group: _Group, best: Sighting, action: str) -> dict[str, Attribute]:
     sxids = sorted({n for s in (*group.causes, *group.context) if (n := s.number("sxid")) is not None})
     if sxids:
         facts["sxids"] = tuple(sxids)
+    # What is told otherwise than by a code, e.g. `gpu.row_remap.pending`: the code alone does not say what a repair has to do.
+    told = {
+        f"{s.kind}.{s.text('subtype')}"
+        for s in (*group.causes, *group.context)
+        if s.kind != "gpu.xid" and s.text("subtype")
+    }
+    if told:
+        facts["signs"] = tuple(sorted(told))
     if best.text("mnemonic"):
         facts["mnemonic"] = best.text("mnemonic")
     if (link := best.number("link")) is not None:

@@ -179,6 +179,8 @@ class Plan:
     escalation: Escalation | None = None
     parameters: Mapping[str, Attribute] = field(default_factory=dict)
     """The values that the runbook's parameters had when the plan was made."""
+    left_out: tuple[str, ...] = ()
+    """Steps of the runbook that nothing here carries out, `step: why`. They are left to a person."""
 
 
 @dataclass(frozen=True, slots=True)

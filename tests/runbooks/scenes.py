@@ -111,7 +111,7 @@ class Play:
         choice = select(self.about, self.library)
         assert choice.runbook is not None
         self.runbook = choice.runbook
-        bound = plan(self.about, choice.runbook, self.view, self.settings.mode)
+        bound = plan(self.about, choice.runbook, self.view, self.settings.mode, self.actions)
         self.take(begin(self.about, bound, self.now))
 
     run: Run = field(init=False)

@@ -65,7 +65,7 @@ def test_an_incident_that_first_fits_no_runbook_gets_the_right_one_when_it_does(
     shadow = fed()
     down = incident("node_down", Entity(CLUSTER, node="node-05"), jobs=())
     shadow.take_incident(down, at(0))
-    assert verdicts(shadow.actions()) == [("ask", down.id, "needs_approval")]
+    assert verdicts(shadow.actions())[-1:] == [("ask", down.id, "needs_approval")]
     shadow.take_incident(replace(down, revision=2, jobs=(OTHER_JOB, JOB)), at(1))
     assert ("cordon_node", "node-05", "would") in verdicts(shadow.actions())
     assert "ask" not in {line.action for line in shadow.actions()}

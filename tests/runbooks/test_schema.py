@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runbooks.loading import load_text
+from runbooks.model import NODE_WORK
 from runbooks.plan import plan
 from streams.model.codec import decode, encode
 from streams.model.errors import ConfigError
@@ -41,7 +42,9 @@ steps:
 
 
 def test_the_plan_carries_what_the_runbook_says() -> None:
-    bound = plan(incident(jobs=(JOB, OTHER_JOB)), load_text(RICH, "book.yaml"), cluster(), Mode.AUTO)
+    bound = plan(
+        incident(jobs=(JOB, OTHER_JOB)), load_text(RICH, "book.yaml"), cluster(), Mode.AUTO, NODE_WORK
+    )
     cordon, one, two, reset = bound.steps
     assert bound.escalation == Escalation("replace", 2, 3600, "node")
     assert cordon.compensation == Compensation("validate_node", {"level": 2})
