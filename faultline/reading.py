@@ -9,12 +9,14 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from streams.kafka import consumer, started, topic_name
 from streams.model.codec import decode
+from streams.model.control import Control
 from streams.model.conversation import TimelineEntry
 from streams.model.errors import BadInput, ConfigError
 from streams.model.incident import Incident
+from streams.model.inventory import Fact, FactRecord
 from streams.model.run import Run
 from streams.model.settings import KafkaSettings
-from streams.topics import INCIDENTS, RUNS, TIMELINE, Topic, partition_of
+from streams.topics import CONTROLS, INCIDENTS, INVENTORY, RUNS, TIMELINE, Topic, partition_of
 
 
 async def read_incidents(settings: KafkaSettings) -> dict[str, Incident]:
@@ -41,6 +43,46 @@ async def read_runs(settings: KafkaSettings, incident: Incident) -> list[Run]:
     return sorted(
         (r for r in latest.values() if r.incident == incident.id), key=lambda r: (r.created_at, r.id)
     )
+
+
+async def read_facts(settings: KafkaSettings, cluster: str) -> dict[str, Fact]:
+    """What inventory knows of a cluster now, by record key."""
+    latest: dict[str, Fact] = {}
+    async with _reader(settings) as client:
+        async for record in _records(client, settings, INVENTORY, cluster):
+            key = (record.key or b"").decode(errors="replace")
+            if not key.startswith(f"{cluster}/"):
+                continue
+            if record.value is None:
+                latest.pop(key, None)
+            else:
+                latest[key] = decode(FactRecord, record.value).fact
+    return latest
+
+
+async def read_runs_of(settings: KafkaSettings, cluster: str) -> list[Run]:
+    """Every run of a cluster, oldest first."""
+    latest: dict[str, Run] = {}
+    async with _reader(settings) as client:
+        async for record in _records(client, settings, RUNS, cluster):
+            run_id = (record.key or b"").decode(errors="replace")
+            if record.value is None:
+                latest.pop(run_id, None)
+            else:
+                latest[run_id] = decode(Run, record.value)
+    found = [run for run in latest.values() if run.cluster == cluster]
+    return sorted(found, key=lambda run: (run.created_at, run.id))
+
+
+async def read_control(settings: KafkaSettings, cluster: str) -> Control:
+    """What holds for a cluster as a whole; as nobody has ever touched it when the topic says nothing."""
+    control = Control(cluster)
+    async with _reader(settings) as client:
+        async for record in _records(client, settings, CONTROLS, cluster):
+            if record.key == cluster.encode() and record.value is not None:
+                found = decode(Control, record.value)
+                control = found if found.revision >= control.revision else control
+    return control
 
 
 async def read_timeline(settings: KafkaSettings, incident: Incident) -> list[TimelineEntry]:
@@ -82,7 +124,7 @@ async def _records(
 ) -> AsyncIterator[ConsumerRecord]:
     """Every record of the topic (of one cluster's partition, when named) up to the end as it is when called."""
     name = topic_name(settings, topic)
-    numbers = await _partitions(client, name)
+    numbers = await partitions_of(client, name)
     wanted = numbers if cluster is None else {partition_of(cluster, len(numbers))}
     partitions = [TopicPartition(name, number) for number in sorted(wanted)]
     client.assign(partitions)
@@ -98,7 +140,8 @@ async def _records(
                 del ends[tp]
 
 
-async def _partitions(client: AIOKafkaConsumer, name: str) -> set[int]:
+async def partitions_of(client: AIOKafkaConsumer, name: str) -> set[int]:
+    """The partitions of a topic. Raises ConfigError when there is no such topic."""
     # Only a full metadata request tells the partitions of a topic that this client does not follow, and the consumer's
     # own cache is not filled by it on every broker.
     metadata = await client._client.fetch_all_metadata()

@@ -20,6 +20,7 @@ from runbooks.escalation import climb, is_above
 from runbooks.model import Runbook
 from runbooks.outcomes import concluded, recover
 from runbooks.plan import plan, tamer
+from runbooks.releasing import Hold, choose, holds_of, node_of, release
 from runbooks.run import advance, begin, due_at
 from runbooks.select import select
 from runbooks.standing import Standing
@@ -141,6 +142,9 @@ class Board:
             changed = commanded(standing.control, command, self._policy, now)
             self._govern(standing, changed, now, command.incident)
             return
+        if command.verb is Verb.RELEASE:
+            self._release(command, now)
+            return
         runs = meant([self.runs[run_id] for run_id in self._by_incident.get(command.incident, ())], command)
         for run in runs:
             self._take(decided(run, command, self._policy, now), now)
@@ -153,6 +157,24 @@ class Board:
         if command.verb is Verb.RESOLVE:
             report = Report("run.resolved", actor=command.actor, reason=command.reason)
             self._report(report, command.incident, command.cluster, "", "", command.at)
+
+    def _release(self, command: Command, now: datetime) -> None:
+        """Give a node back, or say what stands against it."""
+        runs = [run for run in self.runs.values() if run.cluster == command.cluster]
+        if any(command.id in run.commands for run in runs):
+            return
+        node = node_of(command)
+        chosen = choose(command, runs, self.view(command.cluster).nodes.get(node), self._policy, now)
+        if isinstance(chosen, Hold):
+            self._take(release(chosen, command, holds_of(runs, node), now), now)
+            return
+        note = Note(
+            "person.release_refused",
+            f"{command.actor} cannot give {node[:253]} back: {chosen}",
+            command.actor,
+            {"command": command.id, "via": command.via},
+        )
+        self._say(note, command.incident, command.cluster, now)
 
     def take_outcome(self, call: Call, outcome: Outcome, now: datetime) -> None:
         """What became of a call."""

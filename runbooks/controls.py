@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from runbooks.approvals import person
+from runbooks.approvals import may_let_go
 from runbooks.desk import Note
 from streams.model.clock import rfc3339
 from streams.model.control import Change, Control, Freeze, Switch, Trip
@@ -51,7 +51,7 @@ def commanded(control: Control, command: Command, policy: ResponderSettings, now
     refusal = _refusal(control, command, policy, now)
     if refusal:
         said = f"{command.verb} of {command.actor} does not count: {refusal}"
-        return _said(heard, "control.refused", said, command.actor, now)
+        return _said(heard, "control.refused", said, command.actor, now, command)
     why = command.reason[:MAX_TEXT]
     because = f": {why}" if why else ""
     match command.verb:
@@ -75,7 +75,7 @@ def commanded(control: Control, command: Command, policy: ResponderSettings, now
             text = f"{command.actor} reset the breaker{because}"
         case _:
             raise ValueError(f"{command.verb} is no decision about a cluster")
-    return _said(heard, f"control.{command.verb}", text, command.actor, now)
+    return _said(heard, f"control.{command.verb}", text, command.actor, now, command)
 
 
 def tripped(control: Control, trip: Trip) -> Changed:
@@ -100,7 +100,7 @@ def thawed(control: Control, now: datetime) -> Changed:
 def _refusal(control: Control, command: Command, policy: ResponderSettings, now: datetime) -> str:
     age_s = (now - command.at).total_seconds()
     if command.verb in LETTING_GO:
-        if not _may_let_go(command.actor, policy):
+        if not may_let_go(command.actor, policy):
             return f"{command.actor} is neither among responder.approvers nor in an approval group"
         if age_s > policy.freshness_s:
             return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
@@ -123,17 +123,17 @@ def _refusal(control: Control, command: Command, policy: ResponderSettings, now:
     return ""
 
 
-def _may_let_go(actor: str, policy: ResponderSettings) -> bool:
-    people = {*policy.approvers, *(name for group in policy.approval_groups.values() for name in group)}
-    return not people or person(actor, people) is not None
-
-
 def _called(control: Control, scope: str) -> str:
     return scope.replace(":", " ", 1) if scope else f"cluster {control.cluster}"
 
 
-def _said(control: Control, event: str, text: str, actor: str | None, at: datetime) -> Changed:
+def _said(
+    control: Control, event: str, text: str, actor: str | None, at: datetime, command: Command | None = None
+) -> Changed:
+    """What changed, in the control and for the timeline; there it names the command that it answers."""
     change = Change(at, actor or "responder", event, text)
+    about = {"command": command.id, "via": command.via} if command is not None else {}
     return Changed(
-        replace(control, changes=(*control.changes, change)[-MAX_CHANGES:]), (Note(event, text, actor),)
+        replace(control, changes=(*control.changes, change)[-MAX_CHANGES:]),
+        (Note(event, text, actor, about),),
     )

@@ -86,18 +86,22 @@ def take_back(desk: Desk, reason: str, *, only_jobs: bool = False, keep: Mapping
             continue
         assert record.effect is not None
         assert planned.target is not None
-        row = replace(
-            record.effect, state=EffectState.WAITING, attempts=0, failures=0, reason="", confirmed_at=None
-        )
-        if planned.compensation is not None:
-            back = planned.compensation.action
-            row = replace(row, key=desk.key(planned, "compensation"), action=back, result={})
+        row = way_back(desk, planned, record.effect)
         kept = keep.get(planned.target.name, "")
         if kept:
             desk.note("run.keeps", f"{planned.target} stays closed: {kept} accuses it too", step=planned.id)
         due = record.due_at if record.effect.state in IN_THE_AIR else None
         desk.set(planned.id, undo=row, due_at=due, kept_for=kept)
         desk.change(undoing=reason)
+
+
+def way_back(desk: Desk, planned: PlannedStep, effect: EffectRecord) -> EffectRecord:
+    """The row of an undo that is meant: of the connector's own, or of the action that the runbook names instead."""
+    row = replace(effect, state=EffectState.WAITING, attempts=0, failures=0, reason="", confirmed_at=None)
+    if planned.compensation is None:
+        return row
+    key, action = desk.key(planned, "compensation"), planned.compensation.action
+    return replace(row, key=key, action=action, result={})
 
 
 def advance_undo(desk: Desk, situation: Situation) -> None:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 
+from faultline.deciding import command_of, decide, decision_options, tell
 from faultline.explaining import explain
 from faultline.output import json_line, moment, output_option, table
 from faultline.reading import pick, read_incidents, read_runs, read_timeline
 from faultline.settings import Settings, load
-from streams.kafka import producer, started, topic_name
-from streams.model.clock import utc_now
-from streams.model.codec import encode, encode_plain
-from streams.model.conversation import Command, Verb
+from runbooks.approvals import wanted
+from runbooks.thread_messages import approve_line
+from streams.model.codec import encode_plain
+from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.errors import BadInput
 from streams.model.incident import Incident
 from streams.model.run import Run, StepState
-from streams.topics import COMMANDS, partition_of
 
 
 @click.group("incidents", invoke_without_command=True)
@@ -79,6 +77,8 @@ async def _show(settings: Settings, prefix: str, output: str) -> None:
         return
     click.echo(explain(incident, runs))
     click.echo()
+    for line in _questions(runs):
+        click.echo(line)
     table(
         ("when", "who", "what"),
         ((moment(t.at), t.actor, t.text) for t in timeline),
@@ -86,22 +86,38 @@ async def _show(settings: Settings, prefix: str, output: str) -> None:
     )
 
 
+def _questions(runs: list[Run]) -> Iterator[str]:
+    """What waits for a person, who that may be, until when, and the line to type."""
+    for run in runs:
+        for planned in run.plan.steps:
+            record = run.step(planned.id)
+            if record.state is StepState.AWAITING_APPROVAL:
+                until = f" until {moment(record.due_at)}" if record.due_at else ""
+                yield f"Waits for approval{until}: {planned.action} {planned.target}"
+                yield f"  it takes {wanted(record.demands) or 'one person'}"
+                yield f"  {approve_line(run, planned)}"
+                yield ""
+
+
 def _decide(verb: Verb, help_text: str) -> None:
     """Add one subcommand that writes a decision to the `commands` topic."""
 
     @command.command(verb.value, help=help_text)
     @click.argument("incident_id")
-    @click.option("--reason", default="", help="Why; it goes on the timeline.")
-    @click.option("--as", "actor", default=None, help="Who decides (default: the user name).")
     @click.option("--step", default=None, help="The step to approve or reject (default: the one that waits).")
+    @decision_options
     @click.pass_obj
-    def decide(
-        config: Path | None, incident_id: str, reason: str, actor: str | None, step: str | None
+    def decide_on(
+        config: Path | None,
+        incident_id: str,
+        reason: str,
+        actor: str | None,
+        step: str | None,
+        wait_s: float,
+        output: str,
     ) -> None:
-        sent = asyncio.run(_send(load(config), verb, incident_id, actor or getpass.getuser(), step, reason))
-        click.echo(
-            f"{verb.value} sent for {sent.incident}" + (f", step {sent.step}" if sent.step else ""), err=True
-        )
+        said, answers = asyncio.run(_decided(load(config), verb, incident_id, actor, step, reason, wait_s))
+        tell(said, answers, wait_s, output)
 
 
 _HELP: dict[Verb, str] = {
@@ -115,25 +131,24 @@ for _verb, _text in _HELP.items():
     _decide(_verb, _text)
 
 
-async def _send(
-    settings: Settings, verb: Verb, prefix: str, actor: str, step: str | None, reason: str
-) -> Command:
+async def _decided(
+    settings: Settings,
+    verb: Verb,
+    prefix: str,
+    actor: str | None,
+    step: str | None,
+    reason: str,
+    wait_s: float,
+) -> tuple[Command, list[TimelineEntry]]:
     incident = pick(await read_incidents(settings.kafka), prefix)
-    digest = None
+    plan_digest = None
     if verb in (Verb.APPROVE, Verb.REJECT):
         run, step = _awaiting(incident, await read_runs(settings.kafka, incident), step)
-        digest = run.plan.digest
-    decision = Command(
-        f"cmd-{uuid.uuid4().hex}", incident.id, incident.cluster, verb, actor, utc_now(), step, digest, reason
+        plan_digest = run.plan.digest
+    said = command_of(
+        verb, incident.cluster, actor, incident=incident.id, reason=reason, step=step, digest=plan_digest
     )
-    client = await started(producer(settings.kafka), settings.kafka)
-    try:
-        name = topic_name(settings.kafka, COMMANDS)
-        partition = partition_of(incident.cluster, len(await client.partitions_for(name)))
-        await client.send_and_wait(name, encode(decision), key=incident.id.encode(), partition=partition)
-    finally:
-        await client.stop()
-    return decision
+    return said, await decide(settings.kafka, said, wait_s)
 
 
 def _awaiting(incident: Incident, runs: list[Run], step: str | None) -> tuple[Run, str]:

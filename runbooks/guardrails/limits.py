@@ -19,7 +19,7 @@ def blast_radius(case: Case) -> Ruling | None:
     wanted = case.nodes
     closed = case.closed - wanted
     limit = case.policy.blast_radius
-    allowed = min(limit.max_nodes, _share(limit.max_share, len(case.view.nodes)))
+    allowed = min(limit.max_nodes, share_of(limit.max_share, len(case.view.nodes)))
     if not wanted or len(closed) + len(wanted) <= allowed:
         return None
     return Ruling(
@@ -118,7 +118,7 @@ def _over(
 ) -> Ruling | None:
     most = [
         n
-        for n in (cap.max_nodes, None if cap.max_share is None else _share(cap.max_share, members))
+        for n in (cap.max_nodes, None if cap.max_share is None else share_of(cap.max_share, members))
         if n is not None
     ]
     if closed + wanted <= min(most):
@@ -141,7 +141,7 @@ def _limits(cap: Cap) -> bool:
     return cap.max_nodes is not None or cap.max_share is not None
 
 
-def _share(share: float, of: int) -> int:
+def share_of(share: float, of: int) -> int:
     """How many nodes a share allows: one always, unless it is 0."""
     return max(1, floor(share * of)) if share > 0 else 0
 

@@ -24,6 +24,7 @@ class Verb(StrEnum):
     FREEZE = "freeze"
     THAW = "thaw"
     RESET = "reset"
+    RELEASE = "release"
 
 
 CLUSTER_VERBS = frozenset({Verb.KILL, Verb.UNKILL, Verb.FREEZE, Verb.THAW, Verb.RESET})
@@ -35,7 +36,8 @@ class Command:
     """One decision about one incident, or about a cluster, and then `incident` is empty.
 
     `digest` binds an approval to the plan that was shown. A freeze and its thaw name their `scope` (`pool:NAME`,
-    `namespace:NAME`, empty for the whole cluster); a freeze ends at `until` by itself, where that is given.
+    `namespace:NAME`, empty for the whole cluster); a freeze ends at `until` by itself, where that is given. A release is of the
+    node in its `scope` (`node:NAME`), and of one incident's hold on it where it names one.
     """
 
     id: str

@@ -1,0 +1,225 @@
+"""What a person decides from the command line, with no chat anywhere: real commands, a real responder, the embedded broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faultline.embedded import broker
+from runbooks.loading import load_text
+from runbooks.model import Runbook
+from runbooks.responder import Responder
+from streams.model.clock import utc_now
+from streams.model.codec import encode
+from streams.model.incident import Incident
+from streams.model.inventory import FactRecord, NodeFact
+from streams.model.run import Mode, Run, RunState
+from streams.model.settings import KafkaSettings, ResponderSettings
+from streams.topics import INCIDENTS, INVENTORY, partition_of
+from tests.runbooks.responder_child import BOOK, FolderWorld
+from tests.runbooks.scenes import CLUSTER, JOB, incident
+from tests.runbooks.test_responder import calls, over, run_of
+from tests.runbooks.topics import write
+from tests.testbed.waiting import eventually
+
+pytestmark = pytest.mark.embedded
+
+NODE = "node-03"
+
+
+@dataclass
+class Answer:
+    """What a command printed and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one object on its standard output."""
+        (line,) = self.out.splitlines()
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+class Site:
+    """A broker with an inventory on it, and a folder for the world outside."""
+
+    def __init__(self, settings: KafkaSettings, folder: Path) -> None:
+        self.settings = settings
+        self.folder = folder
+        self.partition = partition_of(CLUSTER, settings.cluster_partitions)
+
+    async def publish(self, about: Incident) -> None:
+        await write(self.settings, INCIDENTS, self.partition, (about.id, encode(about)))
+
+    async def show(self, **changes: Any) -> None:
+        node = NodeFact(CLUSTER, NODE, "uid-3", utc_now(), gpus=8, **changes)
+        await write(self.settings, INVENTORY, self.partition, (node.key, encode(FactRecord(node))))
+
+    async def type(self, *words: str) -> Answer:
+        """`faultline …` as a person types it."""
+        kafka = {
+            "BOOTSTRAP": self.settings.bootstrap, "CHECK_CRCS": "false", "MANAGED_TOPICS": "false",
+            "CLUSTER_PARTITIONS": str(self.settings.cluster_partitions),
+        }  # fmt: skip
+        env = {k: v for k, v in os.environ.items() if not k.startswith("FAULTLINE_")}
+        env |= {f"FAULTLINE_KAFKA__{name}": value for name, value in kafka.items()}
+        env["FAULTLINE_CLUSTER"] = CLUSTER
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "faultline", *words,
+            env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, err = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode is not None
+        return Answer(process.returncode, out.decode(), err.decode())
+
+    @asynccontextmanager
+    async def responder(self, book: Runbook, **changes: Any) -> AsyncIterator[None]:
+        policy = ResponderSettings.model_validate({"mode": Mode.APPROVE, "lease_s": 5.0, **changes})
+        process = Responder(self.settings, policy, [FolderWorld(self.folder)], [book], cluster=CLUSTER)
+        task = asyncio.create_task(process.run())
+        try:
+            yield
+            if task.done():
+                task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def until(self, state: RunState) -> Run:
+        async def stands() -> Run | None:
+            run = await run_of(self.settings, self.partition)
+            return run if run is not None and run.state is state else None
+
+        return await eventually(stands, f"the run is {state}", timeout_s=60)
+
+
+@asynccontextmanager
+async def site(folder: Path) -> AsyncIterator[Site]:
+    async with broker.running(log=folder / "broker.log") as embedded:
+        made = Site(embedded.settings, folder)
+        await made.show()
+        yield made
+
+
+def fresh() -> Incident:
+    return incident(updated_at=utc_now(), opened_at=utc_now(), jobs=(JOB,))
+
+
+def cordons(folder: Path) -> int:
+    """How often the node was closed."""
+    return [call[1] for call in calls(folder)].count("cordon_node")
+
+
+def book() -> Runbook:
+    return load_text(BOOK, "book.yaml")
+
+
+async def test_without_any_chat_two_people_approve_and_the_node_is_given_back_later(tmp_path: Path) -> None:
+    rules = {
+        "approval_groups": {"oncall": ["ada", "bob"]},
+        "approval_classes": {"close": {"group": "oncall", "quorum": 2}},
+    }
+    async with site(tmp_path) as here:
+        about = fresh()
+        await here.publish(about)
+        async with here.responder(book(), **rules):
+            await here.until(RunState.AWAITING_APPROVAL)
+            shown = await here.type("incidents", "show", about.id)
+            assert "it takes 2 of oncall (ada, bob)" in shown.out
+            assert f"faultline incidents approve {about.id} --step cordon" in shown.out
+
+            outsider = await here.type("incidents", "approve", about.id, "--as", "eve", "--output", "json")
+            assert outsider.code == 1
+            assert outsider.json["accepted"] is False
+            assert "eve is not among oncall (ada, bob)" in outsider.json["text"]
+
+            first = await here.type("incidents", "approve", about.id, "--as", "ada", "--reason", "seen")
+            assert (first.code, cordons(tmp_path)) == (0, 0)
+            assert first.out.startswith("accepted: ada approved the plan")
+            assert "it still takes one more of oncall" in first.out
+            again = await here.type("incidents", "approve", about.id, "--as", "ada")
+            assert (again.code, "ada has approved it already" in again.out) == (1, True)
+
+            second = await here.type("incidents", "approve", about.id, "--as", "bob", "--output", "json")
+            assert (second.code, second.json["accepted"]) == (0, True)
+            await eventually(lambda: over(here.settings, here.partition), "the run is over", timeout_s=60)
+            assert cordons(tmp_path) == 1
+
+            await here.show(unschedulable=True, owner_incident=about.id)
+            listed = await here.type("nodes", "list", "--output", "json")
+            assert [hold["incident"] for hold in listed.json["held_for"]] == [about.id]
+            back = await here.type(
+                "nodes", "release", NODE, "--as", "ada", "--reason", "new GPU", "--output", "json"
+            )
+            assert back.code == 0, back.err
+            assert (back.json["accepted"], back.json["released"]) == (True, True)
+            run = await run_of(here.settings, here.partition)
+            assert run is not None
+            cordon = run.step("cordon").effect
+            assert cordon is not None
+            assert not (tmp_path / cordon.key).exists()
+            twice = await here.type("nodes", "release", NODE, "--as", "ada")
+            assert (twice.code, "refused" in twice.out) == (1, True)
+
+
+async def test_a_word_that_nobody_hears_is_kept_and_said_to_be_unanswered(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        about = fresh()
+        await here.publish(about)
+        async with here.responder(book()):
+            await here.until(RunState.AWAITING_APPROVAL)
+        alone = await here.type(
+            "incidents", "approve", about.id, "--as", "ada", "--wait", "1", "--output", "json"
+        )
+        assert alone.code == 3
+        assert (alone.json["answered"], alone.json["accepted"]) == (False, None)
+        assert "no responder has answered within 1 s" in alone.err
+        unasked = await here.type("incidents", "ack", about.id, "--as", "ada", "--wait", "0")
+        assert (unasked.code, "written down" in unasked.err) == (0, True)
+        assert cordons(tmp_path) == 0
+        async with here.responder(book()):
+            await here.until(RunState.SUCCEEDED)
+            assert cordons(tmp_path) == 1
+
+
+async def test_the_kill_switch_of_the_command_line_holds_what_was_approved_until_it_is_taken_back(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as here:
+        about = fresh()
+        await here.publish(about)
+        async with here.responder(book(), approvers=["ada"]):
+            await here.until(RunState.AWAITING_APPROVAL)
+            thrown = await here.type("guard", "kill", "--as", "eve", "--reason", "smoke", "--output", "json")
+            assert (thrown.code, thrown.json["text"]) == (0, "eve threw the kill switch: smoke")
+            status = await here.type("guard", "status", "--output", "json")
+            assert status.json["kill_switch"] == {
+                "on": True, "by_setting": False, "by": "eve", "reason": "smoke", "at": status.json["kill_switch"]["at"],
+            }  # fmt: skip
+            assert [limit["used"] for limit in status.json["limits"][:2]] == [0, 0]
+            approved = await here.type("incidents", "approve", about.id, "--as", "ada")
+            assert (approved.code, "no step waits" in approved.err) == (2, True), (
+                "the switch holds it, nobody is asked"
+            )
+            refused = await here.type("guard", "unkill", "--as", "eve")
+            assert (refused.code, "eve is neither among" in refused.out) == (1, True)
+            assert cordons(tmp_path) == 0
+            back = await here.type("guard", "unkill", "--as", "ada")
+            assert (back.code, back.out) == (0, "accepted: ada took the kill switch back\n")
+            await here.until(RunState.AWAITING_APPROVAL)
+            approved = await here.type("incidents", "approve", about.id, "--as", "ada")
+            assert approved.code == 0, approved.out
+            await eventually(lambda: over(here.settings, here.partition), "the run is over", timeout_s=60)
+            assert cordons(tmp_path) == 1
