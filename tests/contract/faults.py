@@ -128,11 +128,15 @@ class FaultProxy:
         await self._runner.cleanup()
         await self._session.close()
 
+    def _fault(self, method: str, path: str, body: bytes, write: bool) -> Fault | None:
+        """What becomes of this request; a subclass may choose by what is in it."""
+        queue = self._on_write if write else self._on_read
+        return queue.popleft() if queue else None
+
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         at_s, body, path = time.monotonic(), await request.read(), request.rel_url.raw_path_qs
         write = self._is_write(request.method, path)
-        queue = self._on_write if write else self._on_read
-        fault = queue.popleft() if queue else None
+        fault = self._fault(request.method, path, body, write)
         # Written down before anything is awaited, in the order of arrival; the status follows.
         row = len(self.seen)
         self.seen.append(Seen(request.method, path, write, at_s, None, body))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ def policy(ignored_users: Iterable[str]) -> dict[str, Any]:
 class Write:
     """One request that was to change something; ``code`` is the HTTP status it got, 403 for a denied one.
 
+    ``at`` is when the server received it, before it had done anything.
+
     An eviction is ``create`` on ``pods`` with the subresource ``eviction``.
     """
 
@@ -44,6 +47,7 @@ class Write:
     name: str
     code: int
     body: dict[str, Any] | None
+    at: datetime
 
 
 class AuditLog:
@@ -79,4 +83,5 @@ def _write(record: dict[str, Any]) -> Write:
         name=target.get("name", ""),
         code=record.get("responseStatus", {}).get("code", 0),
         body=record.get("requestObject"),
+        at=datetime.fromisoformat(record["requestReceivedTimestamp"]),
     )

@@ -1,0 +1,94 @@
+"""A proxy whose faults befall the request of one step, and not whatever comes next."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from connectors.jobs.suspension import RESUMED, SUSPENDED
+from connectors.kubernetes.marks import EFFECT
+from tests.contract.faults import Answer, Cut, Fault, FaultProxy, Hang, IsWrite, by_method
+
+Aim = Callable[[str, str, Mapping[str, Any]], bool]
+"""Called with method, path and body of a request that changes something: is it the one?"""
+
+
+def _marks(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (body.get("metadata") or {}).get("annotations") or {}
+
+
+def _patch(collection: str, mark: str, *, put: bool) -> Aim:
+    """A patch of an object of the collection that puts the mark on it, or takes it away."""
+
+    def it_is(method: str, path: str, body: Mapping[str, Any]) -> bool:
+        marks = _marks(body)
+        return method == "PATCH" and f"/{collection}/" in path and mark in marks and bool(marks[mark]) is put
+
+    return it_is
+
+
+def _post(end: str) -> Aim:
+    def it_is(method: str, path: str, body: Mapping[str, Any]) -> bool:
+        return method == "POST" and path.partition("?")[0].endswith(end)
+
+    return it_is
+
+
+AIMS: Mapping[str, Aim] = {
+    "open_ticket": _post("/issue"),
+    "comment_ticket": _post("/comment"),
+    "close_ticket": _post("/transitions"),
+    "cordon_node": _patch("nodes", EFFECT, put=True),
+    "uncordon_node": _patch("nodes", EFFECT, put=False),
+    "undo_cordon_node": _patch("nodes", EFFECT, put=False),
+    "drain_node": _post("/eviction"),
+    "suspend_job": _patch("jobs", SUSPENDED, put=True),
+    "undo_suspend_job": _patch("jobs", SUSPENDED, put=False),
+    "resume_job": _patch("jobs", RESUMED, put=True),
+}
+"""How the request of a step is known."""
+
+_JSON = "application/json"
+
+FAULTS: Mapping[str, Fault] = {
+    "throttled": Answer(429, "{}", {"Content-Type": _JSON, "Retry-After": "3"}),
+    "broken": Answer(503, "{}"),
+    "lost_answer": Cut(forward=True),
+    "no_answer": Hang(forward=True),
+}
+"""What can become of it; `cases.FAULTS` says what they mean."""
+
+
+class AimedProxy(FaultProxy):
+    """Plays one fault on the first request of a step."""
+
+    def __init__(
+        self, upstream: str, is_write: IsWrite = by_method, tls: ssl.SSLContext | bool = True
+    ) -> None:
+        super().__init__(upstream, is_write, tls)
+        self._aimed: tuple[Aim, Fault] | None = None
+
+    def aim(self, step: str, fault: str) -> None:
+        """Play this fault on the first request of this step from now on; `none` takes an unused one away."""
+        self._aimed = None if fault == "none" else (AIMS[step], FAULTS[fault])
+
+    @property
+    def spent(self) -> bool:
+        """Whether there is no fault left to play."""
+        return self._aimed is None
+
+    def _fault(self, method: str, path: str, body: bytes, write: bool) -> Fault | None:
+        if self._aimed is None or not write or not body:
+            return None
+        is_it, fault = self._aimed
+        if not is_it(method, path, json.loads(body)):
+            return None
+        self._aimed = None
+        return fault
+
+
+def jira_writes(method: str, path: str) -> bool:
+    """What changes something at the ticket system: its search is a POST too."""
+    return method in ("POST", "PUT") and "/search/" not in path

@@ -1,0 +1,141 @@
+"""Every case of the matrix, generated: which step, what goes wrong with its request, where the responder dies, how often.
+
+A case plays one of `books/` from its incident to its end. What it ends in is compared with the same book and the same fault
+undisturbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+CALL_POINTS = (
+    "before_intent",
+    "in_intent",
+    "after_intent",
+    "before_request",
+    "after_call",
+    "before_commit",
+    "in_commit",
+    "after_commit",
+)
+LOOK_POINTS = ("before_intent", "in_intent", "after_intent", "after_call", "before_commit", "in_commit")
+WRITE_POINTS = ("before_commit", "in_commit", "after_commit")
+FAULT_POINTS = ("after_intent", "after_call", "before_commit", "after_commit")
+
+FAULTS = ("throttled", "broken", "lost_answer", "no_answer")
+"""429 with Retry-After; 503 without having acted; a cut after having acted; acted, and never answered."""
+
+CALLS = {
+    "open_ticket": "tickets",
+    "comment_ticket": "tickets",
+    "close_ticket": "tickets",
+    "cordon_node": "node",
+    "drain_node": "node",
+    "uncordon_node": "node",
+    "suspend_job": "move",
+    "resume_job": "move",
+    "verify_job": "move",
+    "undo_suspend_job": "back",
+    "undo_cordon_node": "back",
+}
+"""Steps with a call, and the book each is killed in."""
+
+WRITTEN = {
+    "begin": "node",
+    "notify": "tickets",
+    "approval": "asked",
+    "command": "asked",
+    "ask": "back",
+    "await_progress": "move",
+    "finish": "node",
+}
+"""What is written down without a call, likewise."""
+
+READ_ONLY = ("verify_job",)
+_LOOKED_UP_AFTER = ("after_call", "before_commit", "in_commit")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case. `deaths` are the points at which the responder dies, one after the other; each may have several names."""
+
+    step: str
+    book: str
+    fault: str
+    point: str
+    deaths: tuple[tuple[str, ...], ...]
+
+    @property
+    def name(self) -> str:
+        """What is done, what goes wrong, where it dies and how often."""
+        return f"{self.step}-{self.fault}-{self.point}-{len(self.deaths)}".replace("#", "-")
+
+    @property
+    def scenario(self) -> tuple[str, str, str]:
+        """What is the same in the undisturbed run: book, fault, and the step whose request it befalls."""
+        return self.book, self.fault, self.step if self.fault != "none" else ""
+
+
+def undisturbed(scenario: tuple[str, str, str]) -> Case:
+    """The case of a scenario in which nobody dies."""
+    book, fault, step = scenario
+    return Case(step or book, book, fault, "undisturbed", ())
+
+
+def matrix() -> list[Case]:
+    """Every case."""
+    return [*_calls(), *_lookups(), *_faults(), *_written()]
+
+
+def sample(cases: Sequence[Case], count: int) -> list[Case]:
+    """`count` of the cases, evenly spread over the matrix, the same every time."""
+    return [cases[(2 * i + 1) * len(cases) // (2 * count)] for i in range(count)]
+
+
+def _calls() -> Iterator[Case]:
+    for step, book in CALLS.items():
+        for point in CALL_POINTS:
+            if point != "before_request" or step not in READ_ONLY:
+                yield from _once_and_twice(step, book, "none", point)
+    yield from _once_and_twice("drain_node", "node", "none", "before_request#2")
+
+
+def _lookups() -> Iterator[Case]:
+    """Died at the call, and the successor dies while it finds out what became of it."""
+    for step, book in CALLS.items():
+        for point in LOOK_POINTS:
+            deaths = ((f"{step}:after_intent",), (f"{_lookup(step)}:{point}",))
+            yield Case(_lookup(step), book, "none", point, deaths)
+
+
+def _faults() -> Iterator[Case]:
+    for step, book in CALLS.items():
+        if step in READ_ONLY:
+            continue
+        for fault in FAULTS:
+            for point in FAULT_POINTS:
+                yield from _once_and_twice(step, book, fault, point)
+
+
+def _written() -> Iterator[Case]:
+    for step, book in WRITTEN.items():
+        for point in WRITE_POINTS:
+            yield from _once_and_twice(step, book, "none", point)
+
+
+def _once_and_twice(step: str, book: str, fault: str, point: str) -> Iterator[Case]:
+    """The second death is at the same point of the same step, or at that of its lookup where the first left only that."""
+    label = f"{step}:{point}"
+    yield Case(step, book, fault, point, ((label,),))
+    if point == "after_commit":
+        again: tuple[str, ...] = ("taken_up",)
+    elif point in _LOOKED_UP_AFTER and step not in WRITTEN:
+        again = (label, f"{_lookup(step)}:{point}")
+    else:
+        again = (label,)
+    yield Case(step, book, fault, point, ((label,), again))
+
+
+def _lookup(step: str) -> str:
+    return f"lookup_{step}"

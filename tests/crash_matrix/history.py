@@ -1,0 +1,169 @@
+"""All that is known of one incident afterwards: what the journal said at each commit, and what arrived outside, and when.
+
+`Touch` is a request that was to change something, seen from the side that got it: the API server's audit log, or the proxy in
+front of the ticket system.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from connectors.jobs.suspension import RESUMED, SUSPENDED
+from connectors.kubernetes.marks import EFFECT
+from streams.model.conversation import TimelineEntry
+from streams.model.run import EffectRecord, Run, StepRecord
+from tests.testbed.audit import Write
+
+_LABEL = re.compile(r"faultline-([0-9a-f]{32})")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A run as it was committed; `at` is when the record was sent, so its commit came later."""
+
+    at: datetime
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """One request that was to change something.
+
+    `verb` is one of `VERBS`; `thing` is what it was about, as the other side names it (node, job, pod uid, issue);
+    `key` is the effect key that it bears, empty where it bears none; `applied` says whether the other side did it.
+    """
+
+    at: datetime
+    verb: str
+    thing: str
+    key: str = ""
+    applied: bool = True
+
+
+VERBS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "cordon": (("cordon_node", "effect"),),
+    "release": (("uncordon_node", "effect"), ("cordon_node", "undo")),
+    "evict": (("drain_node", "effect"),),
+    "suspend": (("suspend_job", "effect"),),
+    "resume": (("resume_job", "effect"),),
+    "take back": (("suspend_job", "undo"),),
+    "open": (("open_ticket", "effect"),),
+    "comment": (("comment_ticket", "effect"), ("close_ticket", "effect")),
+    "close": (("close_ticket", "effect"),),
+}
+"""What a request does, and the rows of the journal that may have meant it: an action, and whether to do or to undo it."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One incident from its first commit to its end. `end` is how everything stands afterwards, in names of roles."""
+
+    versions: tuple[Version, ...]
+    touches: tuple[Touch, ...]
+    timeline: tuple[TimelineEntry, ...]
+    reports: tuple[str, ...]
+    """Kinds of the `run.*` signals, in their order."""
+    end: Mapping[str, Any]
+
+    @property
+    def last(self) -> Run:
+        """The run as it stands at the end."""
+        return self.versions[-1].run
+
+
+def rows_for(run: Run, touch: Touch) -> Iterator[tuple[StepRecord, str, EffectRecord | None]]:
+    """The rows of one version of the run that a request may belong to: the step, `effect` or `undo`, and the row."""
+    for action, name in VERBS[touch.verb]:
+        for planned in run.plan.steps:
+            record = run.step(planned.id)
+            row: EffectRecord | None = getattr(record, name)
+            same_key = not touch.key or row is None or row.key == touch.key
+            if planned.action == action and same_key:
+                yield record, name, row
+
+
+def node_touches(writes: Sequence[Write], nodes: Mapping[str, str]) -> Iterator[Touch]:
+    """Requests about nodes and their pods; `nodes` maps the names of nodes and the uids of pods to what they are called."""
+    for write in writes:
+        body, done = write.body or {}, write.code in (200, 201)
+        if write.resource == "nodes" and write.name in nodes:
+            marks = (body.get("metadata") or {}).get("annotations") or {}
+            key = marks.get(EFFECT)
+            yield Touch(write.at, "cordon" if key else "release", nodes[write.name], key or "", done)
+        elif write.subresource == "eviction":
+            uid = body["deleteOptions"]["preconditions"]["uid"]
+            if uid in nodes:
+                yield Touch(write.at, "evict", nodes[uid], "", done)
+
+
+def job_touches(writes: Sequence[Write], jobs: Mapping[tuple[str, str], str]) -> Iterator[Touch]:
+    """Requests about jobs; `jobs` maps namespace and name to what they are called."""
+    for write in writes:
+        if write.resource not in ("jobs", "pytorchjobs") or (write.namespace, write.name) not in jobs:
+            continue
+        marks = ((write.body or {}).get("metadata") or {}).get("annotations") or {}
+        name, done = jobs[write.namespace, write.name], write.code == 200
+        if key := marks.get(SUSPENDED):
+            yield Touch(write.at, "suspend", name, key, done)
+        elif key := marks.get(RESUMED):
+            yield Touch(write.at, "resume", name, key, done)
+        else:
+            yield Touch(write.at, "take back", name, "", done)
+
+
+@dataclass(frozen=True, slots=True)
+class TicketRequest:
+    """A request to the ticket system that was to change something."""
+
+    at: datetime
+    method: str
+    path: str
+    body: bytes
+    served: int | None
+    """What the ticket system answered; None where it never got the request."""
+
+
+def ticket_touches(
+    requests: Sequence[TicketRequest], incident: str, issues: Mapping[str, str]
+) -> Iterator[Touch]:
+    """Requests about an incident's tickets; `issues` maps the ids of its issues to what they are called."""
+    for request in requests:
+        text, done = request.body.decode(), request.served in (200, 201, 204)
+        keys = _LABEL.findall(text)
+        path = request.path.partition("?")[0].split("/rest/api/3/issue")[1].strip("/").split("/")
+        if path == [""]:
+            if incident in text:
+                yield Touch(request.at, "open", "ticket", keys[0] if keys else "", done)
+        elif path[0] not in issues:
+            continue
+        elif path[-1] == "comment":
+            yield Touch(request.at, "comment", issues[path[0]], keys[-1] if keys else "", done)
+        elif path[-1] == "transitions":
+            yield Touch(request.at, "close", issues[path[0]], "", done)
+        else:
+            raise ValueError(f"a request of a kind that nobody should send: {request.method} {request.path}")
+
+
+def told(history: History) -> str:
+    """For people who look at a case that went wrong: everything in the order of time."""
+    lines = [(v.at, f"committed revision {v.run.revision}: {_states(v.run)}") for v in history.versions]
+    lines += [
+        (t.at, f"request {t.verb} {t.thing} {t.key[:8]} {'applied' if t.applied else 'not applied'}")
+        for t in history.touches
+    ]
+    lines += [(e.at, f"said {e.event}: {e.text}") for e in history.timeline]
+    shown = [f"{at:%H:%M:%S.%f} {text}" for at, text in sorted(lines, key=lambda line: line[0])]
+    return "\n".join([*shown, f"end {json.dumps(history.end, default=str)}"])
+
+
+def _states(run: Run) -> str:
+    def row(name: str, effect: EffectRecord | None) -> str:
+        return f" {name} {effect.state} until {effect.lease_until:%H:%M:%S}" if effect else ""
+
+    steps = [f"{r.id} {r.state}{row('effect', r.effect)}{row('undo', r.undo)}" for r in run.steps]
+    return f"{run.state} [" + "; ".join(steps) + "]"

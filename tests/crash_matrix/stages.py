@@ -1,0 +1,351 @@
+"""Where cases are played: a stage has topics, a ticket system and proxies of its own, and plays one case after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from aiokafka import AIOKafkaProducer
+
+from connectors.kubernetes.client import Cluster
+from faultline.standins.jira import JiraStandin
+from streams import kafka as clients
+from streams.model.clock import from_millis
+from streams.model.codec import decode, encode
+from streams.model.conversation import Command, TimelineEntry, Verb
+from streams.model.incident import Incident, IncidentState, Progress
+from streams.model.inventory import FactRecord
+from streams.model.run import EffectState, Run, StepState
+from streams.model.settings import KafkaSettings, KubernetesSettings
+from streams.model.signal import SignalBatch
+from streams.topics import ALL, COMMANDS, DEAD_LETTERS, INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE, Topic
+from tests.crash_matrix.aiming import AimedProxy, jira_writes
+from tests.crash_matrix.cases import Case
+from tests.crash_matrix.history import (
+    History,
+    TicketRequest,
+    Touch,
+    Version,
+    job_touches,
+    node_touches,
+    ticket_touches,
+)
+from tests.crash_matrix.mortal import Life
+from tests.crash_matrix.nursery import Nursery
+from tests.crash_matrix.tape import Tape
+from tests.crash_matrix.worlds import World
+from tests.deploy.manifests import objects
+from tests.runbooks.topics import with_topics
+from tests.testbed.control_plane import ControlPlane, unique
+from tests.testbed.kafka import Kafka
+
+BOOKS = Path(__file__).parent / "books"
+RESPONDER = "system:serviceaccount:faultline:responder"
+RIGHTS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+PATIENCE_S = 120.0
+TOPICS = (*(topic for topic in ALL if topic.partitions == "cluster"), DEAD_LETTERS)
+
+
+class NotPlayed(Exception):
+    """A case did not come to its end in time, or not by its plan; the message says how far it came."""
+
+
+@dataclass
+class House:
+    """What all stages share. Build it with `open`."""
+
+    kafka: Kafka
+    control_plane: ControlPlane
+    folder: Path
+    admin: Cluster
+    nursery: Nursery
+    tape: Tape
+    producer: AIOKafkaProducer
+    server: str
+    tls: ssl.SSLContext
+    token: str
+    stages: list[Stage] = field(default_factory=list)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, kafka: Kafka, control_plane: ControlPlane, folder: Path, count: int
+    ) -> AsyncIterator[Self]:
+        """A house with `count` stages; all that was started ends with the block."""
+        rights = {"apiVersion": "v1", "kind": "List", "items": [o for o in objects() if o["kind"] in RIGHTS]}
+        control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(rights))
+        server, tls, token = _access(control_plane.kubeconfig(RESPONDER))
+        settings = KafkaSettings(bootstrap=kafka.bootstrap, replication_factor=1, cluster_partitions=1)
+        async with AsyncExitStack() as stack:
+            made = [await with_topics(kafka.bootstrap, *TOPICS, partitions=1) for _ in range(count)]
+            prefixes = [one.topic_prefix for one in made]
+            admin = await Cluster.connect(KubernetesSettings(kubeconfig=control_plane.kubeconfig()))
+            await stack.enter_async_context(admin)
+            nursery = await stack.enter_async_context(Nursery.running())
+            tape = await stack.enter_async_context(Tape.running(settings, prefixes))
+            producer = await clients.started(clients.producer(settings), settings)
+            stack.push_async_callback(producer.stop)
+            house = cls(kafka, control_plane, folder, admin, nursery, tape, producer, server, tls, token)
+            for prefix in prefixes:
+                house.stages.append(await stack.enter_async_context(Stage.standing(house, prefix)))
+            yield house
+
+
+@dataclass
+class Stage:
+    """One stage; its responder lives on from one case to the next unless it is killed."""
+
+    house: House
+    prefix: str
+    folder: Path
+    jira: JiraStandin
+    kubernetes: AimedProxy
+    tickets: AimedProxy
+
+    @classmethod
+    @asynccontextmanager
+    async def standing(cls, house: House, prefix: str) -> AsyncIterator[Self]:
+        """A stage with its ticket system and its proxies."""
+        folder = house.folder / prefix.strip(".")
+        folder.mkdir(parents=True)
+        async with (
+            JiraStandin() as jira,
+            AimedProxy(house.server, tls=house.tls) as kubernetes,
+            AimedProxy(jira.url, jira_writes) as tickets,
+        ):
+            yield cls(house, prefix, folder, jira, kubernetes, tickets)
+
+    @property
+    def life(self) -> Life:
+        """What a responder of this stage needs to know."""
+        return Life(
+            bootstrap=self.house.kafka.bootstrap,
+            prefix=self.prefix,
+            kubernetes=self.kubernetes.url,
+            kubernetes_token=self.house.token,
+            jira=self.tickets.url,
+            jira_user=self.jira.user,
+            jira_token=self.jira.token,
+            books=str(BOOKS),
+            folder=str(self.folder),
+        )
+
+    async def play(self, case: Case) -> History:
+        """Play a case from its incident to its end.
+
+        Raises:
+            NotPlayed: it did not end in time, or the responder never came to a point at which it was to die.
+        """
+        world = World(self.house.admin, case.book)
+        await world.build()
+        play = _Play(
+            self, case, world, self.house.control_plane.audit.mark(), self.house.tape.mark(self.prefix)
+        )
+        try:
+            return await play.through()
+        finally:
+            await world.remove()
+
+
+@dataclass
+class _Play:
+    stage: Stage
+    case: Case
+    world: World
+    audit_mark: int
+    tape_mark: Mapping[str, int]
+    incident: Incident = field(init=False)
+    seen_mark: int = field(init=False)
+    done: set[str] = field(default_factory=set)
+    """What has been told to the responder besides the incident."""
+    ended_with: int = -signal.SIGKILL
+    _versions: list[Version] = field(default_factory=list)
+    _read: int = 0
+
+    async def through(self) -> History:
+        stage, house = self.stage, self.stage.house
+        self.incident = self.world.incident()
+        self.seen_mark = len(stage.tickets.seen)
+        if any("#" in label for labels in self.case.deaths for label in labels):
+            await self._end_life()
+        part = self._plan().with_suffix(".next")
+        part.write_text(json.dumps(self.case.deaths))
+        part.replace(self._plan())
+        for proxy in (stage.kubernetes, stage.tickets):
+            proxy.aim(self.case.step, self.case.fault)
+        for fact in self.world.facts:
+            await self._tell(INVENTORY, fact.key, FactRecord(fact))
+        await self._tell(INCIDENTS, self.incident.id, self.incident)
+        reviving = asyncio.create_task(self._keep_alive(), name=f"reviving {self.case.name}")
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await house.tape.until(stage.prefix, self._over)
+        except TimeoutError as late:
+            run = self.versions[-1].run.state if self.versions else "not begun"
+            left = self._plan().read_text()
+            raise NotPlayed(
+                f"not over after {PATIENCE_S:g} s: the run is {run}, deaths to come are {left}"
+            ) from late
+        finally:
+            reviving.cancel()
+            await asyncio.gather(reviving, return_exceptions=True)
+        if self.case.fault != "none" and stage.kubernetes.spent == stage.tickets.spent:
+            raise NotPlayed(f"no request of {self.case.step} came, so {self.case.fault} was not played")
+        return await self._history()
+
+    async def _keep_alive(self) -> None:
+        """Begin a new life whenever one has ended."""
+        nursery, name = self.stage.house.nursery, self.stage.prefix
+        while True:
+            if not nursery.lives(name):
+                await nursery.start(name, self.stage.life, self.stage.folder / "log")
+            self.ended_with = await nursery.ended(name)
+            self.stage.house.tape.nudge(name)
+            if self.ended_with != -signal.SIGKILL:
+                return
+
+    async def _end_life(self) -> None:
+        nursery, name = self.stage.house.nursery, self.stage.prefix
+        if nursery.lives(name):
+            nursery.signal(name, signal.SIGTERM)
+            await nursery.ended(name)
+
+    async def _over(self) -> bool:
+        """Say what is to be said at this moment, and whether it is over."""
+        if self.ended_with != -signal.SIGKILL:
+            log = self.stage.folder / "log"
+            raise NotPlayed(f"a responder ended by itself, with {self.ended_with}; see {log}")
+        if not self.versions:
+            return False
+        run = self.versions[-1].run
+        await self._direct(run)
+        return not run.has_work and json.loads(self._plan().read_text()) == []
+
+    async def _direct(self, run: Run) -> None:
+        """What the world says while a run is under way: progress, a person's approval, the end of the incident."""
+        asked = any(record.state is StepState.AWAITING_APPROVAL for record in run.steps)
+        match self.case.book:
+            case "asked" if asked and self._first("approval"):
+                command = Command(
+                    unique("command"), run.incident, run.cluster, Verb.APPROVE, "ada", datetime.now(UTC),
+                    digest=run.plan.digest,
+                )  # fmt: skip
+                await self._tell(COMMANDS, run.incident, command)
+            case "back" if asked and self._first("clear"):
+                await self._revise(state=IncidentState.RESOLVED, reason="it was a false alarm")
+            case "move" if self._resumed(run) and self._first("progress"):
+                assert self.world.job is not None
+                await self._revise(progress=(Progress(self.world.job, datetime.now(UTC), 100),))
+
+    @staticmethod
+    def _resumed(run: Run) -> bool:
+        return any(
+            record.effect is not None
+            and record.effect.action == "resume_job"
+            and record.effect.state is EffectState.CONFIRMED
+            for record in run.steps
+        )
+
+    def _first(self, what: str) -> bool:
+        new = what not in self.done
+        self.done.add(what)
+        return new
+
+    async def _revise(self, **changes: Any) -> None:
+        revision = self.incident.revision + 1
+        self.incident = replace(self.incident, revision=revision, updated_at=datetime.now(UTC), **changes)
+        await self._tell(INCIDENTS, self.incident.id, self.incident)
+
+    async def _tell(self, topic: Topic, key: str, value: object) -> None:
+        name = self.stage.prefix + topic.name
+        await self.stage.house.producer.send_and_wait(
+            name, key=key.encode(), value=encode(value), partition=0
+        )
+
+    def _plan(self) -> Path:
+        return self.stage.folder / "plan.json"
+
+    @property
+    def versions(self) -> Sequence[Version]:
+        """The run so far, as committed."""
+        tape = self.stage.house.tape
+        for record in tape.records(self.stage.prefix, RUNS, self.tape_mark[RUNS.name] + self._read):
+            self._read += 1
+            if record.value is not None and (run := decode(Run, record.value)).incident == self.incident.id:
+                self._versions.append(Version(from_millis(record.timestamp), run))
+        return self._versions
+
+    async def _history(self) -> History:
+        house, prefix = self.stage.house, self.stage.prefix
+        signals = [
+            signal
+            for record in house.tape.records(prefix, SIGNALS, self.tape_mark[SIGNALS.name])
+            for signal in decode(SignalBatch, record.value).signals
+            if signal.attributes.get("incident") == self.incident.id
+        ]
+        timeline = [
+            decode(TimelineEntry, record.value)
+            for record in house.tape.records(prefix, TIMELINE, self.tape_mark[TIMELINE.name])
+            if record.key == self.incident.id.encode()
+        ]
+        return History(
+            versions=tuple(self.versions),
+            touches=tuple(self._touches()),
+            timeline=tuple(timeline),
+            reports=tuple(signal.kind for signal in signals),
+            end={**await self.world.end(), **self._tickets(), **self._run_end()},
+        )
+
+    def _touches(self) -> Sequence[Touch]:
+        writes = self.stage.house.control_plane.audit.writes(since=self.audit_mark, user=RESPONDER)
+        job = self.world.job
+        jobs = {(job.namespace, job.name): "job"} if job else {}
+        requests = [
+            TicketRequest(
+                datetime.now(UTC) - timedelta(seconds=time.monotonic() - seen.at_s),
+                seen.method, seen.path, seen.body, seen.served,
+            )
+            for seen in self.stage.tickets.seen[self.seen_mark :]
+            if seen.write
+        ]  # fmt: skip
+        issues = {issue.id: "ticket" if n == 0 else f"copy {n}" for n, issue in enumerate(self._issues())}
+        return [
+            *node_touches(writes, self.world.roles),
+            *job_touches(writes, jobs),
+            *ticket_touches(requests, self.incident.id, issues),
+        ]
+
+    def _issues(self) -> Sequence[Any]:
+        return [i for i in self.stage.jira.issues if f"faultline-{self.incident.id}" in i.labels]
+
+    def _tickets(self) -> dict[str, Any]:
+        return {"tickets": [(issue.status, len(issue.comments)) for issue in self._issues()]}
+
+    def _run_end(self) -> dict[str, Any]:
+        run = self.versions[-1].run
+        return {"run": run.outcome} | {
+            f"step {record.id.split(':')[0]}": (
+                str(record.state),
+                str(record.effect.state) if record.effect else "",
+                str(record.undo.state) if record.undo else "",
+            )
+            for record in run.steps
+        }
+
+
+def _access(kubeconfig: Path) -> tuple[str, ssl.SSLContext, str]:
+    """Where the server is, whom it must be certified by, and the user's token."""
+    parts = yaml.safe_load(kubeconfig.read_text())
+    about, user = parts["clusters"][0]["cluster"], parts["users"][0]["user"]
+    tls = ssl.create_default_context(cafile=about["certificate-authority"])
+    return about["server"], tls, user["token"]

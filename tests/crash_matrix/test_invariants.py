@@ -1,0 +1,240 @@
+"""The checker is checked: it says nothing about histories that are right, and finds each fault that is put into one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from connectors.base import Absent, Done, Effect
+from runbooks.board import Board
+from runbooks.desk import Call
+from runbooks.model import load
+from streams.model.conversation import TimelineEntry
+from streams.model.incident import Incident, IncidentState
+from streams.model.run import EffectRecord, EffectState, Mode, RunState, StepRecord, StepState
+from streams.model.settings import BlastRadius, ResponderSettings
+from tests.crash_matrix.history import History, Touch, Version
+from tests.crash_matrix.invariants import RULES, violations
+from tests.crash_matrix.stages import BOOKS
+from tests.runbooks.scenes import NOW, cluster, incident
+
+ACTIONS = frozenset(
+    {
+        "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
+        "open_ticket", "comment_ticket", "close_ticket",
+    }
+)  # fmt: skip
+POLICY = ResponderSettings(
+    mode=Mode.AUTO, lease_s=3.0, blast_radius=BlastRadius(max_nodes=9, max_share=1.0, max_per_window=99)
+)
+TOUCHED = {
+    ("apply", "cordon_node"): [("cordon", "bad")],
+    ("apply", "uncordon_node"): [("release", "bad")],
+    ("undo", "cordon_node"): [("release", "bad")],
+    ("apply", "drain_node"): [("evict", "pod 0"), ("evict", "pod 1")],
+    ("apply", "suspend_job"): [("suspend", "job")],
+    ("undo", "suspend_job"): [("take back", "job")],
+    ("apply", "resume_job"): [("resume", "job")],
+    ("apply", "open_ticket"): [("open", "ticket")],
+    ("apply", "comment_ticket"): [("comment", "ticket")],
+    ("apply", "close_ticket"): [("comment", "ticket"), ("close", "ticket")],
+}
+KEYLESS = ("release", "take back", "evict", "close")
+
+
+def played(book: str) -> History:
+    """A run of a book as the board itself decides it, with a world that does what it is told."""
+    board = Board(load((BOOKS,), shipped=False), POLICY, ACTIONS)
+    for fact in (facts := cluster()).nodes.values():
+        board.take_fact(fact.key, fact)
+    for job in facts.jobs.values():
+        board.take_fact(job.key, job)
+    about = incident(family=book)
+    board.take_incident(about)
+    versions: list[Version] = []
+    touches: list[Touch] = []
+    said: list[TimelineEntry] = []
+    reports: list[str] = []
+    now = NOW
+    while not versions or versions[-1].run.has_work:
+        assert now < NOW + timedelta(seconds=60), versions[-1].run
+        board.advance(now)
+        changes = board.collect()
+        versions += [Version(now, run) for run in changes.runs]
+        said += changes.timeline
+        reports += [signal.kind for batch in changes.signals for signal in batch.signals]
+        for call in changes.calls:
+            touches += touched(call, now + timedelta(milliseconds=10 + len(touches)))
+            board.take_outcome(call, Absent() if "lookup" in call.kind else Done(), now)
+        now += timedelta(seconds=1)
+        if book == "back" and versions[-1].run.state is RunState.AWAITING_APPROVAL:
+            board.take_incident(cleared(about))
+    return History(tuple(versions), tuple(touches), tuple(said), tuple(reports), {"bad node": "as it is"})
+
+
+def cleared(about: Incident) -> Incident:
+    return replace(about, revision=2, state=IncidentState.RESOLVED)
+
+
+def touched(call: Call, at: object) -> list[Touch]:
+    def touch(effect: Effect, verb: str, thing: str) -> Touch:
+        return Touch(at, verb, thing, "" if verb in KEYLESS else effect.key)  # type: ignore[arg-type]
+
+    return [
+        touch(call.effect, verb, thing) for verb, thing in TOUCHED.get((call.kind, call.effect.action), [])
+    ]
+
+
+@pytest.mark.parametrize("book", ["tickets", "node", "back"])
+def test_a_history_that_is_right_has_no_violations(book: str) -> None:
+    history = played(book)
+    assert {touch.verb for touch in history.touches} == {
+        "tickets": {"open", "comment", "close"},
+        "node": {"cordon", "evict", "release"},
+        "back": {"cordon", "suspend", "take back", "release"},
+    }[book]
+    assert violations(history, history) == []
+
+
+def moved(history: History, verb: str, seconds: float) -> History:
+    """The same with the requests of this verb earlier or later."""
+    by = timedelta(seconds=seconds)
+    return replace(
+        history, touches=tuple(replace(t, at=t.at + by) if t.verb == verb else t for t in history.touches)
+    )
+
+
+def again(history: History, of: str, **changes: object) -> History:
+    """The same with one request of a verb once more, a moment later."""
+    (first, *_) = [t for t in history.touches if t.verb == of]
+    more = replace(first, at=first.at + timedelta(milliseconds=5), **changes)  # type: ignore[arg-type]
+    return replace(history, touches=(*history.touches, more))
+
+
+def without(history: History, verb: str) -> History:
+    return replace(history, touches=tuple(t for t in history.touches if t.verb != verb))
+
+
+def record(history: History, index: int, step: str, **changes: object) -> History:
+    """The same with one step's record changed in one version."""
+
+    def changed(old: StepRecord) -> StepRecord:
+        return replace(old, **changes) if old.id == step else old  # type: ignore[arg-type]
+
+    versions = list(history.versions)
+    run = versions[index].run
+    versions[index] = replace(
+        versions[index], run=replace(run, steps=tuple(changed(old) for old in run.steps))
+    )
+    return replace(history, versions=tuple(versions))
+
+
+def effect(history: History, step: str) -> EffectRecord:
+    found = history.last.step(step).effect
+    assert found is not None
+    return found
+
+
+def swapped(history: History) -> History:
+    first, second, *rest = history.versions
+    return replace(history, versions=(second, first, *rest))
+
+
+def never_intended(history: History) -> History:
+    """The same, but every commit that said that the cordon is about to be made was lost."""
+
+    def intends(version: Version) -> bool:
+        row = version.run.step("cordon").effect
+        return row is not None and row.state is EffectState.INTENDED
+
+    return replace(history, versions=tuple(v for v in history.versions if not intends(v)))
+
+
+def opened_before_given_back(history: History) -> History:
+    """The requests that undo in the wrong order, each within its own lease."""
+    at = {t.verb: t.at for t in history.touches}
+    other = {"release": at["take back"], "take back": at["release"]}
+    return replace(history, touches=tuple(replace(t, at=other.get(t.verb, t.at)) for t in history.touches))
+
+
+def revision(history: History, index: int, number: int) -> History:
+    versions = list(history.versions)
+    versions[index] = replace(versions[index], run=replace(versions[index].run, revision=number))
+    return replace(history, versions=tuple(versions))
+
+
+def said(history: History, event: str, times: int) -> History:
+    kept = [e for e in history.timeline if e.event != event]
+    (one, *_) = [e for e in history.timeline if e.event == event]
+    return replace(history, timeline=(*kept, *([one] * times)))
+
+
+Doctor = Callable[[History], History]
+
+DOCTORED: list[tuple[str, str, str, Doctor]] = [
+    ("over", "the run still has work", "node", lambda h: replace(h, versions=h.versions[:-1])),
+    ("over", "there was no run", "node", lambda h: replace(h, versions=())),
+    ("one_effect_each", "a second cordon", "node", lambda h: again(h, "cordon")),
+    ("one_effect_each", "a second eviction of a pod", "node", lambda h: again(h, "evict")),
+    ("one_effect_each", "a second release", "node", lambda h: again(h, "release")),
+    ("one_effect_each", "a second ticket", "tickets", lambda h: again(h, "open")),
+    ("one_effect_each", "the same comment twice", "tickets", lambda h: again(h, "comment")),
+    ("one_effect_each", "a second suspend", "back", lambda h: again(h, "suspend")),
+    ("one_effect_each", "resumed and given back", "back", lambda h: again(h, "take back", verb="resume")),
+    ("intent_before_call", "called before the commit", "node", lambda h: moved(h, "cordon", -0.5)),
+    ("intent_before_call", "no commit meant it", "node", never_intended),
+    ("intent_before_call", "a refused one counts too", "node", lambda h: moved(again(h, "cordon", applied=False), "cordon", -9)),
+    ("intent_before_call", "a key that nobody has", "node", lambda h: again(h, "cordon", key="0" * 32)),
+    ("call_within_lease", "called after the lease", "node", lambda h: moved(h, "cordon", 3.5)),
+    ("call_within_lease", "undone after the lease", "back", lambda h: moved(h, "release", 3.5)),
+    ("written_down_in_the_end", "done and forgotten", "node", lambda h: record(h, -1, "cordon", effect=None)),
+    (
+        "written_down_in_the_end", "done and not known", "tickets",
+        lambda h: record(h, -1, "open", effect=replace(effect(h, "open"), state=EffectState.UNKNOWN)),
+    ),
+    ("written_down_in_the_end", "claimed and not done", "node", lambda h: without(h, "release")),
+    ("written_down_in_the_end", "an undo that never was", "back", lambda h: without(h, "take back")),
+    ("revisions_rise", "an older revision later", "node", swapped),
+    ("revisions_rise", "the same revision twice", "node", lambda h: revision(h, 1, h.versions[0].run.revision)),
+    ("no_way_back", "done and running again", "node", lambda h: record(h, -1, "drain", state=StepState.RUNNING)),
+    (
+        "no_way_back", "confirmed and intended again", "node",
+        lambda h: record(h, -1, "cordon", effect=replace(effect(h, "cordon"), state=EffectState.INTENDED)),
+    ),
+    (
+        "no_way_back", "an effect with a new key", "node",
+        lambda h: record(h, -1, "cordon", effect=replace(effect(h, "cordon"), key="f" * 32)),
+    ),
+    (
+        "no_way_back", "fewer attempts than before", "node",
+        lambda h: record(h, -1, "cordon", effect=replace(effect(h, "cordon"), attempts=0)),
+    ),
+    ("nothing_foreign_undone", "a node that another closed", "node", lambda h: without(h, "cordon")),
+    ("nothing_foreign_undone", "a job that another stopped", "back", lambda h: without(h, "suspend")),
+    ("nothing_foreign_undone", "a ticket of another", "tickets", lambda h: without(h, "open")),
+    ("order_held", "drained before it was closed", "node", lambda h: moved(h, "evict", -1.5)),
+    ("order_held", "stopped before it was closed", "back", lambda h: moved(h, "suspend", -2.5)),
+    ("order_held", "opened before the job is back", "back", opened_before_given_back),
+    ("said_once", "the end told twice", "node", lambda h: said(h, "run.finished", 2)),
+    ("said_once", "a step told twice", "tickets", lambda h: said(h, "step.done", 2)),
+    ("said_once", "a step never told", "node", lambda h: said(h, "step.done", 0)),
+    ("said_once", "the correlator never told", "node", lambda h: replace(h, reports=())),
+    ("as_undisturbed", "another end", "node", lambda h: replace(h, end={"bad node": "open"})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "book", "doctor"),
+    [pytest.param(rule, book, doctor, id=f"{rule}: {what}") for rule, what, book, doctor in DOCTORED],
+)
+def test_a_fault_in_a_history_is_found(rule: str, book: str, doctor: Doctor) -> None:
+    history = played(book)
+    found = {problem.split(":")[0] for problem in violations(doctor(history), history)}
+    assert rule in found
+
+
+def test_every_rule_has_been_seen_to_find_something() -> None:
+    assert {rule for rule, *_ in DOCTORED} == {*RULES, "as_undisturbed"}

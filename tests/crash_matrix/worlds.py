@@ -1,0 +1,180 @@
+"""One case's corner of the cluster: nodes, pods and a job of its own, the incident about them, and how it all ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from connectors.jobs.suspension import marks_of
+from connectors.kubernetes.client import Cluster, Object, path_of
+from connectors.kubernetes.dead_nodes import is_ready
+from connectors.kubernetes.errors import NotFound
+from connectors.kubernetes.ownership import hold_of, is_marked
+from streams.model.entity import Entity, JobRef
+from streams.model.incident import Certainty, Incident, IncidentState, incident_id
+from streams.model.inventory import Fact, JobFact, NodeFact
+from streams.model.signal import Severity
+from tests.testbed import workloads
+from tests.testbed.control_plane import unique
+from tests.testbed.waiting import eventually
+
+NODES = path_of("v1", "nodes")
+GPUS = 8
+PODS_TO_DRAIN = 2
+JOB = "train"
+
+
+@dataclass
+class World:
+    """What a book acts on. `roles` maps the names of nodes and the uids of pods to what they are called in a history."""
+
+    admin: Cluster
+    book: str
+    name: str = field(default_factory=lambda: unique("cm"))
+    namespace: str = "default"
+    nodes: list[str] = field(default_factory=list)
+    bad: str | None = None
+    job: JobRef | None = None
+    facts: list[Fact] = field(default_factory=list)
+    roles: dict[str, str] = field(default_factory=dict)
+
+    async def build(self) -> None:
+        """Make the objects and wait until all of them run."""
+        if self.book == "tickets":
+            return
+        for number in range(2 if self.book in ("move", "back") else 1):
+            await self._add_node(f"{self.name}-{number}")
+        if self.book in ("move", "back"):
+            await self._add_job()
+        else:
+            self.bad = self.nodes[0]
+        if self.book == "node":
+            for number in range(PODS_TO_DRAIN):
+                await self._add_pod(f"{self.name}-{number}", f"pod {number}")
+        assert self.bad is not None
+        self.roles |= {node: "bad" if node == self.bad else "other" for node in self.nodes}
+
+    def incident(self) -> Incident:
+        """The incident that this book is for, at its first revision."""
+        now = datetime.now(UTC)
+        root = Entity(self.name, node=self.bad) if self.bad else Entity(self.name)
+        return Incident(
+            id=incident_id(self.name, root, self.book, 1),
+            cluster=self.name,
+            family=self.book,
+            root=root,
+            incarnation=1,
+            revision=1,
+            state=IncidentState.OPEN,
+            severity=Severity.CRITICAL,
+            certainty=Certainty.DECISIVE,
+            title=f"{self.book} on {self.bad or self.name}",
+            reason="for the sake of a test",
+            fault_at=now,
+            opened_at=now,
+            updated_at=now,
+            jobs=(self.job,) if self.job else (),
+            nodes=(self.bad,) if self.bad else (),
+        )
+
+    async def end(self) -> Mapping[str, Any]:
+        """How everything stands now, in the names of roles."""
+        found: dict[str, Any] = {}
+        for name in self.nodes:
+            node = await self.admin.get(f"{NODES}/{name}")
+            hold = hold_of(node)
+            found[f"{self.roles[name]} node"] = (
+                "closed" if node["spec"].get("unschedulable") else "open",
+                "marked" if is_marked(node) else "unmarked",
+                len(hold.owners) if hold else 0,
+            )
+        if self.job is not None:
+            job = await self.admin.get(self._job_path)
+            marks = marks_of(job)
+            found["job"] = (
+                "suspended" if job["spec"].get("suspend") else "running",
+                "held" if marks.held else "not held",
+                "marked" if marks.suspended else "unmarked",
+            )
+            if not job["spec"].get("suspend"):
+                found["job's pod"] = self.roles[await eventually(self._placed, "the job's pod runs")]
+        if self.book == "node":
+            found["pods"] = len(await self._pods())
+        return found
+
+    async def remove(self) -> None:
+        """Take everything away again."""
+        if self.job is not None:
+            await self._gone(self._job_path)
+        for pod in await self._pods():
+            await self._gone(path_of("v1", "pods", namespace=self.namespace, name=pod["metadata"]["name"]))
+        for name in self.nodes:
+            await self._gone(f"{NODES}/{name}")
+
+    async def _gone(self, path: str) -> None:
+        try:
+            await self.admin.delete(path, propagation="Background")
+        except NotFound:
+            return
+
+    async def _add_node(self, name: str) -> None:
+        made = await self.admin.create(NODES, workloads.gpu_node(name, pool=self.name, gpus=GPUS))
+        self.nodes.append(name)
+
+        async def ready() -> bool:
+            node = await self.admin.get(f"{NODES}/{name}")
+            tainted = any("not-ready" in taint["key"] for taint in node["spec"].get("taints") or [])
+            return is_ready(node) and not tainted
+
+        await eventually(ready, f"{name} is ready", timeout_s=60)
+        now = datetime.now(UTC)
+        self.facts.append(NodeFact(self.name, name, made["metadata"]["uid"], now, gpus=GPUS))
+
+    async def _add_job(self) -> None:
+        made = workloads.indexed_job(f"{JOB}-{self.name}", self.namespace, pool=self.name, pods=1, gpus=GPUS)
+        job = await self.admin.create(path_of("batch/v1", "jobs", namespace=self.namespace), made)
+        self.job = JobRef("Job", self.namespace, made["metadata"]["name"], job["metadata"]["uid"])
+        self.facts.append(JobFact(self.name, self.job, datetime.now(UTC)))
+        self.bad = await eventually(self._placed, "the job's pod runs", timeout_s=60)
+
+    async def _placed(self) -> str | None:
+        """The node of the job's pod, once it runs there."""
+        running = [
+            pod
+            for pod in await self._pods()
+            if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+        ]
+        return str(running[0]["spec"]["nodeName"]) if running else None
+
+    async def _add_pod(self, name: str, role: str) -> None:
+        limits = {"resources": {"limits": {workloads.GPU: "1"}}}
+        pod: Object = {
+            "metadata": {"name": name, "labels": {workloads.POOL: self.name}},
+            "spec": {
+                "nodeName": self.bad,
+                "containers": [{"name": "train", "image": "training:1", **limits}],
+            },
+        }
+        path = path_of("v1", "pods", namespace=self.namespace)
+        made = await self.admin.create(path, pod)
+        self.roles[made["metadata"]["uid"]] = role
+
+        async def runs() -> bool:
+            found = await self.admin.get(f"{path}/{name}")
+            return bool(found["status"].get("phase") == "Running")
+
+        await eventually(runs, f"{name} runs", timeout_s=60)
+
+    async def _pods(self) -> list[Object]:
+        selector = f"{workloads.POOL}={self.name}"
+        if self.job is not None:
+            selector = f"batch.kubernetes.io/job-name={self.job.name}"
+        path = path_of("v1", "pods", namespace=self.namespace)
+        return await self.admin.list_all(path, query={"labelSelector": selector})
+
+    @property
+    def _job_path(self) -> str:
+        assert self.job is not None
+        return path_of("batch/v1", "jobs", namespace=self.namespace, name=self.job.name)
