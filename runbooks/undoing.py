@@ -120,6 +120,8 @@ def advance_undo(desk: Desk, situation: Situation) -> None:
             return
         if record.due_at is not None and desk.now < record.due_at:
             continue
+        if _rests_on_it(desk, planned):
+            continue
         desk.intend(planned, situation.policy.lease_s, undo=True)
         return
 
@@ -163,6 +165,18 @@ def _survivor(name: str, situation: Situation) -> Incident | None:
 def _stands(record: StepRecord) -> bool:
     effect = record.effect
     return effect is not None and effect.state is EffectState.CONFIRMED and record.undo is None
+
+
+def _rests_on_it(desk: Desk, planned: PlannedStep) -> bool:
+    """Whether something that needed this step is still to be taken back: a put-off call must not turn the order around."""
+    reached = {planned.id}
+    for other in desk.run.plan.steps:  # what is needed stands before what needs it
+        if reached.isdisjoint(other.needs):
+            continue
+        reached.add(other.id)
+        if desk.records[other.id].is_being_undone:
+            return True
+    return False
 
 
 def look_up_undo(desk: Desk, planned: PlannedStep, again_s: float) -> None:

@@ -30,7 +30,7 @@ from connectors.kubernetes.client import Cluster
 from connectors.kubernetes.nodes import Nodes
 from connectors.tickets.jira import Jira
 from faultline.logs import configure
-from runbooks.model import load
+from runbooks.loading import load
 from runbooks.responder import Responder
 from streams.model.run import Mode
 from streams.model.settings import BlastRadius, JiraSettings, KafkaSettings, ResponderSettings

@@ -11,7 +11,7 @@ import pytest
 from connectors.base import Absent, Done, Effect
 from runbooks.board import Board
 from runbooks.desk import Call
-from runbooks.model import load
+from runbooks.loading import load
 from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import EffectRecord, EffectState, Mode, RunState, StepRecord, StepState
