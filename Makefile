@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # The stamp carries the lock's checksum, so a changed lock re-installs and a fresh checkout of the same lock does not.
 READY  := $(VENV)/.ready-$(shell cksum requirements.lock | cut -d' ' -f1)
 
-.PHONY: demo test quick check format testbed bench fuzz soak lock docs clean
+.PHONY: demo test quick check format testbed bench fuzz soak crash-matrix compete lock docs clean
 
 $(READY):
 	@$(PYTHON) -c 'import sys; sys.exit("Faultline needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -51,6 +51,16 @@ fuzz: $(READY)
 soak: $(READY)
 	@$(BIN)/python -m tests.testbed.build --if-toolchain
 	@$(BIN)/python -m tests.soak.run $(ARGS)
+
+# The responder killed at every point of every step; ARGS="--only drain_node" or "--sample 50" for less.
+crash-matrix: $(READY)
+	@$(BIN)/python -m tests.testbed.build --if-toolchain
+	@$(BIN)/python -m tests.crash_matrix.run $(ARGS)
+
+# Ten thousand effects by responders that freeze, die and come back; ARGS="--effects 1000 --responders 2" for less.
+compete: $(READY)
+	@$(BIN)/python -m tests.testbed.build --if-toolchain
+	@$(BIN)/python -m tests.crash_matrix.compete $(ARGS)
 
 docs: $(READY)
 	@$(BIN)/python -m faultline.reference docs

@@ -130,10 +130,10 @@ def _once_and_twice(step: str, book: str, fault: str, point: str) -> Iterator[Ca
     yield Case(step, book, fault, point, ((label,),))
     if point == "after_commit":
         again: tuple[str, ...] = ("taken_up",)
-    elif point in _LOOKED_UP_AFTER and step not in WRITTEN:
+    elif step not in WRITTEN and (point in _LOOKED_UP_AFTER or step in READ_ONLY):
         again = (label, f"{_lookup(step)}:{point}")
     else:
-        again = (label,)
+        again = (label.partition("#")[0],)  # part of it was done in the first life
     yield Case(step, book, fault, point, ((label,), again))
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from connectors.jobs.suspension import RESUMED, SUSPENDED
@@ -45,6 +46,16 @@ class Touch:
     applied: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The moment at which a responder was allowed to send a request, by its own trace: right before it left."""
+
+    at: datetime
+    action: str
+    undo: bool
+    key: str
+
+
 VERBS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "cordon": (("cordon_node", "effect"),),
     "release": (("uncordon_node", "effect"), ("cordon_node", "undo")),
@@ -68,6 +79,7 @@ class History:
     timeline: tuple[TimelineEntry, ...]
     reports: tuple[str, ...]
     """Kinds of the `run.*` signals, in their order."""
+    starts: tuple[Start, ...]
     end: Mapping[str, Any]
 
     @property
@@ -149,6 +161,18 @@ def ticket_touches(
             raise ValueError(f"a request of a kind that nobody should send: {request.method} {request.path}")
 
 
+def starts_in(trace: Path, keys: Callable[[str], bool]) -> Iterator[Start]:
+    """The starts of requests that a responder's trace tells of, for the effects whose key `keys` takes."""
+    with trace.open() as lines:
+        for line in lines:
+            when, _, label, *about = line.split()
+            name, _, point = label.partition(":")
+            if point == "before_request" and about and keys(about[0]):
+                undo = name.startswith("undo_")
+                at = datetime.fromtimestamp(float(when), UTC)
+                yield Start(at, name.removeprefix("undo_"), undo, about[0])
+
+
 def told(history: History) -> str:
     """For people who look at a case that went wrong: everything in the order of time."""
     lines = [(v.at, f"committed revision {v.run.revision}: {_states(v.run)}") for v in history.versions]
@@ -156,6 +180,7 @@ def told(history: History) -> str:
         (t.at, f"request {t.verb} {t.thing} {t.key[:8]} {'applied' if t.applied else 'not applied'}")
         for t in history.touches
     ]
+    lines += [(s.at, f"may send {'undo ' * s.undo}{s.action} {s.key[:8]}") for s in history.starts]
     lines += [(e.at, f"said {e.event}: {e.text}") for e in history.timeline]
     shown = [f"{at:%H:%M:%S.%f} {text}" for at, text in sorted(lines, key=lambda line: line[0])]
     return "\n".join([*shown, f"end {json.dumps(history.end, default=str)}"])

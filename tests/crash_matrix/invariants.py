@@ -38,12 +38,27 @@ def intent_before_call(history: History) -> Iterator[str]:
 
 
 def call_within_lease(history: History) -> Iterator[str]:
-    """Whatever arrived outside did so within the lease of an intent."""
+    """Every request left within the lease of an intent that was committed for it, and none came that no lease allowed.
+
+    A request may still arrive late: a network can keep it, and a process can freeze after it has asked its lease. That is what
+    conditional writes are for, and `one_effect_each` says whether they sufficed.
+    """
+    for start in history.starts:
+        name = "undo" if start.undo else "effect"
+        rows = [
+            row
+            for version in history.versions
+            if version.at <= start.at
+            for planned in version.run.plan.steps
+            if (row := getattr(version.run.step(planned.id), name)) is not None
+            if (planned.action, row.key, row.state) == (start.action, start.key, EffectState.INTENDED)
+        ]
+        if not any(start.at <= row.lease_until for row in rows):
+            yield f"{start.action} was sent at {start.at:%H:%M:%S.%f}, outside of any lease"
     for touch in history.touches:
-        leases = [row for v in history.versions if v.at <= touch.at for row in _intended(v.run, touch)]
-        if leases and not any(touch.at <= row.lease_until for row in leases):
-            latest = max(row.lease_until for row in leases)
-            yield f"{_told(touch)} came after the last lease, which ended at {latest:%H:%M:%S.%f}"
+        allowed = {(s.action, "undo" if s.undo else "effect") for s in history.starts if s.at <= touch.at}
+        if allowed.isdisjoint(VERBS[touch.verb]):
+            yield f"{_told(touch)} was allowed by no lease"
 
 
 def written_down_in_the_end(history: History) -> Iterator[str]:

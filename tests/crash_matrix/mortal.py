@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
+from kubernetes.aio import client as kube
 
 from connectors.base import Connector, Effect, LeaseHeld, Outcome
 from connectors.jobs.training import TrainingJobs
@@ -38,8 +39,6 @@ from streams.model.settings import BlastRadius, JiraSettings, KafkaSettings, Res
 LEASE_S = 3.0
 REQUEST_TIMEOUT_S = 1.5
 NO_LIMIT = BlastRadius(max_nodes=100_000, max_share=1.0, max_per_window=1_000_000)
-
-At = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +56,8 @@ class Life:
     """Folder of the runbooks."""
     folder: str
     """Where the plan of deaths and the trace are."""
+    kubernetes_authority: str = ""
+    """File with the authority of a server that is spoken to without a proxy."""
     sends: str = "KILL"
     session_timeout_ms: int = 1500
     partitions: int = 1
@@ -79,10 +80,10 @@ class Fate:
         self._passed: Counter[str] = Counter()
         self._writing: list[str] = []
 
-    def at(self, label: str) -> None:
-        """Write the label down, and die here if that is the plan."""
+    def at(self, label: str, about: str = "") -> None:
+        """Write the label down, and what it is about, and die here if that is the plan."""
         self._passed[label] += 1
-        os.write(self._trace, f"{time.time():.6f} {os.getpid()} {label}\n".encode())
+        os.write(self._trace, f"{time.time():.6f} {os.getpid()} {label} {about}\n".encode())
         name, _, point = label.rpartition(":")
         if point in ("before_intent", "before_commit"):
             self._writing.append(f"{name}:{point.replace('before', 'in')}")
@@ -113,21 +114,23 @@ def interrupt_commits(fate: Fate) -> None:
 
 
 class _Watched:
-    """A connector whose requests come to `at` when the lease has allowed them."""
+    """A connector whose requests come to `fate` when the lease has allowed them."""
 
-    def __init__(self, connector: Connector, at: At) -> None:
+    def __init__(self, connector: Connector, fate: Fate) -> None:
         self._connector = connector
-        self._at = at
+        self._fate = fate
         self.actions = connector.actions
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        return await self._connector.apply(effect, _Gate(lease, self._at, effect.action))
+        return await self._connector.apply(effect, _Gate(lease, self._fate, effect.action, effect.key))
 
     async def lookup(self, effect: Effect) -> Outcome:
         return await self._connector.lookup(effect)
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        return await self._connector.undo(effect, _Gate(lease, self._at, f"undo_{effect.action}"))
+        return await self._connector.undo(
+            effect, _Gate(lease, self._fate, f"undo_{effect.action}", effect.key)
+        )
 
     async def close(self) -> None:
         await self._connector.close()
@@ -136,12 +139,13 @@ class _Watched:
 @dataclass(frozen=True, slots=True)
 class _Gate:
     lease: LeaseHeld
-    at: At
+    fate: Fate
     name: str
+    key: str
 
     def check(self) -> None:
         self.lease.check()
-        self.at(f"{self.name}:before_request")
+        self.fate.at(f"{self.name}:before_request", self.key)
 
 
 async def live(life: Life) -> None:
@@ -167,9 +171,18 @@ async def live(life: Life) -> None:
     policy = ResponderSettings.model_validate(
         {"mode": Mode.AUTO, "lease_s": LEASE_S, "blast_radius": NO_LIMIT, **life.more}
     )
-    cluster = await Cluster.at(
-        life.kubernetes, token=life.kubernetes_token or None, timeout_s=REQUEST_TIMEOUT_S
-    )
-    connectors = [_Watched(one, fate.at) for one in (Nodes(cluster), TrainingJobs(cluster), Jira(jira))]
+    cluster = Cluster(*await _way_in(life), REQUEST_TIMEOUT_S)
+    connectors = [_Watched(one, fate) for one in (Nodes(cluster), TrainingJobs(cluster), Jira(jira))]
     runbooks = load((Path(life.books),), shipped=False)
     await Responder(kafka, policy, connectors, runbooks, at=fate.at).run()
+
+
+async def _way_in(life: Life) -> tuple[Callable[[], Awaitable[Any]], Any]:
+    configuration = kube.Configuration(host=life.kubernetes)
+    configuration.api_key["BearerToken"] = f"Bearer {life.kubernetes_token}"
+    configuration.ssl_ca_cert = life.kubernetes_authority or None
+
+    async def load() -> Any:
+        return configuration
+
+    return load, configuration

@@ -38,6 +38,7 @@ from tests.crash_matrix.history import (
     Version,
     job_touches,
     node_touches,
+    starts_in,
     ticket_touches,
 )
 from tests.crash_matrix.mortal import Life
@@ -82,9 +83,9 @@ class House:
         cls, kafka: Kafka, control_plane: ControlPlane, folder: Path, count: int
     ) -> AsyncIterator[Self]:
         """A house with `count` stages; all that was started ends with the block."""
-        rights = {"apiVersion": "v1", "kind": "List", "items": [o for o in objects() if o["kind"] in RIGHTS]}
-        control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(rights))
-        server, tls, token = _access(control_plane.kubeconfig(RESPONDER))
+        grant(control_plane)
+        server, authority, token = access(control_plane.kubeconfig(RESPONDER))
+        tls = ssl.create_default_context(cafile=authority)
         settings = KafkaSettings(bootstrap=kafka.bootstrap, replication_factor=1, cluster_partitions=1)
         async with AsyncExitStack() as stack:
             made = [await with_topics(kafka.bootstrap, *TOPICS, partitions=1) for _ in range(count)]
@@ -201,6 +202,7 @@ class _Play:
             await asyncio.gather(reviving, return_exceptions=True)
         if self.case.fault != "none" and stage.kubernetes.spent == stage.tickets.spent:
             raise NotPlayed(f"no request of {self.case.step} came, so {self.case.fault} was not played")
+        await house.tape.catch_up(stage.prefix)
         return await self._history()
 
     async def _keep_alive(self) -> None:
@@ -303,8 +305,13 @@ class _Play:
             touches=tuple(self._touches()),
             timeline=tuple(timeline),
             reports=tuple(signal.kind for signal in signals),
+            starts=tuple(starts_in(self.stage.folder / "trace", self._keys().__contains__)),
             end={**await self.world.end(), **self._tickets(), **self._run_end()},
         )
+
+    def _keys(self) -> set[str]:
+        """The keys of all effects of the run."""
+        return {record.effect.key for record in self.versions[-1].run.steps if record.effect is not None}
 
     def _touches(self) -> Sequence[Touch]:
         writes = self.stage.house.control_plane.audit.writes(since=self.audit_mark, user=RESPONDER)
@@ -343,9 +350,14 @@ class _Play:
         }
 
 
-def _access(kubeconfig: Path) -> tuple[str, ssl.SSLContext, str]:
-    """Where the server is, whom it must be certified by, and the user's token."""
+def grant(control_plane: ControlPlane) -> None:
+    """Give the processes the rights that the shipped manifests give them."""
+    rights = {"apiVersion": "v1", "kind": "List", "items": [o for o in objects() if o["kind"] in RIGHTS]}
+    control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(rights))
+
+
+def access(kubeconfig: Path) -> tuple[str, Path, str]:
+    """Where the server is, the file with who must have certified it, and the user's token."""
     parts = yaml.safe_load(kubeconfig.read_text())
     about, user = parts["clusters"][0]["cluster"], parts["users"][0]["user"]
-    tls = ssl.create_default_context(cafile=about["certificate-authority"])
-    return about["server"], tls, user["token"]
+    return about["server"], Path(about["certificate-authority"]), user["token"]

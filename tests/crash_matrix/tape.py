@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from streams import kafka
 from streams.model.settings import KafkaSettings
 from streams.topics import RUNS, SIGNALS, TIMELINE, Topic
+from tests.testbed.waiting import eventually
 
 FOLLOWED = (RUNS, TIMELINE, SIGNALS)
 
@@ -65,6 +66,17 @@ class Tape:
             if await holds():
                 return
             await self._news[prefix].wait()
+
+    async def catch_up(self, prefix: str) -> None:
+        """Wait until everything that is committed now has been read: the topics of one transaction come one by one."""
+        names = {name for name, (owner, _) in self._places.items() if owner == prefix}
+        places = [place for place in self._reader.assignment() if place.topic in names]
+        ends = await self._reader.end_offsets(places)
+
+        async def read() -> bool:
+            return all([await self._reader.position(place) >= end for place, end in ends.items()])
+
+        await eventually(read, f"all of {prefix} is read")
 
     def nudge(self, prefix: str) -> None:
         """Have `until` ask again without a record."""

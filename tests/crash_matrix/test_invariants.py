@@ -16,7 +16,7 @@ from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import EffectRecord, EffectState, Mode, RunState, StepRecord, StepState
 from streams.model.settings import BlastRadius, ResponderSettings
-from tests.crash_matrix.history import History, Touch, Version
+from tests.crash_matrix.history import History, Start, Touch, Version
 from tests.crash_matrix.invariants import RULES, violations
 from tests.crash_matrix.stages import BOOKS
 from tests.runbooks.scenes import NOW, cluster, incident
@@ -58,6 +58,7 @@ def played(book: str) -> History:
     touches: list[Touch] = []
     said: list[TimelineEntry] = []
     reports: list[str] = []
+    starts: list[Start] = []
     now = NOW
     while not versions or versions[-1].run.has_work:
         assert now < NOW + timedelta(seconds=60), versions[-1].run
@@ -67,12 +68,21 @@ def played(book: str) -> History:
         said += changes.timeline
         reports += [signal.kind for batch in changes.signals for signal in batch.signals]
         for call in changes.calls:
-            touches += touched(call, now + timedelta(milliseconds=10 + len(touches)))
+            made = touched(call, now + timedelta(milliseconds=10 + len(touches)))
+            touches += made
+            starts += [
+                Start(
+                    t.at - timedelta(milliseconds=1), call.effect.action, call.kind == "undo", call.effect.key
+                )
+                for t in made
+            ]
             board.take_outcome(call, Absent() if "lookup" in call.kind else Done(), now)
         now += timedelta(seconds=1)
         if book == "back" and versions[-1].run.state is RunState.AWAITING_APPROVAL:
             board.take_incident(cleared(about))
-    return History(tuple(versions), tuple(touches), tuple(said), tuple(reports), {"bad node": "as it is"})
+    return History(
+        tuple(versions), tuple(touches), tuple(said), tuple(reports), tuple(starts), {"bad node": "as it is"}
+    )
 
 
 def cleared(about: Incident) -> Incident:
@@ -104,6 +114,14 @@ def moved(history: History, verb: str, seconds: float) -> History:
     by = timedelta(seconds=seconds)
     return replace(
         history, touches=tuple(replace(t, at=t.at + by) if t.verb == verb else t for t in history.touches)
+    )
+
+
+def started(history: History, action: str, seconds: float) -> History:
+    """The same with the requests of this action sent earlier or later."""
+    by = timedelta(seconds=seconds)
+    return replace(
+        history, starts=tuple(replace(s, at=s.at + by) if s.action == action else s for s in history.starts)
     )
 
 
@@ -188,8 +206,11 @@ DOCTORED: list[tuple[str, str, str, Doctor]] = [
     ("intent_before_call", "no commit meant it", "node", never_intended),
     ("intent_before_call", "a refused one counts too", "node", lambda h: moved(again(h, "cordon", applied=False), "cordon", -9)),
     ("intent_before_call", "a key that nobody has", "node", lambda h: again(h, "cordon", key="0" * 32)),
-    ("call_within_lease", "called after the lease", "node", lambda h: moved(h, "cordon", 3.5)),
-    ("call_within_lease", "undone after the lease", "back", lambda h: moved(h, "release", 3.5)),
+    ("call_within_lease", "called after the lease", "node", lambda h: started(h, "cordon_node", 3.5)),
+    ("call_within_lease", "called before the intent", "node", lambda h: started(h, "drain_node", -1.5)),
+    ("call_within_lease", "undone after the lease", "back", lambda h: started(h, "cordon_node", 3.5)),
+    ("call_within_lease", "arrived before it was sent", "node", lambda h: started(h, "cordon_node", 0.5)),
+    ("call_within_lease", "no lease was asked", "tickets", lambda h: replace(h, starts=())),
     ("written_down_in_the_end", "done and forgotten", "node", lambda h: record(h, -1, "cordon", effect=None)),
     (
         "written_down_in_the_end", "done and not known", "tickets",

@@ -74,9 +74,13 @@ class ControlPlane:
 
     def start(self) -> None:
         """Start everything and return once all of it answers."""
-        self._site.prepare()
+        self.prepare()
         for name in programs.ORDER:
             self.start_component(name)
+
+    def prepare(self) -> None:
+        """Write what the programs read at their start, for whoever starts only some of them."""
+        self._site.prepare()
 
     def stop(self) -> None:
         """End everything, the last first."""
