@@ -34,11 +34,23 @@ from faultline.logs import configure
 from runbooks.loading import load
 from runbooks.responder import Responder
 from streams.model.run import Mode
-from streams.model.settings import BlastRadius, JiraSettings, KafkaSettings, ResponderSettings
+from streams.model.settings import (
+    BlastRadius,
+    Breaker,
+    JiraSettings,
+    KafkaSettings,
+    Protection,
+    ResponderSettings,
+)
 
 LEASE_S = 3.0
 REQUEST_TIMEOUT_S = 1.5
-NO_LIMIT = BlastRadius(max_nodes=100_000, max_share=1.0, max_per_window=1_000_000)
+NO_LIMITS = {
+    "blast_radius": BlastRadius(max_nodes=100_000, max_share=1.0, max_per_window=1_000_000),
+    "breaker": Breaker(failures=0, mass_min_nodes=0),
+    "protect": Protection(keep_per_pool=0),
+}
+"""Guardrails have tests of their own; here whatever is decided is carried out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +181,7 @@ async def live(life: Life) -> None:
         }
     )
     policy = ResponderSettings.model_validate(
-        {"mode": Mode.AUTO, "lease_s": LEASE_S, "blast_radius": NO_LIMIT, **life.more}
+        {"mode": Mode.AUTO, "lease_s": LEASE_S, **NO_LIMITS, **life.more}
     )
     cluster = Cluster(*await _way_in(life), REQUEST_TIMEOUT_S)
     connectors = [_Watched(one, fate) for one in (Nodes(cluster), TrainingJobs(cluster), Jira(jira))]
