@@ -12,19 +12,24 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from connectors.base import Outcome
+from runbooks.agenda import Agenda
 from runbooks.blind import advance_blind, stand_in
+from runbooks.briefs import IncidentBrief, RunBrief
 from runbooks.controls import Changed, commanded
 from runbooks.decisions import decided, may_be_superseded, meant, revised, superseded
 from runbooks.desk import IN_THE_AIR, Call, Note, Report, Situation, Turn
-from runbooks.escalation import climb, is_above
+from runbooks.escalation import climb, is_above, offenders
 from runbooks.model import Runbook
 from runbooks.outcomes import concluded, recover
 from runbooks.plan import plan, tamer
 from runbooks.releasing import Hold, choose, holds_of, node_of, release
-from runbooks.run import advance, begin, due_at
+from runbooks.run import HELD_LOOK_S, advance, begin, due_at
+from runbooks.runs import Runs, age
 from runbooks.select import select
+from runbooks.shelf import Shelf
 from runbooks.standing import Standing
 from runbooks.view import ClusterView
+from streams.model.codec import decode
 from streams.model.control import Control
 from streams.model.conversation import CLUSTER_VERBS, Command, TimelineEntry, Verb
 from streams.model.entity import Entity
@@ -39,13 +44,19 @@ PROCESS = "responder"
 KEEP_FINISHED = timedelta(days=30)
 """How long a finished run stays in the journal once its incident is over: it is read at every take-up."""
 
+LOOK_FOR_OLD = timedelta(hours=1)
+"""How often it is looked for runs that need not be kept any more."""
+
+MOVED_LOOK_S = 1.0
+"""How soon a run that has moved is looked at again, whether or not anything is due."""
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:
     """What has to be committed together, and the calls that may start after that."""
 
     runs: tuple[Run, ...] = ()
-    gone: tuple[Run, ...] = ()
+    gone: tuple[str, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
     signals: tuple[SignalBatch, ...] = ()
     calls: tuple[Call, ...] = ()
@@ -55,7 +66,7 @@ class Changes:
 @dataclass(slots=True)
 class _Pending:
     runs: dict[str, None] = field(default_factory=dict)
-    gone: list[Run] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
     timeline: list[TimelineEntry] = field(default_factory=list)
     signals: defaultdict[str, list[Signal]] = field(default_factory=lambda: defaultdict(list))
     calls: list[Call] = field(default_factory=list)
@@ -63,39 +74,55 @@ class _Pending:
 
 
 class Board:
-    """The state of one partition. `runs` are as last read or decided, committed or about to be."""
+    """The state of one partition. `runs` are as last read or decided, committed or about to be.
+
+    A turn costs what has moved or is due, not what is there: each run with work left has a time on the agenda, and whatever
+    may matter to it, news of its incident or its targets or of another run on them, brings that forward.
+    """
 
     def __init__(
         self,
         runbooks: Sequence[Runbook],
         policy: ResponderSettings,
         actions: frozenset[str],
-        runs: Mapping[str, Run] | None = None,
+        runs: Mapping[str, Run] | Shelf[Run, RunBrief] | None = None,
     ) -> None:
         self._runbooks = runbooks
         self._books = {runbook.id: runbook for runbook in runbooks}
         self._policy = policy
         self._actions = actions
-        self.runs: dict[str, Run] = dict(runs or {})
-        self._by_incident: dict[str, list[str]] = {}
-        for run in sorted(self.runs.values(), key=_age):
-            self._by_incident.setdefault(run.incident, []).append(run.id)
-        self.incidents: dict[str, Incident] = {}
+        self.runs = Runs(_shelved(runs or {}))
+        self.incidents: Shelf[Incident, IncidentBrief] = Shelf(lambda raw: decode(Incident, raw))
+        self._agenda = Agenda()
+        self._old_looked_at: datetime | None = None
         self._busy: dict[str, dict[str, frozenset[str]]] = {}
         self._clusters: dict[str, Standing] = {}
-        for run in self.runs.values():
-            self._note_busy(None, run)
-            self._cluster(run.cluster).census.put(run)
-        self._ended: dict[str, None] = dict.fromkeys(self._by_incident)
+        for name in self.runs:
+            if name not in self.runs.asleep:
+                self._note_busy(None, self.runs[name])
+                self._cluster(self.runs[name].cluster).census.put(self.runs[name])
+        self._ended: dict[str, None] = dict.fromkeys(self.runs.incidents())
         self._fresh: dict[str, None] = {}
+        self._stirred: dict[tuple[str, str], None] = {}
         self._said: list[Command] = []
         self._pending = _Pending()
 
     def inherit(self, now: datetime) -> None:
         """Take over what a predecessor left: calls whose end nobody saw are looked up once their lease is out."""
-        for run in list(self.runs.values()):
-            if run.has_work:
-                self._take(recover(run, now), now)
+        self._recall(now)
+        for name in list(self.runs.live):
+            self._take(recover(self.runs[name], now), now)
+            self._agenda.sooner(name, now)
+
+    def _recall(self, now: datetime) -> None:
+        """Count those of the finished runs that a guardrail may still ask about: recent ones, and who holds a node closed."""
+        policy = self._policy
+        window_s = policy.blast_radius.window_s
+        longest_s = max(window_s, policy.breaker.failures_window_s, policy.breaker.mass_window_s)
+        for name, brief in list(self.runs.asleep.items()):
+            recent = brief.updated_at > now - timedelta(seconds=longest_s)
+            if recent or brief.holds(self.view(brief.cluster).nodes, now, window_s):
+                self._cluster(brief.cluster).census.put(self.runs[name])
 
     def view(self, cluster: str) -> ClusterView:
         """What is known of a cluster's inventory."""
@@ -112,10 +139,13 @@ class Board:
 
     def take_fact(self, key: str, fact: Fact | None) -> None:
         """A record of the inventory; None for a tombstone."""
+        cluster, kind, name = (fact.key if fact is not None else key).split("/", 2)
         if fact is not None:
             self.view(fact.cluster).put(fact)
         else:
-            self.view(key.split("/", 1)[0]).forget(key)
+            self.view(cluster).forget(key)
+        if kind in ("node", "job"):
+            self._stirred[cluster, f"Node//{name}" if kind == "node" else name] = None
 
     def take_control(self, control: Control) -> None:
         """What is switched off in a cluster, as it was written down; an older revision than known is left out."""
@@ -129,6 +159,19 @@ class Board:
         if known is None or incident.revision > known.revision:
             self.incidents[incident.id] = incident
             self._fresh[incident.id] = None
+
+    def put_away(self, brief: IncidentBrief, raw: bytes) -> bool:
+        """Whether this incident need not be read: it is over, and no run has to hear of it. Then it stays as it is."""
+        known = self.incidents.briefs.get(brief.id)
+        if not brief.state.is_over or (known is None and brief.id in self.incidents):
+            return False
+        for name in self.runs.ids_of(brief.id):
+            run = self.runs.asleep.get(name)
+            if run is None or run.incident_revision < brief.revision:
+                return False
+        if known is None or brief.revision > known.revision:
+            self.incidents.lay(brief.id, raw, brief)
+        return True
 
     def take_command(self, command: Command) -> None:
         """A person's decision. It is heard in the next `advance`, after new incidents have got their runs: whoever says stop
@@ -145,7 +188,7 @@ class Board:
         if command.verb is Verb.RELEASE:
             self._release(command, now)
             return
-        runs = meant([self.runs[run_id] for run_id in self._by_incident.get(command.incident, ())], command)
+        runs = meant(self.runs.of(command.incident), command)
         for run in runs:
             self._take(decided(run, command, self._policy, now), now)
         if runs:
@@ -160,7 +203,7 @@ class Board:
 
     def _release(self, command: Command, now: datetime) -> None:
         """Give a node back, or say what stands against it."""
-        runs = [run for run in self.runs.values() if run.cluster == command.cluster]
+        runs = self.runs.on(command.cluster, f"Node//{node_of(command)}")
         if any(command.id in run.commands for run in runs):
             return
         node = node_of(command)
@@ -194,20 +237,43 @@ class Board:
         for standing in list(self._clusters.values()):
             changed = standing.watch(self.runs, self.incidents, self._policy.breaker, now)
             self._govern(standing, changed, now)
-        for run in sorted(self.runs.values(), key=lambda r: (r.created_at, r.id)):
+        for run in sorted(self._due(now), key=age):
             incident = self.incidents.get(run.incident)
-            if incident is not None and run.has_work:
-                self._take(advance(run, self._situation(run, incident), now), now)
-            elif run.has_work:
-                self._take(advance_blind(run, self._situation(run, stand_in(run)), now), now)
-            elif self._is_old(run, now):
-                self._forget(run)
+            if incident is not None:
+                turn = advance(run, self._situation(run, incident), now)
+            else:
+                turn = advance_blind(run, self._situation(run, stand_in(run)), now)
+            self._take(turn, now)
+            self._look_again(run, now)
+        self._forget_old(now)
         self._go_on(now)
 
     def due_at(self) -> datetime | None:
         """The earliest time at which `advance` may have something to do without news."""
-        times = [due for run in self.runs.values() if run.has_work and (due := due_at(run)) is not None]
-        return min(times, default=None)
+        return self._agenda.earliest
+
+    def _due(self, now: datetime) -> list[Run]:
+        """Runs that are to be moved now: those whose time has come, and those on whose targets there is news."""
+        stirred, self._stirred = self._stirred, {}
+        for cluster, target in stirred:
+            self._stir(cluster, target, now)
+        return [self.runs[name] for name in self._agenda.take_due(now)]
+
+    def _stir(self, cluster: str, target: str, now: datetime) -> None:
+        for name in self.runs.ids_on(cluster, target):
+            if name in self.runs.live:
+                self._agenda.sooner(name, now)
+
+    def _look_again(self, before: Run, now: datetime) -> None:
+        """Put down when a run that has just been advanced is to be looked at next."""
+        run = self.runs[before.id]
+        if run.id not in self.runs.live:
+            self._agenda.drop(run.id)
+            return
+        # What holds a step may lift without news of the run or its targets: a window that passes, another node given back.
+        at = now + timedelta(seconds=HELD_LOOK_S if run is before else MOVED_LOOK_S)
+        due = due_at(run)
+        self._agenda.put(run.id, min(at, due) if due is not None and due > now else at)
 
     def collect(self) -> Changes:
         """Everything since the last time, in the order in which it came to be."""
@@ -227,11 +293,15 @@ class Board:
         )
 
     def _revise(self, incident: Incident, now: datetime) -> None:
-        runs = [self.runs[run_id] for run_id in self._by_incident.get(incident.id, ())]
+        runs = self.runs.of(incident.id)
         if not runs:
             self._begin(incident, now)
             return
         for run in runs:
+            if run.id in self.runs.live:
+                self._agenda.sooner(run.id, now)
+            if incident.revision <= run.incident_revision:
+                continue
             runbook = next((r for r in self._runbooks if r.id == run.plan.runbook), None)
             same = runbook is not None and runbook.revision == run.plan.runbook_revision
             bound = (
@@ -266,13 +336,11 @@ class Board:
             if after is not None:
                 self._leave(incident, f"{chosen.id} cannot be bound to it", now)
             return
-        known = self._by_incident.setdefault(incident.id, [])
         round_ = 1
         while run_id(incident.id, bound.runbook, bound.runbook_revision, round_) in self.runs:
             round_ += 1
         came_from = after.id if after is not None else ""
         turn = begin(incident, bound, now, round_=round_, escalated_from=came_from, why=why)
-        known.append(turn.run.id)
         self._take(turn, now)
 
     def _leave(self, incident: Incident, why: str, now: datetime) -> None:
@@ -285,7 +353,7 @@ class Board:
         if runbook.escalation is None:
             return runbook, ""
         shadow = tamer(runbook.mode, self._policy.mode) is Mode.SHADOW
-        history = [run for run in self.runs.values() if run.cluster == incident.cluster]
+        history = self.runs.about(incident.cluster, offenders(incident.root))
         rung = climb(runbook, incident.root, history, self._books, now, shadow=shadow)
         return rung.runbook, rung.why
 
@@ -296,14 +364,10 @@ class Board:
         """
         while self._ended:
             incident_id, _ = self._ended.popitem()
-            incident = self.incidents.get(incident_id)
-            runs = [self.runs[run_id] for run_id in self._by_incident.get(incident_id, ())]
-            if (
-                incident is None
-                or incident.state.is_over
-                or not runs
-                or not all(r.state.is_over for r in runs)
-            ):
+            if self._is_over(incident_id) is not False:
+                continue
+            incident, runs = self.incidents[incident_id], self.runs.of(incident_id)
+            if not runs or not all(r.state.is_over for r in runs):
                 continue
             last = runs[-1]
             if last.outcome == "escalated":
@@ -343,40 +407,45 @@ class Board:
         return {other.root.node: other.id}
 
     def _situation(self, run: Run, incident: Incident) -> Situation:
-        others = [r for r in self.runs.values() if r.cluster == run.cluster and r.id != run.id]
         standing = self._cluster(run.cluster)
         busy = self._busy.get(run.cluster, {})
         return Situation(
-            incident, standing.view, others, self._policy, self._actions,
+            incident, standing.view, self.runs.peers(run), self._policy, self._actions,
             busy=busy, incidents=self.incidents, runbooks=frozenset(self._books),
             control=standing.control_of(run), census=standing.census,
         )  # fmt: skip
 
-    def _is_old(self, run: Run, now: datetime) -> bool:
-        incident = self.incidents.get(run.incident)
-        over = incident is None or incident.state.is_over
-        return (
-            over
-            and not run.has_work
-            and run.finished_at is not None
-            and run.finished_at < now - KEEP_FINISHED
-        )
+    def _is_over(self, incident_id: str) -> bool | None:
+        """Whether nothing more will be done about an incident; None for one that is not known."""
+        if incident_id in self.incidents.briefs:
+            return True
+        incident = self.incidents.get(incident_id)
+        return incident.state.is_over if incident is not None else None
 
-    def _forget(self, run: Run) -> None:
-        del self.runs[run.id]
-        self._note_busy(run, None)
-        self._cluster(run.cluster).census.drop(run.id)
-        self._by_incident[run.incident].remove(run.id)
-        self._pending.gone.append(run)
+    def _forget_old(self, now: datetime) -> None:
+        """Let go of runs that were over long ago, as their incidents are."""
+        if self._old_looked_at is not None and now < self._old_looked_at + LOOK_FOR_OLD:
+            return
+        self._old_looked_at = now
+        for name in [name for name in self.runs if name not in self.runs.live]:
+            run = self.runs.asleep.get(name) or self.runs[name]
+            old = run.finished_at is not None and run.finished_at < now - KEEP_FINISHED
+            if old and self._is_over(run.incident) is not False:
+                self._cluster(run.cluster).census.drop(name)
+                self.runs.forget(name)
+                self._pending.gone.append(name)
 
     def _take(self, turn: Turn, now: datetime) -> None:
         run = turn.run
         known = self.runs.get(run.id)
         if known != run:
-            self.runs[run.id] = run
+            self.runs.put(run)
             self._cluster(run.cluster).census.put(run)
+            self._agenda.sooner(run.id, now)
             self._pending.runs[run.id] = None
             self._note_busy(known, run)
+            for target in self.runs.targets(run.id):
+                self._stir(run.cluster, target, now)
             if run.state.is_over and (known is None or not known.state.is_over):
                 self._ended[run.incident] = None
         self._pending.calls += turn.calls
@@ -404,6 +473,9 @@ class Board:
             return
         standing.control = changed.control
         self._pending.controls[standing.cluster] = None
+        for name in self.runs.live:
+            if self.runs[name].cluster == standing.cluster:
+                self._agenda.sooner(name, now)
         for note in changed.notes:
             self._say(note, incident, standing.cluster, now)
 
@@ -433,9 +505,13 @@ class Board:
         )
 
 
-def _age(run: Run) -> tuple[datetime, int, bool, str]:
-    """In this order the runs of an incident were begun."""
-    return (run.created_at, run.round, bool(run.escalated_from), run.id)
+def _shelved(runs: Mapping[str, Run] | Shelf[Run, RunBrief]) -> Shelf[Run, RunBrief]:
+    """A shelf of our own: the journal's holds what was committed last."""
+    if isinstance(runs, Shelf):
+        return runs.copy()
+    shelf: Shelf[Run, RunBrief] = Shelf(lambda raw: decode(Run, raw))
+    shelf.update(runs)
+    return shelf
 
 
 def _occupied(run: Run) -> frozenset[str]:

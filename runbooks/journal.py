@@ -2,7 +2,8 @@
 
 One `Journal` holds one partition of a compacted document topic with one transactional producer. Opening it does two things in
 this order: it starts the producer, which fences every earlier owner and ends what that owner left half done; then it reads
-the partition back to its end. So nobody can add to what was read, and what was read is everything.
+the partition back to its end. So nobody can add to what was read, and what was read is everything. What the owner says may
+`rest` is not decoded then, only skimmed: see `shelf.py`.
 
 A commit is one transaction with all that is ready: documents, other records, and the input offsets they stand for. It costs
 5 to 35 ms whatever is in it, so callers collect first. After a failure of any kind the journal is closed for good: only a
@@ -27,6 +28,7 @@ from aiokafka.errors import (
     ProducerFenced,
 )
 
+from runbooks.shelf import Shelf
 from streams import kafka
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, Fenced, Permanent, Unreachable
@@ -63,6 +65,10 @@ class Outgoing:
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
+def nothing_rests(raw: bytes) -> None:
+    """Every document is decoded as soon as it is read."""
+
+
 class Journal(Generic[D]):
     """The documents of one owned partition, by key. Build it with `open`."""
 
@@ -72,7 +78,7 @@ class Journal(Generic[D]):
         topic: Topic,
         partition: int,
         producer: AIOKafkaProducer,
-        documents: dict[str, D],
+        documents: Shelf[D, Any],
         key: Callable[[D], str],
     ) -> None:
         self._settings = settings
@@ -94,10 +100,13 @@ class Journal(Generic[D]):
         partition: int,
         kind: type[D],
         key: Callable[[D], str],
+        rest: Callable[[bytes], Any] = nothing_rests,
     ) -> Journal[D]:
         """Fence the predecessor, then read everything it wrote.
 
-        `name` is the process, e.g. `responder`; owners of the same name and partition fence one another.
+        Args:
+            name: The process, e.g. `responder`; owners of the same name and partition fence one another.
+            rest: The brief of a document that need not be decoded before somebody asks for it, else None.
 
         Raises:
             Unreachable: when no broker answers.
@@ -110,11 +119,17 @@ class Journal(Generic[D]):
         )
         try:
             await kafka.started(producer, settings)
-            documents = await _read_back(settings, topic, partition, kind)
+            documents = await _read_back(settings, topic, partition, kind, rest)
         except BaseException:
             await _stop(producer)
             raise
-        log.info("journal open", topic=topic.name, partition=partition, documents=len(documents))
+        log.info(
+            "journal open",
+            topic=topic.name,
+            partition=partition,
+            documents=len(documents),
+            decoded=documents.decoded,
+        )
         return cls(settings, topic, partition, producer, documents, key)
 
     @property
@@ -123,8 +138,8 @@ class Journal(Generic[D]):
         return self._partition
 
     @property
-    def documents(self) -> Mapping[str, D]:
-        """Every document as last committed, by key."""
+    def documents(self) -> Shelf[D, Any]:
+        """Every document as last committed, by key. Copy it to change it."""
         return self._documents
 
     async def commit(
@@ -207,7 +222,9 @@ class Journal(Generic[D]):
         await self._producer.commit_transaction()
 
 
-async def _read_back(settings: KafkaSettings, topic: Topic, partition: int, kind: type[D]) -> dict[str, D]:
+async def _read_back(
+    settings: KafkaSettings, topic: Topic, partition: int, kind: type[D], rest: Callable[[bytes], Any]
+) -> Shelf[D, Any]:
     """The latest committed document of each key, read from the beginning to the end as it is now."""
     consumer: AIOKafkaConsumer = kafka.consumer(settings, group=None, fetch_max_wait_ms=100)
     where = TopicPartition(kafka.topic_name(settings, topic), partition)
@@ -223,18 +240,17 @@ async def _read_back(settings: KafkaSettings, topic: Topic, partition: int, kind
                 latest.pop(key, None)
                 if record.value is not None:
                     latest[key] = record
-        return {key: _decoded(kind, record) for key, record in latest.items()}
     finally:
         await consumer.stop()
-
-
-def _decoded(kind: type[D], record: Any) -> D:
-    try:
-        return decode(kind, record.value)
-    except BadInput as error:
-        raise BadInput(
-            f"{record.topic}:{record.partition}:{record.offset} cannot be read: {error}"
-        ) from error
+    documents: Shelf[D, Any] = Shelf(lambda raw: decode(kind, raw))
+    for key, record in latest.items():
+        try:
+            documents.lay(key, record.value, rest(record.value))
+        except BadInput as error:
+            raise BadInput(
+                f"{record.topic}:{record.partition}:{record.offset} cannot be read: {error}"
+            ) from error
+    return documents
 
 
 def _asked(producer: AIOKafkaProducer) -> None:

@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import IllegalStateError
 
-from runbooks.journal import Journal
+from runbooks.journal import Journal, nothing_rests
 from streams import kafka
 from streams.model.errors import FaultlineError, Fenced, Unreachable
 from streams.model.settings import KafkaSettings
@@ -73,6 +73,7 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
         key: Callable[[D], str],
         replayed: Sequence[Topic],
         followed: Sequence[Topic],
+        rest: Callable[[bytes], Any] = nothing_rests,
         let_go: Callable[[Sequence[int]], Awaitable[None]] = _nothing,
     ) -> None:
         self._settings = settings
@@ -80,6 +81,7 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
         self._topic = topic
         self._kind = kind
         self._key = key
+        self._rest = rest
         self._topics = {kafka.topic_name(settings, t): t for t in (*replayed, *followed)}
         self._replayed = {kafka.topic_name(settings, t) for t in replayed}
         self._let_go = let_go
@@ -163,6 +165,7 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
                 partition=partition,
                 kind=self._kind,
                 key=self._key,
+                rest=self._rest,
             )
             places = [TopicPartition(name, partition) for name in self._topics]
             try:

@@ -20,6 +20,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from connectors.base import Connector, Outcome, Unknown
 from runbooks.board import PROCESS, Board
+from runbooks.briefs import IncidentBrief, run_at_rest
 from runbooks.burying import buried
 from runbooks.crash_points import names_of, names_written
 from runbooks.desk import LOOKUPS, Call
@@ -111,6 +112,7 @@ class Responder:
             topic=RUNS,
             kind=Run,
             key=lambda run: run.id,
+            rest=run_at_rest,
             replayed=(INVENTORY, INCIDENTS, CONTROLS),
             followed=(COMMANDS,),
             let_go=self._let_go,
@@ -168,17 +170,17 @@ class Responder:
         elif record.value is None:
             return
         elif topic == INCIDENTS.name:
-            incident = decode(Incident, record.value)
-            if self._cluster not in (None, incident.cluster):
+            brief = decode(IncidentBrief, record.value)
+            if self._cluster not in (None, brief.cluster):
                 # Another cluster may well have a node of the same name: acting on it here would close a healthy one.
                 log.error(
                     "an incident of another cluster is left alone; give each cluster a kafka.topic_prefix of its own",
-                    incident=incident.id,
-                    cluster=incident.cluster,
+                    incident=brief.id,
+                    cluster=brief.cluster,
                     acts_on=self._cluster,
                 )
-                return
-            work.board.take_incident(incident)
+            elif work.owned.caught_up or not work.board.put_away(brief, record.value):
+                work.board.take_incident(decode(Incident, record.value))
         elif topic == CONTROLS.name:
             work.board.take_control(decode(Control, record.value))
         else:
@@ -191,7 +193,13 @@ class Responder:
         work = self._work(owned)
         if owned.caught_up and work.worker is None and not work.leaving:
             work.board.inherit(self._clock())
-            log.info("partition ready", partition=owned.partition, runs=len(work.board.runs))
+            log.info(
+                "partition ready",
+                partition=owned.partition,
+                runs=len(work.board.runs),
+                decoded=work.board.runs.decoded,
+                live=len(work.board.runs.live),
+            )
             self._at("taken_up")
             work.worker = asyncio.create_task(self._turns(work), name=f"runs of partition {owned.partition}")
 
@@ -232,7 +240,7 @@ class Responder:
             self._at(f"{name}:before_commit")
         await work.owned.journal.commit(
             changes.runs,
-            gone=[run.id for run in changes.gone],
+            gone=changes.gone,
             records=records,
             offsets=offsets,
             group=PROCESS,

@@ -25,7 +25,7 @@ class Board:
 async def test_an_incident_of_another_cluster_is_left_alone(acts_on: str | None, taken: int) -> None:
     responder = Responder(KafkaSettings(), policy(), [], [], cluster=acts_on)
     board = Board()
-    work: Any = SimpleNamespace(board=board)
+    work: Any = SimpleNamespace(board=board, owned=SimpleNamespace(caught_up=True))
     record: Any = SimpleNamespace(key=b"inc-1", value=encode(incident()))
     responder._read(work, INCIDENTS.name, record)
     assert len(board.incidents) == taken

@@ -146,8 +146,8 @@ class Model(RuleBasedStateMachine):
     def commit(self, changes: Changes) -> None:
         for run in changes.runs:
             self.documents[run.id] = encode(run)
-        for run in changes.gone:
-            del self.documents[run.id]
+        for gone in changes.gone:
+            del self.documents[gone]
         self.heard = len(self.said)
         for batch in changes.signals:
             for said in batch.signals:

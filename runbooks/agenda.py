@@ -1,0 +1,56 @@
+"""Which runs are to be looked at now: a turn costs what is due, not what is there. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from heapq import heapify, heappop, heappush
+
+
+class Agenda:
+    """A time for each of some names; the earliest is found without going through them."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, datetime] = {}
+        self._heap: list[tuple[datetime, str]] = []
+
+    def put(self, name: str, at: datetime) -> None:
+        """Look at it then, and not at any other time that was put down before."""
+        if self._at.get(name) == at:
+            return
+        self._at[name] = at
+        heappush(self._heap, (at, name))
+        if len(self._heap) > 64 + 4 * len(self._at):
+            self._heap = [(at, name) for name, at in self._at.items()]
+            heapify(self._heap)
+
+    def sooner(self, name: str, at: datetime) -> None:
+        """Look at it then, unless that is to be done before."""
+        known = self._at.get(name)
+        if known is None or at < known:
+            self.put(name, at)
+
+    def drop(self, name: str) -> None:
+        """Do not look at it any more."""
+        self._at.pop(name, None)
+
+    def take_due(self, now: datetime) -> list[str]:
+        """Everything whose time has come, off the agenda, in order of time and name."""
+        found = []
+        while (earliest := self.earliest) is not None and earliest <= now:
+            _, name = heappop(self._heap)
+            del self._at[name]
+            found.append(name)
+        return found
+
+    @property
+    def earliest(self) -> datetime | None:
+        """When the next one is due."""
+        while self._heap:
+            at, name = self._heap[0]
+            if self._at.get(name) == at:
+                return at
+            heappop(self._heap)
+        return None
+
+    def __len__(self) -> int:
+        return len(self._at)
