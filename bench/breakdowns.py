@@ -19,7 +19,7 @@ from streams.model.entity import Entity, Gpu, JobRef
 from streams.model.incident import Certainty, Impact, Incident, IncidentState, Proof, incident_id
 from streams.model.inventory import Fact, JobFact, NodeFact, PodFact
 from streams.model.run import Mode, Run
-from streams.model.settings import BlastRadius, ResponderSettings
+from streams.model.settings import BlastRadius, Breaker, ResponderSettings
 from streams.model.signal import Evidence, Severity
 
 CLUSTER = "bench"
@@ -29,6 +29,7 @@ ACTIONS = frozenset(
 POLICY = ResponderSettings(
     mode=Mode.AUTO,
     blast_radius=BlastRadius(max_nodes=100_000, max_share=1.0, max_per_window=1_000_000),
+    breaker=Breaker(failures=100_000, mass_min_nodes=100_000),
 )
 """Limits are computed, and wide enough to hold nobody."""
 

@@ -67,7 +67,7 @@ def choose(
 ) -> Hold | str:
     """The hold to give back, or what stands against it in words for a person.
 
-    `runs` are all of the cluster, `fact` is what inventory shows of the node.
+    `runs` are those of the cluster that act on the node, `fact` is what inventory shows of the node.
     """
     node = node_of(command)
     age_s = (now - command.at).total_seconds()

@@ -139,7 +139,8 @@ def test_a_node_that_two_incidents_hold_is_given_back_for_one_at_a_time() -> Non
 
 def opened(view_changes: dict[str, object]) -> Callable[[Board], None]:
     def change(board: Board) -> None:
-        board.runs.clear()
+        for name in list(board.runs):
+            board.runs.forget(name)
         board.take_fact(f"{CLUSTER}/node/{NODE}", replace(cluster().nodes[NODE], **view_changes))  # type: ignore[arg-type]
 
     return change

@@ -23,7 +23,17 @@ from streams.model.inventory import FactRecord, JobFact, NodeFact, PodFact
 from streams.model.run import Mode, Run, RunState
 from streams.model.settings import KafkaSettings, ResponderSettings
 from streams.model.signal import SignalBatch
-from streams.topics import COMMANDS, DEAD_LETTERS, INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE, partition_of
+from streams.topics import (
+    COMMANDS,
+    CONTROLS,
+    DEAD_LETTERS,
+    INCIDENTS,
+    INVENTORY,
+    RUNS,
+    SIGNALS,
+    TIMELINE,
+    partition_of,
+)
 from tests.runbooks.responder_child import BOOK, FolderWorld
 from tests.runbooks.scenes import CLUSTER, cluster, incident
 from tests.runbooks.topics import committed, with_topics, write
@@ -33,7 +43,7 @@ from tests.testbed.waiting import eventually
 
 pytestmark = pytest.mark.kafka
 
-ALL = (INVENTORY, INCIDENTS, COMMANDS, RUNS, TIMELINE, SIGNALS, DEAD_LETTERS)
+ALL = (INVENTORY, INCIDENTS, CONTROLS, COMMANDS, RUNS, TIMELINE, SIGNALS, DEAD_LETTERS)
 PARTITION = partition_of(CLUSTER, 2)
 STEPS = ("open_ticket", "cordon_node", "suspend_job", "drain_node", "resume_job")
 
