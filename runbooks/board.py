@@ -409,9 +409,10 @@ class Board:
     def _situation(self, run: Run, incident: Incident) -> Situation:
         standing = self._cluster(run.cluster)
         busy = self._busy.get(run.cluster, {})
+        siblings = tuple(other for other in self.runs.of(run.incident) if other.id != run.id)
         return Situation(
             incident, standing.view, self.runs.peers(run), self._policy, self._actions,
-            busy=busy, incidents=self.incidents, runbooks=frozenset(self._books),
+            busy=busy, siblings=siblings, incidents=self.incidents, runbooks=frozenset(self._books),
             control=standing.control_of(run), census=standing.census,
         )  # fmt: skip
 
@@ -455,7 +456,7 @@ class Board:
             self._report(report, run.incident, run.cluster, run.id, run.plan.runbook, now)
 
     def _note_busy(self, old: Run | None, new: Run | None) -> None:
-        """Keep account of which targets have a call in the air, or something to be taken back, and by which runs."""
+        """Keep account of which targets have a call in the air, and by which runs."""
         before, after = (_occupied(run) if run is not None else frozenset() for run in (old, new))
         run = new or old
         assert run is not None
@@ -515,13 +516,11 @@ def _shelved(runs: Mapping[str, Run] | Shelf[Run, RunBrief]) -> Shelf[Run, RunBr
 
 
 def _occupied(run: Run) -> frozenset[str]:
-    """Keys of the targets that a run has a call to in the air, or something to take back on."""
+    """Keys of the targets that a run has a call to in the air."""
     found: set[str] = set()
     for record in run.steps:
         rows = (record.effect if not record.state.is_over else None, record.undo)
         for row in rows:
             if row is not None and row.state in IN_THE_AIR:
                 found.add(row.target.key)
-        if record.undo is not None and record.is_being_undone and not record.kept_for:
-            found.add(record.undo.target.key)
     return frozenset(found)

@@ -6,7 +6,7 @@ event and never leaves the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -53,16 +53,14 @@ class Situation:
     policy: ResponderSettings
     actions: frozenset[str]
     busy: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The runs that have a call in the air, or something to take back, by the key of its target."""
+    """The runs that have a call in the air, by the key of its target."""
     incidents: Mapping[str, Incident] = field(default_factory=dict)
     runbooks: frozenset[str] = frozenset()
     """Ids of the runbooks that there are."""
     control: Control | None = None
     census: Census | None = None
-
-    def siblings(self, run: Run) -> Iterator[Run]:
-        """Other runs of the same incident, the latest first."""
-        yield from (other for other in reversed(self.others) if other.incident == run.incident)
+    siblings: Sequence[Run] = ()
+    """The other runs of the same incident, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,13 +282,14 @@ def _inherited(desk: Desk, planned: PlannedStep, situation: Situation) -> Effect
     """The same ticket or cordon, as an earlier run of this incident has made it or still tries to: there is one of each."""
     if planned.action not in INHERITED:
         return None
-    for other in situation.siblings(desk.run):
+    for other in reversed(situation.siblings):
         for step in other.plan.steps:
             if step.action != planned.action or not same_target(step.target, planned.target):
                 continue
             record = other.step(step.id)
             row = record.effect
-            if row is None or record.undo is not None or row.state is EffectState.REFUSED:
+            taken_back = record.undo is not None and record.undo.state is not EffectState.REFUSED
+            if row is None or taken_back or row.state is EffectState.REFUSED:
                 continue
             if row.state is EffectState.CONFIRMED or not record.state.is_over:
                 return row
@@ -383,4 +384,12 @@ def _is_occupied(desk: Desk, planned: PlannedStep, situation: Situation) -> bool
         if other.id != planned.id and same_target(other.target, planned.target):
             return True
         flying += other.action not in TICKETS
-    return flying >= MAX_IN_THE_AIR or is_busy(desk, planned, situation)
+    if flying >= MAX_IN_THE_AIR or is_busy(desk, planned, situation):
+        return True
+    # What an earlier run of the incident still has to take back must be back before it is done again.
+    return any(
+        record.is_being_undone and not record.kept_for and same_target(other.target, planned.target)
+        for run in situation.siblings
+        if run.undoing
+        for other, record in zip(run.plan.steps, run.steps, strict=True)
+    )

@@ -17,13 +17,12 @@ from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome,
 from connectors.jobs import suspension
 from connectors.jobs.levers import LEVERS
 from connectors.kubernetes import ownership
-from connectors.kubernetes.marks import annotations_of
 from connectors.kubernetes.writing import Change
 from runbooks.desk import LOOKUPS, CallKind
 from streams.inventory.jobs import job_fact
 from streams.inventory.nodes import node_fact
 from streams.model.entity import JobRef
-from streams.model.inventory import Fact, PodFact
+from streams.model.inventory import Fact, JobFact, NodeFact, PodFact
 from tests.runbooks.scenes import CLUSTER, JOB, NOW, OTHER_JOB
 
 Object = dict[str, Any]
@@ -56,8 +55,9 @@ class SmallWorld:
     jobs: dict[str, Object] = field(default_factory=dict)
     pods: dict[str, set[str]] = field(default_factory=dict)
     tickets: list[Effect] = field(default_factory=list)
-    validated: set[str] = field(default_factory=set)
     audit: list[Landed] = field(default_factory=list)
+    seen: dict[str, tuple[str, NodeFact | JobFact]] = field(default_factory=dict)
+    told: dict[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for i in range(NODES):
@@ -245,22 +245,30 @@ class SmallWorld:
     # ── what others see of it ───────────────────────────────────────────────────────────────────────────────────────
 
     def facts(self, at: datetime) -> list[tuple[str, Fact | None]]:
-        """The inventory as it is now."""
+        """All of the inventory. What has not changed was seen when it last did, or when its node last told of itself."""
         found: list[tuple[str, Fact | None]] = []
-        for node in self.nodes.values():
-            fact = node_fact(CLUSTER, deepcopy(node), at)
-            found.append((fact.key, fact))
-        for key, thing in self.jobs.items():
-            made = job_fact(CLUSTER, deepcopy(thing), at)
-            found.append((made.key, made))
-            wanted = [f"node-{i:02}" for i in range(NODES)]
-            for number, name in enumerate(wanted):
-                pod = PodFact(
-                    CLUSTER, made.job.namespace, f"{made.job.name}-{number}", f"p-{made.job.name}-{number}", at,
-                    node=name, job=made.job,
-                )  # fmt: skip
-                found.append((pod.key, pod if name in self.pods[key] else None))
+        for thing in (*self.nodes.values(), *self.jobs.values()):
+            name, state = thing["metadata"]["name"], repr(thing)
+            seen = self.seen.get(name)
+            if seen is None or seen[0] != state or at - seen[1].observed_at > HEARTBEAT:
+                about = deepcopy(thing)
+                made: NodeFact | JobFact = (
+                    node_fact(CLUSTER, about, at) if thing["kind"] == "Node" else job_fact(CLUSTER, about, at)
+                )
+                seen = self.seen[name] = (state, made)
+            found.append((seen[1].key, seen[1]))
+        for job in (JOB, EVAL):
+            for number, name in enumerate(self.nodes):
+                uid = f"{job.name}-{number}"
+                pod = PodFact(CLUSTER, job.namespace, uid, f"p-{uid}", NOW, node=name, job=job)
+                found.append((pod.key, pod if name in self.pods[job.key] else None))
         return found
+
+    def news(self, at: datetime) -> list[tuple[str, Fact | None]]:
+        """What of the inventory has changed since the last time this was asked."""
+        fresh = [(key, fact) for key, fact in self.facts(at) if self.told.get(key, ...) != fact]
+        self.told.update(fresh)
+        return fresh
 
     def holders(self, node: str) -> set[str]:
         """The incidents that hold a node closed."""
@@ -292,12 +300,5 @@ def _key(effect: Effect) -> str:
     return f"{effect.target.kind}/{effect.target.namespace}/{effect.target.name}"
 
 
-def marks(thing: Object) -> dict[str, str]:
-    """Shortcut for failing tests: what stands on an object."""
-    return annotations_of(thing)
-
-
-LATE = timedelta(seconds=10)
-"""How long after its lease a request that was begun within it may still land at the API server."""
-
-BEGIN = NOW
+HEARTBEAT = timedelta(minutes=5)
+"""How often a kubelet tells of a node in which nothing changes."""

@@ -269,6 +269,38 @@ def begun(board: Board) -> Call:
     return air[0]
 
 
+def test_a_cordon_that_could_not_be_taken_back_is_gone_on_with() -> None:
+    about = incident(root=ROOT)
+    board = watched(about, runbooks=(BY_ID["reboot"], book("restart")))
+    hung = begun(board)
+    board.take_incident(over(about))
+    board.take_outcome(hung, Done(), at(6))
+    board.advance(at(6))
+    play(board, lambda call: Refused("no") if call.kind == "undo" else well(call), at(6))
+    board.take_incident(back(over(about)))
+    board.advance(at(8))
+    play(board, well, at(8))
+    keys = {run.step("cordon").effect.key for run in board.runs.values()}  # type: ignore[union-attr]
+    assert (len(board.runs), len(keys)) == (2, 1)
+
+
+def test_two_runs_that_take_back_on_one_node_do_not_wait_for_each_other() -> None:
+    """Each has closed it for its own incident, and both incidents are over."""
+    one, other = incident(root=ROOT), incident("gpu_off_bus", replace(ROOT, gpu=None))
+    board = watched(one, runbooks=(BY_ID["reboot"], book("restart")))
+    play(board, drains_fail)
+    board.take_incident(other)
+    board.advance(at(1))
+    play(board, drains_fail, at(1))
+    for about in (one, other):
+        into = replace(over(about), state=IncidentState.MERGED, merged_into="inc-elsewhere")
+        board.take_incident(into)
+    board.advance(at(2))
+    assert {run.undoing for run in board.runs.values()} == {"merged into inc-elsewhere"}
+    play(board, well, at(3))
+    assert not any(run.has_work for run in board.runs.values())
+
+
 def test_it_does_not_come_back_as_a_run_when_a_person_stopped_it() -> None:
     about = incident(root=ROOT)
     board = watched(about)

@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from connectors.base import Blocked, Outcome, Refused, Retry, Unknown, Waiting
 from runbooks.board import Board, Changes
 from runbooks.desk import LOOKUPS, Call
+from runbooks.loading import load_text
 from streams.model.codec import decode, encode
 from streams.model.conversation import Command, Verb
 from streams.model.entity import Entity, Gpu, JobRef
@@ -45,8 +46,52 @@ CASES: tuple[Incident, ...] = (
     incident("gpu_fault", GPU_6, jobs=(EVAL,), nodes=("node-06",)),
     incident("hang", Entity(CLUSTER, job=JOB), jobs=(JOB,), nodes=("node-02", "node-03")),
 )
+ANSWERS = st.sampled_from(["true"] * 7 + ["unknown", "unknown", "retry", "waiting", "refused", "blocked"])
 RARELY = st.sampled_from([True, False, False, False])
 VERBS = (Verb.ACK, Verb.APPROVE, Verb.APPROVE, Verb.REJECT, Verb.STOP, Verb.RESOLVE)
+LADDER = tuple(
+    load_text(text, "ladder.yaml")
+    for text in (
+        """
+id: stop-and-start
+revision: 1
+owner: gpu-platform
+mode: auto
+priority: 900
+description: first rung, with everything that may end a run in another way
+match: incident.family == "gpu_fault"
+escalation: {to: close-for-good, after: 2, within_s: 86400, per: gpu}
+steps:
+  - {id: ticket, action: open_ticket, target: incident, on_failure: continue}
+  - {id: cordon, action: cordon_node, target: root_node, undo: true, compensate: {action: uncordon_node}}
+  - id: suspend
+    action: suspend_job
+    target: jobs
+    needs: [cordon]
+    undo: true
+    waves: {size: 1, pause_s: 5}
+    retry: {attempts: 3, first_s: 2}
+    on_failure: undo
+  - {id: drain, action: drain_node, target: root_node, needs: [suspend, cordon], on_failure: escalate}
+  - {id: resume, action: resume_job, target: jobs, needs: [suspend, drain]}
+  - {id: verify, action: verify_job, target: jobs, needs: [resume], deadline_s: 120, on_failure: escalate}
+  - {id: go, action: await_progress, target: jobs, needs: [verify], deadline_s: 300, on_failure: escalate}
+""",
+        """
+id: close-for-good
+revision: 1
+owner: gpu-platform
+mode: auto
+description: second rung
+match: incident.family == "none"
+steps:
+  - {id: ticket, action: open_ticket, target: incident, on_failure: continue}
+  - {id: cordon, action: cordon_node, target: root_node, undo: true}
+  - {id: drain, action: drain_node, target: root_node, needs: [cordon]}
+""",
+    )
+)
+BOOKS = (*LIBRARY, *LADDER)
 MOVES = ("suspend_job", "drain_node")
 ONCE = ("cordon_node", "suspend_job", "resume_job", "open_ticket", "undo cordon_node", "undo suspend_job")
 
@@ -83,6 +128,7 @@ class Model(RuleBasedStateMachine):
         self.documents: dict[str, bytes] = {}
         self.published: dict[str, Incident] = {}
         self.known: dict[str, Incident] = {}
+        self.unreadable: set[str] = set()
         self.said: list[Command] = []
         self.heard = 0
         self.air: list[InTheAir] = []
@@ -101,7 +147,7 @@ class Model(RuleBasedStateMachine):
 
     def new_board(self) -> Board:
         runs = {key: decode(Run, raw) for key, raw in self.documents.items()}
-        return Board(LIBRARY, self.policy, ACTIONS, runs)
+        return Board(BOOKS, self.policy, ACTIONS, runs)
 
     def restart(self) -> None:
         """The process is gone; what it had begun may land for as long as its lease holds. The next one reads everything."""
@@ -111,7 +157,8 @@ class Model(RuleBasedStateMachine):
         for key, fact in self.world.facts(self.now):
             self.board.take_fact(key, fact)
         for about in self.known.values():
-            self.board.take_incident(about)
+            if about.id not in self.unreadable:
+                self.board.take_incident(about)
         for command in self.said[self.heard :]:
             self.board.take_command(command)
         self.board.inherit(self.now)
@@ -161,6 +208,7 @@ class Model(RuleBasedStateMachine):
         """A revision of the correlator, at once read by the board."""
         about = replace(about, updated_at=self.now)
         self.known[about.id] = about
+        self.unreadable.discard(about.id)
         self.board.take_incident(decode(Incident, encode(about)))
 
     def revise(self, about: Incident, **changes: object) -> None:
@@ -168,7 +216,7 @@ class Model(RuleBasedStateMachine):
 
     def catch_up(self) -> None:
         """Inventory sees the world as it is."""
-        for key, fact in self.world.facts(self.now):
+        for key, fact in self.world.news(self.now):
             self.board.take_fact(key, fact)
 
     def step(self, name: str, crash: str = "") -> None:
@@ -190,9 +238,7 @@ class Model(RuleBasedStateMachine):
     @rule(
         which=st.integers(0, 7),
         lands=st.booleans(),
-        answer=st.sampled_from(
-            ["true"] * 8 + ["unknown", "unknown", "retry", "waiting", "refused", "blocked"]
-        ),
+        answer=ANSWERS,
         crash=crashes,
     )
     def a_call_ends(self, which: int, lands: bool, answer: str, crash: str) -> None:
@@ -201,7 +247,19 @@ class Model(RuleBasedStateMachine):
         self.board.take_outcome(flying.call, outcome, self.now)
         self.step(f"a call ends: {answer}", crash)
 
-    @rule(n=st.integers(1, 12))
+    @precondition(lambda self: self.air)
+    @rule(answers=st.lists(st.tuples(st.integers(0, 7), st.booleans(), ANSWERS), min_size=1, max_size=6))
+    def calls_end_one_after_the_other(self, answers: list[tuple[int, bool, str]]) -> None:
+        for which, lands, answer in answers:
+            self.now += timedelta(seconds=0 if self.air else 3)
+            if self.air:
+                flying = self.air.pop(which % len(self.air))
+                outcome = self.carry_out(flying, lands=lands, answer=answer)
+                self.board.take_outcome(flying.call, outcome, self.now)
+            self.world.settle()
+            self.step(f"a call ends: {answer}")
+
+    @rule(n=st.integers(1, 8))
     def all_goes_well_for_a_while(self, n: int) -> None:
         """So that histories get far enough for something to go wrong late."""
         for _ in range(n):
@@ -243,6 +301,15 @@ class Model(RuleBasedStateMachine):
         self.now += timedelta(seconds=seconds)
         self.restart()
         self.step("the process dies")
+
+    @precondition(lambda self: self.known)
+    @rule(which=st.integers(0, 7), really=RARELY)
+    def a_record_is_damaged(self, which: int, really: bool) -> None:
+        """The successor cannot read the incident, until its correlator writes it anew."""
+        if really:
+            self.unreadable.add(self.pick(which).id)
+            self.restart()
+            self.step("a record is damaged")
 
     @precondition(lambda self: self.ghosts)
     @rule(which=st.integers(0, 3))
