@@ -27,6 +27,7 @@ COMMANDS = {
     "incidents": "list, show and decide incidents",
     "nodes": "list the nodes that are closed, and give one back",
     "replay": "decide a capture again, in memory, touching nothing",
+    "runbook": "check runbooks, show what they plan, run their cases, tell two versions apart",
     "run": "start one process: detector, inventory, correlator, responder or chat",
     "simulate": "write a capture of a simulated cluster in which things break, with the truth beside it",
     "topics": "create, alter or compare the Kafka topics",

@@ -23,6 +23,7 @@ from faultline.cli import cli
 from faultline.markdown import Row, code, table, text
 from faultline.settings import Settings
 from runbooks.assembling import Fragment, Override, RunbookFile
+from runbooks.cases import Cases
 from runbooks.loading import load
 from runbooks.model import Runbook
 from runbooks.values import Computed
@@ -137,7 +138,7 @@ def cli_page() -> Iterator[str]:
     yield "| exit code | meaning |"
     yield "|---|---|"
     yield "| 0 | fine |"
-    yield '| 1 | the answer is "no": topics differ, the demo is not as its stories demand |'
+    yield '| 1 | the answer is "no": topics or runbooks differ, a runbook is at fault or fails its cases, the demo is not as its stories demand |'
     yield "| 2 | wrong usage or bad input |"
     yield "| 3 | the outside (Kafka, API server) is not reachable |"
     yield ""
@@ -188,7 +189,7 @@ def runbooks_page() -> Iterator[str]:
     yield ""
     yield "How they are chosen, and how to write your own: [runbooks](../runbooks.md)."
     yield "For editors and checks there are JSON schemas: [runbook](runbook.schema.json), [override](override.schema.json),"
-    yield "[fragment](fragment.schema.json)."
+    yield "[fragment](fragment.schema.json), [cases](cases.schema.json)."
     yield ""
     for runbook in sorted(load(), key=lambda r: (-r.priority, r.id)):
         yield from _runbook(runbook)
@@ -272,6 +273,7 @@ SCHEMAS: Mapping[str, type[BaseModel]] = {
     "runbook": RunbookFile,
     "override": Override,
     "fragment": Fragment,
+    "cases": Cases,
 }
 """What editors check the files of runbooks with."""
 

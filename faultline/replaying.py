@@ -105,7 +105,7 @@ def replay_capture(
     inventory = capture.records.get(INVENTORY.name, ())
     if inventory and capture.kube_changes:
         raise BadInput("the capture holds inventory.jsonl and kube-objects.jsonl: leave one out")
-    for at, key, fact in sorted(_facts(capture), key=lambda entry: entry[0]):
+    for at, key, fact in sorted(facts_of(capture), key=lambda entry: entry[0]):
         player.learn_later(at, key, fact)
     raw = [record for topic in RAW for record in capture.records.get(topic.name, ())]
     for record in in_time_order(raw):
@@ -114,7 +114,7 @@ def replay_capture(
     return player.finish(last + AFTERMATH)
 
 
-def _facts(capture: Capture) -> Iterator[tuple[datetime, str, Fact | None]]:
+def facts_of(capture: Capture) -> Iterator[tuple[datetime, str, Fact | None]]:
     """Inventory facts with their times, from whichever of the two files the capture has."""
     if capture.kube_changes:
         changes = sorted(capture.kube_changes, key=lambda change: change.at)

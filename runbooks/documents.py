@@ -163,7 +163,7 @@ def _line(root: yaml.Node, path: Path, message: str, line: int, column: int) -> 
     node = at(root, path)
     place = where(node)
     if line and isinstance(node, yaml.ScalarNode):
-        place = f"{node.start_mark.name}:{_inside(node, line, column)}"
+        place = inside(node, line, column)
     return f"{place}: {_shown(path)}: {message}"
 
 
@@ -179,14 +179,14 @@ def _without_branches(root: yaml.Node, path: Path) -> Path:
     return tuple(kept)
 
 
-def _inside(node: yaml.ScalarNode, line: int, column: int) -> str:
-    """`line:column` in the file of a place in a scalar's value: the value's characters are found again in the file's, in order.
+def inside(node: yaml.Node, line: int, column: int) -> str:
+    """`file:line:column` of a place in a scalar's value: the value's characters are found again in the file's, in order.
 
     Quotes, escapes, folded lines and indentation make the two differ, but only by characters that the file has besides.
     """
     mark, text = node.start_mark, node.start_mark.buffer
-    if text is None:
-        return f"{mark.line + 1}:{mark.column + 1}"
+    if text is None or not isinstance(node, yaml.ScalarNode):
+        return where(node)
     before = "".join(node.value.splitlines(keepends=True)[: line - 1])
     wanted = [c for c in node.value[: len(before) + column] if not c.isspace()]
     spot = mark.pointer
@@ -200,7 +200,7 @@ def _inside(node: yaml.ScalarNode, line: int, column: int) -> str:
             break
         spot = found if number == len(wanted) - 1 else found + 1
     begin = text.rfind("\n", 0, spot) + 1
-    return f"{mark.line + 1 + text.count(chr(10), mark.pointer, spot)}:{spot - begin + 1}"
+    return f"{mark.name}:{mark.line + 1 + text.count(chr(10), mark.pointer, spot)}:{spot - begin + 1}"
 
 
 def _refuse_aliases_and_depth(text: str, file: str) -> None:

@@ -51,9 +51,13 @@ class Loaded:
         """The values that are not from the runbook's own file."""
         return tuple(one for one in self.origins() if not one.place.startswith(f"{self.file}:"))
 
+    def node(self, *path: int | str) -> yaml.Node:
+        """The node of a value, or the deepest one on the way there."""
+        return at(self.root, path)
+
     def place(self, *path: int | str) -> str:
         """`file:line:column` of a value."""
-        return where(at(self.root, path))
+        return where(self.node(*path))
 
 
 @dataclass(slots=True)
@@ -89,7 +93,7 @@ def load(directories: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Run
 
 def files(directories: Sequence[Path] = (), *, shipped: bool = True) -> Iterator[tuple[str, str]]:
     """Name and text of every file. Raises ConfigError for one that cannot be read."""
-    sources = [(path, "library/") for path in _library()] if shipped else []
+    sources = [(path, "library/") for path in library()] if shipped else []
     for directory in directories:
         if not directory.is_dir():
             raise ConfigError(f"responder.runbook_dirs: {directory} is not a directory")
@@ -175,6 +179,7 @@ def _ladder_faults(books: Mapping[str, Loaded], named: set[str]) -> Iterator[str
             yield f"{here}: it leads in a circle: {' → '.join(climbed)}"
 
 
-def _library() -> list[Path]:
+def library() -> list[Path]:
+    """The files that ship."""
     folder = Path(str(resources.files("runbooks") / "library"))
     return sorted(folder.glob("*.yaml"))

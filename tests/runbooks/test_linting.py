@@ -1,0 +1,122 @@
+"""What surely was not meant: runbooks never taken, steps and parameters never used, families with no runbook."""
+
+from __future__ import annotations
+
+import pytest
+
+from runbooks.linting import families_of, lint
+from runbooks.loading import shelf_of
+from tests.runbooks.test_assembling import FILES, fragment, step
+
+FAMILIES = ("gpu_off_bus", "gpu_fault", "hang", "unknown")
+ASK = "{id: ask, action: ask, target: incident}"
+
+
+def book(name: str, match: str, *steps: str, priority: int = 0, more: str = "") -> str:
+    listed = "\n".join(f"  - {one}" for one in steps or (ASK,))
+    return (
+        f"id: {name}\nrevision: 1\nowner: t\nmode: auto\ndescription: to test with\n"
+        f"match: {match}\npriority: {priority}\n{more}steps:\n{listed}\n"
+    )
+
+
+def warnings(*texts: str) -> list[str]:
+    shelf = shelf_of((f"f{i}.yaml", text) for i, text in enumerate(texts))
+    assert shelf.faults == []
+    return [f"{found.place}: {found.message}" for found in lint(shelf, FAMILIES, complete=False)]
+
+
+OFF_BUS = 'incident.family == "gpu_off_bus"'
+
+NEVER = {
+    "the same with a higher priority": (book("a", OFF_BUS, priority=5), book("b", OFF_BUS)),
+    "a catch-all with a higher priority": (book("a", "'true'", priority=5), book("b", OFF_BUS + " && incident.jobs > 1")),
+    "a wider list of families": (
+        book("a", "incident.family in ['gpu_off_bus', 'hang']", priority=5), book("b", OFF_BUS + " && incident.jobs > 1")),
+    "a prefix of families": (book("a", "incident.family.startsWith('gpu_')", priority=5), book("b", OFF_BUS)),
+    "the same in another order": (
+        book("a", f"incident.jobs>1 && {OFF_BUS}"), book("b", f"({OFF_BUS}) && incident.jobs > 1")),
+    "a target that the other names too": (
+        book("a", OFF_BUS, "{id: c, action: cordon_node, target: root_node}", priority=5),
+        book("b", f'{OFF_BUS} && incident.root.node != ""')),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_a_runbook_behind_one_that_matches_all_the_same_is_never_taken(name: str) -> None:
+    found = warnings(*NEVER[name])
+    assert found == ["f1.yaml:6:8: b is never taken: whatever it matches, a matches too and goes before"]
+
+
+REACHED = {
+    "a more specific one": (book("a", OFF_BUS), book("b", OFF_BUS + " && incident.jobs > 1")),
+    "a narrower one before it": (book("a", OFF_BUS + " && incident.jobs > 1", priority=5), book("b", OFF_BUS)),
+    "another family": (book("a", OFF_BUS, priority=5), book("b", "incident.family == 'hang'")),
+    "one that needs a node": (
+        book("a", OFF_BUS, "{id: c, action: cordon_node, target: root_node}", priority=5), book("b", OFF_BUS)),
+    "one that only might match": (book("a", f"{OFF_BUS} || incident.jobs > 1", priority=5), book("b", "incident.jobs > 1")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REACHED)
+def test_nothing_is_called_unreachable_that_can_be_reached(name: str) -> None:
+    assert warnings(*REACHED[name]) == []
+
+
+def test_what_contradicts_itself_is_never_taken() -> None:
+    twice = book("a", f"{OFF_BUS} && incident.family == 'hang'")
+    assert warnings(twice) == ["f0.yaml:6:8: a is never taken: no family fits it"]
+    assert warnings(book("a", "'false'")) == ["f0.yaml:6:8: a is never taken: no family fits it"]
+
+
+def test_a_step_that_no_incident_of_the_runbook_can_want_is_named() -> None:
+    text = book(
+        "a", OFF_BUS,
+        "{id: one, action: ask, target: incident, when: \"incident.family == 'hang'\"}",
+        "{id: two, action: ask, target: incident, when: 'false'}",
+        "{id: three, action: ask, target: incident, when: incident.jobs > 1}",
+        "{id: four, action: resume_job, target: jobs}",
+    )  # fmt: skip
+    assert [line.split(": ", 1)[1] for line in warnings(text)] == [
+        "step one is never used: its condition is for families that the runbook does not match",
+        "step two is never used: its condition is always false",
+        "step four is never used: it needs no suspend_job, and only a job that this run suspended is resumed",
+    ]
+
+
+def test_names_that_lead_nowhere_are_told_at_their_place() -> None:
+    text = book(
+        "a",
+        "incident.family in ['gpu_off_bus', 'hnag']",
+        more="parameters:\n  idle: {type: number, default: 1}\n",
+    )
+    assert warnings(text, fragment("lonely", step("s"))) == [
+        "f0.yaml:6:43: there is no family 'hnag'",
+        "f0.yaml:9:9: parameter idle is never used",
+        "f1.yaml:1:1: fragment lonely is never included",
+    ]
+
+
+def test_a_family_that_only_the_last_resort_takes_is_told_when_all_runbooks_are_there() -> None:
+    shelf = shelf_of({"a.yaml": book("a", OFF_BUS), "b.yaml": book("z", "'true'")}.items())
+    told = [found.message for found in lint(shelf, FAMILIES)]
+    assert told == [f"family {name} has no runbook of its own" for name in ("gpu_fault", "hang")]
+
+
+def test_faults_come_with_their_places_and_keep_the_rest_from_being_judged() -> None:
+    files = FILES | {"site.yaml": FILES["site.yaml"].replace("drain:", "drian:")}
+    (fault,) = lint(shelf_of(files.items()), FAMILIES)
+    assert (fault.place, fault.level, fault.file) == ("site.yaml:9:3", "fault", "site.yaml")
+
+
+def test_families_are_read_from_conditions_on_the_family_alone() -> None:
+    known = frozenset(FAMILIES)
+    assert families_of("incident.jobs > 1", known) == known
+    assert families_of("incident.family.startsWith('gpu_') && incident.jobs > 1", known) == {
+        "gpu_off_bus",
+        "gpu_fault",
+    }
+    assert families_of("!(incident.family == 'hang') && incident.family != 'unknown'", known) == {
+        "gpu_off_bus",
+        "gpu_fault",
+    }
