@@ -138,7 +138,7 @@ def cli_page() -> Iterator[str]:
     yield "| exit code | meaning |"
     yield "|---|---|"
     yield "| 0 | fine |"
-    yield '| 1 | the answer is "no": topics or runbooks differ, a runbook is at fault or fails its cases, the demo is not as its stories demand |'
+    yield '| 1 | the answer is "no": topics or runbooks differ, a runbook is at fault, a case or a story of the demo fails |'
     yield "| 2 | wrong usage or bad input |"
     yield "| 3 | the outside (Kafka, API server) is not reachable |"
     yield ""

@@ -58,19 +58,26 @@ def families_of(match: str, families: Families) -> Families:
 def _about(loaded: Loaded, shelf: Shelf, families: Families) -> Iterator[Finding]:
     runbook = loaded.runbook
     taken = families_of(runbook.match, families)
-    if not taken:
-        yield Finding(loaded.place("match"), "warning", f"{runbook.id} is never taken: no family fits it")
-    for other in sorted((one.runbook for one in shelf.books.values()), key=rank):
-        if rank(other) < rank(runbook) and _covers(other, runbook, families):
-            what = f"{runbook.id} is never taken: whatever it matches, {other.id} matches too and goes before"
-            yield Finding(loaded.place("match"), "warning", what)
-            break
+    rungs = {one.runbook.escalation.to for one in shelf.books.values() if one.runbook.escalation}
+    # A rung is begun by the one below it, and need not match anything itself.
+    if runbook.id not in rungs and (why := _unreached(runbook, taken, shelf, families)):
+        yield Finding(loaded.place("match"), "warning", f"{runbook.id} is never taken: {why}")
     for number, step in enumerate(runbook.steps):
         if why := _idle(step, runbook, taken, families):
             key = "when" if step.when is not None else "id"
             what = f"step {step.id} is never used: {why}"
             yield Finding(loaded.place("steps", number, key), "warning", what)
     yield from _names(loaded, families)
+
+
+def _unreached(runbook: Runbook, taken: Families, shelf: Shelf, families: Families) -> str:
+    """Why a runbook is surely never chosen; empty when it may be."""
+    if not taken:
+        return "no family fits it"
+    for other in sorted((one.runbook for one in shelf.books.values()), key=rank):
+        if rank(other) < rank(runbook) and _covers(other, runbook, families):
+            return f"whatever it matches, {other.id} matches too and goes before"
+    return ""
 
 
 def _covers(other: Runbook, runbook: Runbook, families: Families) -> bool:

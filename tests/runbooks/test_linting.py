@@ -69,6 +69,11 @@ def test_what_contradicts_itself_is_never_taken() -> None:
     assert warnings(book("a", "'false'")) == ["f0.yaml:6:8: a is never taken: no family fits it"]
 
 
+def test_a_rung_of_a_ladder_need_not_match_anything() -> None:
+    below = book("a", OFF_BUS, more="escalation: {to: b}\n")
+    assert warnings(below, book("b", "'false'")) == []
+
+
 def test_a_step_that_no_incident_of_the_runbook_can_want_is_named() -> None:
     text = book(
         "a", OFF_BUS,
