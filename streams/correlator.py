@@ -6,8 +6,10 @@ Faust would do differently are taken out of its hands:
 - Faust acknowledges an event when the agent asks for the next one, is cancelled, or fails. Here an event is acknowledged by
   hand when everything that follows from it is written. A record that cannot be read goes to `dead-letters`; anything else
   that goes wrong ends the process, and the event is read again.
-- Incidents go out through a producer of our own, first; only when the broker has them is the state written. So a crash in
-  between says an incident twice, with the same id and revision, and never keeps one that nobody was told.
+- State and incidents go out through a producer of our own: first the rows, with a note of what is about to be said, and only
+  when the broker has them what is said. Whoever takes over says what was noted last once more, with the same ids and
+  revisions. The other way round a crash in between would leave an incident that nobody knows: what is read again is judged
+  with what came since, and may come out otherwise.
 - Timers may not write tables. Time comes in as a record: one tick per owned partition and second, on `ticks`. While signals
   are still unread, it is the time of the last one read: a backlog must not look like silence.
 - Whoever lost a partition in the middle of an event neither writes nor acknowledges: the new owner reads it again.
@@ -46,6 +48,7 @@ from streams.model.settings import CorrelatorSettings, KafkaSettings
 from streams.model.signal import Signal, SignalBatch
 from streams.table_rows import TableRows
 from streams.topics import (
+    CHANGELOG,
     DEAD_LETTERS,
     INCIDENTS,
     INVENTORY,
@@ -60,6 +63,9 @@ log = structlog.get_logger(__name__)
 
 Rows = MutableMapping[str, bytes]
 """The core's state as rows; what is written here is in the changelog before the event's offset is committed."""
+
+SAID = "said/last"
+"""The row that notes what the last step had to say."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -100,6 +106,9 @@ class Core(Protocol):
 
     def on_tick(self, now: datetime) -> Changes:
         """Let time pass."""
+
+    def documents(self, ids: Sequence[str]) -> tuple[Incident, ...]:
+        """Incidents as last published, those of them that are kept."""
 
 
 Step = tuple[str, Callable[[Core], Changes]]
@@ -300,18 +309,25 @@ class Correlator:
         return gathered.events if await self._work(gathered.steps(), partition, term) else ()
 
     async def _work(self, steps: Sequence[Step], partition: int, term: int) -> bool:
-        """Take the steps, publish what follows and store it. False when the partition was lost meanwhile."""
+        """Take the steps, store each and publish what follows. False when the partition was lost meanwhile."""
         for cluster, step in steps:
-            held = self._core(cluster)
-            changes = step(held.core)
-            self._at("correlator:before_publish")
-            await self._publish(changes, partition)
-            self._at("correlator:after_publish")
+            held = self._cores.get(cluster)
+            if held is None:
+                held = self._core(cluster)
+                await self._publish(held.said(), partition)
             if term != self._term:
                 return False
-            held.rows.store()
+            changes = step(held.core)
+            held.note(changes)
+            self._at("correlator:before_store")
+            await self._send([(CHANGELOG, *row) for row in held.rows.store()], partition)
             self._at("correlator:after_store")
-        return True
+            if term != self._term:
+                return False
+            await self._publish(changes, partition)
+            self._at("correlator:after_publish")
+            held.strike()
+        return term == self._term
 
     def _is_followed(self, event: Any) -> bool:
         """Whether more than one offset lies behind this one: a single one may be a transaction's marker, which nobody handles.
@@ -400,15 +416,16 @@ class Correlator:
 
     async def _publish(self, changes: Changes, partition: int) -> None:
         """Incidents and timeline, confirmed by the broker."""
-        out = [(INCIDENTS, incident.id, encode(incident)) for incident in changes.incidents]
-        out += [(TIMELINE, entry.incident, encode(entry)) for entry in changes.timeline]
+        out = [(INCIDENTS, incident.id.encode(), encode(incident)) for incident in changes.incidents]
+        out += [(TIMELINE, entry.incident.encode(), encode(entry)) for entry in changes.timeline]
         await self._send(out, partition)
 
-    async def _send(self, records: list[tuple[Topic, str, bytes]], partition: int) -> None:
+    async def _send(self, records: Sequence[tuple[Topic, bytes, bytes | None]], partition: int) -> None:
+        """Write records and wait until the broker has them."""
         assert self._producer is not None
         sent = [
             await self._producer.send(
-                kafka.topic_name(self._kafka, topic), value, key=key.encode(), partition=partition
+                kafka.topic_name(self._kafka, topic), value, key=key, partition=partition
             )
             for topic, key, value in records
         ]
@@ -477,8 +494,42 @@ def _told(facts: Sequence[tuple[str, Fact | None, datetime]]) -> Callable[[Core]
 
 
 @dataclass(frozen=True, slots=True)
+class _Said:
+    """What a step had to say, as the next owner finds it: the incidents by name, as the state has them in full."""
+
+    incidents: tuple[str, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """What a predecessor may have died before saying."""
+
+    incidents: tuple[Incident, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class _Held:
     """A core with the rows under it."""
 
     core: Core
     rows: TableRows
+
+    def note(self, changes: Changes) -> None:
+        """Write down what is about to be said; it lies in the changelog before the rows that it speaks of."""
+        if changes.incidents or changes.timeline:
+            said = _Said(tuple(i.id for i in changes.incidents), tuple(changes.timeline))
+            self.rows.put_first(SAID, encode(said))
+
+    def strike(self) -> None:
+        """Take the note out with the next step that is stored, a tick at the latest: it was said."""
+        if SAID in self.rows:
+            del self.rows[SAID]
+
+    def said(self) -> _Again:
+        """What is noted, so may never have been said."""
+        if SAID not in self.rows:
+            return _Again()
+        said = decode(_Said, self.rows[SAID])
+        return _Again(self.core.documents(said.incidents), said.timeline)

@@ -1,9 +1,16 @@
-"""One cluster's rows inside the Faust table that all clusters share."""
+"""One cluster's rows inside the Faust table that all clusters share.
+
+Faust sends a row to the changelog when it likes, and nobody can wait for it. Here the table is only Faust's memory: rows are
+put into it past Faust, and whoever stores them sends them to the changelog and waits until the broker has them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 from typing import Any
+
+Changelog = list[tuple[bytes, bytes | None]]
+"""Records for the table's changelog, in the order in which they have to be there; None where a row is gone."""
 
 
 class TableRows(MutableMapping[str, bytes]):
@@ -14,15 +21,20 @@ class TableRows(MutableMapping[str, bytes]):
         self._prefix = cluster.encode() + b"\0"
         self._waiting: dict[str, bytes | None] = {}
 
-    def store(self) -> None:
-        """Put what was written into the table; only while an event of the partition is in hand."""
+    def store(self) -> Changelog:
+        """Put what was written into the table's memory; returns what has to be in the changelog before it counts."""
+        changed: Changelog = []
         for key, value in self._waiting.items():
             name = self._prefix + key.encode()
             if value is not None:
-                self._table[name] = value
-            elif name in self._table:
-                del self._table[name]
+                self._table.data[name] = value
+            elif name in self._table.data:
+                del self._table.data[name]
+            else:
+                continue
+            changed.append((name, value))
         self._waiting.clear()
+        return changed
 
     def __getitem__(self, key: str) -> bytes:
         waiting = self._waiting.get(key)
@@ -35,6 +47,11 @@ class TableRows(MutableMapping[str, bytes]):
 
     def __setitem__(self, key: str, value: bytes) -> None:
         self._waiting[key] = value
+
+    def put_first(self, key: str, value: bytes) -> None:
+        """Write a row that has to be in the changelog before all others that wait."""
+        self._waiting.pop(key, None)
+        self._waiting = {key: value, **self._waiting}
 
     def __delitem__(self, key: str) -> None:
         self._waiting[key] = None

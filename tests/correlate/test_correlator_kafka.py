@@ -107,7 +107,7 @@ PATIENT = {"hang_settle_s": 20.0, "application_settle_s": 20.0, "node_settle_s":
 """As an installation waits: longer than a restart takes, or the evidence of a job would be judged while half of it is untold."""
 
 
-@pytest.mark.parametrize("label", ["before_publish", "after_publish", "after_store", "anywhere"])
+@pytest.mark.parametrize("label", ["before_store", "after_store", "after_publish", "anywhere"])
 async def test_killed_under_load_it_ends_with_the_same_incidents(scene: Stage, label: str) -> None:
     chance = random.Random(label)
     played = list(stories(5))
