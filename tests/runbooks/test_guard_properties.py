@@ -1,0 +1,411 @@
+"""Whatever incidents, outcomes, restarts and people do to a cluster, in whatever order: no limit is ever passed.
+
+A whole board is played against an outside that keeps its own books: what is closed, what is suspended, when each change was
+begun and for whom. The limits are counted there and nowhere else. `GUARD_STEPS` plays that many moves, of another course each
+time; the quick run plays few, always the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from connectors.base import Absent, AlreadyDone, Done, Outcome, Refused, Retry, Unknown
+from runbooks.board import Board
+from runbooks.desk import LOOKUPS, Call
+from runbooks.model import DESTRUCTIVE
+from streams.model.codec import decode, encode
+from streams.model.control import Control
+from streams.model.conversation import CLUSTER_VERBS, Command, Verb
+from streams.model.entity import Entity, Gpu
+from streams.model.incident import Certainty, Incident, IncidentState
+from streams.model.inventory import Fact
+from streams.model.run import Mode, Run, StepState
+from streams.model.settings import BlastRadius, Breaker, Cap
+from tests.runbooks.scenes import ACTIONS, CLUSTER, JOB, LIBRARY, NOW, OTHER_JOB, cluster, incident, policy
+
+QUICK_STEPS = 1500
+MOVES = 50
+"""Moves of one game."""
+
+STEPS = int(os.environ.get("GUARD_STEPS", QUICK_STEPS))
+FRESH_S = 1800.0
+WINDOW_S = 900.0
+NODES = 16
+PLAYED = {"moves": 0, "begun": 0, "held": 0, "trips": 0, "restarts": 0, "given back": 0}
+
+
+class AnyCluster(RuleBasedStateMachine):
+    """One cluster of 16 nodes in two pools and four racks, and everything that can befall it."""
+
+    board: Board
+
+    @initialize(
+        max_nodes=st.sampled_from([0, 1, 3, 6, 6]),
+        max_share=st.sampled_from([0.1, 0.3, 0.5]),
+        per_window=st.sampled_from([2, 3, 4, 6, 24]),
+        per_rack=st.sampled_from([None, None, 1]),
+        failures=st.sampled_from([0, 0, 2, 4]),
+        mass=st.sampled_from([0, 0, 6, 9]),
+        mode=st.sampled_from([Mode.AUTO, Mode.AUTO, Mode.APPROVE]),
+    )
+    def start(
+        self,
+        max_nodes: int,
+        max_share: float,
+        per_window: int,
+        per_rack: int | None,
+        failures: int,
+        mass: int,
+        mode: Mode,
+    ) -> None:
+        self.policy = policy(
+            mode=mode,
+            freshness_s=FRESH_S,
+            blast_radius=BlastRadius(
+                max_nodes=max_nodes,
+                max_share=max_share,
+                max_per_window=per_window,
+                window_s=WINDOW_S,
+                per_rack=Cap(max_nodes=per_rack),
+            ),
+            breaker=Breaker(failures=failures, mass_min_nodes=mass, mass_share=0.2),
+        )
+        share = max(1, int(max_share * NODES))
+        self.most, self.per_rack, self.per_window = min(max_nodes, share), per_rack, per_window
+        self.now = NOW
+        self.facts: dict[str, Fact] = {}
+        for i, node in enumerate(cluster(NODES).nodes.values()):
+            self.facts[node.key] = replace(node, rack=f"r{i // 4}", pool=f"p{i // 8}")
+        view = cluster(NODES)
+        others: list[Fact] = [*view.jobs.values(), *view.pods.values()]
+        self.facts |= {fact.key: fact for fact in others}
+        # What a successor reads, as bytes would have it:
+        self.runs: dict[str, Run] = {}
+        self.control = encode(Control(CLUSTER))
+        self.incidents: dict[str, Incident] = {}
+        self.air: list[Call] = []
+        # The outside's own books:
+        self.there: dict[str, tuple[str, str]] = {}
+        self.begun: dict[str, tuple[datetime, str]] = {}
+        self.killed = False
+        self.frozen: set[str] = set()
+        self.word: dict[str, datetime] = {}
+        self.stirred: dict[str, datetime] = {}
+        self.left_alone: set[str] = set()
+        self.said = 0
+        self.restart()
+
+    # ── the engine, as the process works it ─────────────────────────────────────────────────────────────────────────
+
+    def restart(self) -> None:
+        """A successor: it knows what was committed and nothing else."""
+        runs = {name: decode(Run, encode(run)) for name, run in self.runs.items()}
+        self.board = Board(LIBRARY, self.policy, ACTIONS, runs)
+        for fact in self.facts.values():
+            self.board.take_fact(fact.key, fact)
+        self.board.take_control(decode(Control, self.control))
+        for about in self.incidents.values():
+            self.board.take_incident(about)
+        self.board.inherit(self.now)
+        self.step()
+
+    def step(self) -> None:
+        """A turn: advance, commit, and only then begin the calls."""
+        self.board.advance(self.now)
+        changes = self.board.collect()
+        for run in changes.runs:
+            self.runs[run.id] = run
+            PLAYED["held"] += any(r.state is StepState.BLOCKED for r in run.steps)
+        for control in changes.controls:
+            self.control = encode(control)
+            PLAYED["trips"] += any(c.event == "control.trip" and c.at == self.now for c in control.changes)
+        for call in changes.calls:
+            if call.kind == "apply" and call.effect.action in DESTRUCTIVE:
+                self.may_begin(call)
+            self.stirred[call.run] = self.now
+        self.air += changes.calls
+
+    # ── what must hold when a destructive call is begun, and after it ───────────────────────────────────────────────
+
+    def may_begin(self, call: Call) -> None:
+        run = self.runs[call.run]
+        assert not self.killed, "begun with the kill switch on"
+        assert decode(Control, self.control).breaker is None, "begun with the breaker open"
+        assert not self.frozen & self.scopes(run), "begun in a freeze"
+        moved = [r.finished_at for r in run.steps if r.state is StepState.DONE and r.finished_at is not None]
+        about = self.incidents[run.incident]
+        known = [
+            about.updated_at,
+            about.opened_at,
+            *moved,
+            self.stirred.get(run.id),
+            self.word.get(run.incident),
+        ]
+        age_s = (self.now - max(at for at in known if at is not None)).total_seconds()
+        assert age_s <= FRESH_S, f"{call.effect.action} begun on news that is {age_s:.0f} s old"
+        for other in self.runs.values():
+            if other.id == run.id or other.admitted_at is None or other.state.is_over:
+                continue
+            keys = {s.target.key for s in other.plan.steps if s.destructive and s.target}
+            assert call.effect.target.key not in keys, "two runs pull at one target"
+        if call.effect.key not in self.begun:
+            PLAYED["begun"] += 1
+            self.begun[call.effect.key] = (self.now, run.incident)
+            since = self.now - timedelta(seconds=WINDOW_S)
+            lately = [name for at, name in self.begun.values() if at > since and name not in self.word]
+            assert run.incident in self.word or len(lately) <= self.per_window, "more than a window allows"
+
+    def scopes(self, run: Run) -> set[str]:
+        targets = [s.target for s in run.plan.steps if s.destructive and s.target]
+        found = {""} | {f"namespace:{t.namespace}" for t in targets if t.namespace}
+        return found | {f"pool:{self.place(t.name, 'pool')}" for t in targets if t.kind == "Node"}
+
+    def place(self, node: str, kind: str) -> str:
+        return str(getattr(self.facts[f"{CLUSTER}/node/{node}"], kind))
+
+    def closed(self) -> set[str]:
+        return {name for action, name in self.there.values() if action == "cordon_node"}
+
+    def within_limits(self) -> None:
+        closed = self.closed()
+        assert len(closed) <= self.most, f"{sorted(closed)} are closed, {self.most} may be"
+        racks: defaultdict[str, int] = defaultdict(int)
+        pools: defaultdict[str, int] = defaultdict(int)
+        for name in closed:
+            racks[self.place(name, "rack")] += 1
+            pools[self.place(name, "pool")] += 1
+        assert self.per_rack is None or all(n <= self.per_rack for n in racks.values()), dict(racks)
+        if not self.word:
+            assert all(n < NODES // 2 for n in pools.values()), "a pool without a node"
+
+    # ── the outside ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def carry_out(self, call: Call, answer: str) -> Outcome:
+        key = call.effect.key
+        if call.kind in LOOKUPS:
+            return AlreadyDone() if key in self.there else Absent()
+        if answer == "refused":
+            return Refused("no permission")
+        if answer == "later":
+            return Retry(30.0, "busy")
+        if answer != "never arrived":
+            self.land(call)
+        return Done() if answer == "done" else Unknown("timed out", 1.0)
+
+    def land(self, call: Call) -> None:
+        effect = call.effect
+        if call.kind == "apply" and effect.action not in ("resume_job", "uncordon_node"):
+            self.there[effect.key] = (effect.action, effect.target.name)
+            self.within_limits()
+            return
+        PLAYED["given back"] += 1
+        gone = {"resume_job": "suspend_job", "uncordon_node": "cordon_node"}.get(effect.action)
+        for key, (action, name) in list(self.there.items()):
+            same = action == gone and name == effect.target.name and call.kind == "apply"
+            if same or (call.kind != "apply" and key == effect.key):
+                del self.there[key]
+
+    # ── moves ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @rule(
+        node=st.integers(0, NODES - 1),
+        gpu=st.integers(0, 1),
+        family=st.sampled_from(["gpu_off_bus", "gpu_off_bus", "node_down"]),
+        jobs=st.sampled_from([(), (JOB,), (OTHER_JOB,), (JOB, OTHER_JOB)]),
+        certainty=st.sampled_from([Certainty.DECISIVE] * 3 + [Certainty.LIKELY]),
+        age_s=st.sampled_from([0, 0, 60, 1000, 4000]),
+    )
+    def something_breaks(
+        self, node: int, gpu: int, family: str, jobs: Any, certainty: Certainty, age_s: int
+    ) -> None:
+        self.break_(node, gpu, family, jobs, certainty, age_s)
+        self.step()
+
+    @rule(
+        nodes=st.sets(st.integers(0, NODES - 1), min_size=3, max_size=NODES),
+        family=st.sampled_from(["gpu_off_bus", "node_down"]),
+    )
+    def much_breaks_at_once(self, nodes: Iterable[int], family: str) -> None:
+        for node in sorted(nodes):
+            self.break_(node, 0, family, (JOB,) if node < 4 else (), Certainty.DECISIVE, 0)
+        self.step()
+
+    def break_(self, node: int, gpu: int, family: str, jobs: Any, certainty: Certainty, age_s: int) -> None:
+        name = f"node-{node:02}"
+        gpu_at = Gpu(pci=f"0000:{gpu:02x}:00") if family != "node_down" else None
+        at = self.now - timedelta(seconds=age_s)
+        about = incident(
+            family, Entity(CLUSTER, node=name, gpu=gpu_at), jobs=jobs, certainty=certainty, nodes=(name,),
+            opened_at=at, updated_at=at, fault_at=at,
+        )  # fmt: skip
+        if about.id not in self.incidents:
+            self.tell(about)
+
+    def tell(self, about: Incident) -> None:
+        self.incidents[about.id] = about
+        self.board.take_incident(about)
+
+    @precondition(lambda self: bool(getattr(self, "incidents", None)))
+    @rule(
+        data=st.data(),
+        state=st.sampled_from([IncidentState.OPEN] * 3 + [IncidentState.MERGED, IncidentState.RESOLVED]),
+        jobs=st.sampled_from([None, None, (JOB,), (JOB, OTHER_JOB)]),
+    )
+    def an_incident_is_revised(self, data: st.DataObject, state: IncidentState, jobs: Any) -> None:
+        about = self.incidents[data.draw(st.sampled_from(sorted(self.incidents)))]
+        if about.state.is_over:
+            return
+        jobs = about.jobs if jobs is None else jobs
+        self.tell(replace(about, revision=about.revision + 1, state=state, jobs=jobs, updated_at=self.now))
+        self.step()
+
+    @precondition(lambda self: bool(getattr(self, "air", None)))
+    @rule(
+        which=st.integers(0, 20),
+        answer=st.sampled_from(["done"] * 6 + ["refused", "later", "timed out", "never arrived"]),
+    )
+    def a_call_comes_back(self, which: int, answer: str) -> None:
+        call = self.air.pop(which % len(self.air))
+        self.answer(call, answer)
+        self.step()
+
+    @precondition(lambda self: bool(getattr(self, "air", None)))
+    @rule()
+    def all_calls_come_back(self) -> None:
+        for _ in range(6):
+            calls, self.air = self.air, []
+            for call in calls:
+                self.answer(call, "done")
+            self.step()
+
+    def answer(self, call: Call, answer: str) -> None:
+        outcome = self.carry_out(call, answer)
+        self.stirred[call.run] = self.now
+        self.board.take_outcome(call, outcome, self.now)
+
+    @rule(landed=st.booleans())
+    def the_responder_is_killed_and_started_again(self, landed: bool) -> None:
+        """What was in the air has landed or not; nobody will ever hear of it."""
+        calls, self.air = self.air, []
+        for call in calls if landed else ():
+            if call.kind not in LOOKUPS:
+                self.land(call)
+        PLAYED["restarts"] += 1
+        self.restart()
+
+    @rule(seconds=st.sampled_from([1, 6, 31, 61, 301, 901, 901, 1801, 4000]))
+    def time_passes(self, seconds: int) -> None:
+        self.now += timedelta(seconds=seconds)
+        self.step()
+
+    @rule()
+    def the_inventory_looks(self) -> None:
+        closed = self.closed()
+        for key, fact in list(self.facts.items()):
+            if fact.kind == "node":
+                held = fact.name in closed
+                owner = "inc-somebody" if held else None
+                seen = replace(fact, unschedulable=held, owner_incident=owner, observed_at=self.now)
+                self.facts[key] = seen
+                self.board.take_fact(key, seen)
+        self.step()
+
+    @rule(node=st.integers(0, NODES - 1))
+    def a_person_opens_a_node(self, node: int) -> None:
+        name = f"node-{node:02}"
+        self.there = {k: v for k, v in self.there.items() if v != ("cordon_node", name)}
+        self.the_inventory_looks()
+
+    @rule(
+        verb=st.sampled_from([Verb.KILL, Verb.FREEZE, *[Verb.UNKILL, Verb.RESET, Verb.THAW] * 3]),
+        scope=st.sampled_from(["", "", "pool:p0", "namespace:research", "rack:r1"]),
+        age_s=st.sampled_from([0, 0, 0, 4000]),
+    )
+    def a_person_says_something_about_the_cluster(self, verb: Verb, scope: str, age_s: int) -> None:
+        self.say(verb, "", scope=scope if verb in (Verb.FREEZE, Verb.THAW) else "", age_s=age_s)
+        letting_go_counts = age_s <= FRESH_S
+        if verb is Verb.KILL:
+            self.killed = True
+        elif verb is Verb.UNKILL and letting_go_counts:
+            self.killed = False
+        elif verb is Verb.FREEZE and not scope.startswith("rack"):
+            self.frozen.add(scope)
+        elif verb is Verb.THAW and letting_go_counts:
+            self.frozen.discard(scope)
+        self.step()
+
+    @precondition(lambda self: bool(getattr(self, "incidents", None)))
+    @rule(
+        data=st.data(),
+        verb=st.sampled_from([Verb.APPROVE, Verb.APPROVE, Verb.REJECT, Verb.STOP, Verb.RESOLVE]),
+    )
+    def a_person_decides(self, data: st.DataObject, verb: Verb) -> None:
+        about = data.draw(st.sampled_from(sorted(self.incidents)))
+        waiting = [
+            run for run in self.runs.values()
+            if run.incident == about
+            and any(r.state is StepState.AWAITING_APPROVAL for r in run.steps)
+        ]  # fmt: skip
+        if verb is Verb.APPROVE:
+            if not waiting:
+                return
+            self.word[about] = self.now
+        if verb is Verb.STOP:
+            self.left_alone.add(about)
+        self.say(verb, about, digest=waiting[-1].plan.digest if waiting else None)
+        self.step()
+
+    def say(self, verb: Verb, about: str, *, age_s: int = 0, **more: Any) -> None:
+        self.said += 1
+        at = self.now - timedelta(seconds=age_s)
+        self.board.take_command(Command(f"c{self.said}", about, CLUSTER, verb, "ada", at, **more))
+        assert (about == "") is (verb in CLUSTER_VERBS)
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def teardown(self) -> None:
+        """With the kill switch on and every budget full, all that is given up is given back all the same."""
+        if not hasattr(self, "board"):
+            return
+        PLAYED["moves"] += MOVES
+        self.say(Verb.KILL, "")
+        self.step()
+        self.killed = True
+        for about in list(self.incidents.values()):
+            if not about.state.is_over:
+                over = IncidentState.MERGED
+                self.tell(replace(about, revision=about.revision + 1, state=over, updated_at=self.now))
+        self.step()
+        for _ in range(200):
+            if not self.air and not any(run.has_work for run in self.runs.values()):
+                break
+            calls, self.air = self.air, []
+            for call in calls:
+                self.answer(call, "done")
+            self.now += timedelta(seconds=61)
+            self.step()
+        left = [run.id for run in self.runs.values() if run.has_work]
+        assert not left, f"{left} are held up in giving back"
+        if not self.left_alone:
+            suspended = {name for action, name in self.there.values() if action == "suspend_job"}
+            assert not suspended, f"{suspended} stay suspended"
+
+
+AnyCluster.TestCase.settings = settings(
+    max_examples=max(1, STEPS // MOVES),
+    stateful_step_count=MOVES,
+    deadline=None,
+    derandomize="GUARD_STEPS" not in os.environ,
+    suppress_health_check=list(HealthCheck),
+    database=None,
+)
+TestAnyCluster = AnyCluster.TestCase
