@@ -40,7 +40,7 @@ STEPS = int(os.environ.get("GUARD_STEPS", QUICK_STEPS))
 FRESH_S = 1800.0
 WINDOW_S = 900.0
 NODES = 16
-PLAYED = {"moves": 0, "begun": 0, "held": 0, "trips": 0, "restarts": 0, "given back": 0}
+PLAYED = {"turns": 0, "begun": 0, "held": 0, "trips": 0, "restarts": 0, "given back": 0}
 
 
 class AnyCluster(RuleBasedStateMachine):
@@ -52,7 +52,7 @@ class AnyCluster(RuleBasedStateMachine):
         max_nodes=st.sampled_from([0, 1, 3, 6, 6]),
         max_share=st.sampled_from([0.1, 0.3, 0.5]),
         per_window=st.sampled_from([2, 3, 4, 6, 24]),
-        per_rack=st.sampled_from([None, None, 1]),
+        per_rack=st.sampled_from([None, 1]),
         failures=st.sampled_from([0, 0, 2, 4]),
         mass=st.sampled_from([0, 0, 6, 9]),
         mode=st.sampled_from([Mode.AUTO, Mode.AUTO, Mode.APPROVE]),
@@ -120,6 +120,7 @@ class AnyCluster(RuleBasedStateMachine):
 
     def step(self) -> None:
         """A turn: advance, commit, and only then begin the calls."""
+        PLAYED["turns"] += 1
         self.board.advance(self.now)
         changes = self.board.collect()
         for run in changes.runs:
@@ -376,7 +377,6 @@ class AnyCluster(RuleBasedStateMachine):
         """With the kill switch on and every budget full, all that is given up is given back all the same."""
         if not hasattr(self, "board"):
             return
-        PLAYED["moves"] += MOVES
         self.say(Verb.KILL, "")
         self.step()
         self.killed = True
@@ -409,3 +409,11 @@ AnyCluster.TestCase.settings = settings(
     database=None,
 )
 TestAnyCluster = AnyCluster.TestCase
+
+
+def test_the_games_have_played_what_they_promise() -> None:
+    """Runs after the games in this file: limits that nothing ever came near would prove nothing."""
+    if PLAYED["turns"] == 0:
+        return
+    print(", ".join(f"{name} {n}" for name, n in PLAYED.items()))
+    assert all(n > 0 for n in PLAYED.values()), PLAYED
