@@ -29,7 +29,7 @@ from runbooks.select import select
 from runbooks.shelf import Shelf
 from runbooks.standing import Standing
 from runbooks.view import ClusterView
-from streams.model.codec import decode
+from streams.model.codec import decode, encode
 from streams.model.control import Control
 from streams.model.conversation import CLUSTER_VERBS, Command, TimelineEntry, Verb
 from streams.model.entity import Entity
@@ -46,6 +46,9 @@ KEEP_FINISHED = timedelta(days=30)
 
 LOOK_FOR_OLD = timedelta(hours=1)
 """How often it is looked for runs that need not be kept any more."""
+
+MAX_PLANNED_BYTES = 320 * 1024
+"""The largest run that is begun: as much again, and half of it, comes to it on its way, and the journal has a limit."""
 
 MOVED_LOOK_S = 1.0
 """How soon a run that has moved is looked at again, whether or not anything is due."""
@@ -341,6 +344,10 @@ class Board:
             round_ += 1
         came_from = after.id if after is not None else ""
         turn = begin(incident, bound, now, round_=round_, escalated_from=came_from, why=why)
+        if (size := len(encode(turn.run))) > MAX_PLANNED_BYTES:
+            said = f"a plan of {chosen.id} has {size} bytes, at most {MAX_PLANNED_BYTES} are begun with"
+            self._leave(incident, said, now)
+            return
         self._take(turn, now)
 
     def _leave(self, incident: Incident, why: str, now: datetime) -> None:

@@ -36,6 +36,9 @@ CallKind = Literal["apply", "lookup", "undo", "undo_lookup", "compensate", "comp
 LOOKUPS: tuple[CallKind, ...] = ("lookup", "undo_lookup", "compensate_lookup")
 """Calls that change nothing."""
 
+MAX_REASON = 300
+"""Characters that a run keeps of each reason: a connector may hand on what a server said, whatever its length."""
+
 IN_THE_AIR = (EffectState.INTENDED, EffectState.UNKNOWN)
 """A call that may be under way, or whose fate is not known yet."""
 
@@ -218,10 +221,27 @@ class Desk:
 
     def turn(self) -> Turn:
         """The outcome; the revision rises only when something changed."""
-        run = replace(self.run, steps=tuple(self.records[record.id] for record in self.run.steps))
+        run = replace(self.run, steps=tuple(_bounded(self.records[record.id]) for record in self.run.steps))
         if run != self.before:
             run = replace(run, revision=self.before.revision + 1, updated_at=self.now)
         return Turn(run, tuple(self.calls), tuple(self.notes), tuple(self.reports))
+
+
+def _bounded(record: StepRecord) -> StepRecord:
+    """The record with no more than `MAX_REASON` characters of what others said: the document has to fit the journal."""
+    changes: dict[str, Any] = {}
+    for name in ("effect", "undo"):
+        row: EffectRecord | None = getattr(record, name)
+        if row is not None and len(row.reason) > MAX_REASON:
+            changes[name] = replace(row, reason=shortened(row.reason))
+    if len(record.reason) > MAX_REASON:
+        changes["reason"] = shortened(record.reason)
+    return replace(record, **changes) if changes else record
+
+
+def shortened(text: str) -> str:
+    """The text as far as a run document keeps it; what is left out is marked."""
+    return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"
 
 
 def same_target(one: Target | None, other: Target | None) -> bool:

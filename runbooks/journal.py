@@ -39,7 +39,7 @@ D = TypeVar("D")
 
 log = structlog.get_logger(__name__)
 
-MAX_DOCUMENT_BYTES = 512 * 1024
+MAX_DOCUMENT_BYTES = 1024 * 1024
 """The largest document a journal takes: recovery reads all of them."""
 
 TRANSACTION_TIMEOUT_MS = 30_000

@@ -50,7 +50,8 @@ def concluded(run: Run, step_id: str, kind: CallKind, outcome: Outcome, now: dat
 def recover(run: Run, now: datetime) -> Turn:
     """Take over a run: what a predecessor meant to do is unknown until its lease has run out and we have looked.
 
-    What it was looking up already is looked up anew: its answer may have died with it.
+    What it was looking up already is looked up anew: its answer may have died with it. The wait is never longer than the lease
+    itself, counted from now: a predecessor whose clock was ahead must not hold a run up for as long as it was.
     """
     desk = Desk(run, now)
     for record in run.steps:
@@ -58,7 +59,8 @@ def recover(run: Run, now: datetime) -> Turn:
             row: EffectRecord | None = getattr(record, name)
             if row is None or row.state not in (EffectState.INTENDED, EffectState.UNKNOWN):
                 continue
-            due = max(now, row.lease_until + timedelta(seconds=MARGIN_S))
+            until = min(row.lease_until, now + max(row.lease_until - row.intended_at, timedelta()))
+            due = max(now, until + timedelta(seconds=MARGIN_S))
             if row.state is EffectState.UNKNOWN:
                 desk.set(record.id, due_at=min(due, record.due_at or due))
                 continue

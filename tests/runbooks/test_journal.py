@@ -120,6 +120,49 @@ async def test_a_document_that_cannot_be_read_stops_the_owner_with_its_place(kaf
         await opened(settings)
 
 
+@pytest.mark.parametrize("tombstones", ["still there", "gone"])
+async def test_what_compaction_leaves_is_read_back_as_the_same(kafka: Kafka, tombstones: str) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS)
+    journal = await opened(settings)
+    for number in range(4):
+        await journal.commit([Note("a", str(number)), Note(f"n{number}", "x")], gone=[f"n{number - 1}"])
+    await journal.commit([Note("n0", "back again")])
+    await journal.close()
+    latest: dict[str, bytes | None] = {}
+    for key, value in await committed(settings, RUNS, 0):
+        latest.pop(key, None)
+        if value is not None or tombstones == "still there":
+            latest[key] = value
+    assert len(latest) == {"still there": 6, "gone": 3}[tombstones]
+    await write(settings, RUNS, 1, *latest.items())
+
+    whole, compacted = await opened(settings), await opened(settings, partition=1)
+    assert dict(compacted.documents) == dict(whole.documents) == dict(journal.documents)
+    assert set(whole.documents) == {"a", "n0", "n3"}
+    await whole.close()
+    await compacted.close()
+
+
+async def test_what_may_rest_is_not_decoded_until_it_is_asked_for(kafka: Kafka) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS)
+    journal = await opened(settings)
+    await journal.commit([Note("a", "over"), Note("b", "under way"), Note("c", "over")])
+    await journal.close()
+
+    def rest(raw: bytes) -> str | None:
+        return "in brief" if b"over" in raw else None
+
+    heir = await Journal.open(
+        settings, name="notes", topic=RUNS, partition=0, kind=Note, key=lambda n: n.id, rest=rest
+    )
+    assert (heir.documents.decoded, set(heir.documents.briefs)) == (1, {"a", "c"})
+    await heir.commit([Note("c", "begun again")])
+    assert heir.documents["a"] == Note("a", "over")
+    assert heir.documents["c"] == Note("c", "begun again")
+    assert heir.documents.decoded == 2
+    await heir.close()
+
+
 async def test_commits_of_many_tasks_do_not_mix(kafka: Kafka) -> None:
     settings = await with_topics(kafka.bootstrap, RUNS)
     journal = await opened(settings)

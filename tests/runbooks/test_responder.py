@@ -18,6 +18,7 @@ from runbooks.responder import Responder
 from streams.model.clock import utc_now
 from streams.model.codec import decode, encode
 from streams.model.conversation import Command, TimelineEntry, Verb
+from streams.model.errors import BadInput
 from streams.model.incident import Certainty, Incident
 from streams.model.inventory import FactRecord, JobFact, NodeFact, PodFact
 from streams.model.run import Mode, Run, RunState
@@ -210,6 +211,20 @@ async def test_timeline_signals_and_offsets_are_written_with_the_run(kafka: Kafk
     assert any(e.actor == "ada" and e.event == "person.approved" for e in said)
     dead = await committed(settings, DEAD_LETTERS, 0)
     assert [value for _, value in dead] == [b"{broken"]
+
+
+async def test_a_run_that_a_newer_version_has_written_stops_an_older_one_before_it_acts(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    """In a rolling upgrade the partition may come back to a process of the version before."""
+    settings = await prepared(kafka)
+    newer = b'{"id":"run-0123456789abcdef","schema":99,"state":"a state of tomorrow"}'
+    await write(settings, RUNS, PARTITION, ("run-0123456789abcdef", newer))
+    async with asyncio.timeout(60):
+        with pytest.raises(BadInput, match=rf"runs:{PARTITION}:0 .*schema: 99 is newer"):
+            await responder(settings, tmp_path).run()
+    assert calls(tmp_path) == []
+    assert [value for _, value in await committed(settings, RUNS, PARTITION)] == [newer]
 
 
 async def test_in_shadow_nothing_is_called(kafka: Kafka, tmp_path: Path) -> None:

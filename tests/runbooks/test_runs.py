@@ -11,8 +11,12 @@ from connectors.base import Done, Refused
 from runbooks.agenda import Agenda
 from runbooks.board import KEEP_FINISHED, Board
 from runbooks.briefs import IncidentBrief, RunBrief, run_at_rest
-from runbooks.desk import Situation, Turn
+from runbooks.desk import MAX_REASON, Situation, Turn
 from runbooks.guardrails.closed import cordons
+from runbooks.journal import MAX_DOCUMENT_BYTES
+from runbooks.leases import MARGIN_S
+from runbooks.outcomes import recover
+from runbooks.plan import MAX_STEPS
 from runbooks.run import advance
 from runbooks.runs import Runs
 from runbooks.shelf import Shelf
@@ -21,7 +25,7 @@ from streams.model.errors import BadInput
 from streams.model.incident import Incident, IncidentState
 from streams.model.inventory import Fact, NodeFact
 from streams.model.run import EffectState, Mode, Run, RunState, StepState
-from tests.runbooks.scenes import ACTIONS, AUTO, LIBRARY, NOW, Play, at, cluster, incident
+from tests.runbooks.scenes import ACTIONS, AUTO, JOB, LIBRARY, NOW, Play, at, cluster, incident, radius
 
 
 def finished(number: int = 0) -> Run:
@@ -341,3 +345,40 @@ def test_what_failed_within_the_breakers_window_counts_after_a_restart() -> None
         made.inherit(at(after_s))
         census = made._cluster("c1").census
         assert census.failures(at(after_s - AUTO.breaker.failures_window_s)) == counted
+
+
+def test_a_run_whose_every_call_was_long_winded_still_fits_the_journal() -> None:
+    """Two hundred steps, and a server that answers each call with a page of text."""
+    jobs = tuple(replace(JOB, name=f"job-{number:02}", uid=f"uid-{number}") for number in range(45))
+    play = Play(incident(jobs=jobs), settings=radius(max_per_window=1_000))
+    assert 150 < len(play.run.plan.steps) <= MAX_STEPS
+    play.tick()
+    for _ in range(1_000):
+        if not play.air:
+            break
+        play.answer(Done({"prior": "x" * 200}, "said " * 2_000))
+    assert all(record.effect for record in play.run.steps if record.id.startswith("suspend"))
+    assert max(len(record.reason) for record in play.run.steps) == MAX_REASON
+    assert len(encode(play.run)) < MAX_DOCUMENT_BYTES / 2
+
+
+def test_a_run_too_large_to_be_kept_is_not_begun_and_a_person_is_told() -> None:
+    made = board(shelved())
+    made.take_incident(incident(facts={"xid": 79, "xids": "79 " * 200_000}))
+    made.advance(NOW)
+    changes = made.collect()
+    assert not made.runs
+    assert not changes.calls
+    assert [line.event for line in changes.timeline] == ["run.none"]
+    assert "at most" in changes.timeline[0].text
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 60.0, 3500.0])
+def test_a_predecessor_whose_clock_was_ahead_is_waited_for_no_longer_than_its_lease(ahead_s: float) -> None:
+    play = Play(incident(), now=at(ahead_s))
+    play.play(until="cordon_node")
+    (left,) = [r for r in play.run.steps if r.effect is not None and r.effect.action == "cordon_node"]
+    assert left.effect is not None
+    lease_s = (left.effect.lease_until - left.effect.intended_at).total_seconds()
+    due = recover(play.run, NOW).run.step("cordon").due_at
+    assert due == at(lease_s + MARGIN_S)
