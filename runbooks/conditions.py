@@ -50,6 +50,10 @@ _NAMED = re.compile(r"\bincident((?:\.[A-Za-z_]\w*)*)")
 Plain = str | int | float | bool
 
 
+_UNANSWERED = (CELEvalError, TypeError)
+"""What evaluation raises where the incident is not as the expression expects; a TypeError for a macro over what is no list."""
+
+
 class Condition:
     """One compiled condition. Equal when the source is equal."""
 
@@ -84,7 +88,7 @@ class Condition:
         """
         try:
             found = self._program.evaluate(_names(facts, parameters))
-        except CELEvalError as error:
+        except _UNANSWERED as error:
             raise ValueError(f"{self.source!r} cannot be worked out: {error.args[0]}") from error
         plain = _plain_of(found)
         if plain is None:
@@ -98,7 +102,7 @@ class Condition:
     def _evaluated(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> bool:
         try:
             value = self._program.evaluate(_names(facts, parameters))
-        except CELEvalError:
+        except _UNANSWERED:
             return False
         if not isinstance(value, celtypes.BoolType):
             raise ValueError(f"{self.source!r} gives {type(value).__name__}, not true or false")

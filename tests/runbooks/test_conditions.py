@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbooks.conditions import Condition
+from runbooks.conditions import Condition, facts_of
+from tests.runbooks.scenes import incident
 
 VALUES = st.one_of(st.booleans(), st.integers(-3, 3), st.sampled_from(["", "dict", "missing", "a"]))
 FACTS = st.fixed_dictionaries(
@@ -54,3 +56,11 @@ def test_what_is_remembered_is_bounded() -> None:
     answers = [condition.holds(_facts("a", jobs, {})) for jobs in range(3000)]
     assert answers == [jobs == 7 for jobs in range(3000)]
     assert len(condition._answers) <= 256
+
+
+def test_a_macro_over_a_fact_that_is_no_list_is_false_and_no_crash() -> None:
+    asked = Condition("incident.facts.xid.all(v, v == 79)")
+    facts = facts_of(incident(facts={"xid": 79}))
+    assert asked.holds(facts) is False
+    with pytest.raises(ValueError, match="cannot be worked out"):
+        asked.value(facts, {})
