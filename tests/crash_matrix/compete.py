@@ -75,7 +75,8 @@ IN_FLIGHT = 120
 """Incidents under way at once."""
 LEASE_S = 6.0
 """Long enough for a busy machine, shorter than the longest freeze."""
-FROZEN_S = (0.5, 12.0)
+SESSION_MS = 3000
+FROZEN_S = (0.5, 14.0)
 """How long one is frozen: from nothing that anybody notices to well past session and lease."""
 BLOWS_S = (4.0, 9.0)
 AT_THE_WORST = [["cordon_node:before_request", "uncordon_node:before_request"]]
@@ -205,6 +206,7 @@ class Contest:
                 folder=str(folder),
                 sends="STOP",
                 partitions=PARTITIONS,
+                session_timeout_ms=SESSION_MS,
                 more={"lease_s": LEASE_S},
             )
         return lives
@@ -240,7 +242,7 @@ class Contest:
                 await tell(INCIDENTS, incident.cluster, incident.id, incident)
             return len(over) == self.incidents
 
-        async with asyncio.timeout(60 + self.incidents * EFFECTS / 5):
+        async with asyncio.timeout(120 + self.incidents * EFFECTS / 4):
             await tape.until(prefix, all_over)
 
     def _judge(

@@ -23,8 +23,11 @@ Record = Any
 class Tape:
     """Committed records by prefix and topic, in their order. Build it with `running`."""
 
-    def __init__(self, reader: AIOKafkaConsumer, places: dict[str, tuple[str, Topic]]) -> None:
+    def __init__(
+        self, reader: AIOKafkaConsumer, looker: AIOKafkaConsumer, places: dict[str, tuple[str, Topic]]
+    ) -> None:
         self._reader = reader
+        self._looker = looker
         self._places = places
         self._records: dict[tuple[str, str], list[Record]] = {
             (prefix, topic.name): [] for prefix, topic in places.values()
@@ -40,9 +43,11 @@ class Tape:
         places = {prefix + topic.name: (prefix, topic) for prefix in prefixes for topic in FOLLOWED}
         reader: AIOKafkaConsumer = kafka.consumer(settings, group=None, fetch_max_wait_ms=50)
         await kafka.started(reader, settings)
+        looker: AIOKafkaConsumer = kafka.consumer(settings, group=None, read_committed=False)
+        await kafka.started(looker, settings)
         reader.assign([TopicPartition(name, number) for name in places for number in range(partitions)])
         await reader.seek_to_beginning()
-        tape = cls(reader, places)
+        tape = cls(reader, looker, places)
         reading = asyncio.create_task(tape._read(), name="tape")
         try:
             yield tape
@@ -50,6 +55,7 @@ class Tape:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
             await reader.stop()
+            await looker.stop()
 
     def records(self, prefix: str, topic: Topic, since: int = 0) -> Sequence[Record]:
         """Those of a topic so far, without the first `since`."""
@@ -68,15 +74,18 @@ class Tape:
             await self._news[prefix].wait()
 
     async def catch_up(self, prefix: str) -> None:
-        """Wait until everything that is committed now has been read: the topics of one transaction come one by one."""
+        """Wait until everything that is written now has been read.
+
+        The topics of one transaction become readable one by one; how far they go is asked without regard to that.
+        """
         names = {name for name, (owner, _) in self._places.items() if owner == prefix}
         places = [place for place in self._reader.assignment() if place.topic in names]
-        ends = await self._reader.end_offsets(places)
+        ends = await self._looker.end_offsets(places)
 
         async def read() -> bool:
             return all([await self._reader.position(place) >= end for place, end in ends.items()])
 
-        await eventually(read, f"all of {prefix} is read")
+        await eventually(read, f"all of {prefix} is read", timeout_s=60)
 
     def nudge(self, prefix: str) -> None:
         """Have `until` ask again without a record."""
