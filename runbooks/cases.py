@@ -9,7 +9,8 @@
           verdicts: {cordon: would}
           values: {drain: {deadline_s: 600}}
 
-A case is decided as the responder would in shadow: selection, plan and guardrails are the real ones, on an inventory of the case.
+A case is decided as the responder would in shadow, where work on nodes is set up: selection, plan and guardrails are the real
+ones, on an inventory of the case.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pydantic import Field, model_validator
 
 from runbooks.board import Board
 from runbooks.documents import faulty
-from runbooks.model import Runbook
+from runbooks.model import NODE_WORK, Runbook
 from runbooks.replay import ACTIONS
 from runbooks.values import Strict
 from streams.model.codec import encode_plain
@@ -155,7 +156,7 @@ def run_case(case: Case, runbooks: Sequence[Runbook], shared: ToldInventory | No
     about = incident_of(case.incident)
     inventory = case.inventory or shared or ToldInventory()
     policy = case.settings.model_copy(update={"mode": Mode.SHADOW})
-    board = Board(runbooks, policy, frozenset(ACTIONS))
+    board = Board(runbooks, policy, frozenset(ACTIONS) | NODE_WORK)
     for fact in facts_of_inventory(inventory, about):
         board.take_fact(fact.key, fact)
     board.take_incident(about)

@@ -248,6 +248,8 @@ def _show_plan(one: Planned, books: dict[str, Loaded]) -> None:
         )  # fmt: skip
         headings = ("step", "action", "target", "needs", "params", "deadline", "on failure", "asks")
         table(headings, rows, empty="the plan has no step")
+        for line in one.plan.left_out:
+            click.echo(f"left to a person: {line}")
         assert one.choice.runbook is not None
         if foreign := books[one.choice.runbook.id].foreign():
             click.echo()

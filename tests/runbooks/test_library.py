@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from faultline.cli import cli
 from runbooks.model import DESTRUCTIVE, NODE_WORK, Runbook, Step
 from runbooks.plan import plan
 from runbooks.select import select
@@ -105,3 +109,11 @@ def test_without_decisive_evidence_a_person_is_asked_before_anything_is_taken_aw
 def test_a_runbook_that_only_tells_ends_with_a_question(book: Runbook) -> None:
     if not {step.action for step in book.steps} & DESTRUCTIVE:
         assert book.steps[-1].action == "ask"
+
+
+def test_the_cases_that_ship_hold_and_there_is_one_for_every_runbook_an_incident_can_choose() -> None:
+    result = CliRunner().invoke(cli, ["runbook", "test", "--output", "json"])
+    assert result.exit_code == 0, result.output
+    folder = Path(str(resources.files("runbooks") / "library"))
+    told = {path.name.removesuffix(".cases.yaml") for path in folder.glob("*.cases.yaml")}
+    assert told == {book.id for book in LIBRARY if book.match != "false"}
