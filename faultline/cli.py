@@ -29,6 +29,7 @@ COMMANDS = {
     "replay": "decide a capture again, in memory, touching nothing",
     "runbook": "check runbooks, show what they plan, run their cases, tell two versions apart",
     "run": "start one process: detector, inventory, correlator, responder or chat",
+    "shadow": "report what runs in shadow would have done, next to what people did",
     "simulate": "write a capture of a simulated cluster in which things break, with the truth beside it",
     "topics": "create, alter or compare the Kafka topics",
 }

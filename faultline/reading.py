@@ -95,6 +95,18 @@ async def read_timeline(settings: KafkaSettings, incident: Incident) -> list[Tim
     return sorted(entries.values(), key=lambda entry: entry.at)
 
 
+async def read_timeline_of(settings: KafkaSettings, cluster: str) -> list[TimelineEntry]:
+    """Everything said in a cluster, in time order, each line once."""
+    entries: dict[bytes, TimelineEntry] = {}
+    async with _reader(settings) as client:
+        async for record in _records(client, settings, TIMELINE, cluster):
+            if record.value is not None:
+                entry = decode(TimelineEntry, record.value)
+                if entry.cluster == cluster:
+                    entries[record.value] = entry
+    return sorted(entries.values(), key=lambda entry: entry.at)
+
+
 def pick(incidents: dict[str, Incident], prefix: str) -> Incident:
     """The one incident whose id begins with `prefix` (with or without `inc-`).
 

@@ -28,6 +28,7 @@ from streams.inventory.kube_objects import facts
 from streams.inventory.topology import read_links
 from streams.model.clock import rfc3339, to_millis
 from streams.model.codec import decode, encode_plain
+from streams.model.conversation import TimelineEntry
 from streams.model.digest import digest
 from streams.model.entity import Entity, JobRef
 from streams.model.errors import BadInput
@@ -52,6 +53,7 @@ class Replayed:
     incidents: dict[str, Incident] = field(default_factory=dict)
     runs: tuple[Run, ...] = ()
     actions: tuple[ActionLine, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
     records: int = 0
     signals: int = 0
     dead_letters: int = 0
@@ -176,6 +178,7 @@ class _Player:
         self._advance(until)
         self._result.runs = self._responder.runs
         self._result.actions = self._responder.actions()
+        self._result.timeline = tuple(self._responder.timeline)
         return self._result
 
     def _advance(self, to: datetime) -> None:
@@ -184,7 +187,7 @@ class _Player:
             at, key, fact = self._facts[self._next_fact]
             self._next_fact += 1
             self._tick_to(at)
-            self._responder.take_fact(key, fact)
+            self._responder.take_fact(key, fact, at)
             self._publish(self._core(key.partition("/")[0]).on_fact(key, fact, at), at)
         self._tick_to(to)
 

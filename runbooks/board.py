@@ -20,6 +20,7 @@ from runbooks.decisions import decided, may_be_superseded, meant, revised, super
 from runbooks.desk import IN_THE_AIR, Call, Note, Report, Situation, Turn
 from runbooks.escalation import climb, is_above, offenders
 from runbooks.model import Runbook
+from runbooks.observing import Observer
 from runbooks.outcomes import concluded, recover
 from runbooks.plan import plan, tamer
 from runbooks.releasing import Hold, choose, holds_of, node_of, release
@@ -108,6 +109,7 @@ class Board:
         self._fresh: dict[str, None] = {}
         self._stirred: dict[tuple[str, str], None] = {}
         self._said: list[Command] = []
+        self._observer = Observer()
         self._pending = _Pending()
 
     def inherit(self, now: datetime) -> None:
@@ -140,9 +142,12 @@ class Board:
             self._clusters[cluster] = Standing(cluster)
         return self._clusters[cluster]
 
-    def take_fact(self, key: str, fact: Fact | None) -> None:
-        """A record of the inventory; None for a tombstone."""
+    def take_fact(self, key: str, fact: Fact | None, news_at: datetime | None = None) -> None:
+        """A record of the inventory; None for a tombstone. `news_at` is when it was published, for one not taken in before by
+        anybody: what others did is told of those only."""
         cluster, kind, name = (fact.key if fact is not None else key).split("/", 2)
+        if news_at is not None:
+            self._observer.saw(self.view(cluster), key, fact, news_at)
         if fact is not None:
             self.view(fact.cluster).put(fact)
         else:
@@ -236,6 +241,9 @@ class Board:
         said, self._said = self._said, []
         for command in said:
             self._hear(command, now)
+        awake = (self.incidents[name] for name in self.incidents if name not in self.incidents.briefs)
+        for act, note, about in self._observer.told(awake, self.runs.on):
+            self._say(note, about, act.cluster, act.at)
         self._go_on(now)
         for standing in list(self._clusters.values()):
             changed = standing.watch(self.runs, self.incidents, self._policy.breaker, now)

@@ -40,6 +40,8 @@ class Owned(Generic[D]):
     journal: Journal[D]
     behind: dict[TopicPartition, int] = field(default_factory=dict)
     """Where each input ended at take-up, for those not read so far yet."""
+    known: dict[TopicPartition, int] = field(default_factory=dict)
+    """Of the inputs that are read from their beginning: up to where a predecessor took them in, or all there was if none did."""
 
     @property
     def caught_up(self) -> bool:
@@ -171,12 +173,17 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
             try:
                 await consumer.seek_to_beginning(*(p for p in places if p.topic in self._replayed))
                 ends = await consumer.end_offsets(places)
+                known = {
+                    place: ends[place] if (before := await consumer.committed(place)) is None else before
+                    for place in places
+                    if place.topic in self._replayed
+                }
             except IllegalStateError:
                 # A rebalance took it while the journal was being opened.
                 await journal.close()
                 continue
             if set(places) <= consumer.assignment():
-                self.owned[partition] = Owned(partition, journal, dict(ends))
+                self.owned[partition] = Owned(partition, journal, dict(ends), known)
             else:
                 await journal.close()
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from runbooks.board import Board
 from runbooks.model import TICKETS, Runbook
+from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident
 from streams.model.inventory import Fact
 from streams.model.run import Mode, Run, Target
@@ -50,10 +51,12 @@ class ShadowResponder:
     def __init__(self, runbooks: Sequence[Runbook], settings: ResponderSettings | None = None) -> None:
         policy = (settings or ResponderSettings()).model_copy(update={"mode": Mode.SHADOW})
         self._board = Board(runbooks, policy, frozenset(ACTIONS))
+        self.timeline: list[TimelineEntry] = []
+        """Everything that was said, in its order."""
 
-    def take_fact(self, key: str, fact: Fact | None) -> None:
-        """A record of the inventory; None for a tombstone."""
-        self._board.take_fact(key, fact)
+    def take_fact(self, key: str, fact: Fact | None, at: datetime | None = None) -> None:
+        """A record of the inventory; None for a tombstone. With its time, what others did is put on the timeline."""
+        self._board.take_fact(key, fact, at)
 
     def take_incident(self, incident: Incident, now: datetime) -> tuple[Signal, ...]:
         """A revision of an incident; returns the `run.*` signals that the correlator would be told."""
@@ -65,6 +68,7 @@ class ShadowResponder:
         self._board.advance(now)
         changes = self._board.collect()
         assert not changes.calls, "a run in shadow makes no calls"
+        self.timeline += changes.timeline
         return tuple(signal for batch in changes.signals for signal in batch.signals)
 
     @property

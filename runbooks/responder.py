@@ -28,7 +28,7 @@ from runbooks.journal import Outgoing
 from runbooks.leases import Lease
 from runbooks.model import Runbook
 from runbooks.ownership import LOST, Arrival, Owned, Owner
-from streams.model.clock import Clock, MonotonicClock, boot_seconds, utc_now
+from streams.model.clock import Clock, MonotonicClock, boot_seconds, from_millis, utc_now
 from streams.model.codec import decode, encode
 from streams.model.control import Control
 from streams.model.conversation import Command
@@ -62,6 +62,8 @@ class _Work:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     dead: list[Outgoing] = field(default_factory=list)
+    inventory: tuple[TopicPartition, int] | None = None
+    """How far the inventory has been taken in; the board has said all that follows from it once it has advanced."""
     air: dict[tuple[str, str, str], tuple[asyncio.Task[None], Lease]] = field(default_factory=dict)
     landed: list[str] = field(default_factory=list)
     worker: asyncio.Task[None] | None = None
@@ -166,7 +168,10 @@ class Responder:
             fact = decode(FactRecord, record.value).fact if record.value is not None else None
             if fact is None and key.count("/") < 2:
                 raise BadInput(f"a tombstone for {key!r}, which is no cluster/kind/name")
-            work.board.take_fact(key, fact)
+            place = self._owner.place(INVENTORY, record.partition)
+            is_news = record.offset >= work.owned.known.get(place, 0)
+            work.board.take_fact(key, fact, from_millis(record.timestamp) if is_news else None)
+            work.inventory = (place, record.offset + 1)
         elif record.value is None:
             return
         elif topic == INCIDENTS.name:
@@ -224,6 +229,7 @@ class Responder:
         """Write down everything there is, then start the calls it covers. Without a lease no call is started."""
         changes = work.board.collect()
         offsets, work.offsets = work.offsets, {}
+        inventory = work.inventory if lease is not None else None
         landed, work.landed = work.landed, []
         dead, work.dead = work.dead, []
         partition = work.owned.partition
@@ -234,6 +240,9 @@ class Responder:
             *dead,
         ]
         landed += names_written(work.owned.journal.documents, changes.runs, commands=bool(offsets))
+        if inventory is not None and (changes.runs or records or offsets):
+            # What others did is told once: how far it has been looked for goes with what was found.
+            offsets = offsets | dict([inventory])
         for name in names_of(changes.calls):
             self._at(f"{name}:before_intent")
         for name in landed:

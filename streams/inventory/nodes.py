@@ -60,6 +60,7 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
         ),
         taints=tuple(taints),
         owner_incident=text(annotations_of(node), INCIDENT),
+        boot_id=text(part(node, "status", "nodeInfo"), "bootID"),
     )
 
 

@@ -41,6 +41,8 @@ class NodeFact:
     """`key=value:effect` each, sorted."""
     owner_incident: str | None = None
     """The incident whose cordon this is, from Faultline's own annotation."""
+    boot_id: str | None = None
+    """The kernel's id of this boot: another one means that the node was rebooted."""
     kind: Literal["node"] = "node"
 
     @property

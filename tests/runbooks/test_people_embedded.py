@@ -19,16 +19,17 @@ from runbooks.loading import load_text
 from runbooks.model import Runbook
 from runbooks.responder import Responder
 from streams.model.clock import utc_now
-from streams.model.codec import encode
+from streams.model.codec import decode, encode
+from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident
 from streams.model.inventory import FactRecord, NodeFact
 from streams.model.run import Mode, Run, RunState
 from streams.model.settings import KafkaSettings, ResponderSettings
-from streams.topics import INCIDENTS, INVENTORY, partition_of
+from streams.topics import INCIDENTS, INVENTORY, TIMELINE, partition_of
 from tests.runbooks.responder_child import BOOK, FolderWorld
 from tests.runbooks.scenes import CLUSTER, JOB, incident
 from tests.runbooks.test_responder import calls, over, run_of
-from tests.runbooks.topics import write
+from tests.runbooks.topics import committed, write
 from tests.testbed.waiting import eventually
 
 pytestmark = pytest.mark.embedded
@@ -223,3 +224,29 @@ async def test_the_kill_switch_of_the_command_line_holds_what_was_approved_until
             assert approved.code == 0, approved.out
             await eventually(lambda: over(here.settings, here.partition), "the run is over", timeout_s=60)
             assert cordons(tmp_path) == 1
+
+
+async def test_what_a_person_does_beside_a_run_in_shadow_is_in_the_report(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        about = fresh()
+        await here.publish(about)
+        async with here.responder(book(), mode=Mode.SHADOW):
+            await here.until(RunState.SHADOWED)
+            await here.show(unschedulable=True)
+
+            async def told() -> list[str] | None:
+                said = await committed(here.settings, TIMELINE, here.partition)
+                entries = [decode(TimelineEntry, value) for _, value in said if value is not None]
+                found = [e.incident for e in entries if e.event == "observed.node_cordoned"]
+                return found or None
+
+            assert await eventually(told, "the cordon is on the timeline", timeout_s=30) == [about.id]
+            answer = await here.type("shadow", "report", "--since", "1d", "--output", "json")
+            assert answer.code == 0, answer.err
+            run, summary = map(json.loads, answer.out.splitlines())
+            assert (run["incident"], run["agreement"]) == (about.id, "same")
+            assert [act["act"] for act in run["people"]] == ["node_cordoned"]
+            assert (summary["runs"], summary["agreed"], summary["agreed_share"]) == (1, 1, 1.0)
+            shown = await here.type("shadow", "report")
+            assert "people did the same in 1 of 1 (100%)" in shown.out
+        assert calls(tmp_path) == []

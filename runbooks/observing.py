@@ -1,0 +1,266 @@
+"""What others do to nodes and jobs, read off the inventory: two states of one thing → what somebody did to it. Pure.
+
+It is told on the timeline, so that what people did can be laid beside what a run in shadow would have done. What Faultline did
+itself is left out: a cordon by its marks, everything else by the runs' own record. What belongs to no incident is told of nodes
+only, and not more often than `MAX_LOOSE` in `LOOSE_WINDOW`: a whole cluster that is upgraded must not drown the timeline.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from runbooks.desk import Note
+from runbooks.guardrails.closed import OWN_TAINT
+from runbooks.view import ClusterView
+from streams.model.clock import rfc3339
+from streams.model.incident import Incident
+from streams.model.inventory import Fact, JobFact, NodeFact, PodFact
+from streams.model.message import some
+from streams.model.run import EffectRecord, EffectState, Run, Target
+
+LOOSE_WINDOW = timedelta(minutes=10)
+MAX_LOOSE = 20
+"""Lines about nodes without an incident, per window and cluster; how many more there were is told once it is over."""
+
+MAX_INCIDENTS = 5
+"""Incidents that one change is told to."""
+
+AFTERMATH = timedelta(hours=24)
+"""How long after its end an incident still hears what is done to its nodes and jobs: repairs come late."""
+
+EARLY, LATE = timedelta(seconds=5), timedelta(minutes=2)
+"""How far from our own call the inventory may show what it did."""
+
+_SYSTEM_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Taints that controllers set and take away by themselves, or that Faultline declares dead nodes with."""
+
+_WORDS = {
+    "node_cordoned": "was cordoned", "node_uncordoned": "was uncordoned", "node_tainted": "was tainted",
+    "node_untainted": "lost a taint", "node_maintenance": "was put into maintenance",
+    "node_maintenance_ended": "was taken out of maintenance", "node_opted_out": "was opted out of automation",
+    "node_rebooted": "was rebooted", "node_replaced": "came back as another machine", "node_deleted": "was deleted",
+    "node_drained": "was drained", "job_suspended": "was suspended", "job_resumed": "was resumed",
+    "job_deleted": "was deleted", "job_restarted": "was deleted and created anew",
+}  # fmt: skip
+"""Every act, as `observed.ACT` on the timeline."""
+
+_OURS = {
+    "cordon_node": {"node_cordoned", "node_tainted"},
+    "uncordon_node": {"node_uncordoned", "node_untainted"},
+    "drain_node": {"node_drained"},
+    "suspend_job": {"job_suspended"},
+    "resume_job": {"job_resumed"},
+    "reboot_node": {"node_rebooted", "node_drained"},
+}
+_OURS_UNDONE = {"cordon_node": _OURS["uncordon_node"], "suspend_job": _OURS["resume_job"]}
+_TOUCHED = (
+    EffectState.INTENDED, EffectState.UNKNOWN, EffectState.WAITING, EffectState.CONFIRMED, EffectState.UNDONE,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that was done to a node or a job. `at` is when the inventory saw it; who it was, the API server does not say."""
+
+    act: str
+    target: Target
+    cluster: str
+    at: datetime
+    detail: str = ""
+
+    @property
+    def text(self) -> str:
+        """The act as a line of the timeline."""
+        return f"{self.target} {_WORDS[self.act]}, not by Faultline" + (
+            f" ({self.detail})" if self.detail else ""
+        )
+
+    def note(self) -> Note:
+        """The act as a timeline entry; its attributes are what reports read."""
+        about = {
+            "act": self.act, "kind": self.target.kind, "name": self.target.name,
+            "namespace": self.target.namespace or "", "at": rfc3339(self.at), "detail": self.detail,
+        }  # fmt: skip
+        return Note(f"observed.{self.act}", self.text, None, {k: v for k, v in about.items() if v})
+
+
+@dataclass(slots=True)
+class _Loose:
+    """What has been told of one cluster outside of incidents."""
+
+    told: deque[datetime] = field(default_factory=deque)
+    left_out: int = 0
+
+
+class Observer:
+    """Collects acts as facts arrive, and says to which incidents they belong once everything else has been read."""
+
+    def __init__(self) -> None:
+        self._seen: list[Act] = []
+        self._deleted: dict[str, str | None] = {}
+        self._loose: dict[str, _Loose] = {}
+
+    def saw(self, view: ClusterView, key: str, fact: Fact | None, at: datetime) -> None:
+        """A fact that is about to be put into the view, or None for a tombstone; `at` is when it was published."""
+        _, kind, name = key.split("/", 2)
+        match kind:
+            case "node" if fact is None or isinstance(fact, NodeFact):
+                self._seen += _of_node(view.nodes.get(name), fact, at)
+            case "job" if fact is None or isinstance(fact, JobFact):
+                self._seen += self._of_job(name, view.jobs.get(name), fact, at)
+            case "pod" if fact is None or isinstance(fact, PodFact):
+                self._seen += _of_pod(view, key, fact, at)
+
+    def told(
+        self, incidents: Iterable[Incident], runs_on: Callable[[str, str], Iterable[Run]]
+    ) -> Iterator[tuple[Act, Note, str]]:
+        """Every act since the last time that somebody else did, with its line and the incident it belongs to, or none.
+
+        `runs_on` gives the runs of a cluster that act on a target, or did. Incidents that are long over may be left out.
+        """
+        seen, self._seen = self._seen, []
+        if not seen:
+            return
+        known = list(incidents)
+        for act in seen:
+            runs = list(runs_on(act.cluster, act.target.key))
+            if any(_is_of_run(act, run) for run in runs):
+                continue
+            concerned = _concerned(act, known, runs)
+            if concerned:
+                yield from ((act, act.note(), incident) for incident in concerned)
+            elif act.target.kind == "Node":
+                yield from ((act, note, "") for note in self._rationed(act))
+
+    def _rationed(self, act: Act) -> Iterator[Note]:
+        loose = self._loose.setdefault(act.cluster, _Loose())
+        while loose.told and loose.told[0] <= act.at - LOOSE_WINDOW:
+            loose.told.popleft()
+        if len(loose.told) >= MAX_LOOSE:
+            loose.left_out += 1
+            return
+        if loose.left_out:
+            yield Note(
+                "observed.more",
+                f"{loose.left_out} more changes of nodes without an incident were seen and are not listed",
+                None,
+                {"count": loose.left_out},
+            )
+            loose.left_out = 0
+        loose.told.append(act.at)
+        yield act.note()
+
+    def _of_job(
+        self, name: str, before: JobFact | None, after: JobFact | None, at: datetime
+    ) -> Iterator[Act]:
+        if after is None:
+            if before is not None and not before.finished:
+                if len(self._deleted) > 1000:
+                    self._deleted.pop(next(iter(self._deleted)))
+                self._deleted[name] = before.job.uid
+                yield Act("job_deleted", _job(before), before.cluster, at)
+            return
+        gone = self._deleted.pop(name, None) if before is None else before.job.uid
+        if gone is not None and after.job.uid is not None and gone != after.job.uid:
+            yield Act("job_restarted", _job(after), after.cluster, after.observed_at)
+        elif before is not None and before.suspended is not after.suspended and not after.finished:
+            word = "job_suspended" if after.suspended else "job_resumed"
+            yield Act(word, _job(after), after.cluster, after.observed_at)
+
+
+def _of_node(before: NodeFact | None, after: NodeFact | None, at: datetime) -> Iterator[Act]:
+    if before is None:
+        return
+    target, cluster = Target("Node", before.name), before.cluster
+    if after is None:
+        yield Act("node_deleted", target, cluster, at)
+        return
+    at = after.observed_at
+    if before.uid != after.uid:
+        yield Act("node_replaced", target, cluster, at)
+        return
+    if before.boot_id and after.boot_id and before.boot_id != after.boot_id:
+        yield Act("node_rebooted", target, cluster, at)
+    ours = after.owner_incident is not None and any(t.startswith(OWN_TAINT) for t in after.taints)
+    if before.unschedulable is not after.unschedulable and not (after.unschedulable and ours):
+        yield Act("node_cordoned" if after.unschedulable else "node_uncordoned", target, cluster, at)
+    old, new = _taints(before), _taints(after)
+    if new - old:
+        yield Act("node_tainted", target, cluster, at, some(sorted(new - old), 4)[:200])
+    if old - new:
+        yield Act("node_untainted", target, cluster, at, some(sorted(old - new), 4)[:200])
+    if before.maintenance is not after.maintenance:
+        yield Act("node_maintenance" if after.maintenance else "node_maintenance_ended", target, cluster, at)
+    if before.managed and not after.managed:
+        yield Act("node_opted_out", target, cluster, at)
+
+
+def _of_pod(view: ClusterView, key: str, after: PodFact | None, at: datetime) -> Iterator[Act]:
+    """A node that is closed has been drained when the last pod of a job goes from it."""
+    before = view.pods.get(key)
+    if before is None or before.node is None or before.job is None or before.ended_at is not None:
+        return
+    node = view.nodes.get(before.node)
+    left = after is None or after.ended_at is not None or after.node != before.node
+    if node is None or not node.unschedulable or not left:
+        return
+    others = (
+        pod for pod in view.pods.values()
+        if pod.node == node.name and pod.job is not None and pod.ended_at is None and pod.key != key
+    )  # fmt: skip
+    if next(others, None) is None:
+        yield Act("node_drained", Target("Node", node.name), node.cluster, after.observed_at if after else at)
+
+
+def _taints(fact: NodeFact) -> set[str]:
+    return {t for t in fact.taints if not t.startswith(OWN_TAINT) and not t.startswith(_SYSTEM_TAINTS)}
+
+
+def _job(fact: JobFact) -> Target:
+    return Target(fact.job.kind, fact.job.name, fact.job.namespace)
+
+
+def _is_of_run(act: Act, run: Run) -> bool:
+    """Whether a run did it: its call lies so that the inventory would show it then."""
+    for planned in run.plan.steps:
+        if planned.target is None or planned.target.key != act.target.key:
+            continue
+        record = run.step(planned.id)
+        for row, acts in ((record.effect, _OURS), (record.undo, _OURS_UNDONE)):
+            if row is not None and act.act in acts.get(planned.action, ()) and _covers(row, act.at):
+                return True
+    return False
+
+
+def _covers(row: EffectRecord, at: datetime) -> bool:
+    if row.state not in _TOUCHED or at < row.intended_at - EARLY:
+        return False
+    return row.confirmed_at is None or at <= row.confirmed_at + LATE
+
+
+def _concerned(act: Act, incidents: Iterable[Incident], runs: Iterable[Run]) -> list[str]:
+    """The incidents that the node or job belongs to, the latest first; those with a run on it too."""
+    found = {
+        incident.id: incident.opened_at
+        for incident in incidents
+        if incident.cluster == act.cluster
+        and (incident.closed_at is None or act.at <= incident.closed_at + AFTERMATH)
+        and _is_of(act.target, incident)
+    }
+    for run in runs:
+        if run.finished_at is None or act.at <= run.finished_at + AFTERMATH:
+            found.setdefault(run.incident, run.created_at)
+    return sorted(found, key=lambda name: (found[name], name), reverse=True)[:MAX_INCIDENTS]
+
+
+def _is_of(target: Target, incident: Incident) -> bool:
+    if target.kind == "Node":
+        return target.name == incident.root.node or target.name in incident.nodes
+    root = incident.root.job
+    jobs = (*incident.jobs, *([root] if root else []))
+    return any(
+        (job.kind, job.namespace, job.name) == (target.kind, target.namespace, target.name) for job in jobs
+    )
