@@ -16,7 +16,7 @@ from faultline.replaying import replay_capture
 from faultline.settings import Settings
 from runbooks.cases import Told, ToldInventory, facts_of_inventory, incident_of
 from runbooks.conditions import facts_of
-from runbooks.model import Runbook
+from runbooks.model import NODE_WORK, Runbook
 from runbooks.plan import plan
 from runbooks.select import Choice, select, unmet
 from runbooks.view import ClusterView
@@ -41,8 +41,28 @@ class Planned:
     unmet: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What an installation allows: how far runbooks go on their own, and the work on nodes that it has set up."""
+
+    mode: Mode
+    actions: frozenset[str]
+
+    @classmethod
+    def of(cls, settings: Settings) -> Installation:
+        """The one that the settings describe."""
+        return cls(
+            settings.responder.mode,
+            frozenset(name for name in NODE_WORK if getattr(settings.node_work, name)),
+        )
+
+
 def planned(
-    incident: Incident, runbooks: Sequence[Runbook], view: ClusterView, ceiling: Mode, inventory: str
+    incident: Incident,
+    runbooks: Sequence[Runbook],
+    view: ClusterView,
+    installation: Installation,
+    inventory: str,
 ) -> Planned:
     """Choose and bind. What other runs and escalations would change is not looked at."""
     choice = select(incident, runbooks)
@@ -51,7 +71,7 @@ def planned(
     if choice.runbook is None:
         return Planned(incident, choice, inventory, unmet=missing)
     try:
-        bound = plan(incident, choice.runbook, view, ceiling)
+        bound = plan(incident, choice.runbook, view, installation.mode, installation.actions)
     except ValueError as error:
         return Planned(incident, choice, inventory, refused=str(error), unmet=missing)
     return Planned(incident, choice, inventory, bound, unmet=missing)
@@ -74,17 +94,22 @@ def from_capture(
     found = [incident for key, incident in sorted(decided.incidents.items()) if key.startswith(prefix)]
     if not found:
         raise BadInput(f"{directory}: no incident" + (f" whose id begins with {prefix}" if prefix else ""))
-    mode = settings.responder.mode
-    return [planned(incident, runbooks, view, mode, f"of {directory}") for incident in found]
+    return [
+        planned(incident, runbooks, view, Installation.of(settings), f"of {directory}") for incident in found
+    ]
 
 
-def from_json(raw: bytes, runbooks: Sequence[Runbook], ceiling: Mode) -> list[Planned]:
+def from_json(raw: bytes, runbooks: Sequence[Runbook], installation: Installation) -> list[Planned]:
     """For incidents as the command line prints them. Raises BadInput that names what is wrong."""
-    return [_on_assumed(one, ToldInventory(), runbooks, ceiling) for one in _incidents(raw)]
+    return [_on_assumed(one, ToldInventory(), runbooks, installation) for one in _incidents(raw)]
 
 
 def from_family(
-    family: str, root: Sequence[str], facts: Sequence[str], runbooks: Sequence[Runbook], ceiling: Mode
+    family: str,
+    root: Sequence[str],
+    facts: Sequence[str],
+    runbooks: Sequence[Runbook],
+    installation: Installation,
 ) -> list[Planned]:
     """For a sample: a decisive incident with one job on the culprit's node, and the names and facts that are given."""
     names = dict(_pairs(root)) or {"node": "node-03", "gpu": "0000:1b:00"}
@@ -95,16 +120,16 @@ def from_family(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise BadInput(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    return [_on_assumed(incident_of(told), ToldInventory(), runbooks, ceiling)]
+    return [_on_assumed(incident_of(told), ToldInventory(), runbooks, installation)]
 
 
 def _on_assumed(
-    incident: Incident, inventory: ToldInventory, runbooks: Sequence[Runbook], ceiling: Mode
+    incident: Incident, inventory: ToldInventory, runbooks: Sequence[Runbook], installation: Installation
 ) -> Planned:
     view = ClusterView(incident.cluster)
     for fact in facts_of_inventory(inventory, incident):
         view.put(fact)
-    return planned(incident, runbooks, view, ceiling, ASSUMED)
+    return planned(incident, runbooks, view, installation, ASSUMED)
 
 
 def _incidents(raw: bytes) -> Iterator[Incident]:

@@ -9,8 +9,7 @@
           verdicts: {cordon: would}
           values: {drain: {deadline_s: 600}}
 
-A case is decided as the responder would in shadow, where work on nodes is set up: selection, plan and guardrails are the real
-ones, on an inventory of the case.
+A case is decided as the responder would in shadow: selection, plan and guardrails are the real ones, on an inventory of the case.
 """
 
 from __future__ import annotations
@@ -119,6 +118,7 @@ class Case(Strict):
     incident: Told
     inventory: ToldInventory | None = None
     settings: ResponderSettings = Field(default_factory=ResponderSettings, description="of the responder")
+    node_work: bool = Field(True, description="whether resets, reboots and validations are set up")
     expect: Expected
 
 
@@ -156,7 +156,8 @@ def run_case(case: Case, runbooks: Sequence[Runbook], shared: ToldInventory | No
     about = incident_of(case.incident)
     inventory = case.inventory or shared or ToldInventory()
     policy = case.settings.model_copy(update={"mode": Mode.SHADOW})
-    board = Board(runbooks, policy, frozenset(ACTIONS) | NODE_WORK)
+    actions = ACTIONS | NODE_WORK if case.node_work else ACTIONS
+    board = Board(runbooks, policy, frozenset(actions))
     for fact in facts_of_inventory(inventory, about):
         board.take_fact(fact.key, fact)
     board.take_incident(about)

@@ -11,7 +11,7 @@ import orjson
 
 from faultline.cli import EXIT_NO
 from faultline.output import json_line, output_option, table
-from faultline.planning import Planned, from_capture, from_family, from_json
+from faultline.planning import Installation, Planned, from_capture, from_family, from_json
 from faultline.runbook_files import case_files, shelf, sound_shelf
 from faultline.settings import load
 from runbooks.cases import Cases, Result, run_case
@@ -97,9 +97,9 @@ def plan_command(
         planned = from_capture(path, prefix, books.runbooks, settings)
     elif source == "-" or path.is_file():
         raw = click.get_binary_stream("stdin").read() if source == "-" else path.read_bytes()
-        planned = from_json(raw, books.runbooks, settings.responder.mode)
+        planned = from_json(raw, books.runbooks, Installation.of(settings))
     elif source in families().families:
-        planned = from_family(source, root, fact, books.runbooks, settings.responder.mode)
+        planned = from_family(source, root, fact, books.runbooks, Installation.of(settings))
     else:
         known = ", ".join(sorted(families().families))
         raise BadInput(f"{source}: no capture, no file, and no family; families are {known}")
