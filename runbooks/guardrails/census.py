@@ -62,6 +62,7 @@ class Census:
         self._failed: list[_Row] = []
         self._wanting: dict[bool, list[_Row]] = _both(list)
         self._changes = 0
+        self._held: tuple[object, frozenset[str]] | None = None
         self._closed: dict[bool, tuple[object, datetime, frozenset[str]]] = {}
         self._schedulable: dict[bool, tuple[frozenset[str], object, Mapping[str | None, frozenset[str]]]] = {}
         for run in runs:
@@ -171,11 +172,18 @@ class Census:
         for _, run_id in wanting[_after(wanting, since) :]:
             yield run_id, self._parts[run_id].wants
 
+    def _marked(self, view: ClusterView) -> frozenset[str]:
+        """Nodes that bear our marks: looked for once for each state of the inventory, not for each run that changes."""
+        seen = (id(view), view.version)
+        if self._held is None or self._held[0] != seen:
+            self._held = (seen, frozenset(name for name, fact in view.nodes.items() if is_held(fact)))
+        return self._held[1]
+
     def _count_closed(
         self, view: ClusterView, shadow: bool, now: datetime, window: timedelta
     ) -> tuple[datetime, frozenset[str]]:
         """The closed nodes, and until when that holds as long as nothing changes."""
-        closed = {name for name, fact in view.nodes.items() if is_held(fact)}
+        closed = set(self._marked(view))
         until = datetime.max.replace(tzinfo=now.tzinfo)
         for run_id in self._closing[shadow]:
             part = self._parts[run_id]
