@@ -181,6 +181,7 @@ class Desk:
             attempts=(old.attempts if old and old is not heir_of else 0) + 1,
             result=old.result if old else {},
             failures=old.failures if old and old is not heir_of else 0,
+            landed=old.landed if old and old is not heir_of else False,
         )
         if undo:
             self.set(planned.id, undo=row, due_at=None)

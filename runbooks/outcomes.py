@@ -74,7 +74,9 @@ def _applied(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Ou
         case Done() | AlreadyDone():
             _confirm(desk, planned, effect, outcome)
         case Waiting():
-            _again(desk, planned, effect, outcome.after_s, outcome.detail, result=outcome.result)
+            _again(
+                desk, planned, replace(effect, landed=True), outcome.after_s, outcome.detail, result=outcome.result
+            )  # fmt: skip
         case Retry():
             _failed_once(desk, planned, effect, outcome.after_s, outcome.reason)
         case Unknown():
@@ -97,14 +99,16 @@ def _looked(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Out
         case Done() | AlreadyDone():
             _confirm(desk, planned, effect, outcome)
         case Waiting():
-            _again(desk, planned, effect, outcome.after_s, outcome.detail, result=outcome.result)
+            _again(
+                desk, planned, replace(effect, landed=True), outcome.after_s, outcome.detail, result=outcome.result
+            )  # fmt: skip
         case Absent() if desk.stopping:
             desk.set(
                 planned.id, effect=replace(effect, state=EffectState.REFUSED, reason="it was never made")
             )
             desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
         case Absent():
-            _failed_once(desk, planned, effect, 0.0, "it was never made", at_once=True)
+            _failed_once(desk, planned, replace(effect, landed=False), 0.0, "it was never made", at_once=True)
         case Retry() | Unknown() | Blocked():
             _unknown(desk, planned, effect, max(1.0, outcome.after_s), f"cannot be told: {outcome.reason}")
         case Refused():
@@ -129,7 +133,7 @@ def _failed_once(
     """A call surely did not work: once more by the step's own retry policy, or never again."""
     effect = replace(effect, failures=effect.failures + 1)
     if planned.retry.is_spent(effect.failures) and not desk.stopping:
-        desk.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=reason))
+        desk.set(planned.id, effect=_given_up(effect, reason))
         fail(desk, planned, f"not done in {effect.failures} tries: {reason}")
         return
     pause = after_s if at_once else max(after_s, planned.retry.pause_s(effect.failures))
@@ -171,7 +175,8 @@ def _unknown(desk: Desk, planned: PlannedStep, effect: EffectRecord, after_s: fl
 
 def _refuse(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Refused) -> None:
     reason = outcome.reason
-    desk.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=reason))
+    moot = replace(effect, landed=False) if outcome.moot else effect
+    desk.set(planned.id, effect=_given_up(moot, reason))
     if desk.stopping:
         desk.finish(planned.id, StepState.CANCELLED, reason)
     elif outcome.moot:
@@ -179,6 +184,12 @@ def _refuse(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Ref
         desk.finish(planned.id, StepState.SKIPPED, reason)
     else:
         fail(desk, planned, reason)
+
+
+def _given_up(effect: EffectRecord, reason: str) -> EffectRecord:
+    """No more calls are made for it. A change under way stands all the same, and is taken back like any other."""
+    state = EffectState.WAITING if effect.landed else EffectState.REFUSED
+    return replace(effect, state=state, reason=reason)
 
 
 def _overruled(desk: Desk, planned: PlannedStep, effect: EffectRecord, reason: str) -> None:

@@ -203,6 +203,8 @@ class EffectRecord:
     confirmed_at: datetime | None = None
     failures: int = 0
     """How many of the calls surely did not work; waiting for a long change is no failure."""
+    landed: bool = False
+    """A call has taken hold, even if what it began is not done yet: a later refusal does not make it undone."""
 
 
 @dataclass(frozen=True, slots=True)
