@@ -71,9 +71,15 @@ async def change(
         Ambiguous: it may have happened (timeout, cut connection, 5xx, an answer that is no JSON).
         Rejected: the other side said no.
     """
+
+    async def leaving(event: str, _: Mapping[str, Any]) -> None:
+        # Asked again when a connection is there and the request is about to be written: waiting for one may take long.
+        if event.endswith("send_request_headers.started"):
+            lease.check()
+
     lease.check()
     try:
-        response = await client.request(method, path, json=json)
+        response = await client.request(method, path, json=json, extensions={"trace": leaving})
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
         raise Temporary(f"{_where(client, method, path)}: cannot connect: {_what(error)}") from error
     except httpx.RequestError as error:

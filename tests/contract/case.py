@@ -73,20 +73,20 @@ class Case(ABC):
 
 
 class LostLease:
-    """A lease that has run out, or does so after `checks` more checks."""
+    """A lease that has run out, or does so once `writes` requests that change something have arrived."""
 
-    def __init__(self, checks: int = 0) -> None:
-        self._left = checks
+    def __init__(self, proxy: FaultProxy | None = None, writes: int = 0) -> None:
+        self._proxy = proxy
+        self._writes = writes
 
     def check(self) -> None:
-        """Pass as often as was granted.
+        """Pass as long as it holds.
 
         Raises:
             Fenced: from then on.
         """
-        if self._left <= 0:
+        if self._proxy is None or len(self._proxy.writes) >= self._writes:
             raise Fenced("the lease has run out")
-        self._left -= 1
 
 
 class WatchedLease:

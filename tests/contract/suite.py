@@ -181,7 +181,7 @@ class EffectContract:
         assert set(range(len(case.proxy.writes))) <= set(lease.checked_at)
 
     async def test_a_lease_lost_between_two_tries_stops_the_second(self, case: Case) -> None:
-        lease = LostLease(checks=1)
+        lease = LostLease(case.proxy, writes=1)
         case.proxy.on_writes(*[case.broken()] * 5)
         async with fresh(case) as connector:
             try:
