@@ -588,18 +588,34 @@ class Model(RuleBasedStateMachine):
             ), record
 
     def no_job_is_left_suspended(self) -> None:
-        """A job stands still at the end only where a person wanted it so: they stopped the run, or turned it themselves."""
+        """A job stands still at the end only where a person wanted it so (they stopped the run, or turned it themselves), or
+        where the API server refused to have it back, which the timeline tells."""
         for job in (JOB, EVAL):
             holder = self.world.held_job(job)
             if holder is None or job.name in self.touched_by_persons:
                 continue
             runs = [run for run in self.board.runs.values() if run.incident == holder]
             stopped = any("stopped by" in run.reason for run in runs)
-            assert stopped, f"{job} stays suspended for {holder}: {[(r.state, r.reason) for r in runs]}"
+            refused = any(
+                run.planned(r.id).action == "suspend_job" and r.undo and r.undo.state is EffectState.REFUSED
+                for run in runs
+                for r in run.steps
+            )
+            told = [(run.state, run.reason, _halts(run)) for run in runs]
+            assert stopped or refused, f"{job} stays suspended for {holder}: {told}"
 
 
 def _settled(reason: str) -> bool:
     return "never reported progress" in reason
+
+
+def _halts(run: Run) -> list[str]:
+    return [
+        f"{r.id} {r.state} {r.effect and (r.effect.state, r.effect.landed, r.effect.reason)} "
+        f"undo {r.undo and (r.undo.state, r.undo.reason)}"
+        for r in run.steps
+        if run.planned(r.id).action in ("suspend_job", "resume_job")
+    ]
 
 
 def _open(run: Run) -> list[str]:
