@@ -26,8 +26,9 @@ def advance_blind(run: Run, situation: Situation, now: datetime) -> Turn:
         desk.note("run.blind", f"{run.incident} cannot be read: no further step is taken for it")
     elif now >= run.blind_since + timedelta(seconds=BLIND_S) and not run.state.is_over:
         call_off(desk, "failed", f"its incident could not be read for {BLIND_S:.0f} s", release=True)
+    long = run.blind_since is not None and now >= run.blind_since + timedelta(seconds=BLIND_S)
     for planned in run.plan.steps:
-        _step(desk, planned)
+        _step(desk, planned, long=long)
         look_up_undo(desk, planned, LOOK_AGAIN_S)
     advance_undo(desk, situation)
     settle(desk, situation)
@@ -55,7 +56,7 @@ def stand_in(run: Run) -> Incident:
     )
 
 
-def _step(desk: Desk, planned: PlannedStep) -> None:
+def _step(desk: Desk, planned: PlannedStep, *, long: bool) -> None:
     record = desk.records[planned.id]
     effect = record.effect
     if record.state.is_over or (effect is not None and effect.state is EffectState.INTENDED):
@@ -64,5 +65,8 @@ def _step(desk: Desk, planned: PlannedStep) -> None:
         look_up(desk, planned)
     elif desk.stopping:
         desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
+    elif long:
+        # A run that is over may still owe a ticket: what it would say cannot be read any more.
+        desk.finish(planned.id, StepState.CANCELLED, f"its incident could not be read for {BLIND_S:.0f} s")
     elif effect is not None and record.deadline_at is not None and desk.now >= record.deadline_at:
         fail(desk, planned, f"not done within {planned.deadline_s:.0f} s: {record.reason}")

@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import (
+    IllegalOperation,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTxnState,
@@ -177,7 +178,9 @@ class Journal(Generic[D]):
                 _asked(self._producer)
                 self._closed_by = Fenced(f"another owner has {self._topic.name}[{self._partition}]: {error}")
                 raise self._closed_by from error
-            except KafkaError as error:
+            except (KafkaError, IllegalOperation) as error:
+                # An illegal operation: the transaction was ended behind our back while it was being filled.
+                _asked(self._producer)
                 self._closed_by = Unreachable(
                     f"commit to {self._topic.name}[{self._partition}] at {self._settings.bootstrap}: {error}"
                 )

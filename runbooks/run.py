@@ -129,7 +129,12 @@ def advance(run: Run, situation: Situation, now: datetime) -> Turn:
 def due_at(run: Run) -> datetime | None:
     """The earliest time at which `advance` may have something to do; None when only news can move the run."""
     times = [record.due_at for record in run.steps if record.due_at is not None]
-    if run.blind_since is not None and not run.state.is_over:
+    idle = any(
+        not r.state.is_over
+        and (r.effect is None or r.effect.state not in (EffectState.INTENDED, EffectState.UNKNOWN))
+        for r in run.steps
+    )
+    if run.blind_since is not None and (idle or not run.state.is_over):
         times.append(run.blind_since + timedelta(seconds=BLIND_S))
     return min(times) if times else None
 

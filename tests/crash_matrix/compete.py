@@ -75,6 +75,9 @@ IN_FLIGHT = 120
 """Incidents under way at once."""
 LEASE_S = 6.0
 """Long enough for a busy machine, shorter than the longest freeze."""
+MOST_BLOWS = 150
+"""How many blows a long contest takes at most; a short one takes one for every four incidents."""
+
 SESSION_MS = 3000
 FROZEN_S = (0.5, 14.0)
 """How long one is frozen: from nothing that anybody notices to well past session and lease."""
@@ -152,7 +155,7 @@ class Contest:
                 await troop.start()
                 blows = asyncio.create_task(troop.be_beaten(), name="blows")
                 try:
-                    await self._feed(producer, tape, settings, blows)
+                    await self._feed(producer, tape, settings, troop, blows)
                 finally:
                     blows.cancel()
                     await asyncio.gather(blows, return_exceptions=True)
@@ -212,10 +215,17 @@ class Contest:
         return lives
 
     async def _feed(
-        self, producer: AIOKafkaProducer, tape: Tape, settings: KafkaSettings, blows: asyncio.Task[None]
+        self,
+        producer: AIOKafkaProducer,
+        tape: Tape,
+        settings: KafkaSettings,
+        troop: Troop,
+        blows: asyncio.Task[None],
     ) -> None:
         """Tell of the incidents, a bounded number at once, until the run of each is over."""
         prefix = settings.topic_prefix
+        per_blow = max(4, self.incidents // MOST_BLOWS)
+        troop.struck = lambda: tape.nudge(prefix)
 
         async def tell(topic: Topic, cluster: str, key: str, value: object) -> None:
             partition = partition_of(cluster, PARTITIONS)
@@ -236,7 +246,9 @@ class Contest:
                 run = decode(Run, record.value)
                 if not run.has_work:
                     over.add(run.incident)
-            while len(self.about) < self.incidents and len(self.about) - len(over) < IN_FLIGHT:
+            # No more incidents than there have been blows for: a fast machine would be through before the first.
+            wanted = min(self.incidents, per_blow * (1 + troop.blows))
+            while len(self.about) < wanted and len(self.about) - len(over) < IN_FLIGHT:
                 incident = _incident(self.facts[len(self.about)])
                 self.about.append(incident)
                 await tell(INCIDENTS, incident.cluster, incident.id, incident)
@@ -309,6 +321,10 @@ class Troop:
     lives: dict[str, Life]
     chance: random.Random
     figures: Figures
+    struck: Callable[[], None] = lambda: None
+    """Called with each blow."""
+    blows: int = 0
+    """How many were dealt so far."""
     _frozen: set[str] = field(default_factory=set)
 
     async def start(self) -> None:
@@ -333,6 +349,8 @@ class Troop:
                     continue
                 name = self.chance.choice(free)
                 self._frozen.add(name)
+                self.blows += 1
+                self.struck()
                 pending.add(asyncio.create_task(self._strike(name), name=f"blow at {name}"))
         finally:
             for task in pending:

@@ -24,4 +24,5 @@ async def test_every_effect_happens_once_whoever_owns_its_partition(
     assert figures.problems == {}, "\n\n".join(figures.examples)
     assert figures.effects == INCIDENTS * EFFECTS
     assert figures.doubled == 0
-    assert figures.takeovers > 6
+    blows = figures.freezes + figures.freezes_before_a_request + figures.kills + figures.ends
+    assert blows >= 3, "it was no contest"

@@ -15,7 +15,10 @@ async def done_once(installation: Installation, training: Training, incident: In
     bad = incident.root.node
     assert bad is not None
     assert training.name in map(str, incident.jobs)
-    assert [i.id for i in await installation.incidents()] == [incident.id]
+    told = await installation.incidents()
+    assert [i.id for i in told] == [incident.id], "\n".join(
+        f"{i.id}#{i.revision} {i.state} {i.family} {i.root}: {i.reason}" for i in told
+    )
     (run,) = await installation.runs(incident)
     assert run.state.value == "succeeded"
 
