@@ -317,7 +317,11 @@ def _allowed(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
     if holds_a_job(desk):
         # A job that stands still for us is not kept waiting for a person or a limit: it is given back.
         wait_s = planned.deadline_s if wait_s is None else min(wait_s, planned.deadline_s)
-    expiry = record.deadline_at or (desk.in_seconds(wait_s) if wait_s is not None else None)
+    # A deadline is that of the call under way, or of a job that stands still, or of a question that was asked already. A step
+    # that was held since then is asked about anew, with all the time that a question has.
+    keeps = record.effect is not None or record.state is state or holds_a_job(desk)
+    known = record.deadline_at if keeps else None
+    expiry = known or (desk.in_seconds(wait_s) if wait_s is not None else None)
     asked = demands(planned, desk.run, situation.policy, desk.now) if asks else ()
     # The numbers of a rule change with every other run; that it is another rule is worth a line.
     if record.state is not state or not record.reason.startswith(f"{ruling.rule}: "):
@@ -332,7 +336,8 @@ def _allowed(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
         reason=str(ruling),
         verdict="needs_approval" if asks else "refused",
         deadline_at=expiry,
-        due_at=expiry,
+        # What is under way goes on as soon as what holds it lifts, not only at its deadline.
+        due_at=expiry if record.effect is None else record.due_at,
     )
     return False
 

@@ -451,3 +451,31 @@ def test_nothing_due_changes_nothing() -> None:
     before = play.run
     assert play.tick(1).run == before
     assert play.now > NOW
+
+
+def test_a_change_under_way_that_was_held_goes_on_as_soon_as_it_may() -> None:
+    play = Play(incident(), actions=TICKETLESS)
+    play.play(until="drain_node")
+    play.answer(Waiting(10.0, "pods are going"), "drain_node")
+    play.settings = policy(kill_switch=True)
+    play.tick(11)
+    assert (play.state("drain"), play.air) == (StepState.BLOCKED, [])
+    play.settings = policy()
+    play.tick(5)
+    assert [call.effect.action for call in play.air] == ["drain_node"]
+
+
+def test_a_question_that_was_held_for_long_is_asked_anew_with_all_its_time() -> None:
+    play = Play(incident("gpu_fault", jobs=()), actions=TICKETLESS)
+    play.tick()
+    assert play.state("cordon") is StepState.AWAITING_APPROVAL
+    play.settings = policy(kill_switch=True)
+    play.tick(60)
+    assert play.state("cordon") is StepState.BLOCKED
+    play.tick(2 * play.settings.approval_expiry_s)
+    play.settings = policy()
+    play.tick()
+    play.tick(play.settings.approval_expiry_s - 1)
+    assert play.state("cordon") is StepState.AWAITING_APPROVAL
+    play.tick(1)
+    assert play.run.outcome == "expired"
