@@ -382,12 +382,12 @@ class Board:
             if self._is_over(incident_id) is not False:
                 continue
             incident, runs = self.incidents[incident_id], self.runs.of(incident_id)
-            if not runs or not all(r.state.is_over for r in runs):
+            if not runs or not all(r.state.is_over for r in runs) or any(r.overruled for r in runs):
                 continue
             last = runs[-1]
             if last.outcome == "escalated":
                 self._begin(incident, now, after=last)
-            elif (last.incident_over or incident.flaps > last.flaps) and not any(r.overruled for r in runs):
+            elif last.incident_over or incident.flaps > last.flaps:
                 self._begin(incident, now)
 
     def _bound(self, incident: Incident, runbook: Runbook, ceiling: Mode, now: datetime) -> Plan | None:

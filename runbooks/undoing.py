@@ -45,6 +45,10 @@ def call_off(
     `release` only resumes jobs.
     """
     if desk.stopping:
+        if desk.run.overruled and desk.run.outcome == "escalated":
+            # A person's word outweighs the next rung, also while the run still gives back its jobs.
+            desk.change(outcome=outcome, reason=reason)
+            desk.note("run.called_off", f"{outcome}: {reason}; the next rung is not begun", outcome=outcome)
         return
     desk.change(outcome=outcome, reason=reason)
     desk.note("run.called_off", f"{outcome}: {reason}", outcome=outcome)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from connectors.base import Absent, AlreadyDone, Done, Outcome, Refused
+from connectors.base import Absent, AlreadyDone, Done, Effect, Outcome, Refused
 from runbooks.board import Board
 from runbooks.desk import LOOKUPS, Call
 from runbooks.escalation import climb, is_above, offender, offenders
@@ -335,3 +335,30 @@ def test_the_next_rung_is_not_begun_for_an_incident_that_is_over() -> None:
     board.take_incident(over(about))
     board.advance(at(1))
     assert len(board.runs) == 1
+
+
+@pytest.mark.parametrize("verb", [Verb.STOP, Verb.RESOLVE])
+def test_the_next_rung_is_not_begun_when_a_person_stops_a_run_that_still_gives_back(verb: Verb) -> None:
+    """The first rung has failed and gives its job back: stopped by then, it does not go on a rung higher."""
+    stops = (
+        "  - {id: suspend, action: suspend_job, target: jobs, needs: [cordon], undo: true}\n"
+        "  - {id: drain, action: drain_node, target: root_node, needs: [suspend, cordon], on_failure: escalate}\n"
+    )
+    lower = load_text(
+        "id: lower\nrevision: 1\nowner: x\nmode: auto\npriority: 950\ndescription: moves a job\n"
+        "match: incident.family == 'gpu_off_bus'\nescalation: {to: reboot, per: node}\nsteps:\n"
+        f"  - {{id: cordon, action: cordon_node, target: root_node}}\n{stops}",
+        "lower.yaml",
+    )
+    board = watched(incident(root=ROOT), runbooks=(lower, book("reboot")))
+    play(board, lambda call: drains_fail(call) if call.kind != "undo" else None)
+    (run,) = board.runs.values()
+    assert (run.outcome, run.state) == ("escalated", RunState.RUNNING)
+    board.take_command(Command("c1", run.incident, CLUSTER, verb, "ada", NOW))
+    board.advance(NOW)
+    step = next(planned.id for planned in run.plan.steps if planned.action == "suspend_job")
+    effect = Effect("", "suspend_job", run.planned(step).target, CLUSTER, run.incident, run.id, step)  # type: ignore[arg-type]
+    board.take_outcome(Call(run.id, step, "undo", effect), Done(), NOW)
+    board.advance(NOW)
+    (run,) = board.runs.values()
+    assert (run.outcome, run.state, run.has_work) == ("cancelled", RunState.CANCELLED, False)
