@@ -16,7 +16,7 @@ from runbooks.desk import Desk, Report, Turn
 from runbooks.model import TICKETS
 from runbooks.plan import plan_digest
 from runbooks.run import context_of
-from runbooks.undoing import NOTHING, call_off, take_back
+from runbooks.undoing import NOTHING, call_off, is_worked_on, take_back
 from streams.model.clock import rfc3339
 from streams.model.conversation import Command, Verb
 from streams.model.incident import Incident, IncidentState
@@ -209,10 +209,31 @@ def _reason_gone(desk: Desk, incident: Incident, keep: Mapping[str, str]) -> Non
     why = f"merged into {incident.merged_into}" if merged else f"the incident is over: {incident.reason}"
     if desk.run.plan.mode is Mode.SHADOW:
         desk.change(undoing=why)
+    elif not desk.stopping and (nodes := _to_be_given_back(desk) - keep.keys()):
+        # A node in the middle of a reset or a reboot is not opened: the run validates it first, and gives it back itself.
+        if not desk.before.incident_over:
+            desk.note(
+                "run.goes_on", f"{why}; work on {', '.join(sorted(nodes))} has begun and is finished first"
+            )
     elif not desk.run.state.is_over and not desk.stopping:
         call_off(desk, "cancelled", why, undo=True, keep=keep)
     elif merged:
         take_back(desk, why, keep=keep)
+
+
+def _to_be_given_back(desk: Desk) -> set[str]:
+    """Nodes that the run has begun to reset or reboot, and will itself give back at the end."""
+    begun = {
+        planned.target.name
+        for planned in desk.run.plan.steps
+        if planned.target is not None and is_worked_on(planned, desk.records[planned.id])
+    }
+    return {
+        planned.target.name
+        for planned in desk.run.plan.steps
+        if planned.action == "uncordon_node" and planned.target is not None and planned.target.name in begun
+        if not desk.records[planned.id].state.is_over
+    }
 
 
 def _extend(desk: Desk, plan: Plan) -> None:

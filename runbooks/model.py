@@ -48,6 +48,9 @@ TICKET_DEADLINE_S = 86400.0
 NODE_WORK = frozenset({"reset_gpu", "reboot_node", "validate_node"})
 """Actions that an installation may do without too: what nothing carries out is left to a person, with all that needs it."""
 
+DISRUPTIVE = frozenset({"reset_gpu", "reboot_node"})
+"""Node work that goes on by itself once it has begun: until its end is known nothing may run on the node."""
+
 UNDOABLE = frozenset({"cordon_node", "suspend_job"})
 """Actions that a runbook may mark with `undo`."""
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from runbooks.desk import IN_THE_AIR, Desk, Situation, same_target
+from runbooks.model import DISRUPTIVE
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import EffectRecord, EffectState, PlannedStep, StepRecord, StepState
 
@@ -92,11 +93,33 @@ def take_back(desk: Desk, reason: str, *, only_jobs: bool = False, keep: Mapping
         assert planned.target is not None
         row = way_back(desk, planned, record.effect)
         kept = keep.get(planned.target.name, "")
+        if not kept and planned.action == "cordon_node" and _is_in_work(desk, planned):
+            text = (
+                f"{planned.target} stays closed and is left to you: what was begun on it may not have ended"
+            )
+            desk.note("run.leaves", text, step=planned.id)
+            continue
         if kept:
             desk.note("run.keeps", f"{planned.target} stays closed: {kept} accuses it too", step=planned.id)
         due = record.due_at if record.effect.state in IN_THE_AIR else None
         desk.set(planned.id, undo=row, due_at=due, kept_for=kept)
         desk.change(undoing=reason)
+
+
+def is_worked_on(planned: PlannedStep, record: StepRecord) -> bool:
+    """Whether the step has begun to reset or reboot its node: that goes on whether or not anybody waits for it."""
+    return planned.action in DISRUPTIVE and record.effect is not None and record.effect.state in _LASTING
+
+
+def _is_in_work(desk: Desk, cordon: PlannedStep) -> bool:
+    """Whether a reset or reboot of the node of a cordon has begun, and nobody has seen it end."""
+    for planned in desk.run.plan.steps:
+        record = desk.records[planned.id]
+        if is_worked_on(planned, record) and same_target(planned.target, cordon.target):
+            assert record.effect is not None
+            if record.effect.state is not EffectState.CONFIRMED:
+                return True
+    return False
 
 
 def way_back(desk: Desk, planned: PlannedStep, effect: EffectRecord) -> EffectRecord:
