@@ -22,7 +22,7 @@ from runbooks.escalation import climb, is_above, offenders
 from runbooks.model import Runbook
 from runbooks.observing import Observer
 from runbooks.outcomes import concluded, recover
-from runbooks.plan import plan, tamer
+from runbooks.plan import MAX_STEPS, plan, tamer
 from runbooks.releasing import Hold, choose, holds_of, node_of, release
 from runbooks.run import HELD_LOOK_S, advance, begin, due_at
 from runbooks.runs import Runs, age
@@ -34,6 +34,7 @@ from streams.model.codec import decode, encode
 from streams.model.control import Control
 from streams.model.conversation import CLUSTER_VERBS, Command, TimelineEntry, Verb
 from streams.model.entity import Entity
+from streams.model.errors import BadInput
 from streams.model.incident import Incident, IncidentState
 from streams.model.inventory import Fact
 from streams.model.run import Mode, Plan, Run, run_id
@@ -96,7 +97,7 @@ class Board:
         self._policy = policy
         self._actions = actions
         self.runs = Runs(_shelved(runs or {}))
-        self.incidents: Shelf[Incident, IncidentBrief] = Shelf(lambda raw: decode(Incident, raw))
+        self.incidents: Shelf[Incident, IncidentBrief] = Shelf(_finished)
         self._agenda = Agenda()
         self._old_looked_at: datetime | None = None
         self._busy: dict[str, dict[str, frozenset[str]]] = {}
@@ -107,6 +108,8 @@ class Board:
                 self._cluster(self.runs[name].cluster).census.put(self.runs[name])
         self._ended: dict[str, None] = dict.fromkeys(self.runs.incidents())
         self._fresh: dict[str, None] = {}
+        self._full: set[str] = set()
+        """Runs of which it was said that they grow no more."""
         self._stirred: dict[tuple[str, str], None] = {}
         self._said: list[Command] = []
         self._observer = Observer()
@@ -320,7 +323,15 @@ class Board:
                 if same and runbook and not incident.state.is_over
                 else None
             )
-            self._take(revised(run, incident, bound, now, self._guilty(incident)), now)
+            guilty = self._guilty(incident)
+            turn = revised(run, incident, bound, now, guilty)
+            if too_large := _too_large(turn.run, run):
+                if run.id not in self._full:
+                    note = Note("run.not_extended", too_large, None, {"run": run.id})
+                    self._say(note, run.incident, run.cluster, now)
+                self._full.add(run.id)
+                turn = revised(run, incident, None, now, guilty)
+            self._take(turn, now)
         self._supersede(incident, self.runs[runs[-1].id], now)
         self._ended[incident.id] = None
 
@@ -528,6 +539,29 @@ def _shelved(runs: Mapping[str, Run] | Shelf[Run, RunBrief]) -> Shelf[Run, RunBr
     shelf: Shelf[Run, RunBrief] = Shelf(lambda raw: decode(Run, raw))
     shelf.update(runs)
     return shelf
+
+
+def _too_large(run: Run, before: Run) -> str:
+    """Why a run may not grow as a revision would have it; empty when it may. It has to fit the journal to its end."""
+    steps, size = len(run.plan.steps), 0
+    if steps <= len(before.plan.steps):
+        return ""
+    if steps <= MAX_STEPS and (size := len(encode(run))) <= MAX_PLANNED_BYTES:
+        return ""
+    has = f"{steps} steps, at most {MAX_STEPS}" if not size else f"{size} bytes, at most {MAX_PLANNED_BYTES}"
+    return f"a person has to act on what is new: with it the run would have {has}"
+
+
+def _finished(raw: bytes) -> Incident:
+    """An incident that was put away as over, for whoever asks for it after all.
+
+    Raises:
+        KeyError: it cannot be read whole. It stays known as over, and nobody is stopped by the rest of it.
+    """
+    try:
+        return decode(Incident, raw)
+    except BadInput as error:
+        raise KeyError(str(error)) from error
 
 
 def _occupied(run: Run) -> frozenset[str]:

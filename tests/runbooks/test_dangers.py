@@ -10,8 +10,10 @@ import pytest
 
 from connectors.base import Done, Refused, Retry
 from runbooks.board import Board
+from runbooks.briefs import IncidentBrief
 from runbooks.guardrails import judge
 from runbooks.model import TICKETS, Runbook
+from runbooks.plan import MAX_STEPS
 from runbooks.select import select
 from streams.model.codec import decode, encode
 from streams.model.conversation import Command, Verb
@@ -314,3 +316,34 @@ def test_a_turn_with_a_thousand_runs_that_wait_is_short() -> None:
     started = process_time()
     played.advance(at(10))
     assert process_time() - started < 1.5
+
+
+@pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.APPROVE])
+def test_a_run_that_waits_while_jobs_come_and_go_grows_no_larger_than_its_journal_takes(mode: Mode) -> None:
+    """Each revision names other jobs, and what was planned stays planned."""
+    played = board(policy(mode=mode, approval_expiry_s=1e6))
+    about = incident()
+    told: list[str] = []
+    for number in range(1, 12):
+        jobs = tuple(JobRef("PyTorchJob", "ns", f"job-{number}-{n}", f"u-{number}-{n}") for n in range(30))
+        played.take_incident(replace(about, revision=number, jobs=jobs))
+        played.advance(at(number))
+        told += [entry.event for entry in played.collect().timeline]
+    (run,) = played.runs.values()
+    assert 100 < len(run.plan.steps) <= MAX_STEPS
+    assert told.count("run.not_extended") == 1
+    assert run.incident_revision == 11
+
+
+def test_an_incident_that_was_over_and_cannot_be_read_any_more_stops_nobody() -> None:
+    played = board()
+    played.take_incident(incident())
+    played.advance(NOW)
+    gone = replace(incident("gpu_fault"), id="inc-gone", state=IncidentState.RESOLVED)
+    raw = encode(gone).replace(b'"fault_at":"2026', b'"fault_at":"MMXX')
+    assert played.put_away(decode(IncidentBrief, raw), raw)
+    merged = replace(incident(), revision=2, state=IncidentState.MERGED, merged_into="inc-gone")
+    played.take_incident(merged)
+    played.advance(at(1))
+    (run,) = played.runs.values()
+    assert run.outcome == "cancelled"
