@@ -189,6 +189,13 @@ class Board:
         while nobody is there to act means the run that is about to begin."""
         self._said.append(command)
 
+    def turn_down(self, command: Command, why: str) -> None:
+        """A person's decision that is not for here: nothing but the answer comes of it."""
+        text = f"{command.verb} of {command.actor} does not count: {why}"
+        about = {"command": command.id, "via": command.via}
+        note = Note("command.refused", text, command.actor, about)
+        self._say(note, command.incident, command.cluster, command.at)
+
     def _hear(self, command: Command, now: datetime) -> None:
         """Give a decision to every run of the incident that it is about, or to the cluster."""
         if command.verb in CLUSTER_VERBS:

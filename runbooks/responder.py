@@ -189,7 +189,13 @@ class Responder:
         elif topic == CONTROLS.name:
             work.board.take_control(decode(Control, record.value))
         else:
-            work.board.take_command(decode(Command, record.value))
+            command = decode(Command, record.value)
+            if self._cluster in (None, command.cluster):
+                work.board.take_command(command)
+            else:
+                # Who throws the kill switch of another cluster must not be told that it is thrown.
+                why = f"the responder here acts on {self._cluster}, not on {command.cluster}"
+                work.board.turn_down(command, why)
 
     # ── turns ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
