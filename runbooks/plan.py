@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from runbooks.conditions import Plain, condition, facts_of
 from runbooks.documents import BRANCHES, Path
-from runbooks.model import DESTRUCTIVE, NODE_WORK, SEVERAL, Runbook, Step, computed, given, unlike
+from runbooks.model import (
+    DESTRUCTIVE,
+    NODE_WORK,
+    ON_A_CLOSED_NODE,
+    SEVERAL,
+    Runbook,
+    Step,
+    computed,
+    given,
+    unlike,
+)
 from runbooks.parameters import values_of
 from runbooks.values import Asks, Computed, Params
 from runbooks.view import ClusterView
@@ -36,15 +46,17 @@ def plan(
     """Bind `runbook` to `incident`. The mode is the tamer one of the runbook's and the installation's (`ceiling`).
 
     The same incident, inventory and runbook give the same plan and digest. A step without a target (no job to act on)
-    or whose `when` does not hold is left out, and nothing waits for it. Work on the node that is not among the `actions` that
-    are carried out here is left out with everything that needs it: a node that nobody validated is not opened again.
+    or whose `when` does not hold is left out, and what needs it waits for what it would have waited for. Work on the node that
+    is not among the `actions` that are carried out here is left out with everything that needs it: a node that nobody
+    validated is not opened again.
 
     Raises:
-        ValueError: a `when` is no yes or no, a value cannot be worked out or is out of range, or there are more than `MAX_STEPS`
-            steps.
+        ValueError: a `when` is no yes or no, a value cannot be worked out or is out of range, a step would go before its node is
+            closed, or there are more than `MAX_STEPS` steps.
     """
     facts, values = facts_of(incident), values_of(runbook.parameters)
     bound: dict[str, list[PlannedStep]] = {}
+    by_id = {step.id: step for step in runbook.steps}
     left_out: dict[str, str] = {}
     for step in runbook.steps:
         if why := _not_here(step, actions, left_out):
@@ -56,8 +68,13 @@ def plan(
         settled = _worked_out(step, runbook, facts, values)
         asks = runbook.mode is Mode.APPROVE
         targets = enumerate(_targets(step, incident, view))
-        bound[step.id] = [_planned(settled, number, target, bound, asks=asks) for number, target in targets]
+        bound[step.id] = [
+            _planned(settled, number, target, _needs(step, target, bound, by_id), asks=asks)
+            for number, target in targets
+        ]
     steps = tuple(planned for group in bound.values() for planned in group)
+    if (first := _before_closing(steps)) is not None:
+        raise ValueError(f"{runbook.id} would {first.action} {first.target} before any node is closed")
     if len(steps) > MAX_STEPS:
         raise ValueError(
             f"{runbook.id} would take {len(steps)} steps, at most {MAX_STEPS} are taken for one incident"
@@ -128,9 +145,7 @@ def _named(step: Step, path: Path) -> str:
     return f"step {step.id}, {'.'.join(map(str, path))}"
 
 
-def _planned(
-    step: Step, number: int, target: Target, bound: dict[str, list[PlannedStep]], *, asks: bool
-) -> PlannedStep:
+def _planned(step: Step, number: int, target: Target, needs: set[str], *, asks: bool) -> PlannedStep:
     several = step.target in SEVERAL
     who = step.approval if isinstance(step.approval, Asks) else None
     retry, back = step.retry, step.compensate
@@ -140,7 +155,7 @@ def _planned(
         target=target,
         params=_settled_params(step.params),
         destructive=step.action in DESTRUCTIVE,
-        needs=tuple(sorted(_needs(step, target, bound))),
+        needs=tuple(sorted(needs)),
         approval=bool(step.approval) or (asks and step.action in DESTRUCTIVE),
         deadline_s=_settled(step.deadline_s),
         on_failure=step.on_failure,
@@ -174,14 +189,33 @@ def _settled_params(params: Params) -> dict[str, Plain]:
     return found
 
 
-def _needs(step: Step, target: Target, bound: dict[str, list[PlannedStep]]) -> set[str]:
-    """A step on one job waits for the needed step on the same job; any other waits for all of them."""
+def _needs(
+    step: Step, target: Target, bound: Mapping[str, Sequence[PlannedStep]], by_id: Mapping[str, Step]
+) -> set[str]:
+    """A step on one job waits for the needed step on the same job; any other waits for all of them.
+
+    Where the needed step is left out, it waits for what that one needs: a job must not be moved before its node is closed
+    because something in between has nothing to do.
+    """
     needs: set[str] = set()
     for need in step.needs:
         group = bound[need]
+        if not group:
+            needs |= _needs(by_id[need], target, bound, by_id)
         same = [p for p in group if p.target is not None and p.target.key == target.key]
         needs |= {p.id for p in (same or group)}
     return needs
+
+
+def _before_closing(steps: Sequence[PlannedStep]) -> PlannedStep | None:
+    """The first step that may only be taken on a closed node, and waits for no step that closes one."""
+    after: set[str] = set()
+    for planned in steps:  # what is needed stands before what needs it
+        if planned.action == "cordon_node" or not after.isdisjoint(planned.needs):
+            after.add(planned.id)
+        elif planned.action in ON_A_CLOSED_NODE:
+            return planned
+    return None
 
 
 def _targets(step: Step, incident: Incident, view: ClusterView) -> list[Target]:

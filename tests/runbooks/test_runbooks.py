@@ -232,3 +232,36 @@ def test_a_service_with_a_gpu_on_the_node_is_moved_by_the_drain_and_not_suspende
 def test_the_tamer_mode_wins(ceiling: Mode, own: Mode, mode: Mode) -> None:
     runbook = load_text(GOOD, "book.yaml").model_copy(update={"mode": own})
     assert plan(incident("x"), runbook, cluster(), ceiling).mode is mode
+
+
+IN_BETWEEN = """\
+id: ours
+revision: 1
+owner: team
+mode: auto
+description: something stands between the cordon and the job
+match: incident.family == "gpu_off_bus"
+steps:
+  - {id: cordon, action: cordon_node, target: root_node%s}
+  - {id: tell, action: notify, target: incident, needs: [cordon], when: incident.flaps > 5}
+  - {id: suspend, action: suspend_job, target: jobs, needs: [tell]}
+  - {id: drain, action: drain_node, target: root_node, needs: [suspend]}
+"""
+
+
+@pytest.mark.parametrize("jobs", [(JOB,), ()])
+def test_what_stands_behind_a_step_that_is_left_out_still_waits_for_the_node_to_be_closed(
+    jobs: tuple[JobRef, ...],
+) -> None:
+    bound = plan(incident(jobs=jobs), load_text(IN_BETWEEN % "", "ours.yaml"), cluster(), Mode.AUTO)
+    needs = {step.id.split(":")[0]: [need.split(":")[0] for need in step.needs] for step in bound.steps}
+    if jobs:
+        assert needs == {"cordon": [], "suspend": ["cordon"], "drain": ["suspend"]}
+    else:
+        assert needs == {"cordon": [], "drain": ["cordon"]}
+
+
+def test_a_plan_that_would_stop_a_job_without_closing_its_node_is_refused() -> None:
+    book = load_text(IN_BETWEEN % ", when: incident.flaps > 5", "ours.yaml")
+    with pytest.raises(ValueError, match="before any node is closed"):
+        plan(incident(), book, cluster(), Mode.AUTO)
