@@ -50,8 +50,9 @@ _NAMED = re.compile(r"\bincident((?:\.[A-Za-z_]\w*)*)")
 Plain = str | int | float | bool
 
 
-_UNANSWERED = (CELEvalError, TypeError)
-"""What evaluation raises where the incident is not as the expression expects; a TypeError for a macro over what is no list."""
+_UNANSWERED = (CELEvalError, TypeError, ArithmeticError, LookupError, AttributeError)
+"""What evaluation raises where the incident is not as the expression expects; a TypeError for a macro over what is no list, an
+ArithmeticError for an infinity made a whole number. None of it may stop the responder."""
 
 
 class Condition:

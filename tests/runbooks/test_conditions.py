@@ -64,3 +64,11 @@ def test_a_macro_over_a_fact_that_is_no_list_is_false_and_no_crash() -> None:
     assert asked.holds(facts) is False
     with pytest.raises(ValueError, match="cannot be worked out"):
         asked.value(facts, {})
+
+
+def test_a_fact_that_no_whole_number_can_hold_is_no_answer_and_no_crash() -> None:
+    asked = Condition("int(incident.facts.ratio) > 1")
+    facts = {"facts": {"ratio": float("inf")}}
+    assert not asked.holds(facts)
+    with pytest.raises(ValueError, match="cannot be worked out"):
+        asked.value(facts, {})
