@@ -44,7 +44,9 @@ _WITH_ID = re.compile(r".*\((?P<id>[^()\s]+)\)\Z", re.DOTALL)
 
 def demands(planned: PlannedStep, run: Run, policy: ResponderSettings, now: datetime) -> tuple[Demand, ...]:
     """What it takes to approve the step, with those who have given their word for the present plan."""
-    said = [word.actor for word in run.approvals if word.approved and counts(word, run, policy, now)]
+    words = [word for word in run.approvals if word.approved and counts(word, run, policy, now)]
+    # Whoever lets a step be taken has not thereby taken over what another step asks of a person.
+    said = [word.actor for word in words if planned.action != "ask" or word.step == planned.id]
     return tuple(_heard(demand, said) for demand in rules(planned, policy))
 
 

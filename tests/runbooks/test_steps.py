@@ -416,3 +416,20 @@ def test_a_new_revision_of_the_runbook_changes_nothing_about_a_run_already_begun
     second.advance(at(61))
     assert second.runs[before.id].plan == before.plan
     assert len(second.runs) == 1
+
+
+def test_whoever_lets_a_node_be_closed_has_not_taken_what_is_asked_afterwards() -> None:
+    one = load_text(
+        "id: ours\nrevision: 1\nowner: x\nmode: approve\npriority: 900\ndescription: closes, then asks\n"
+        "match: incident.family == 'gpu_off_bus'\nsteps:\n"
+        "  - {id: cordon, action: cordon_node, target: root_node}\n"
+        "  - {id: ask, action: ask, target: incident, needs: [cordon], describe: replace the GPU}\n",
+        "ours.yaml",
+    )
+    play = Play(incident(jobs=()), actions=TICKETLESS, library=(one,))
+    play.tick()
+    decide(play, Verb.APPROVE)
+    play.play()
+    assert (play.state("cordon"), play.state("ask")) == (StepState.DONE, StepState.AWAITING_APPROVAL)
+    decide(play, Verb.APPROVE, id="cmd-2")
+    assert (play.state("ask"), play.run.state) == (StepState.DONE, RunState.SUCCEEDED)
