@@ -433,3 +433,19 @@ def test_whoever_lets_a_node_be_closed_has_not_taken_what_is_asked_afterwards() 
     assert (play.state("cordon"), play.state("ask")) == (StepState.DONE, StepState.AWAITING_APPROVAL)
     decide(play, Verb.APPROVE, id="cmd-2")
     assert (play.state("ask"), play.run.state) == (StepState.DONE, RunState.SUCCEEDED)
+
+
+@pytest.mark.parametrize("stuck", ["drain_node", "suspend_job", "resume_job"])
+def test_a_call_of_which_nobody_can_ever_tell_keeps_no_job_suspended_for_ever(stuck: str) -> None:
+    """Its connector is not set up any more, or may not look: the step is given up long after its deadline."""
+    play = Play(incident(), actions=TICKETLESS)
+    play.play(until=stuck)
+    play.answer(Unknown("nothing here knows it any more", 30.0), stuck)
+    for _ in range(100):
+        play.tick(31)
+        for call in list(play.air):
+            play.answer(Unknown("still nothing", 30.0) if call.kind == "lookup" else Done())
+    given_back = "resume_job" if stuck == "drain_node" else "undo suspend_job"
+    assert play.made.count(given_back) == 1
+    assert "undo cordon_node" not in play.made
+    assert play.run.state.is_over or play.state("progress") is StepState.RUNNING
