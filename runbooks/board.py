@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from connectors.base import Outcome
@@ -17,7 +17,7 @@ from runbooks.blind import advance_blind, stand_in
 from runbooks.briefs import IncidentBrief, RunBrief
 from runbooks.controls import Changed, commanded
 from runbooks.decisions import decided, may_be_superseded, meant, revised, superseded
-from runbooks.desk import IN_THE_AIR, Call, Note, Report, Situation, Turn
+from runbooks.desk import IN_THE_AIR, Call, Note, Report, Situation, Turn, shortened
 from runbooks.escalation import climb, is_above, offenders
 from runbooks.model import Runbook
 from runbooks.observing import Observer
@@ -187,7 +187,7 @@ class Board:
     def take_command(self, command: Command) -> None:
         """A person's decision. It is heard in the next `advance`, after new incidents have got their runs: whoever says stop
         while nobody is there to act means the run that is about to begin."""
-        self._said.append(command)
+        self._said.append(replace(command, reason=shortened(command.reason)))
 
     def turn_down(self, command: Command, why: str) -> None:
         """A person's decision that is not for here: nothing but the answer comes of it."""

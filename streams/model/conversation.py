@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from streams.model.signal import Attribute
 
@@ -31,6 +32,10 @@ CLUSTER_VERBS = frozenset({Verb.KILL, Verb.UNKILL, Verb.FREEZE, Verb.THAW, Verb.
 """Decisions about a whole cluster: they change its `Control`, and need no incident."""
 
 
+_Name = Annotated[str, Field(max_length=1000)]
+"""A name in a command: runs keep them, and run documents are bounded. Of a reason, runs keep the beginning."""
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """One decision about one incident, or about a cluster, and then `incident` is empty.
@@ -40,17 +45,17 @@ class Command:
     node in its `scope` (`node:NAME`), and of one incident's hold on it where it names one.
     """
 
-    id: str
-    incident: str
-    cluster: str
+    id: _Name
+    incident: _Name
+    cluster: _Name
     verb: Verb
-    actor: str
+    actor: _Name
     at: AwareDatetime
-    step: str | None = None
-    digest: str | None = None
+    step: _Name | None = None
+    digest: _Name | None = None
     reason: str = ""
-    via: str = "cli"
-    scope: str = ""
+    via: _Name = "cli"
+    scope: _Name = ""
     until: AwareDatetime | None = None
     schema: int = 1
 

@@ -347,3 +347,28 @@ def test_an_incident_that_was_over_and_cannot_be_read_any_more_stops_nobody() ->
     played.advance(at(1))
     (run,) = played.runs.values()
     assert run.outcome == "cancelled"
+
+
+@pytest.mark.parametrize(
+    "verb", [Verb.APPROVE, Verb.REJECT, Verb.STOP, Verb.RESOLVE, Verb.ACK, Verb.RELEASE, Verb.KILL]
+)
+def test_a_reason_as_long_as_a_log_file_does_not_make_a_document_too_large(verb: Verb) -> None:
+    """It would be read again at every start, and stop the cluster's responder each time."""
+    played = board(policy(mode=Mode.APPROVE))
+    played.take_incident(incident())
+    played.advance(NOW)
+    played.collect()
+    (run,) = played.runs.values()
+    long = command(verb, digest=run.plan.digest, reason="x" * 600_000, scope="node:node-03")
+    played.take_command(decode(Command, encode(long)))
+    played.advance(at(1))
+    changes = played.collect()
+    assert changes.timeline
+    documents = [*changes.runs, *changes.controls, *changes.timeline, *changes.signals]
+    assert all(len(encode(document)) < 64 * 1024 for document in documents)
+
+
+@pytest.mark.parametrize("name", ["id", "actor", "step", "scope"])
+def test_a_command_with_a_name_as_long_as_a_log_file_is_refused_where_it_is_read(name: str) -> None:
+    with pytest.raises(BadInput, match=name):
+        decode(Command, encode(replace(command(Verb.STOP), **{name: "x" * 1001})))  # type: ignore[arg-type]
