@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from connectors.base import (
     Absent,
@@ -18,11 +19,18 @@ from connectors.base import (
 )
 from runbooks.desk import CallKind, Desk, Turn
 from runbooks.leases import MARGIN_S
-from runbooks.undoing import call_off, fail
+from runbooks.model import TICKETS
+from runbooks.undoing import call_off, fail, holds_a_job
 from streams.model.run import EffectRecord, EffectState, PlannedStep, Run, StepState
 
 A_PERSON = "a person"
 """What connectors put into `Blocked.by` when a person has decided otherwise."""
+
+UNTOLD_S = 900.0
+"""How long after its deadline a step whose fate cannot be told keeps a job suspended: nobody may ever be able to tell."""
+
+MAX_SAID = 2000
+"""Characters of what a connector says that go any further."""
 
 LONGEST_PAUSE_S = 60.0
 """The pause where nothing says how long it should be."""
@@ -30,7 +38,7 @@ LONGEST_PAUSE_S = 60.0
 
 def concluded(run: Run, step_id: str, kind: CallKind, outcome: Outcome, now: datetime) -> Turn:
     """Take in the outcome of a call. An outcome that nobody waits for (any more) changes nothing."""
-    desk = Desk(run, now)
+    desk, outcome = Desk(run, now), _bounded(outcome)
     planned, record = run.planned(step_id), run.step(step_id)
     if kind in ("undo", "compensate"):
         if record.undo is not None and record.undo.state is EffectState.INTENDED:
@@ -45,6 +53,15 @@ def concluded(run: Run, step_id: str, kind: CallKind, outcome: Outcome, now: dat
         elif kind == "apply" and record.effect.state is EffectState.INTENDED:
             _applied(desk, planned, record.effect, outcome)
     return desk.turn()
+
+
+def _bounded(outcome: Outcome) -> Outcome:
+    """The outcome with no more words than the timeline and the run's own reason take: a server may say what it likes."""
+    said = {name: getattr(outcome, name, "") for name in ("reason", "detail", "by")}
+    long: dict[str, Any] = {
+        name: f"{text[:MAX_SAID]}…" for name, text in said.items() if len(text) > MAX_SAID
+    }
+    return replace(outcome, **long) if long else outcome
 
 
 def recover(run: Run, now: datetime) -> Turn:
@@ -109,10 +126,21 @@ def _looked(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Out
             desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
         case Absent():
             _failed_once(desk, planned, replace(effect, landed=False), 0.0, "it was never made", at_once=True)
+        case Retry() | Unknown() | Blocked() | Refused() if _is_past_telling(desk, planned):
+            desk.set(planned.id, effect=replace(effect, reason=outcome.reason))
+            fail(desk, planned, f"what became of it cannot be told: {outcome.reason}")
         case Retry() | Unknown() | Blocked():
             _unknown(desk, planned, effect, max(1.0, outcome.after_s), f"cannot be told: {outcome.reason}")
         case Refused():
             _unknown(desk, planned, effect, LONGEST_PAUSE_S, f"cannot be told: {outcome.reason}")
+
+
+def _is_past_telling(desk: Desk, planned: PlannedStep) -> bool:
+    """Whether a job has stood still for long enough for a step of which nobody can tell what became of it."""
+    deadline = desk.records[planned.id].deadline_at
+    if deadline is None or desk.now < deadline + timedelta(seconds=UNTOLD_S):
+        return False
+    return planned.action not in TICKETS and holds_a_job(desk)
 
 
 def _confirm(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Done | AlreadyDone) -> None:

@@ -43,9 +43,6 @@ from streams.model.run import (
     run_id,
 )
 
-UNTOLD_S = 900.0
-"""How long after its deadline a step whose fate cannot be told keeps a job suspended: nobody may ever be able to tell."""
-
 LOOK_AGAIN_S = 30.0
 """How long a lookup may take before another one is sent."""
 
@@ -239,10 +236,7 @@ def _step(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
         return
     effect = record.effect
     if effect is not None and effect.state is EffectState.UNKNOWN:
-        if _is_past_telling(desk, planned):
-            fail(desk, planned, f"what became of it could not be told: {record.reason}")
-        else:
-            look_up(desk, planned)
+        look_up(desk, planned)
     elif effect is not None and effect.state is EffectState.INTENDED:
         return
     elif desk.stopping:
@@ -357,14 +351,6 @@ def _go_on(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
         return
     elif not _is_occupied(desk, planned, situation) and _allowed(desk, planned, situation):
         desk.intend(planned, situation.policy.lease_s)
-
-
-def _is_past_telling(desk: Desk, planned: PlannedStep) -> bool:
-    """Whether a job has stood still for long enough for a step of which nobody can tell what became of it."""
-    deadline = desk.records[planned.id].deadline_at
-    if deadline is None or desk.now < deadline + timedelta(seconds=UNTOLD_S):
-        return False
-    return planned.action not in TICKETS and holds_a_job(desk)
 
 
 def look_up(desk: Desk, planned: PlannedStep) -> None:

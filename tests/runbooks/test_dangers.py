@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connectors.base import Done, Refused, Retry
+from connectors.base import Done, Outcome, Refused, Retry
 from runbooks.board import Board
 from runbooks.briefs import IncidentBrief
 from runbooks.guardrails import judge
@@ -372,3 +372,19 @@ def test_a_reason_as_long_as_a_log_file_does_not_make_a_document_too_large(verb:
 def test_a_command_with_a_name_as_long_as_a_log_file_is_refused_where_it_is_read(name: str) -> None:
     with pytest.raises(BadInput, match=name):
         decode(Command, encode(replace(command(Verb.STOP), **{name: "x" * 1001})))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "outcome", [Refused("x" * 2_000_000), Retry(1.0, "x" * 2_000_000), Done({}, "x" * 2_000_000)]
+)
+def test_a_server_that_answers_with_a_megabyte_stops_nobody(outcome: Outcome) -> None:
+    played = board()
+    played.take_incident(incident())
+    played.advance(NOW)
+    call = played.collect().calls[0]
+    played.take_outcome(call, outcome, at(1))
+    played.advance(at(1))
+    changes = played.collect()
+    assert changes.runs
+    documents = [*changes.runs, *changes.timeline, *changes.signals]
+    assert all(len(encode(document)) < 64 * 1024 for document in documents)
