@@ -173,7 +173,7 @@ def _question(incident: Incident, run: Run, planned: PlannedStep) -> Message:
     step = run.step(planned.id)
     what = _what(planned)
     heading = f"🟣 May Faultline {what[:1].lower()}{what[1:]}?"
-    expires = [Fact("Expires", at=step.due_at)] if step.due_at else []
+    expires = [Fact("Expires", at=step.deadline_at)] if step.deadline_at else []
     facts = (
         Fact("Incident", incident.title),
         Fact("Runbook", run.plan.runbook),

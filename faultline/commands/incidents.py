@@ -92,7 +92,7 @@ def _questions(runs: list[Run]) -> Iterator[str]:
         for planned in run.plan.steps:
             record = run.step(planned.id)
             if record.state is StepState.AWAITING_APPROVAL:
-                until = f" until {moment(record.due_at)}" if record.due_at else ""
+                until = f" until {moment(record.deadline_at)}" if record.deadline_at else ""
                 yield f"Waits for approval{until}: {planned.action} {planned.target}"
                 yield f"  it takes {wanted(record.demands) or 'one person'}"
                 yield f"  {approve_line(run, planned)}"
