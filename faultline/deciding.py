@@ -19,10 +19,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from faultline.cli import EXIT_NO
 from faultline.output import json_line, output_option
-from faultline.reading import partitions_of
+from faultline.reading import partitions_of, readable
 from streams.kafka import consumer, producer, started, topic_name
 from streams.model.clock import rfc3339, utc_now
-from streams.model.codec import decode, encode
+from streams.model.codec import encode
 from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.errors import Unreachable
 from streams.model.settings import KafkaSettings
@@ -86,7 +86,7 @@ class Talk:
                 break
             batches = await self.reader.getmany(timeout_ms=max(1, min(200, int(left_s * 1000))))
             for records in batches.values():
-                self.heard += [decode(TimelineEntry, r.value) for r in records if r.value is not None]
+                self.heard += [entry for r in records if (entry := readable(TimelineEntry, r)) is not None]
         return found
 
 

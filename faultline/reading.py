@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
+import click
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from streams.kafka import consumer, started, topic_name
@@ -18,14 +20,15 @@ from streams.model.run import Run
 from streams.model.settings import KafkaSettings
 from streams.topics import CONTROLS, INCIDENTS, INVENTORY, RUNS, TIMELINE, Topic, partition_of
 
+T = TypeVar("T")
+
 
 async def read_incidents(settings: KafkaSettings) -> dict[str, Incident]:
     """The latest revision of every incident, by id."""
     latest: dict[str, Incident] = {}
     async with _reader(settings) as client:
         async for record in _records(client, settings, INCIDENTS):
-            if record.value is not None:
-                incident = decode(Incident, record.value)
+            if (incident := readable(Incident, record)) is not None:
                 known = latest.get(incident.id)
                 if known is None or known.revision <= incident.revision:
                     latest[incident.id] = incident
@@ -37,8 +40,7 @@ async def read_runs(settings: KafkaSettings, incident: Incident) -> list[Run]:
     latest: dict[str, Run] = {}
     async with _reader(settings) as client:
         async for record in _records(client, settings, RUNS, incident.cluster):
-            if record.value is not None:
-                run = decode(Run, record.value)
+            if (run := readable(Run, record)) is not None:
                 latest[run.id] = run
     return sorted(
         (r for r in latest.values() if r.incident == incident.id), key=lambda r: (r.created_at, r.id)
@@ -55,8 +57,8 @@ async def read_facts(settings: KafkaSettings, cluster: str) -> dict[str, Fact]:
                 continue
             if record.value is None:
                 latest.pop(key, None)
-            else:
-                latest[key] = decode(FactRecord, record.value).fact
+            elif (told := readable(FactRecord, record)) is not None:
+                latest[key] = told.fact
     return latest
 
 
@@ -68,8 +70,8 @@ async def read_runs_of(settings: KafkaSettings, cluster: str) -> list[Run]:
             run_id = (record.key or b"").decode(errors="replace")
             if record.value is None:
                 latest.pop(run_id, None)
-            else:
-                latest[run_id] = decode(Run, record.value)
+            elif (run := readable(Run, record)) is not None:
+                latest[run_id] = run
     found = [run for run in latest.values() if run.cluster == cluster]
     return sorted(found, key=lambda run: (run.created_at, run.id))
 
@@ -90,8 +92,8 @@ async def read_timeline(settings: KafkaSettings, incident: Incident) -> list[Tim
     entries: dict[bytes, TimelineEntry] = {}
     async with _reader(settings) as client:
         async for record in _records(client, settings, TIMELINE, incident.cluster):
-            if record.key == incident.id.encode() and record.value is not None:
-                entries[record.value] = decode(TimelineEntry, record.value)
+            if record.key == incident.id.encode() and (entry := readable(TimelineEntry, record)) is not None:
+                entries[record.value] = entry
     return sorted(entries.values(), key=lambda entry: entry.at)
 
 
@@ -100,11 +102,22 @@ async def read_timeline_of(settings: KafkaSettings, cluster: str) -> list[Timeli
     entries: dict[bytes, TimelineEntry] = {}
     async with _reader(settings) as client:
         async for record in _records(client, settings, TIMELINE, cluster):
-            if record.value is not None:
-                entry = decode(TimelineEntry, record.value)
-                if entry.cluster == cluster:
-                    entries[record.value] = entry
+            entry = readable(TimelineEntry, record)
+            if entry is not None and entry.cluster == cluster:
+                entries[record.value] = entry
     return sorted(entries.values(), key=lambda entry: entry.at)
+
+
+def readable(kind: type[T], record: ConsumerRecord) -> T | None:
+    """The record's value; None for a tombstone, and for what cannot be read: that is said, and keeps nobody from the rest."""
+    if record.value is None:
+        return None
+    try:
+        return decode(kind, record.value)
+    except BadInput as error:
+        where = f"{record.topic}:{record.partition}:{record.offset}"
+        click.echo(f"faultline: {where} is left out, it cannot be read: {error}", err=True)
+        return None
 
 
 def pick(incidents: dict[str, Incident], prefix: str) -> Incident:
