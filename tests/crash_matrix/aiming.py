@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from connectors.jobs.suspension import RESUMED, SUSPENDED
-from connectors.kubernetes.marks import EFFECT
+from connectors.kubernetes.marks import EFFECT, NODE_WORK
 from tests.contract.faults import Answer, Cut, Fault, FaultProxy, Hang, IsWrite, by_method
 
 Aim = Callable[[str, str, Mapping[str, Any]], bool]
@@ -36,6 +36,16 @@ def _post(end: str) -> Aim:
     return it_is
 
 
+def _work(action: str) -> Aim:
+    """A Job that is to be made for an action."""
+
+    def it_is(method: str, path: str, body: Mapping[str, Any]) -> bool:
+        labels = (body.get("metadata") or {}).get("labels") or {}
+        return _post("/jobs")(method, path, body) and labels.get(NODE_WORK) == action
+
+    return it_is
+
+
 AIMS: Mapping[str, Aim] = {
     "open_ticket": _post("/issue"),
     "comment_ticket": _post("/comment"),
@@ -43,10 +53,14 @@ AIMS: Mapping[str, Aim] = {
     "cordon_node": _patch("nodes", EFFECT, put=True),
     "uncordon_node": _patch("nodes", EFFECT, put=False),
     "undo_cordon_node": _patch("nodes", EFFECT, put=False),
+    "undo_by_uncordon_node": _patch("nodes", EFFECT, put=False),
     "drain_node": _post("/eviction"),
     "suspend_job": _patch("jobs", SUSPENDED, put=True),
     "undo_suspend_job": _patch("jobs", SUSPENDED, put=False),
     "resume_job": _patch("jobs", RESUMED, put=True),
+    "reset_gpu": _work("reset_gpu"),
+    "validate_node": _work("validate_node"),
+    "reboot_node": _work("reboot_node"),
 }
 """How the request of a step is known."""
 
@@ -71,8 +85,8 @@ class AimedProxy(FaultProxy):
         self._aimed: tuple[Aim, Fault] | None = None
 
     def aim(self, step: str, fault: str) -> None:
-        """Play this fault on the first request of this step from now on; `none` takes an unused one away."""
-        self._aimed = None if fault == "none" else (AIMS[step], FAULTS[fault])
+        """Play this fault on the first request of this step from now on; another takes an unused one away."""
+        self._aimed = (AIMS[step], FAULTS[fault]) if fault in FAULTS else None
 
     @property
     def spent(self) -> bool:

@@ -26,6 +26,9 @@ FAULT_POINTS = ("after_intent", "after_call", "before_commit", "after_commit")
 FAULTS = ("throttled", "broken", "lost_answer", "no_answer")
 """429 with Retry-After; 503 without having acted; a cut after having acted; acted, and never answered."""
 
+OCCUPIED = "occupied"
+"""Instead of a fault: pods still use the node's GPUs, and end only after the responder has been seen to wait for them."""
+
 CALLS = {
     "open_ticket": "tickets",
     "comment_ticket": "tickets",
@@ -38,6 +41,10 @@ CALLS = {
     "verify_job": "move",
     "undo_suspend_job": "back",
     "undo_cordon_node": "back",
+    "undo_by_uncordon_node": "other",
+    "reset_gpu": "mend",
+    "validate_node": "mend",
+    "reboot_node": "boot",
 }
 """Steps with a call, and the book each is killed in."""
 
@@ -53,6 +60,8 @@ WRITTEN = {
 """What is written down without a call, likewise."""
 
 READ_ONLY = ("verify_job",)
+WORK = ("reset_gpu", "validate_node", "reboot_node")
+"""Steps that are called again and again until their Job is over."""
 _LOOKED_UP_AFTER = ("after_call", "before_commit", "in_commit")
 
 
@@ -85,7 +94,7 @@ def undisturbed(scenario: tuple[str, str, str]) -> Case:
 
 def matrix() -> list[Case]:
     """Every case."""
-    return [*_calls(), *_lookups(), *_faults(), *_written()]
+    return [*_calls(), *_lookups(), *_faults(), *_occupied(), *_written()]
 
 
 def sample(cases: Sequence[Case], count: int) -> list[Case]:
@@ -99,6 +108,8 @@ def _calls() -> Iterator[Case]:
             if point != "before_request" or step not in READ_ONLY:
                 yield from _once_and_twice(step, book, "none", point)
     yield from _once_and_twice("drain_node", "node", "none", "before_request#2")
+    for step in WORK:
+        yield from _once_and_twice(step, CALLS[step], "none", "after_call#2")
 
 
 def _lookups() -> Iterator[Case]:
@@ -118,6 +129,11 @@ def _faults() -> Iterator[Case]:
                 yield from _once_and_twice(step, book, fault, point)
 
 
+def _occupied() -> Iterator[Case]:
+    for point in CALL_POINTS:
+        yield from _once_and_twice("reset_gpu", "stay", OCCUPIED, point)
+
+
 def _written() -> Iterator[Case]:
     for step, book in WRITTEN.items():
         for point in WRITE_POINTS:
@@ -126,12 +142,14 @@ def _written() -> Iterator[Case]:
 
 def _once_and_twice(step: str, book: str, fault: str, point: str) -> Iterator[Case]:
     """The second death is at the same point of the same step, or at that of its lookup where the first left only that."""
-    label = f"{step}:{point}"
+    # A connector is told to apply a compensation as it is told to apply anything else.
+    label = f"{step.removeprefix('undo_by_') if point == 'before_request' else step}:{point}"
+    base = point.partition("#")[0]
     yield Case(step, book, fault, point, ((label,),))
     if point == "after_commit":
         again: tuple[str, ...] = ("taken_up",)
-    elif step not in WRITTEN and (point in _LOOKED_UP_AFTER or step in READ_ONLY):
-        again = (label, f"{_lookup(step)}:{point}")
+    elif step not in WRITTEN and (base in _LOOKED_UP_AFTER or step in READ_ONLY):
+        again = (label.partition("#")[0], f"{_lookup(step)}:{base}")
     else:
         again = (label.partition("#")[0],)  # part of it was done in the first life
     yield Case(step, book, fault, point, ((label,), again))

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from connectors.jobs.suspension import RESUMED, SUSPENDED
-from connectors.kubernetes.marks import EFFECT
+from connectors.kubernetes.marks import EFFECT, NODE_WORK, WORK_NODE, annotations_of, labels_of
 from streams.model.conversation import TimelineEntry
-from streams.model.run import EffectRecord, Run, StepRecord
+from streams.model.run import EffectRecord, PlannedStep, Run, StepRecord
+from tests.crash_matrix.witness import WORK, Work
 from tests.testbed.audit import Write
 
 _LABEL = re.compile(r"faultline-([0-9a-f]{32})")
@@ -66,8 +67,21 @@ VERBS: Mapping[str, tuple[tuple[str, str], ...]] = {
     "open": (("open_ticket", "effect"),),
     "comment": (("comment_ticket", "effect"), ("close_ticket", "effect")),
     "close": (("close_ticket", "effect"),),
+    "reset": (("reset_gpu", "effect"),),
+    "validate": (("validate_node", "effect"),),
+    "reboot": (("reboot_node", "effect"),),
 }
-"""What a request does, and the rows of the journal that may have meant it: an action, and whether to do or to undo it."""
+"""What a request does, and what the journal may have meant by it: an action, and whether to do or to undo it."""
+
+
+def meant(planned: PlannedStep, name: str) -> tuple[str, str]:
+    """What the row `effect` or `undo` of a step asks of a connector: an action, and whether to do or to undo it.
+
+    A compensation takes a step back by doing something.
+    """
+    if name == "undo" and planned.compensation is not None:
+        return planned.compensation.action, "effect"
+    return planned.action, name
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +95,8 @@ class History:
     """Kinds of the `run.*` signals, in their order."""
     starts: tuple[Start, ...]
     end: Mapping[str, Any]
+    works: tuple[Work, ...] = ()
+    """The Jobs that came to be on the nodes, as the cluster saw them."""
 
     @property
     def last(self) -> Run:
@@ -90,12 +106,12 @@ class History:
 
 def rows_for(run: Run, touch: Touch) -> Iterator[tuple[StepRecord, str, EffectRecord | None]]:
     """The rows of one version of the run that a request may belong to: the step, `effect` or `undo`, and the row."""
-    for action, name in VERBS[touch.verb]:
-        for planned in run.plan.steps:
-            record = run.step(planned.id)
+    for planned in run.plan.steps:
+        record = run.step(planned.id)
+        for name in ("effect", "undo"):
             row: EffectRecord | None = getattr(record, name)
             same_key = not touch.key or row is None or row.key == touch.key
-            if planned.action == action and same_key:
+            if meant(planned, name) in VERBS[touch.verb] and same_key:
                 yield record, name, row
 
 
@@ -126,6 +142,17 @@ def job_touches(writes: Sequence[Write], jobs: Mapping[tuple[str, str], str]) ->
             yield Touch(write.at, "resume", name, key, done)
         else:
             yield Touch(write.at, "take back", name, "", done)
+
+
+def work_touches(writes: Sequence[Write], nodes: Mapping[str, str]) -> Iterator[Touch]:
+    """Requests for Jobs that are to work on nodes; `nodes` maps their names to what they are called."""
+    for write in writes:
+        action = labels_of(write.body or {}).get(NODE_WORK)
+        if write.resource != "jobs" or write.verb != "create" or action is None:
+            continue
+        marks = annotations_of(write.body or {})
+        if (node := marks.get(WORK_NODE, "")) in nodes:
+            yield Touch(write.at, WORK[action], nodes[node], marks[EFFECT], write.code == 201)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +208,7 @@ def told(history: History) -> str:
         for t in history.touches
     ]
     lines += [(s.at, f"may send {'undo ' * s.undo}{s.action} {s.key[:8]}") for s in history.starts]
+    lines += [(w.at, f"the cluster has it: {w}") for w in history.works]
     lines += [(e.at, f"said {e.event}: {e.text}") for e in history.timeline]
     shown = [f"{at:%H:%M:%S.%f} {text}" for at, text in sorted(lines, key=lambda line: line[0])]
     return "\n".join([*shown, f"end {json.dumps(history.end, default=str)}"])

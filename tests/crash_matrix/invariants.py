@@ -11,13 +11,14 @@ from datetime import datetime
 from itertools import pairwise
 
 from streams.model.run import EffectRecord, EffectState, Run, StepState, effect_key
-from tests.crash_matrix.history import VERBS, History, Touch, rows_for
+from tests.crash_matrix.history import VERBS, History, Touch, meant, rows_for
+from tests.crash_matrix.witness import WORK
 
 Rule = Callable[[History], Iterator[str]]
 
 
 def one_effect_each(history: History) -> Iterator[str]:
-    """One cordon and one release a node, one suspend and one resume a job, one eviction a pod, one ticket."""
+    """One cordon, release and Job of each kind a node, one suspend and resume a job, one eviction a pod, one ticket."""
     kind = {"take back": "resume"}
     made = Counter(
         (kind.get(t.verb, t.verb), t.thing, t.key if t.verb == "comment" else "")
@@ -44,14 +45,16 @@ def call_within_lease(history: History) -> Iterator[str]:
     conditional writes are for, and `one_effect_each` says whether they sufficed.
     """
     for start in history.starts:
-        name = "undo" if start.undo else "effect"
+        asked = (start.action, "undo" if start.undo else "effect")
         rows = [
             row
             for version in history.versions
             if version.at <= start.at
             for planned in version.run.plan.steps
+            for name in ("effect", "undo")
             if (row := getattr(version.run.step(planned.id), name)) is not None
-            if (planned.action, row.key, row.state) == (start.action, start.key, EffectState.INTENDED)
+            if meant(planned, name) == asked
+            if (row.key, row.state) == (start.key, EffectState.INTENDED)
         ]
         if not any(start.at <= row.lease_until for row in rows):
             yield f"{start.action} was sent at {start.at:%H:%M:%S.%f}, outside of any lease"
@@ -74,7 +77,7 @@ def written_down_in_the_end(history: History) -> Iterator[str]:
             ("effect", record.effect, EffectState.CONFIRMED),
             ("undo", record.undo, EffectState.UNDONE),
         ):
-            verbs = [verb for verb, rows in VERBS.items() if (planned.action, name) in rows]
+            verbs = [verb for verb, rows in VERBS.items() if meant(planned, name) in rows]
             if row is None or row.state is not state or not verbs or planned.action == "drain_node":
                 continue
             if not any(t.verb in verbs and t.key in ("", row.key) for t in done):
@@ -148,9 +151,34 @@ def order_held(history: History) -> Iterator[str]:
     if [verb for _, verb in undone] == ["release", "take back"]:
         yield "the node was opened before the job that was stopped for it was given back"
     closed = {t.verb: t.at for t in reversed(_in_time(history)) if t.applied}
-    for first, then in (("cordon", "suspend"), ("cordon", "evict"), ("suspend", "resume")):
+    works = [("cordon", work) for work in WORK.values()]
+    for first, then in (("cordon", "suspend"), ("cordon", "evict"), ("suspend", "resume"), *works):
         if then in closed and (first not in closed or closed[then] < closed[first]):
             yield f"{then} came before {first}"
+
+
+def work_on_a_held_node(history: History) -> Iterator[str]:
+    """A Job came to be on a node that was ours and stayed so until the work was over; a reset or a reboot after the GPU pods.
+
+    The Jobs that the cluster has are those that it was asked for: not one more, whoever made it, and not one less.
+    """
+    for work in history.works:
+        if not work.held:
+            yield f"{work.verb} {work.thing} came while the node was not held"
+        elif work.let_go:
+            yield f"{work.verb} {work.thing} was not over when the node was let go"
+        if not work.over:
+            yield f"{work.verb} {work.thing} is not over at the end"
+        if work.pods and work.verb != "validate":
+            yield f"{work.verb} {work.thing} came while {', '.join(work.pods)} used its GPUs"
+    there = Counter((w.verb, w.thing, w.key) for w in history.works)
+    asked = Counter(
+        (t.verb, t.thing, t.key) for t in history.touches if t.applied and t.verb in WORK.values()
+    )
+    for (verb, thing, _), count in (there - asked).items():
+        yield f"{verb} {thing} is there {count} times more than was asked for"
+    for (verb, thing, _), count in (asked - there).items():
+        yield f"{verb} {thing} was asked for {count} times more than is there"
 
 
 def said_once(history: History) -> Iterator[str]:
@@ -189,6 +217,7 @@ RULES: Mapping[str, Rule] = {
         no_way_back,
         nothing_foreign_undone,
         order_held,
+        work_on_a_held_node,
         said_once,
     )
 }

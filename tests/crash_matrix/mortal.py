@@ -28,7 +28,9 @@ from kubernetes.aio import client as kube
 from connectors.base import Connector, Effect, LeaseHeld, Outcome
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Cluster
+from connectors.kubernetes.node_work import ACTIONS, NodeWork, read_templates
 from connectors.kubernetes.nodes import Nodes
+from connectors.kubernetes.work_templates import Template
 from connectors.tickets.jira import Jira
 from faultline.logs import configure
 from runbooks.loading import load
@@ -39,12 +41,14 @@ from streams.model.settings import (
     Breaker,
     JiraSettings,
     KafkaSettings,
+    NodeWorkSettings,
     Protection,
     ResponderSettings,
 )
 
 LEASE_S = 3.0
 REQUEST_TIMEOUT_S = 1.5
+TEMPLATES = Path(__file__).parents[2] / "k8s" / "node-work" / "templates"
 NO_LIMITS = {
     "blast_radius": BlastRadius(max_nodes=100_000, max_share=1.0, max_per_window=1_000_000),
     "breaker": Breaker(failures=0, mass_min_nodes=0),
@@ -184,9 +188,20 @@ async def live(life: Life) -> None:
         {"mode": Mode.AUTO, "lease_s": LEASE_S, **NO_LIMITS, **life.more}
     )
     cluster = Cluster(*await _way_in(life), REQUEST_TIMEOUT_S)
-    connectors = [_Watched(one, fate) for one in (Nodes(cluster), TrainingJobs(cluster), Jira(jira))]
+    work = NodeWork(cluster, NodeWorkSettings(), _templates())
+    connectors = [_Watched(one, fate) for one in (Nodes(cluster), work, TrainingJobs(cluster), Jira(jira))]
     runbooks = load((Path(life.books),), shipped=False)
     await Responder(kafka, policy, connectors, runbooks, at=fate.at).run()
+
+
+def _templates() -> dict[str, Template]:
+    """The shipped ones; their pods end well as soon as they run."""
+    files = {action: TEMPLATES / f"{action.replace('_', '-')}.yaml" for action in ACTIONS}
+    templates = read_templates(NodeWorkSettings.model_validate(files))
+    for template in templates.values():
+        pod = template.job["spec"]["template"]
+        pod["metadata"] = {"annotations": {"testbed.faultline.dev/outcome": "complete"}}
+    return templates
 
 
 async def _way_in(life: Life) -> tuple[Callable[[], Awaitable[Any]], Any]:

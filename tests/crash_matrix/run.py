@@ -1,6 +1,6 @@
 """The whole crash matrix on servers of its own: a table of what was played, and the figures as the last line, in JSON.
 
-python -m tests.crash_matrix.run [--stages 8] [--only TEXT] [--skip N] [--sample N]
+python -m tests.crash_matrix.run [--stages 8] [--only TEXT ...] [--skip N] [--sample N]
 
 Ends with 1 when an invariant was violated or a case did not come to its end; their stories are in the folder it names.
 """
@@ -31,7 +31,7 @@ from tests.testbed.kafka import Kafka
 def main() -> int:
     """Play what was asked for."""
     asked = _arguments()
-    cases = [case for case in matrix() if asked.only in case.name][asked.skip :]
+    cases = [case for case in matrix() if any(text in case.name for text in asked.only)][asked.skip :]
     if asked.sample:
         cases = sample(cases, asked.sample)
     folder = Path(tempfile.mkdtemp(prefix="faultline-crash-matrix-"))
@@ -88,7 +88,7 @@ def _figures(results: Sequence[Result], seconds: float, stages: int) -> dict[str
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stages", type=int, default=8, help="cases that are played at once")
-    parser.add_argument("--only", default="", help="only cases with this in their name")
+    parser.add_argument("--only", nargs="+", default=[""], help="only cases with one of these in their name")
     parser.add_argument("--skip", type=int, default=0, help="begin with a later case")
     parser.add_argument("--sample", type=int, default=0, help="only so many, evenly spread")
     return parser.parse_args()

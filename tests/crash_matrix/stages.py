@@ -26,10 +26,10 @@ from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.incident import Incident, IncidentState, Progress
 from streams.model.inventory import FactRecord
 from streams.model.run import EffectState, Run, StepState
-from streams.model.settings import KafkaSettings, KubernetesSettings
+from streams.model.settings import KafkaSettings, KubernetesSettings, NodeWorkSettings
 from streams.model.signal import SignalBatch
 from streams.topics import ALL, COMMANDS, DEAD_LETTERS, INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE, Topic
-from tests.crash_matrix.aiming import AimedProxy, jira_writes
+from tests.crash_matrix.aiming import FAULTS, AimedProxy, jira_writes
 from tests.crash_matrix.cases import Case
 from tests.crash_matrix.history import (
     History,
@@ -40,12 +40,13 @@ from tests.crash_matrix.history import (
     node_touches,
     starts_in,
     ticket_touches,
+    work_touches,
 )
 from tests.crash_matrix.mortal import Life
 from tests.crash_matrix.nursery import Nursery
 from tests.crash_matrix.tape import Tape
 from tests.crash_matrix.worlds import World
-from tests.deploy.manifests import objects
+from tests.deploy.manifests import NODE_WORK, objects
 from tests.runbooks.topics import with_topics
 from tests.testbed.control_plane import ControlPlane, unique
 from tests.testbed.kafka import Kafka
@@ -53,6 +54,8 @@ from tests.testbed.kafka import Kafka
 BOOKS = Path(__file__).parent / "books"
 RESPONDER = "system:serviceaccount:faultline:responder"
 RIGHTS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+WORK_NAMESPACE = NodeWorkSettings().namespace
+"""Where Jobs that work on nodes are made."""
 PATIENCE_S = 120.0
 TOPICS = (*(topic for topic in ALL if topic.partitions == "cluster"), DEAD_LETTERS)
 
@@ -147,13 +150,14 @@ class Stage:
         Raises:
             NotPlayed: it did not end in time, or the responder never came to a point at which it was to die.
         """
-        world = World(self.house.admin, case.book)
+        world = World(self.house.admin, case.book, work_namespace=WORK_NAMESPACE)
         await world.build()
         play = _Play(
             self, case, world, self.house.control_plane.audit.mark(), self.house.tape.mark(self.prefix)
         )
         try:
-            return await play.through()
+            async with world.witnessed():
+                return await play.through()
         finally:
             await world.remove()
 
@@ -200,7 +204,7 @@ class _Play:
         finally:
             reviving.cancel()
             await asyncio.gather(reviving, return_exceptions=True)
-        if self.case.fault != "none" and stage.kubernetes.spent == stage.tickets.spent:
+        if self.case.fault in FAULTS and stage.kubernetes.spent == stage.tickets.spent:
             raise NotPlayed(f"no request of {self.case.step} came, so {self.case.fault} was not played")
         await house.tape.catch_up(stage.prefix)
         return await self._history()
@@ -243,8 +247,10 @@ class _Play:
                     digest=run.plan.digest,
                 )  # fmt: skip
                 await self._tell(COMMANDS, run.incident, command)
-            case "back" if asked and self._first("clear"):
+            case "back" | "other" if asked and self._first("clear"):
                 await self._revise(state=IncidentState.RESOLVED, reason="it was a false alarm")
+            case "stay" if self._waits_for_pods(run) and self._first("pods"):
+                await self.world.end_pods()
             case "move" if self._resumed(run) and self._first("progress"):
                 assert self.world.job is not None
                 await self._revise(progress=(Progress(self.world.job, datetime.now(UTC), 100),))
@@ -257,6 +263,11 @@ class _Play:
             and record.effect.state is EffectState.CONFIRMED
             for record in run.steps
         )
+
+    @staticmethod
+    def _waits_for_pods(run: Run) -> bool:
+        rows = [record.effect for record in run.steps if record.effect is not None]
+        return any(row.reason.startswith("blocked by pods on its GPUs") for row in rows)
 
     def _first(self, what: str) -> bool:
         new = what not in self.done
@@ -300,18 +311,21 @@ class _Play:
             for record in house.tape.records(prefix, TIMELINE, self.tape_mark[TIMELINE.name])
             if record.key == self.incident.id.encode()
         ]
+        end = {**await self.world.end(), **self._tickets(), **self._run_end()}
         return History(
             versions=tuple(self.versions),
             touches=tuple(self._touches()),
             timeline=tuple(timeline),
             reports=tuple(signal.kind for signal in signals),
             starts=tuple(starts_in(self.stage.folder / "trace", self._keys().__contains__)),
-            end={**await self.world.end(), **self._tickets(), **self._run_end()},
+            end=end,
+            works=await self.world.works(self.incident.id),
         )
 
     def _keys(self) -> set[str]:
-        """The keys of all effects of the run."""
-        return {record.effect.key for record in self.versions[-1].run.steps if record.effect is not None}
+        """The keys of all effects of the run, and of what takes them back."""
+        rows = [row for record in self.versions[-1].run.steps for row in (record.effect, record.undo)]
+        return {row.key for row in rows if row is not None}
 
     def _touches(self) -> Sequence[Touch]:
         writes = self.stage.house.control_plane.audit.writes(since=self.audit_mark, user=RESPONDER)
@@ -329,6 +343,7 @@ class _Play:
         return [
             *node_touches(writes, self.world.roles),
             *job_touches(writes, jobs),
+            *work_touches(writes, self.world.roles),
             *ticket_touches(requests, self.incident.id, issues),
         ]
 
@@ -354,6 +369,8 @@ def grant(control_plane: ControlPlane) -> None:
     """Give the processes the rights that the shipped manifests give them."""
     rights = {"apiVersion": "v1", "kind": "List", "items": [o for o in objects() if o["kind"] in RIGHTS]}
     control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(rights))
+    work = [f"--filename={NODE_WORK / name}" for name in ("namespace.yaml", "rbac.yaml")]
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", *work)
 
 
 def access(kubeconfig: Path) -> tuple[str, Path, str]:

@@ -19,12 +19,13 @@ from streams.model.settings import BlastRadius, ResponderSettings
 from tests.crash_matrix.history import History, Start, Touch, Version
 from tests.crash_matrix.invariants import RULES, violations
 from tests.crash_matrix.stages import BOOKS
+from tests.crash_matrix.witness import WORK, Work
 from tests.runbooks.scenes import NOW, cluster, incident
 
 ACTIONS = frozenset(
     {
         "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
-        "open_ticket", "comment_ticket", "close_ticket",
+        "open_ticket", "comment_ticket", "close_ticket", "reset_gpu", "validate_node", "reboot_node",
     }
 )  # fmt: skip
 POLICY = ResponderSettings(
@@ -41,6 +42,8 @@ TOUCHED = {
     ("apply", "open_ticket"): [("open", "ticket")],
     ("apply", "comment_ticket"): [("comment", "ticket")],
     ("apply", "close_ticket"): [("comment", "ticket"), ("close", "ticket")],
+    ("compensate", "uncordon_node"): [("release", "bad")],
+    **{("apply", action): [(verb, "bad")] for action, verb in WORK.items()},
 }
 KEYLESS = ("release", "take back", "evict", "close")
 
@@ -78,11 +81,15 @@ def played(book: str) -> History:
             ]
             board.take_outcome(call, Absent() if "lookup" in call.kind else Done(), now)
         now += timedelta(seconds=1)
-        if book == "back" and versions[-1].run.state is RunState.AWAITING_APPROVAL:
+        if book in ("back", "other") and versions[-1].run.state is RunState.AWAITING_APPROVAL:
             board.take_incident(cleared(about))
+    works = [
+        Work(t.at, t.verb, t.thing, t.key, True, False, True) for t in touches if t.verb in WORK.values()
+    ]
     return History(
-        tuple(versions), tuple(touches), tuple(said), tuple(reports), tuple(starts), {"bad node": "as it is"}
-    )
+        tuple(versions), tuple(touches), tuple(said), tuple(reports), tuple(starts), {"bad node": "as it is"},
+        tuple(works),
+    )  # fmt: skip
 
 
 def cleared(about: Incident) -> Incident:
@@ -98,13 +105,17 @@ def touched(call: Call, at: object) -> list[Touch]:
     ]
 
 
-@pytest.mark.parametrize("book", ["tickets", "node", "back"])
+@pytest.mark.parametrize("book", ["tickets", "node", "back", "other", "mend", "boot", "stay"])
 def test_a_history_that_is_right_has_no_violations(book: str) -> None:
     history = played(book)
     assert {touch.verb for touch in history.touches} == {
         "tickets": {"open", "comment", "close"},
         "node": {"cordon", "evict", "release"},
         "back": {"cordon", "suspend", "take back", "release"},
+        "other": {"cordon", "release"},
+        "mend": {"cordon", "evict", "reset", "validate", "release"},
+        "boot": {"cordon", "evict", "reboot", "release"},
+        "stay": {"cordon", "reset", "release"},
     }[book]
     assert violations(history, history) == []
 
@@ -130,6 +141,18 @@ def again(history: History, of: str, **changes: object) -> History:
     (first, *_) = [t for t in history.touches if t.verb == of]
     more = replace(first, at=first.at + timedelta(milliseconds=5), **changes)  # type: ignore[arg-type]
     return replace(history, touches=(*history.touches, more))
+
+
+def worked(history: History, verb: str, **changes: object) -> History:
+    """The same with what the cluster saw of one kind of work changed."""
+    works = [replace(w, **changes) if w.verb == verb else w for w in history.works]  # type: ignore[arg-type]
+    return replace(history, works=tuple(works))
+
+
+def twice_there(history: History) -> History:
+    """The same with a Job more than was asked for."""
+    (first, *_) = history.works
+    return replace(history, works=(*history.works, first))
 
 
 def without(history: History, verb: str) -> History:
@@ -239,6 +262,24 @@ DOCTORED: list[tuple[str, str, str, Doctor]] = [
     ("order_held", "drained before it was closed", "node", lambda h: moved(h, "evict", -1.5)),
     ("order_held", "stopped before it was closed", "back", lambda h: moved(h, "suspend", -2.5)),
     ("order_held", "opened before the job is back", "back", opened_before_given_back),
+    ("one_effect_each", "a second reset", "mend", lambda h: again(h, "reset")),
+    ("one_effect_each", "a second reboot with a key of its own", "boot", lambda h: again(h, "reboot", key="0" * 32)),
+    ("one_effect_each", "released twice, once by another action", "other", lambda h: again(h, "release")),
+    ("intent_before_call", "reset before the commit", "mend", lambda h: moved(h, "reset", -0.5)),
+    ("intent_before_call", "a reboot that nobody meant", "boot", lambda h: again(h, "reboot", key="0" * 32)),
+    ("call_within_lease", "rebooted after the lease", "boot", lambda h: started(h, "reboot_node", 3.5)),
+    ("call_within_lease", "compensated after the lease", "other", lambda h: started(h, "uncordon_node", 3.5)),
+    ("written_down_in_the_end", "validated and not done", "mend", lambda h: without(h, "validate")),
+    ("written_down_in_the_end", "a compensation that never was", "other", lambda h: without(h, "release")),
+    ("order_held", "reset before it was drained", "mend", lambda h: moved(h, "reset", -1.5)),
+    ("order_held", "rebooted and never closed", "boot", lambda h: without(h, "cordon")),
+    ("work_on_a_held_node", "a node in service", "mend", lambda h: worked(h, "validate", held=False)),
+    ("work_on_a_held_node", "given back too early", "boot", lambda h: worked(h, "reboot", let_go=True)),
+    ("work_on_a_held_node", "never over", "mend", lambda h: worked(h, "reset", over=False)),
+    ("work_on_a_held_node", "reset under a pod", "mend", lambda h: worked(h, "reset", pods=("pod 0",))),
+    ("work_on_a_held_node", "rebooted under a pod", "boot", lambda h: worked(h, "reboot", pods=("pod 1",))),
+    ("work_on_a_held_node", "two Jobs for one request", "boot", twice_there),
+    ("work_on_a_held_node", "no Job for a request", "mend", lambda h: replace(h, works=())),
     ("said_once", "the end told twice", "node", lambda h: said(h, "run.finished", 2)),
     ("said_once", "a step told twice", "tickets", lambda h: said(h, "step.done", 2)),
     ("said_once", "a step never told", "node", lambda h: said(h, "step.done", 0)),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -11,11 +13,14 @@ from connectors.jobs.suspension import marks_of
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.dead_nodes import is_ready
 from connectors.kubernetes.errors import NotFound
+from connectors.kubernetes.marks import NODE_WORK, WORK_NODE, annotations_of, labels_of
 from connectors.kubernetes.ownership import hold_of, is_marked
+from connectors.kubernetes.work_results import state_of
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, incident_id
 from streams.model.inventory import Fact, JobFact, NodeFact
 from streams.model.signal import Severity
+from tests.crash_matrix.witness import Place, Sight, Witness, Work, works_in
 from tests.testbed import workloads
 from tests.testbed.control_plane import unique
 from tests.testbed.waiting import eventually
@@ -24,6 +29,12 @@ NODES = path_of("v1", "nodes")
 GPUS = 8
 PODS_TO_DRAIN = 2
 JOB = "train"
+OCCUPIED = ("node", "mend", "boot", "stay")
+"""Books that find pods on the bad node."""
+WORKED_ON = ("mend", "boot", "stay")
+"""Books with Jobs that work on it."""
+PODS_END_AFTER = "1s"
+"""How long a pod of those still uses its GPU when it is to end."""
 
 
 @dataclass
@@ -33,12 +44,18 @@ class World:
     admin: Cluster
     book: str
     name: str = field(default_factory=lambda: unique("cm"))
+    work_namespace: str = ""
+    """Where the Jobs are that work on nodes."""
     namespace: str = "default"
     nodes: list[str] = field(default_factory=list)
     bad: str | None = None
     job: JobRef | None = None
     facts: list[Fact] = field(default_factory=list)
     roles: dict[str, str] = field(default_factory=dict)
+    _witness: Witness | None = None
+    _boots: list[asyncio.Task[None]] = field(default_factory=list)
+    """The machine goes down and comes back, once for every pod that reboots it."""
+    _rebooting: set[str] = field(default_factory=set)
 
     async def build(self) -> None:
         """Make the objects and wait until all of them run."""
@@ -50,11 +67,37 @@ class World:
             await self._add_job()
         else:
             self.bad = self.nodes[0]
-        if self.book == "node":
+        if self.book in OCCUPIED:
             for number in range(PODS_TO_DRAIN):
                 await self._add_pod(f"{self.name}-{number}", f"pod {number}")
         assert self.bad is not None
         self.roles |= {node: "bad" if node == self.bad else "other" for node in self.nodes}
+
+    @asynccontextmanager
+    async def witnessed(self) -> AsyncIterator[None]:
+        """See what Jobs do to the nodes, and boot a node that one of them reboots, until the block ends."""
+        async with AsyncExitStack() as stack:
+            if self.book in WORKED_ON:
+                of_world, work = f"{workloads.POOL}={self.name}", self.work_namespace
+                places = [
+                    Place("node", NODES, of_world),
+                    Place("pod", path_of("v1", "pods", namespace=self.namespace), of_world),
+                    Place("job", path_of("batch/v1", "jobs", namespace=work), NODE_WORK),
+                    Place("pod", path_of("v1", "pods", namespace=work), f"{NODE_WORK}=reboot_node"),
+                ]
+                watching = Witness.watching(self.admin, places, self._boot_if_told)
+                self._witness = await stack.enter_async_context(watching)
+            try:
+                yield
+            finally:
+                await asyncio.gather(*self._boots)
+
+    async def works(self, incident: str) -> tuple[Work, ...]:
+        """The Jobs that there were."""
+        if self._witness is None:
+            return ()
+        await self._witness.catch_up()
+        return tuple(works_in(self._witness.sights, incident, self.roles))
 
     def incident(self) -> Incident:
         """The incident that this book is for, at its first revision."""
@@ -100,18 +143,29 @@ class World:
             )
             if not job["spec"].get("suspend"):
                 found["job's pod"] = self.roles[await eventually(self._placed, "the job's pod runs")]
-        if self.book == "node":
+        if self.book in OCCUPIED:
             found["pods"] = len(await self._pods())
+        if self.book in WORKED_ON:
+            found["work"] = sorted(
+                [(labels_of(job)[NODE_WORK], await self._ended(job)) for job in await self._work()]
+            )
+            found["boots"] = len(self._boots)
         return found
 
     async def remove(self) -> None:
         """Take everything away again."""
         if self.job is not None:
             await self._gone(self._job_path)
-        for pod in await self._pods():
-            await self._gone(path_of("v1", "pods", namespace=self.namespace, name=pod["metadata"]["name"]))
+        for job in await self._work() if self.book in WORKED_ON else ():
+            await self._gone(self._work_path(job["metadata"]["name"]))
+        await self.end_pods()
         for name in self.nodes:
             await self._gone(f"{NODES}/{name}")
+
+    async def end_pods(self) -> None:
+        """Have all pods end."""
+        for pod in await self._pods():
+            await self._gone(path_of("v1", "pods", namespace=self.namespace, name=pod["metadata"]["name"]))
 
     async def _gone(self, path: str) -> None:
         try:
@@ -129,6 +183,8 @@ class World:
             return is_ready(node) and not tainted
 
         await eventually(ready, f"{name} is ready", timeout_s=60)
+        if self.book in WORKED_ON:
+            await self._boot(name)
         now = datetime.now(UTC)
         self.facts.append(NodeFact(self.name, name, made["metadata"]["uid"], now, gpus=GPUS))
 
@@ -151,7 +207,13 @@ class World:
     async def _add_pod(self, name: str, role: str) -> None:
         limits = {"resources": {"limits": {workloads.GPU: "1"}}}
         pod: Object = {
-            "metadata": {"name": name, "labels": {workloads.POOL: self.name}},
+            "metadata": {
+                "name": name,
+                "labels": {workloads.POOL: self.name},
+                "annotations": {"testbed.faultline.dev/delete-after": PODS_END_AFTER}
+                if self.book in WORKED_ON
+                else {},
+            },
             "spec": {
                 "nodeName": self.bad,
                 "containers": [{"name": "train", "image": "training:1", **limits}],
@@ -173,6 +235,39 @@ class World:
             selector = f"batch.kubernetes.io/job-name={self.job.name}"
         path = path_of("v1", "pods", namespace=self.namespace)
         return await self.admin.list_all(path, query={"labelSelector": selector})
+
+    def _boot_if_told(self, sight: Sight) -> None:
+        """A pod that reboots its node runs: the machine does as it is told, every time."""
+        pod = sight.thing
+        if sight.kind != "pod" or pod is None or NODE_WORK not in labels_of(pod):
+            return
+        runs_here = pod["spec"].get("nodeName") in self.nodes and pod["status"].get("phase") == "Running"
+        if runs_here and sight.uid not in self._rebooting:
+            self._rebooting.add(sight.uid)
+            boot = self._boot(pod["spec"]["nodeName"])
+            self._boots.append(asyncio.create_task(boot, name=f"boot {self.name}"))
+
+    async def _boot(self, node: str) -> None:
+        boot = {"status": {"nodeInfo": {"bootID": unique("boot")}}}
+        await self.admin.patch(f"{NODES}/{node}/status", boot)
+
+    async def _work(self) -> list[Object]:
+        """The Jobs that are there for the nodes."""
+        found = await self.admin.list_all(self._work_path(), query={"labelSelector": NODE_WORK})
+        return [job for job in found if annotations_of(job)[WORK_NODE] in self.nodes]
+
+    async def _ended(self, job: Object) -> str:
+        """How a Job has ended; one that reboots may do so after its node is back."""
+        path = self._work_path(job["metadata"]["name"])
+
+        async def end() -> str | None:
+            state = state_of(await self.admin.get(path))
+            return state if state != "running" else None
+
+        return await eventually(end, f"{path} ends", timeout_s=60)
+
+    def _work_path(self, name: str | None = None) -> str:
+        return path_of("batch/v1", "jobs", namespace=self.work_namespace, name=name)
 
     @property
     def _job_path(self) -> str:
