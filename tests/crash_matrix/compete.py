@@ -148,29 +148,49 @@ class Contest:
             Tape.running(settings, [settings.topic_prefix], PARTITIONS) as tape,
         ):
             await self._make(admin)
-            producer = await clients.started(clients.producer(settings), settings)
-            troop = Troop(nursery, self._lives(settings, jira), random.Random(self.seed), figures)
             try:
-                began = time.monotonic()
-                await troop.start()
-                blows = asyncio.create_task(troop.be_beaten(), name="blows")
-                try:
-                    await self._feed(producer, tape, settings, troop, blows)
-                finally:
-                    blows.cancel()
-                    await asyncio.gather(blows, return_exceptions=True)
-                figures.seconds = round(time.monotonic() - began, 1)
-                await troop.come_to_rest()
-                await tape.catch_up(settings.topic_prefix)
+                await self._contend(figures, mark, settings, tape, nursery, jira)
+                await self._nodes_are_open(admin, figures)
             finally:
-                await producer.stop()
-            figures.takeovers = troop.takeovers()
-            self._judge(
-                figures, tape, settings, jira, self.control_plane.audit.writes(since=mark, user=RESPONDER)
-            )
-            await self._nodes_are_open(admin, figures)
+                await self._unmake(admin)
         figures.effects_per_s = round(figures.effects / figures.seconds, 1)
         return figures
+
+    async def _contend(
+        self,
+        figures: Figures,
+        mark: int,
+        settings: KafkaSettings,
+        tape: Tape,
+        nursery: Nursery,
+        jira: TimedJira,
+    ) -> None:
+        """Tell of the incidents, deal blows until all runs are over, and judge."""
+        producer = await clients.started(clients.producer(settings), settings)
+        troop = Troop(nursery, self._lives(settings, jira), random.Random(self.seed), figures)
+        try:
+            began = time.monotonic()
+            await troop.start()
+            blows = asyncio.create_task(troop.be_beaten(), name="blows")
+            try:
+                await self._feed(producer, tape, settings, troop, blows)
+            finally:
+                blows.cancel()
+                await asyncio.gather(blows, return_exceptions=True)
+            figures.seconds = round(time.monotonic() - began, 1)
+            await troop.come_to_rest()
+            await tape.catch_up(settings.topic_prefix)
+        finally:
+            await producer.stop()
+        figures.takeovers = troop.takeovers()
+        self._judge(
+            figures, tape, settings, jira, self.control_plane.audit.writes(since=mark, user=RESPONDER)
+        )
+
+    async def _unmake(self, admin: Cluster) -> None:
+        """Take the nodes away: they have no kubelet, and whoever watches this control plane next would see them die."""
+        for start in range(0, len(self.facts), 20):
+            await asyncio.gather(*(admin.delete(f"{NODES}/{f.name}") for f in self.facts[start : start + 20]))
 
     async def _make(self, admin: Cluster) -> None:
         """A node and an incident each, spread over as many clusters as there are partitions."""
