@@ -8,14 +8,17 @@ usually the main one.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from tests.testbed.waiting import until
 
@@ -34,6 +37,9 @@ os.execvp(sys.argv[2], sys.argv[2:])
 # Below the ports that the kernel gives to outgoing connections, so that a server can come back on its own
 # port.
 _PORTS = range(20_000, 32_000)
+
+_LOCKS: list[IO[str]] = []
+"""Of the ports given out."""
 
 
 class ChildFailed(Exception):
@@ -127,8 +133,10 @@ class Child:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 on which nothing listens."""
+    """Return a port of 127.0.0.1 on which nothing listens, and which no other test run is given while this one lives."""
     for port in random.sample(_PORTS, k=100):
+        if not _reserved(port):
+            continue
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
@@ -136,3 +144,17 @@ def free_port() -> int:
                 continue  # taken: try the next
             return port
     raise OSError("no free port found")
+
+
+def _reserved(port: int) -> bool:
+    """Hold the port's lock until this process ends: a server that is about to listen is not seen by looking."""
+    folder = Path(tempfile.gettempdir()) / "faultline-ports"
+    folder.mkdir(exist_ok=True)
+    lock = (folder / str(port)).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        return False
+    _LOCKS.append(lock)
+    return True

@@ -88,3 +88,10 @@ def test_a_free_port_can_be_listened_on_and_lies_below_the_outgoing_ones() -> No
 async def test_waiting_ends_at_the_deadline_even_when_a_look_hangs() -> None:
     with pytest.raises(TimeoutError, match="the moon is blue"):
         await eventually(asyncio.Event().wait, "the moon is blue", timeout_s=0.1)
+
+
+def test_a_port_that_was_given_out_is_given_to_nobody_else() -> None:
+    ports = [free_port() for _ in range(50)]
+    assert len(set(ports)) == 50
+    asked = f"from tests.testbed.children import _reserved; print([p for p in {ports} if _reserved(p)])"
+    assert subprocess.check_output([sys.executable, "-c", asked], text=True).strip() == "[]"
