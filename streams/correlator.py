@@ -144,6 +144,8 @@ class Correlator:
         self._settled = False
         self._busy = False
         self._gathered: dict[int, _Gathered] = {}
+        self._first: dict[TP, int] = {}
+        self._looked_back: set[TP] = set()
         self._stream: Any = None
         self._latest_tick: dict[int, datetime] = {}
         self._read_at: dict[int, datetime] = {}
@@ -237,9 +239,40 @@ class Correlator:
         name = kafka.topic_name(self._kafka, TICKS)
         now = self._clock()
         for partition in sorted(self._owned()):
+            await self._look_back(partition)
             told = now if await self._has_caught_up(partition) else self._read_at.get(partition)
             if told is not None:
                 await self._producer.send_and_wait(name, rfc3339(told).encode(), partition=partition)
+
+    def _note_first(self, message: Any) -> None:
+        """Where reading a partition began. Behind a committed offset it began right."""
+        consumer: Any = self._app.consumer
+        if message.tp not in self._first:
+            self._first[message.tp] = message.offset
+            if consumer._committed_offset.get(message.tp):
+                self._looked_back.add(message.tp)
+
+    async def _look_back(self, partition: int) -> None:
+        """Read again what Faust read before anybody listened.
+
+        While a rebalance ends it may fetch records and drop them. It returns to the committed offset then, but where nothing
+        was committed yet it goes on behind them, and they would be lost.
+        """
+        consumer: Any = self._app.consumer
+        for topic in (SIGNALS, INVENTORY):
+            tp = TP(kafka.topic_name(self._kafka, topic), partition)
+            if tp in self._looked_back or (tp not in self._first and consumer._committed_offset.get(tp)):
+                continue
+            begun_at = self._first[tp] if tp in self._first else await consumer.position(tp)
+            if not begun_at:
+                continue
+            self._looked_back.add(tp)
+            start = (await consumer.earliest_offsets(tp)).get(tp)
+            if start is not None and start < begun_at:
+                log.info(
+                    "reading again from the start", topic=topic.name, partition=partition, dropped_to=begun_at
+                )
+                await consumer.seek(tp, start)
 
     async def _has_caught_up(self, partition: int) -> bool:
         """Whether every signal and fact that the broker has is read. Positions count, not offsets of records handled: the
@@ -263,6 +296,7 @@ class Correlator:
         self._stream = stream
         async for event in stream.events():
             self._busy = True
+            self._note_first(event.message)
             try:
                 done = await self._handle(event)
             except asyncio.CancelledError:
@@ -406,6 +440,8 @@ class Correlator:
         self._unsettled_since = monotonic()
         self._heard.clear()
         self._gathered.clear()
+        self._first.clear()
+        self._looked_back.clear()
         self._cores.clear()
         self._stored = None
         self._latest_tick.clear()
