@@ -144,8 +144,6 @@ class Correlator:
         self._settled = False
         self._busy = False
         self._gathered: dict[int, _Gathered] = {}
-        self._first: dict[TP, int] = {}
-        self._looked_back: set[TP] = set()
         self._stream: Any = None
         self._latest_tick: dict[int, datetime] = {}
         self._read_at: dict[int, datetime] = {}
@@ -239,50 +237,22 @@ class Correlator:
         name = kafka.topic_name(self._kafka, TICKS)
         now = self._clock()
         for partition in sorted(self._owned()):
-            await self._look_back(partition)
             told = now if await self._has_caught_up(partition) else self._read_at.get(partition)
             if told is not None:
                 await self._producer.send_and_wait(name, rfc3339(told).encode(), partition=partition)
 
-    def _note_first(self, message: Any) -> None:
-        """Where reading a partition began. Behind a committed offset it began right."""
-        consumer: Any = self._app.consumer
-        if message.tp not in self._first:
-            self._first[message.tp] = message.offset
-            if consumer._committed_offset.get(message.tp):
-                self._looked_back.add(message.tp)
-
-    async def _look_back(self, partition: int) -> None:
-        """Read again what Faust read before anybody listened.
-
-        While a rebalance ends it may fetch records and drop them. It returns to the committed offset then, but where nothing
-        was committed yet it goes on behind them, and they would be lost.
-        """
-        consumer: Any = self._app.consumer
-        for topic in (SIGNALS, INVENTORY):
-            tp = TP(kafka.topic_name(self._kafka, topic), partition)
-            if tp in self._looked_back or (tp not in self._first and consumer._committed_offset.get(tp)):
-                continue
-            begun_at = self._first[tp] if tp in self._first else await consumer.position(tp)
-            if not begun_at:
-                continue
-            self._looked_back.add(tp)
-            start = (await consumer.earliest_offsets(tp)).get(tp)
-            if start is not None and start < begun_at:
-                log.info(
-                    "reading again from the start", topic=topic.name, partition=partition, dropped_to=begun_at
-                )
-                await consumer.seek(tp, start)
-
     async def _has_caught_up(self, partition: int) -> bool:
         """Whether every signal and fact that the broker has is read. Positions count, not offsets of records handled: the
         last offset may be a transaction's marker, which nobody ever handles."""
-        if self._busy or (self._stream is not None and not self._stream.channel.queue.empty()):
+        consumer: Any = self._app.consumer
+        if self._busy or not consumer.placed:
+            return False
+        if self._stream is not None and not self._stream.channel.queue.empty():
             return False
         for topic in (SIGNALS, INVENTORY):
             tp = TP(kafka.topic_name(self._kafka, topic), partition)
-            end = self._app.consumer.highwater(tp)
-            position = await self._app.consumer.position(tp)
+            end = consumer.highwater(tp)
+            position = await consumer.position(tp)
             if end is None or position is None or position < end:
                 return False
         return True
@@ -296,7 +266,6 @@ class Correlator:
         self._stream = stream
         async for event in stream.events():
             self._busy = True
-            self._note_first(event.message)
             try:
                 done = await self._handle(event)
             except asyncio.CancelledError:
@@ -316,6 +285,8 @@ class Correlator:
 
         Returns the events that are done with: none when it is put by itself, or when its partition was lost meanwhile.
         """
+        if not self._settled:
+            return ()  # left over from before a rebalance; it is read again by whoever owns it then
         message, term = event.message, self._term
         partition, at, topic = message.partition, from_millis(message.timestamp), self._topic(message.topic)
         gathered = self._gathered.pop(partition, None) or _Gathered(topic)
@@ -440,8 +411,6 @@ class Correlator:
         self._unsettled_since = monotonic()
         self._heard.clear()
         self._gathered.clear()
-        self._first.clear()
-        self._looked_back.clear()
         self._cores.clear()
         self._stored = None
         self._latest_tick.clear()

@@ -7,19 +7,27 @@ from typing import Any
 import faust
 
 from streams import kafka
+from streams.faust_consumer import Transport
 from streams.model.errors import ConfigError
 from streams.model.settings import KafkaSettings
 from streams.topics import CORRELATOR_APP
 
 
-def build_app(settings: KafkaSettings) -> faust.App:
+class App(faust.App):
+    """Faust's application, on a consumer that loses nothing."""
+
+    def _new_transport(self) -> Any:
+        return Transport(self.conf.broker_consumer, self)
+
+
+def build_app(settings: KafkaSettings) -> App:
     """An application that declares no topics, serves no web pages and keeps its tables in memory and their changelog.
 
     Raises:
         ConfigError: for a security setting Faust cannot speak.
     """
     session_s = settings.session_timeout_ms / 1000
-    return faust.App(
+    return App(
         settings.topic_prefix + CORRELATOR_APP,
         broker=[f"kafka://{address.strip()}" for address in settings.bootstrap.split(",")],
         broker_credentials=_credentials(settings),

@@ -1,0 +1,77 @@
+"""Faust's consumer, without the records it loses around a rebalance.
+
+While a rebalance ends Faust fetches, drops what it fetched and returns to the committed offsets. Three gaps lie in that:
+
+- A partition without a committed offset is not returned to anything: what was dropped of it is never read.
+- Between resuming the partitions and returning, records are delivered from behind those that were dropped; once they are
+  acknowledged their offset is committed, and the dropped ones are behind it.
+- A batch that is being handed out while Faust returns moves the mark below which records count as read, and what is read
+  again from below it is dropped.
+
+So here a partition without a committed offset returns to its beginning, and no record goes out before the return after an
+assignment, nor from a batch that was begun before a return. Whatever is held back is returned to by the loop that hands
+out records itself, when nothing is on its way. Records may come twice by this, as they may after any rebalance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, ClassVar
+
+from aiokafka.errors import IllegalStateError
+from faust.transport.drivers import aiokafka
+from faust.types import TP
+
+
+class Consumer(aiokafka.Consumer):
+    """A consumer of the streams' own topics that hands out every record at least once."""
+
+    placed = False
+    """Whether what is read next follows what was committed, in every partition. Until then nothing is handed out."""
+    _returns = 0
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Note that positions are uncertain from now on."""
+        self.placed = False
+        await super().on_partitions_revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        """Note that positions are uncertain from now on."""
+        self.placed = False
+        await super().on_partitions_assigned(assigned, generation_id)
+
+    async def perform_seek(self) -> None:
+        """Return to the committed offsets."""
+        await super().perform_seek()
+        self._returns += 1
+        self.placed = True
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        """Return to the committed offsets, and to the beginning where there are none."""
+        committed = await super().seek_to_committed()
+        bare = [tp for tp, offset in committed.items() if not offset and not self._is_changelog_tp(tp)]
+        if bare:
+            for tp, start in (await self.earliest_offsets(*bare)).items():
+                await self._seek(tp, start)
+        return committed
+
+    async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
+        """Hand out a batch of records; those of a changelog always, as Faust returns to these by itself."""
+        returns = self._returns
+        async for tp, message in super().getmany(timeout):
+            if self._is_changelog_tp(tp) or (self.placed and returns == self._returns):
+                yield tp, message
+        if returns != self._returns and self.assignment():
+            await self._return_again()
+
+    async def _return_again(self) -> None:
+        try:
+            await self.perform_seek()
+        except IllegalStateError:  # the next rebalance has begun, and ends with a return
+            self.placed = False
+
+
+class Transport(aiokafka.Transport):
+    """Faust's transport with that consumer."""
+
+    Consumer: ClassVar[Any] = Consumer
