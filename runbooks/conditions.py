@@ -17,7 +17,7 @@ from celpy import celtypes
 from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
-from runbooks.expressions import CEL, parse
+from runbooks.expressions import CEL, conjuncts, parse, source_of
 from runbooks.typecheck import FACTS, INTEGER, TEXT, one_of, record
 from streams.model.entity import EntityKind
 from streams.model.incident import Certainty, Incident, IncidentState
@@ -56,15 +56,21 @@ ArithmeticError for an infinity made a whole number. None of it may stop the res
 
 
 class Condition:
-    """One compiled condition. Equal when the source is equal."""
+    """One compiled condition.
+
+    What stands between its outermost `&&` is asked first, each part for itself, with the answers that other runbooks have had to
+    the same part: most runbooks are out with the family. One part that is false makes all of it false, whatever the others are.
+    """
 
     def __init__(self, source: str) -> None:
         """Compile. Raises CelFault that says what is wrong with the source, and where."""
         self.tree = parse(source)
         self._program = CEL.program(self.tree)
         self.source = source
+        parts = [source_of(part.tree, source) for part in conjuncts(self.tree)]
+        self._parts = parts if len(parts) > 1 else []
         self._reads = _names_in(source)
-        self._answers: OrderedDict[str, bool] = OrderedDict()
+        self._answers: OrderedDict[str, bool | None] = OrderedDict()
 
     def holds(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain] | None = None) -> bool:
         """Whether it is true for `facts_of(incident)`. A missing fact makes it false.
@@ -72,11 +78,28 @@ class Condition:
         Raises:
             ValueError: when the condition is no yes or no (a fault of the runbook).
         """
-        asked = repr((sorted((parameters or {}).items()), [_looked_up(facts, path) for path in self._reads]))
-        if (known := self._answers.get(asked)) is not None:
+        sure = bool(self._parts)
+        for part in self._parts:
+            said = condition(part)._part_holds(facts, parameters or {})
+            if said is False:
+                return False
+            sure = sure and said is True
+        return sure or self._answer(facts, parameters or {}) is True
+
+    def _part_holds(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> bool | None:
+        """As `holds`, None where it has no yes or no: what that means is for the whole of the condition to say."""
+        try:
+            return self._answer(facts, parameters)
+        except ValueError:
+            return None
+
+    def _answer(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> bool | None:
+        """The whole of it, evaluated or remembered; None where it cannot be worked out. Raises ValueError as `holds` does."""
+        asked = repr((sorted(parameters.items()), [_looked_up(facts, path) for path in self._reads]))
+        if asked in self._answers:
             self._answers.move_to_end(asked)
-            return known
-        answer = self._answers[asked] = self._evaluated(facts, parameters or {})
+            return self._answers[asked]
+        answer = self._answers[asked] = self._evaluated(facts, parameters)
         if len(self._answers) > _REMEMBERED:
             self._answers.popitem(last=False)
         return answer
@@ -100,11 +123,11 @@ class Condition:
             raise ValueError(f"{self.source!r} gives {len(plain)} characters, at most {MAX_TEXT} are taken")
         return plain
 
-    def _evaluated(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> bool:
+    def _evaluated(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> bool | None:
         try:
             value = self._program.evaluate(_names(facts, parameters))
         except _UNANSWERED:
-            return False
+            return None
         if not isinstance(value, celtypes.BoolType):
             raise ValueError(f"{self.source!r} gives {type(value).__name__}, not true or false")
         return bool(value)
@@ -135,12 +158,12 @@ def _plain_of(value: object) -> Plain | None:
 
 
 def _names_in(source: str) -> tuple[tuple[str, ...], ...]:
-    """What of an incident a condition can depend on: paths of at most two names; the empty path is all of it.
+    """What of an incident a condition can depend on: paths of at most two names; the empty path is all of it, no path nothing.
 
     A name in a text literal counts too: that only makes the answer depend on more.
     """
     paths = {tuple(match.group(1).split(".")[1:3]) for match in _NAMED.finditer(source)}
-    return ((),) if () in paths or not paths else tuple(sorted(paths))
+    return ((),) if () in paths else tuple(sorted(paths))
 
 
 def _looked_up(facts: Mapping[str, Any], path: tuple[str, ...]) -> Any:

@@ -72,3 +72,39 @@ def test_a_fact_that_no_whole_number_can_hold_is_no_answer_and_no_crash() -> Non
     assert not asked.holds(facts)
     with pytest.raises(ValueError, match="cannot be worked out"):
         asked.value(facts, {})
+
+
+PARTS = (
+    'incident.family == "a"',
+    "incident.facts.xid == 1",
+    "incident.facts.xid",
+    "has(incident.facts.xid)",
+    "!incident.facts.xid",
+    'incident.facts.names.exists(n, n == "a")',
+    "(incident.jobs > 0 && incident.facts.xid > 0)",
+    "incident.jobs == 1 || incident.facts.xid == true",
+    "parameters.on",
+)
+
+
+@given(
+    st.lists(st.sampled_from(PARTS), min_size=2, max_size=4),
+    st.sampled_from(["a", "b"]),
+    st.integers(0, 2),
+    FACTS,
+    st.booleans(),
+)
+def test_what_is_asked_part_by_part_is_answered_as_in_one_piece(
+    parts: list[str], family: str, jobs: int, facts: dict[str, Any], on: bool
+) -> None:
+    joined = " && ".join(parts)
+    seen = _facts(family, jobs, facts)
+    # A choice has no outermost `&&`: it is evaluated as it stands.
+    assert _answer(joined, seen, on) == _answer(f"({joined}) ? true : false", seen, on)
+
+
+def _answer(source: str, facts: dict[str, Any], on: bool) -> bool:
+    try:
+        return Condition(source).holds(facts, {"on": on})
+    except ValueError:
+        return False
