@@ -207,11 +207,7 @@ def _of_pod(view: ClusterView, key: str, after: PodFact | None, at: datetime) ->
     left = after is None or after.ended_at is not None or after.node != before.node
     if node is None or not node.unschedulable or not left:
         return
-    others = (
-        pod for pod in view.pods.values()
-        if pod.node == node.name and pod.job is not None and pod.ended_at is None and pod.key != key
-    )  # fmt: skip
-    if next(others, None) is None:
+    if all(pod.job is None or pod.key == key for pod in view.pods_on(node.name)):
         yield Act("node_drained", Target("Node", node.name), node.cluster, after.observed_at if after else at)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -77,11 +77,9 @@ class Case:
         window_s = self.policy.blast_radius.window_s
         return self.numbers.closed(self.view, shadow=self.shadow, now=self.now, window_s=window_s)
 
-    @property
-    def schedulable(self) -> Mapping[str | None, frozenset[str]]:
-        """Names of the GPU nodes that take work, by pool."""
-        window_s = self.policy.blast_radius.window_s
-        return self.numbers.schedulable(self.view, shadow=self.shadow, now=self.now, window_s=window_s)
+    def schedulable(self, pool: str | None) -> frozenset[str]:
+        """Names of the pool's GPU nodes that take work: ready, not cordoned by anybody, and not about to be."""
+        return self.view.gpu_nodes()[pool].open - self.closed
 
     @property
     def node(self) -> NodeFact | None:

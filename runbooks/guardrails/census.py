@@ -7,10 +7,10 @@ would close must not hold up what is real.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from runbooks.guardrails.closed import (
@@ -23,6 +23,8 @@ from runbooks.guardrails.closed import (
 )
 from runbooks.view import ClusterView
 from streams.model.run import Run, StepRecord, StepState
+
+_FOREVER = datetime.max.replace(tzinfo=UTC)
 
 T = TypeVar("T")
 _Row = tuple[datetime, str]
@@ -50,6 +52,43 @@ class _Part:
     jobs: frozenset[str]
 
 
+class _Closed:
+    """The closed nodes as last counted, for one state of the inventory: only runs that have changed since are counted anew."""
+
+    def __init__(self, seen: object, marked: frozenset[str], changed: dict[str, None]) -> None:
+        self.seen = seen
+        self.until = _FOREVER
+        """Until when it holds while nothing changes."""
+        self.changed = changed
+        self._marked = marked
+        """Nodes that bear our marks, whatever the runs say."""
+        self._by_run: dict[str, frozenset[str]] = {}
+        self._times: Counter[str] = Counter()
+        self._names: frozenset[str] | None = None
+
+    def put(self, run_id: str, names: frozenset[str], until: datetime) -> None:
+        """Count what one run holds closed."""
+        known = self._by_run.pop(run_id, frozenset())
+        if names:
+            self._by_run[run_id] = names
+            self.until = min(self.until, until)
+        if known == names:
+            return
+        self._names = None
+        self._times.update(names)
+        self._times.subtract(known)
+        for name in known:
+            if not self._times[name]:
+                del self._times[name]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all closed nodes."""
+        if self._names is None:
+            self._names = self._marked.union(self._times)
+        return self._names
+
+
 class Census:
     """The numbers of one cluster's runs."""
 
@@ -61,10 +100,7 @@ class Census:
         self._reserved: dict[bool, int] = _both(int)
         self._failed: list[_Row] = []
         self._wanting: dict[bool, list[_Row]] = _both(list)
-        self._changes = 0
-        self._held: tuple[object, frozenset[str]] | None = None
-        self._closed: dict[bool, tuple[object, datetime, frozenset[str]]] = {}
-        self._schedulable: dict[bool, tuple[frozenset[str], object, Mapping[str | None, frozenset[str]]]] = {}
+        self._closed: dict[bool, _Closed] = {}
         for run in runs:
             self.put(run)
 
@@ -75,11 +111,11 @@ class Census:
             return
         self.drop(run.id)
         self._parts[run.id] = part
-        self._changes += 1
         for key in part.targets:
             self._by_target[part.shadow][key][run.id] = None
         if part.cordons or part.busy:
             self._closing[part.shadow][run.id] = None
+            self._recount(run.id, part.shadow)
         for at in part.begun:
             insort(self._begun[part.shadow], (at, run.id))
         self._reserved[part.shadow] += part.reserved
@@ -93,10 +129,11 @@ class Census:
         part = self._parts.pop(run_id, None)
         if part is None:
             return
-        self._changes += 1
         for key in part.targets:
             del self._by_target[part.shadow][key][run_id]
-        self._closing[part.shadow].pop(run_id, None)
+        if run_id in self._closing[part.shadow]:
+            del self._closing[part.shadow][run_id]
+            self._recount(run_id, part.shadow)
         for at in part.begun:
             _remove(self._begun[part.shadow], (at, run_id))
         self._reserved[part.shadow] -= part.reserved
@@ -117,32 +154,20 @@ class Census:
         By the runs' own record and by the marks that inventory sees. A closed node that has left the cluster counts for
         `window_s` more: it may only be not seen yet.
         """
-        seen = (id(view), view.version, self._changes, window_s)
+        seen = (id(view), view.version, window_s)
         known = self._closed.get(shadow)
-        if known is None or known[0] != seen or now >= known[1]:
-            until, names = self._count_closed(view, shadow, now, timedelta(seconds=window_s))
-            known = (seen, until, names)
-            self._closed[shadow] = known
-        return known[2]
-
-    def schedulable(
-        self, view: ClusterView, *, shadow: bool, now: datetime, window_s: float
-    ) -> Mapping[str | None, frozenset[str]]:
-        """Names of the GPU nodes that take work, by pool: ready, not cordoned by anybody, and not about to be."""
-        closed = self.closed(view, shadow=shadow, now=now, window_s=window_s)
-        known = self._schedulable.get(shadow)
-        if known is None or known[0] is not closed or known[1] != (id(view), view.version):
-            by_pool = {
-                pool: frozenset(
-                    f.name
-                    for f in facts
-                    if f.gpus > 0 and f.ready and not f.unschedulable and f.name not in closed
-                )
-                for pool, facts in view.nodes_by("pool").items()
-            }
-            known = (closed, (id(view), view.version), by_pool)
-            self._schedulable[shadow] = known
-        return known[2]
+        if known is None or known.seen != seen or now >= known.until:
+            marked = frozenset(name for name, fact in view.nodes.items() if is_held(fact))
+            known = self._closed[shadow] = _Closed(seen, marked, dict.fromkeys(self._closing[shadow]))
+        for run_id in known.changed:
+            part = self._parts.get(run_id)
+            if part is not None and run_id in self._closing[shadow]:
+                names, until = _closed_by(part, view, now, timedelta(seconds=window_s))
+                known.put(run_id, names, until)
+            else:
+                known.put(run_id, frozenset(), now)
+        known.changed.clear()
+        return known.names
 
     def closed_for(self, job: str, closed: Iterable[str], *, shadow: bool) -> set[str]:
         """Those of the closed nodes that a run closed which moves this job."""
@@ -172,35 +197,30 @@ class Census:
         for _, run_id in wanting[_after(wanting, since) :]:
             yield run_id, self._parts[run_id].wants
 
-    def _marked(self, view: ClusterView) -> frozenset[str]:
-        """Nodes that bear our marks: looked for once for each state of the inventory, not for each run that changes."""
-        seen = (id(view), view.version)
-        if self._held is None or self._held[0] != seen:
-            self._held = (seen, frozenset(name for name, fact in view.nodes.items() if is_held(fact)))
-        return self._held[1]
+    def _recount(self, run_id: str, shadow: bool) -> None:
+        if (known := self._closed.get(shadow)) is not None:
+            known.changed[run_id] = None
 
-    def _count_closed(
-        self, view: ClusterView, shadow: bool, now: datetime, window: timedelta
-    ) -> tuple[datetime, frozenset[str]]:
-        """The closed nodes, and until when that holds as long as nothing changes."""
-        closed = set(self._marked(view))
-        until = datetime.max.replace(tzinfo=now.tzinfo)
-        for run_id in self._closing[shadow]:
-            part = self._parts[run_id]
-            closed |= part.busy
-            for name, record in part.cordons:
-                fact = view.nodes.get(name)
-                effect = record.effect
-                if fact is not None:
-                    stands = not opened_since(record, fact)
-                elif effect is None or effect.confirmed_at is None:
-                    stands = True
-                else:
-                    stands = effect.confirmed_at + window >= now
-                    until = min(until, effect.confirmed_at + window) if stands else until
-                if stands:
-                    closed.add(name)
-        return until, frozenset(closed)
+
+def _closed_by(
+    part: _Part, view: ClusterView, now: datetime, window: timedelta
+) -> tuple[frozenset[str], datetime]:
+    """The nodes that one run holds closed or is about to close, and until when that holds while nothing changes."""
+    closed = set(part.busy)
+    until = _FOREVER
+    for name, record in part.cordons:
+        fact = view.nodes.get(name)
+        effect = record.effect
+        if fact is not None:
+            stands = not opened_since(record, fact)
+        elif effect is None or effect.confirmed_at is None:
+            stands = True
+        else:
+            stands = effect.confirmed_at + window >= now
+            until = min(until, effect.confirmed_at + window) if stands else until
+        if stands:
+            closed.add(name)
+    return frozenset(closed), until
 
 
 def _part(run: Run) -> _Part:

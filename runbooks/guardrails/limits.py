@@ -63,11 +63,7 @@ def _blast_radius_of_jobs(case: Case) -> Ruling | None:
     if not _limits(cap):
         return None
     for job in sorted({ref.key for ref in case.incident.jobs} | _jobs_of(case)):
-        placed = {
-            pod.node
-            for pod in case.view.pods.values()
-            if pod.node is not None and pod.ended_at is None and pod.job is not None and pod.job.key == job
-        }
+        placed = case.view.nodes_of(job)
         others = case.closed - case.nodes
         closed = (others & placed) | case.numbers.closed_for(job, others, shadow=case.shadow)
         members = placed | closed | case.nodes

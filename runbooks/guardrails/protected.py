@@ -40,10 +40,10 @@ def pool_floor(case: Case) -> Ruling | None:
     protect = case.policy.protect
     closing = {name: fact for name in case.nodes if (fact := case.view.nodes.get(name)) is not None}
     for pool in sorted({fact.pool for fact in closing.values()}, key=str):
-        open_now = case.schedulable[pool]
+        open_now = case.schedulable(pool)
         lost = open_now & closing.keys()
         left = len(open_now) - len(lost)
-        size = sum(fact.gpus > 0 for fact in case.view.nodes_by("pool")[pool]) if lost else 0
+        size = case.view.gpu_nodes()[pool].count
         keep = max(protect.keep_per_pool, ceil(protect.keep_pool_share * size))
         if lost and left < keep:
             return Ruling(
@@ -62,17 +62,11 @@ def job_floor(case: Case) -> Ruling | None:
     if share == 0:
         return None
     for job in sorted(_moved(case)):
-        placed = _placed(case, job)
+        placed = case.view.nodes_of(job)
         needs = ceil(share * len(placed))
         pools = {fact.pool for name in placed if (fact := case.view.nodes.get(name)) is not None}
-        taken = {
-            pod.node
-            for pod in case.view.pods.values()
-            if pod.ended_at is None and pod.gpus > 0 and (pod.job is None or pod.job.key != job)
-        }
-        room = {
-            name for pool in pools for name in case.schedulable[pool] if name in placed or name not in taken
-        } - case.nodes
+        open_now = {name for pool in pools for name in case.schedulable(pool)} - case.nodes
+        room = {name for name in open_now if name in placed or not _is_taken(case, name, job)}
         if placed and len(room) < needs:
             return Ruling(
                 Kind.ASK,
@@ -95,9 +89,7 @@ def _moved(case: Case) -> set[str]:
     }
 
 
-def _placed(case: Case, job: str) -> set[str]:
-    return {
-        pod.node
-        for pod in case.view.pods.values()
-        if pod.node is not None and pod.ended_at is None and pod.job is not None and pod.job.key == job
-    }
+def _is_taken(case: Case, node: str, job: str) -> bool:
+    """Whether a pod that is not of the job holds GPUs of the node."""
+    pods = case.view.pods_on(node)
+    return any(pod.gpus > 0 and (pod.job is None or pod.job.key != job) for pod in pods)
