@@ -6,7 +6,7 @@ Faust would do differently are taken out of its hands:
 - Faust acknowledges an event when the agent asks for the next one, is cancelled, or fails. Here an event is acknowledged by
   hand when everything that follows from it is written. A record that cannot be read goes to `dead-letters`; anything else
   that goes wrong ends the process, and the event is read again.
-- State and incidents go out through a producer of our own: first the rows, with a note of what is about to be said, and only
+- State and incidents go out through a producer of our own: first the rows, whole or not at all (`streams.steps`), and only
   when the broker has them what is said. Whoever takes over says what was noted last once more, with the same ids and
   revisions. The other way round a crash in between would leave an incident that nobody knows: what is read again is judged
   with what came since, and may come out otherwise.
@@ -21,11 +21,12 @@ judged once, published once and written once. They are acknowledged together as 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import faust
 import structlog
@@ -38,15 +39,14 @@ from streams.faust_app import build_app
 from streams.kafka import KafkaError
 from streams.model.clock import Clock, from_millis, parse_rfc3339, rfc3339, utc_now
 from streams.model.codec import decode, encode
-from streams.model.conversation import TimelineEntry
 from streams.model.errors import BadInput, FaultlineError, Unreachable
-from streams.model.incident import Incident
 from streams.model.inventory import Fact, FactRecord
 from streams.model.pulse import Pulse
 from streams.model.record import RawRecord
 from streams.model.settings import CorrelatorSettings, KafkaSettings
 from streams.model.signal import Signal, SignalBatch
-from streams.table_rows import TableRows
+from streams.steps import Changes, Core, Held, Rows
+from streams.table_rows import Changelog, TableRows
 from streams.topics import (
     CHANGELOG,
     DEAD_LETTERS,
@@ -60,12 +60,6 @@ from streams.topics import (
 )
 
 log = structlog.get_logger(__name__)
-
-Rows = MutableMapping[str, bytes]
-"""The core's state as rows; what is written here is in the changelog before the event's offset is committed."""
-
-SAID = "said/last"
-"""The row that notes what the last step had to say."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -81,34 +75,6 @@ JOINING_S = 90.0
 
 def ignore(label: str) -> None:
     """The default for `at`: nobody watches."""
-
-
-class Changes(Protocol):
-    """What one step of the core brought about."""
-
-    @property
-    def incidents(self) -> tuple[Incident, ...]:
-        """New revisions, in order."""
-
-    @property
-    def timeline(self) -> tuple[TimelineEntry, ...]:
-        """What to tell about them."""
-
-
-class Core(Protocol):
-    """The pure core, for one cluster."""
-
-    def on_signals(self, signals: Sequence[Signal], now: datetime) -> Changes:
-        """Take in observations."""
-
-    def on_facts(self, facts: Sequence[tuple[str, Fact | None, datetime]]) -> Changes:
-        """Take in what is where; None when it is gone."""
-
-    def on_tick(self, now: datetime) -> Changes:
-        """Let time pass."""
-
-    def documents(self, ids: Sequence[str]) -> tuple[Incident, ...]:
-        """Incidents as last published, those of them that are kept."""
 
 
 Step = tuple[str, Callable[[Core], Changes]]
@@ -138,7 +104,7 @@ class Correlator:
         self._clock = clock
         self._pulse = pulse or Pulse()
         self._at = at
-        self._cores: dict[str, _Held] = {}
+        self._cores: dict[str, Held] = {}
         self._stored: dict[int, set[str]] | None = None
         self._term = 0
         self._settled = False
@@ -316,16 +282,12 @@ class Correlator:
     async def _work(self, steps: Sequence[Step], partition: int, term: int) -> bool:
         """Take the steps, store each and publish what follows. False when the partition was lost meanwhile."""
         for cluster, step in steps:
-            held = self._cores.get(cluster)
-            if held is None:
-                held = self._core(cluster)
-                await self._publish(held.said(), partition)
+            held = await self._held(cluster, partition, term)
             if term != self._term:
                 return False
             changes = step(held.core)
-            held.note(changes)
             self._at("correlator:before_store")
-            await self._send([(CHANGELOG, *row) for row in held.rows.store()], partition)
+            await self._store(held.store(changes), partition)
             self._at("correlator:after_store")
             if term != self._term:
                 return False
@@ -399,11 +361,17 @@ class Correlator:
                 self._stored.setdefault(partition_of(name, self._partitions), set()).add(name)
         return self._stored.setdefault(partition, set())
 
-    def _core(self, cluster: str) -> _Held:
-        if cluster not in self._cores:
-            rows = TableRows(self._table, cluster)
-            self._cores[cluster] = _Held(self._make_core(cluster, rows), rows)
-        return self._cores[cluster]
+    async def _held(self, cluster: str, partition: int, term: int) -> Held:
+        """The cluster's core; what a predecessor may have left undone is done first."""
+        held = self._cores.get(cluster)
+        if held is None:
+            held = Held(TableRows(self._table, cluster), partial(self._make_core, cluster))
+            rows, again = held.taken_over()
+            await self._store(rows, partition)
+            await self._publish(again, partition)
+            if term == self._term:
+                self._cores[cluster] = held
+        return held
 
     def _lose_ownership(self, *_: Any, **__: Any) -> None:
         self._term += 1
@@ -418,6 +386,10 @@ class Correlator:
 
     def _take_ownership(self, *_: Any, **__: Any) -> None:
         self._settled = True
+
+    async def _store(self, rows: Changelog, partition: int) -> None:
+        """Rows, confirmed by the broker."""
+        await self._send([(CHANGELOG, *row) for row in rows], partition)
 
     async def _publish(self, changes: Changes, partition: int) -> None:
         """Incidents and timeline, confirmed by the broker."""
@@ -496,45 +468,3 @@ def _seen(signals: Sequence[Signal], at: datetime) -> Callable[[Core], Changes]:
 
 def _told(facts: Sequence[tuple[str, Fact | None, datetime]]) -> Callable[[Core], Changes]:
     return lambda core: core.on_facts(facts)
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """What a step had to say, as the next owner finds it: the incidents by name, as the state has them in full."""
-
-    incidents: tuple[str, ...] = ()
-    timeline: tuple[TimelineEntry, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Again:
-    """What a predecessor may have died before saying."""
-
-    incidents: tuple[Incident, ...] = ()
-    timeline: tuple[TimelineEntry, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A core with the rows under it."""
-
-    core: Core
-    rows: TableRows
-
-    def note(self, changes: Changes) -> None:
-        """Write down what is about to be said; it lies in the changelog before the rows that it speaks of."""
-        if changes.incidents or changes.timeline:
-            said = _Said(tuple(i.id for i in changes.incidents), tuple(changes.timeline))
-            self.rows.put_first(SAID, encode(said))
-
-    def strike(self) -> None:
-        """Take the note out with the next step that is stored, a tick at the latest: it was said."""
-        if SAID in self.rows:
-            del self.rows[SAID]
-
-    def said(self) -> _Again:
-        """What is noted, so may never have been said."""
-        if SAID not in self.rows:
-            return _Again()
-        said = decode(_Said, self.rows[SAID])
-        return _Again(self.core.documents(said.incidents), said.timeline)

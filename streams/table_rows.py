@@ -6,7 +6,7 @@ put into it past Faust, and whoever stores them sends them to the changelog and 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any
 
 Changelog = list[tuple[bytes, bytes | None]]
@@ -21,26 +21,31 @@ class TableRows(MutableMapping[str, bytes]):
         self._prefix = cluster.encode() + b"\0"
         self._waiting: dict[str, bytes | None] = {}
 
+    def waiting(self) -> list[tuple[str, bytes | None]]:
+        """What the next `store` changes; None where a row goes."""
+        return [
+            (key, value)
+            for key, value in self._waiting.items()
+            if value is not None or self._name(key) in self._table.data
+        ]
+
     def store(self) -> Changelog:
         """Put what was written into the table's memory; returns what has to be in the changelog before it counts."""
-        changed: Changelog = []
-        for key, value in self._waiting.items():
-            name = self._prefix + key.encode()
+        changed = [(self._name(key), value) for key, value in self.waiting()]
+        for name, value in changed:
             if value is not None:
                 self._table.data[name] = value
-            elif name in self._table.data:
-                del self._table.data[name]
             else:
-                continue
-            changed.append((name, value))
+                del self._table.data[name]
         self._waiting.clear()
         return changed
 
+    def _name(self, key: str) -> bytes:
+        return self._prefix + key.encode()
+
     def __getitem__(self, key: str) -> bytes:
         waiting = self._waiting.get(key)
-        value: bytes | None = (
-            waiting if key in self._waiting else self._table.get(self._prefix + key.encode())
-        )
+        value: bytes | None = waiting if key in self._waiting else self._table.get(self._name(key))
         if value is None:
             raise KeyError(key)
         return value
@@ -48,10 +53,10 @@ class TableRows(MutableMapping[str, bytes]):
     def __setitem__(self, key: str, value: bytes) -> None:
         self._waiting[key] = value
 
-    def put_first(self, key: str, value: bytes) -> None:
-        """Write a row that has to be in the changelog before all others that wait."""
-        self._waiting.pop(key, None)
-        self._waiting = {key: value, **self._waiting}
+    def put_first(self, rows: Mapping[str, bytes]) -> None:
+        """Write rows that have to be in the changelog before all others that wait."""
+        others = {key: value for key, value in self._waiting.items() if key not in rows}
+        self._waiting = {**rows, **others}
 
     def __delitem__(self, key: str) -> None:
         self._waiting[key] = None

@@ -40,7 +40,6 @@ from streams.correlate.spreading import Spread, spread
 from streams.correlate.storms import fabric_storm, shared_storms, victims, weigh
 from streams.correlate.testimony import Testimony
 from streams.model.entity import Entity, JobRef
-from streams.model.incident import Incident
 from streams.model.inventory import Fact
 from streams.model.signal import Signal
 
@@ -126,11 +125,6 @@ class Core:
             self._home = {h.id: h.scope for h in self._all()}
             self._testimony.forget()
         return self._settle(now)
-
-    def documents(self, ids: Sequence[str]) -> tuple[Incident, ...]:
-        """Incidents as last published, those of them that are kept."""
-        kept = self._state.documents
-        return tuple(kept[name].incident for name in ids if name in kept)
 
     def _forget(self, now: datetime) -> None:
         """Forget incidents first, then the evidence that was kept for them, and judge anew without either."""

@@ -19,9 +19,10 @@ from typing import Any
 
 from faultline import logs
 from streams.correlate import Changes, Config, Core
-from streams.correlator import Correlator, Rows
+from streams.correlator import Correlator
 from streams.model.settings import CorrelatorSettings, KafkaSettings
 from streams.model.signal import Signal
+from streams.steps import Rows
 
 
 class Frail(Core):
