@@ -1,12 +1,13 @@
 """What is skimmed of runs and incidents that may be over: enough to find them, and to know that nobody waits for them.
 
-A brief is decoded from the same document as the whole, with most fields left out. So nothing else is written, and whatever
-compaction keeps can be skimmed.
+A brief comes from the same document as the whole, with most fields left out. So nothing else is written, and whatever
+compaction keeps can be skimmed. There may be ten thousand of them for weeks: each is few objects, so that neither memory nor
+the collector has much to do with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -15,7 +16,7 @@ from streams.model.codec import decode
 from streams.model.errors import BadInput
 from streams.model.incident import IncidentState
 from streams.model.inventory import NodeFact
-from streams.model.run import EffectState, Mode, RunState, StepState
+from streams.model.run import EffectState, Mode, PlannedStep, RunState, StepState
 from streams.model.run_migrations import SCHEMA
 
 _SETTLED = (EffectState.UNDONE, EffectState.REFUSED)
@@ -69,7 +70,38 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class RunBrief:
-    """A run without its words, parameters and keys."""
+    """A run that is over and has no work left, by what it may still be asked for."""
+
+    id: str
+    incident: str
+    cluster: str
+    incident_revision: int
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    round: int
+    escalated_from: str
+    targets: frozenset[str]
+    """Keys of everything that it acted on."""
+    offenders: frozenset[str]
+    closes: tuple[tuple[str, datetime | None], ...]
+    """As `SkimmedRun.closes`."""
+
+    def holds(self, nodes: Mapping[str, NodeFact], now: datetime, window_s: float) -> bool:
+        """Whether a node may still be closed by it; `guardrails.census` counts that exactly."""
+        for name, confirmed_at in self.closes:
+            fact = nodes.get(name)
+            if confirmed_at is None or (fact is not None and fact.unschedulable):
+                return True
+            known_by = confirmed_at + (timedelta(seconds=window_s) if fact is None else INVENTORY_LAG)
+            if (now if fact is None else fact.observed_at) <= known_by:
+                return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class SkimmedRun:
+    """A run's document without its words, parameters and keys."""
 
     id: str
     incident: str
@@ -120,16 +152,23 @@ class RunBrief:
                 found.append((planned.target.name, record.effect.confirmed_at if record.effect else None))
         return tuple(found)
 
-    def holds(self, nodes: Mapping[str, NodeFact], now: datetime, window_s: float) -> bool:
-        """Whether one of them may still be closed by it; `guardrails.census` counts that exactly."""
-        for name, confirmed_at in self.closes:
-            fact = nodes.get(name)
-            if confirmed_at is None or (fact is not None and fact.unschedulable):
-                return True
-            known_by = confirmed_at + (timedelta(seconds=window_s) if fact is None else INVENTORY_LAG)
-            if (now if fact is None else fact.observed_at) <= known_by:
-                return True
-        return False
+    @property
+    def brief(self) -> RunBrief:
+        """What is kept of it while it rests."""
+        return RunBrief(
+            self.id,
+            self.incident,
+            self.cluster,
+            self.incident_revision,
+            self.created_at,
+            self.updated_at,
+            self.finished_at,
+            self.round,
+            self.escalated_from,
+            targets_of(self.plan.steps),
+            names_of(self.offender, self.offenders),
+            self.closes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +181,24 @@ class IncidentBrief:
     state: IncidentState
 
 
+def targets_of(steps: Iterable[PlannedStep | _Planned]) -> frozenset[str]:
+    """Keys of everything that steps act on."""
+    return frozenset(step.target.key for step in steps if step.target is not None)
+
+
+def names_of(offender: str, offenders: Iterable[str]) -> frozenset[str]:
+    """Under what repeated runs are counted; documents of some time ago tell one name."""
+    return frozenset(offenders or ((offender,) if offender else ()))
+
+
 def run_at_rest(raw: bytes) -> RunBrief | None:
     """The brief of a run's document when it may stay as it is; None when it has to be decoded now.
 
     That is one that has work left, or one of another form than today's: only the whole decoder knows how to read that.
     """
     try:
-        brief = decode(RunBrief, raw)
+        skimmed = decode(SkimmedRun, raw)
     except BadInput:
         # The decoder of the whole says better what is wrong with it.
         return None
-    return None if brief.has_work or brief.schema != SCHEMA else brief
+    return None if skimmed.has_work or skimmed.schema != SCHEMA else skimmed.brief

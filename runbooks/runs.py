@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import overload
 
-from runbooks.briefs import RunBrief
+from runbooks.briefs import RunBrief, names_of, targets_of
 from runbooks.shelf import Shelf
 from streams.model.run import Run
 
@@ -42,7 +42,7 @@ class Runs(Mapping[str, Run]):
         asleep = [known.briefs.get(key) or known[key] for key in known]
         for run in sorted(asleep, key=age):
             self._file(run)
-            if run.has_work:
+            if isinstance(run, Run) and run.has_work:
                 self.live[run.id] = None
 
     @property
@@ -129,13 +129,17 @@ class Runs(Mapping[str, Run]):
 
     def _file(self, run: Run | RunBrief) -> None:
         known = self._filed.get(run.id)
+        if isinstance(run, RunBrief):
+            targets, offenders = run.targets, run.offenders
+        else:
+            targets, offenders = targets_of(run.plan.steps), names_of(run.offender, run.offenders)
         self._count += known is None
         filed = self._filed[run.id] = _Filed(
             known.number if known is not None else self._count,
             run.incident,
             run.cluster,
-            frozenset(step.target.key for step in run.plan.steps if step.target is not None),
-            frozenset(run.offenders or ((run.offender,) if run.offender else ())),
+            targets,
+            offenders,
         )
         self._by_incident[filed.incident][run.id] = None
         for key in filed.targets:

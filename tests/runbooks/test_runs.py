@@ -10,7 +10,7 @@ import pytest
 from connectors.base import Done, Refused
 from runbooks.agenda import Agenda
 from runbooks.board import KEEP_FINISHED, Board
-from runbooks.briefs import IncidentBrief, RunBrief, run_at_rest
+from runbooks.briefs import IncidentBrief, RunBrief, SkimmedRun, run_at_rest
 from runbooks.desk import MAX_REASON, Situation, Turn
 from runbooks.guardrails.closed import cordons
 from runbooks.journal import MAX_DOCUMENT_BYTES
@@ -101,7 +101,7 @@ FORMS: dict[str, Run] = {
 @pytest.mark.parametrize("name", FORMS)
 def test_only_a_run_without_work_is_put_to_rest(name: str) -> None:
     run = FORMS[name]
-    brief = decode(RunBrief, encode(run))
+    brief = decode(SkimmedRun, encode(run))
     assert brief.has_work is run.has_work
     assert (run_at_rest(encode(run)) is None) is run.has_work
 
@@ -291,7 +291,7 @@ def test_a_run_in_shadow_rests_like_any_other() -> None:
 
 def test_a_brief_holds_the_nodes_that_the_whole_run_holds() -> None:
     for run in (*FORMS.values(), _shadowed(), replace(_shadowed(), undoing="the incident is over")):
-        brief = decode(RunBrief, encode(run))
+        brief = decode(SkimmedRun, encode(run))
         whole = [
             (p.target.name, r.effect.confirmed_at if r.effect else None) for r, p in cordons(run) if p.target
         ]
