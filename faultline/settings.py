@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from runbooks.leases import MARGIN_S, longest_s
 from streams.model.errors import ConfigError
 from streams.model.settings import (
     CorrelatorSettings,
@@ -57,6 +58,22 @@ class Settings(BaseSettings):
     node_work: NodeWorkSettings = NodeWorkSettings()
     slack: SlackSettings = SlackSettings()
     jira: JiraSettings = JiraSettings()
+
+    @model_validator(mode="after")
+    def _a_lease_ends_before_the_session(self) -> Self:
+        """A frozen responder must have used its lease up when another one takes over, however far their clocks are apart."""
+        lease_s, longest = self.responder.lease_s, longest_s(self.kafka)
+        if lease_s <= MARGIN_S:
+            raise ValueError(
+                f"responder.lease_s: {lease_s:g} s is not longer than the {MARGIN_S:g} s kept free for clocks that differ"
+            )
+        if lease_s > longest:
+            raise ValueError(
+                f"responder.lease_s: {lease_s:g} s is too long for kafka.session_timeout_ms {self.kafka.session_timeout_ms}: "
+                "a frozen responder could still act when another one has taken over; "
+                f"set it to {longest:g} or less, or make the session longer"
+            )
+        return self
 
     @classmethod
     def settings_customise_sources(

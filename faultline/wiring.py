@@ -134,6 +134,7 @@ async def _chat(settings: Settings, pulse: Pulse, at: At) -> None:
             slack,
             channel=settings.slack.channel,
             debounce_s=settings.slack.debounce_s,
+            lease_s=settings.responder.lease_s,
             pulse=pulse,
             at=at,
         ).run()

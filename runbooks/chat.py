@@ -31,8 +31,6 @@ from streams.topics import INCIDENTS, RUNS, THREADS, TIMELINE
 log = structlog.get_logger(__name__)
 
 PROCESS = "chat"
-LEASE_S = 20.0
-"""How long after its intent was committed a message may still be sent."""
 
 
 class Chat:
@@ -44,8 +42,8 @@ class Chat:
         connector: Connector,
         *,
         channel: str,
+        lease_s: float,
         debounce_s: float = 1.0,
-        lease_s: float = LEASE_S,
         clock: Clock = utc_now,
         at: Callable[[str], None] = ignore,
         pulse: Pulse | None = None,

@@ -4,6 +4,9 @@ An intent is committed with the time until which its call may start. Two clocks 
 the process is stopped or the machine sleeps, and its deadline is taken from *before* the commit began, so however long the
 commit or a pause took, it has been paid for. The wall clock is what a successor on another machine goes by; the margin makes
 up for the difference between the two machines.
+
+Where the clocks differ by more than that, the group's session still holds: a lease is over before the broker gives the partition
+of a frozen holder to anybody else, so that the two never act at the same time, whatever their clocks say.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from datetime import datetime, timedelta
 
 from streams.model.clock import Clock, MonotonicClock, boot_seconds, utc_now
 from streams.model.errors import Fenced
+from streams.model.settings import KafkaSettings
 
 MARGIN_S = 2.0
 """How far the clocks of two machines may differ: the holder stops this much early, the successor waits this much longer."""
@@ -53,6 +57,15 @@ class Lease:
     def revoke(self, reason: str) -> None:
         """Make every later `check` fail: the process knows already that it lost the partition."""
         self._revoked = reason
+
+
+def longest_s(kafka: KafkaSettings) -> float:
+    """The longest lease in seconds that a frozen holder can have used up before its partition goes to somebody else.
+
+    The holder's last sign of life may be as old as the pause between two of them when it begins a lease and freezes. From that
+    sign on the session runs, and the holder stops `MARGIN_S` before its lease is over.
+    """
+    return (kafka.session_timeout_ms - kafka.heartbeat_interval_ms) / 1000 + MARGIN_S
 
 
 def inherited_wait_s(lease_until: datetime, now: datetime) -> float:

@@ -58,7 +58,7 @@ def consumer(
         auto_offset_reset="earliest",
         isolation_level="read_committed" if read_committed else "read_uncommitted",
         session_timeout_ms=settings.session_timeout_ms,
-        heartbeat_interval_ms=max(300, settings.session_timeout_ms // 5),
+        heartbeat_interval_ms=settings.heartbeat_interval_ms,
         max_partition_fetch_bytes=MAX_RECORD_BYTES,
         check_crcs=settings.check_crcs,
         **_security(settings),

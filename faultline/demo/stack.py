@@ -119,6 +119,7 @@ def settings_for(
         "correlator": {"tick_s": 0.5, "hang_settle_s": 3.0, "application_settle_s": 3.0},
         "responder": {
             "mode": "auto",
+            "lease_s": 6.0,
             "blast_radius": {"max_nodes": 3, "max_share": 0.2, "max_per_window": 20},
         },
         "kubernetes": {"kubeconfig": str(emulated.kubeconfig)},

@@ -67,6 +67,11 @@ class KafkaSettings(Section):
         True, description="check topics at start; off only for brokers without an admin API"
     )
 
+    @property
+    def heartbeat_interval_ms(self) -> int:
+        """How often a member of a group says that it lives."""
+        return max(300, self.session_timeout_ms // 5)
+
 
 class DetectorSettings(Section):
     """The process that sees every byte."""
@@ -269,7 +274,7 @@ class ResponderSettings(Section):
     protect: Protection = Protection()
     closed_times: tuple[ClosedTime, ...] = Field((), description="change freezes and maintenance windows")
     lease_s: float = Field(
-        20.0, gt=0, description="how long after its intent was committed a call may still start"
+        12.0, gt=0, description="how long after its intent a call may still start, one of the chat too"
     )
     freshness_s: float = Field(
         3600.0, gt=0, description="an incident not updated for longer is asked about, not acted on"

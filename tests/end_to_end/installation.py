@@ -167,6 +167,7 @@ class Installation:
             "FAULTLINE_JIRA__USER": self.jira.user,
             "FAULTLINE_JIRA__TOKEN": self.jira.token,
             "FAULTLINE_RESPONDER__MODE": "auto",
+            "FAULTLINE_RESPONDER__LEASE_S": "6",
         }
         if process in ("inventory", "responder"):
             user = f"system:serviceaccount:faultline:{process}"

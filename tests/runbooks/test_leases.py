@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from runbooks.leases import MARGIN_S, Lease, inherited_wait_s
+from runbooks.leases import MARGIN_S, Lease, inherited_wait_s, longest_s
 from streams.model.errors import Fenced
+from streams.model.settings import KafkaSettings, ResponderSettings
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -81,3 +82,25 @@ def test_nothing_is_left_to_wait_long_after() -> None:
 def test_a_lease_shorter_than_the_margin_is_refused() -> None:
     with pytest.raises(ValueError, match="margin"):
         Clocks().lease(MARGIN_S)
+
+
+@pytest.mark.parametrize("session_timeout_ms", [1000, 1500, 6000, 15000, 60000])
+def test_a_frozen_holder_has_no_lease_left_when_its_partition_is_given_away(session_timeout_ms: int) -> None:
+    """However far the two machines' clocks are apart: a successor whose clock is far ahead waits for nothing."""
+    kafka = KafkaSettings(session_timeout_ms=session_timeout_ms)
+    for length_s, holds in ((longest_s(kafka), False), (longest_s(kafka) + 0.1, True)):
+        clocks = Clocks()
+        clocks.pass_s(kafka.heartbeat_interval_ms / 1000)  # the last sign of life is just so old
+        held = clocks.lease(length_s)
+        assert inherited_wait_s(held.until, clocks.wall + timedelta(hours=1)) == 0.0
+        clocks.pass_s((kafka.session_timeout_ms - kafka.heartbeat_interval_ms) / 1000 - 0.05)
+        if holds:
+            held.check()
+        clocks.pass_s(0.05)
+        if not holds:
+            with pytest.raises(Fenced):
+                held.check()
+
+
+def test_the_usual_lease_fits_the_usual_session() -> None:
+    assert ResponderSettings().lease_s <= longest_s(KafkaSettings())

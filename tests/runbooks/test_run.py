@@ -18,7 +18,7 @@ from streams.model.conversation import Command, Verb
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.run import EffectState, Mode, RunState, StepState
-from tests.runbooks.scenes import ACTIONS, CLUSTER, JOB, NOW, OTHER_JOB, Play, incident, policy, radius
+from tests.runbooks.scenes import ACTIONS, AUTO, CLUSTER, JOB, NOW, OTHER_JOB, Play, incident, policy, radius
 
 TICKETLESS = ACTIONS - {"open_ticket"}
 
@@ -186,7 +186,7 @@ def test_a_successor_waits_the_lease_out_looks_and_only_then_acts() -> None:
     play.tick()
     first = play.air.pop()
     play.take(recover(play.run, play.now))
-    play.tick(21)
+    play.tick(AUTO.lease_s + 1)
     assert play.air == []
     play.tick(1.1)
     assert [c.kind for c in play.air] == ["lookup"]
