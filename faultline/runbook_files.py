@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from runbooks.linting import unanswered
 from runbooks.loading import CASES, Shelf, files, library, read, shelf_of
-from streams.model.errors import BadInput
+from runbooks.model import Runbook
+from streams.model.errors import BadInput, ConfigError
+from streams.model.settings import ResponderSettings
 
 
 def sources(paths: Sequence[Path], *, shipped: bool) -> Iterator[tuple[str, str]]:
@@ -30,6 +33,19 @@ def sound_shelf(paths: Sequence[Path], *, shipped: bool = True) -> Shelf:
     if found.faults:
         raise BadInput("\n".join(found.faults))
     return found
+
+
+def of_responder(policy: ResponderSettings) -> tuple[Runbook, ...]:
+    """The runbooks that a responder with these settings works with, sorted by id.
+
+    Raises:
+        ConfigError: with a line for every fault of the files, and for every approval in them that nobody could give.
+    """
+    found = shelf_of(files(policy.runbook_dirs))
+    faults = found.faults or [f"{one.place}: {one.message}" for one in unanswered(found, policy)]
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return found.runbooks
 
 
 def case_files(paths: Sequence[Path]) -> list[Path]:

@@ -93,10 +93,10 @@ async def _responder(settings: Settings, pulse: Pulse, at: At) -> None:
     from connectors.kubernetes.node_work import NodeWork, read_templates
     from connectors.kubernetes.nodes import Nodes
     from connectors.tickets.jira import Jira
-    from runbooks.loading import load as load_runbooks
+    from faultline.runbook_files import of_responder
     from runbooks.responder import Responder
 
-    runbooks = load_runbooks(settings.responder.runbook_dirs)
+    runbooks = of_responder(settings.responder)
     templates = read_templates(settings.node_work)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))

@@ -78,6 +78,24 @@ def rules(planned: PlannedStep, policy: ResponderSettings) -> tuple[Demand, ...]
     return (own,) if idle else (demand, own)
 
 
+def unanswerable(planned: PlannedStep, policy: ResponderSettings) -> str:
+    """Why nobody could ever approve the step, and what would mend that; empty when people can."""
+    known = ", ".join(sorted(policy.approval_groups)) or "none"
+    for demand in rules(planned, policy):
+        if demand.people is None or len(demand.people) >= demand.quorum:
+            continue
+        if not demand.people:
+            return (
+                f"there is no approval group {demand.group}, so nobody could approve: known are {known}; "
+                f"name one of them, or set responder.approval_groups.{demand.group}"
+            )
+        return (
+            f"{demand.quorum} people of {demand.group} are asked for, and it has {len(demand.people)}: "
+            "lower the quorum, or add people to it"
+        )
+    return ""
+
+
 def person(actor: str, people: Iterable[str] | None) -> str | None:
     """The member that the actor is, None for an outsider; without a group everybody is themselves.
 

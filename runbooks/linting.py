@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from runbooks.approvals import unanswerable
 from runbooks.conditions import INCIDENT, condition
 from runbooks.documents import inside, plain
 from runbooks.expressions import Conjunct, conjuncts, source_of
@@ -14,6 +15,9 @@ from runbooks.model import Runbook, Step, expressions
 from runbooks.parameters import names_of
 from runbooks.select import rank
 from runbooks.typecheck import check
+from runbooks.values import Asks
+from streams.model.run import PlannedStep
+from streams.model.settings import ResponderSettings
 
 Families = frozenset[str]
 
@@ -35,15 +39,39 @@ class Finding:
         return self.place.rsplit(":", 2)[0]
 
 
-def lint(shelf: Shelf, families: Collection[str], *, complete: bool = True) -> tuple[Finding, ...]:
-    """Every fault and every warning, by place. `complete` is whether the shelf holds all runbooks that there are."""
+def lint(
+    shelf: Shelf,
+    families: Collection[str],
+    *,
+    complete: bool = True,
+    policy: ResponderSettings | None = None,
+) -> tuple[Finding, ...]:
+    """Every fault and every warning, by place.
+
+    Args:
+        complete: Whether the shelf holds all runbooks that there are.
+        policy: The settings they are to be used with; without them nobody knows who is in an approval group.
+    """
     faults = [Finding(*_parted(line)) for line in shelf.faults]
+    faults += unanswered(shelf, policy) if policy is not None else ()
     known = frozenset(families)
     warnings = [found for loaded in shelf.books.values() for found in _about(loaded, shelf, known)]
     warnings += _not_included(shelf)
     if complete and not faults:
         warnings += _uncovered(shelf, known)
     return tuple(sorted([*faults, *warnings], key=_reading_order))
+
+
+def unanswered(shelf: Shelf, policy: ResponderSettings) -> tuple[Finding, ...]:
+    """Approvals that nobody could give with these settings: of a group that is not there, or of more people than it has."""
+    found = []
+    for loaded in shelf.books.values():
+        for number, step in enumerate(loaded.runbook.steps):
+            if isinstance(asks := step.approval, Asks) and (why := unanswerable(_asking(step, asks), policy)):
+                key = "group" if asks.group not in ("", *policy.approval_groups) else "quorum"
+                place = loaded.place("steps", number, "approval", key)
+                found.append(Finding(place, "fault", f"steps.{step.id}.approval: {why}"))
+    return tuple(sorted(found, key=_reading_order))
 
 
 def families_of(match: str, families: Families) -> Families:
@@ -53,6 +81,13 @@ def families_of(match: str, families: Families) -> Families:
         taken = _taken(conjunct, match, families)
         left = left if taken is None else left & taken
     return left
+
+
+def _asking(step: Step, asks: Asks) -> PlannedStep:
+    """As much of the planned step as its approval depends on."""
+    return PlannedStep(
+        step.id, step.action, None, {}, True, approval=True, approval_group=asks.group, quorum=asks.quorum
+    )
 
 
 def _about(loaded: Loaded, shelf: Shelf, families: Families) -> Iterator[Finding]:

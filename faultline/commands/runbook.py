@@ -50,12 +50,16 @@ def lint_command(
     """Check files and directories of runbooks; all that the responder would read when none is named.
 
     The responder does not start with a fault. Warnings are of what is surely not meant: a runbook that is never taken, a step or
-    parameter that is never used, a family without a runbook. They are told of the named files alone.
+    parameter that is never used, a family without a runbook. They are told of the named files alone. Who is in an approval
+    group is known where the settings say anything of the responder; a step that asks a group which is not there is a fault.
     """
-    everything = paths or load(ctx.obj).responder.runbook_dirs
+    settings = load(ctx.obj)
+    everything = paths or settings.responder.runbook_dirs
+    policy = settings.responder if "responder" in settings.model_fields_set else None
     found = shelf(everything, shipped=library)
     catalog = families().families
-    findings = [f for f in lint(found, catalog, complete=library) if not paths or _is_in(f, paths)]
+    told = lint(found, catalog, complete=library, policy=policy)
+    findings = [finding for finding in told if not paths or _is_in(finding, paths)]
     faults = sum(finding.level == "fault" for finding in findings)
     summary = {"runbooks": len(found.books), "faults": faults, "warnings": len(findings) - faults}
     if output == "json":

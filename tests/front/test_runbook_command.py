@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from faultline.cli import cli
 from streams.model.codec import encode
-from streams.model.errors import BadInput
+from streams.model.errors import BadInput, ConfigError
 from tests.runbooks.scenes import incident
 from tests.runbooks.test_assembling import FILES
 from tests.runbooks.test_cases import CASES
@@ -57,6 +57,28 @@ def test_lint_is_content_with_what_ships_and_with_a_warning_unless_it_is_strict(
     assert result.exit_code == 0
     assert result.stdout == f"{own}/own.yaml:12:9: warning: parameter idle is never used\n"
     assert run("lint", own, "--strict").exit_code == 1
+
+
+NETWORK = OWN.replace("    target: root_node\n", "    target: root_node\n    approval: {group: network}\n", 1)
+SETTINGS = "kafka: {managed_topics: false}\nresponder: {runbook_dirs: [%s], approval_groups: {oncall: [ada, eve]%s}}\n"
+
+
+def test_a_group_that_the_settings_do_not_have_is_a_fault_and_the_responder_does_not_start(own: Path) -> None:
+    (own / "own.yaml").write_text(NETWORK)
+    assert run("lint", own).exit_code == 0
+    config = own / "faultline.yml"
+    config.write_text(SETTINGS % (own, ""))
+    result = CliRunner().invoke(cli, ["--config", str(config), "runbook", "lint"])
+    fault = f"{own}/own.yaml:{NETWORK.splitlines().index('    approval: {group: network}') + 1}:23"
+    assert result.exit_code == 1
+    assert result.stdout.startswith(
+        f"{fault}: fault: steps.cordon.approval: there is no approval group network"
+    )
+    started = CliRunner().invoke(cli, ["--config", str(config), "run", "responder"])
+    assert isinstance(started.exception, ConfigError)
+    assert str(started.exception).startswith(f"{fault}: steps.cordon.approval: there is no approval group")
+    config.write_text(SETTINGS % (own, ", network: [bo]"))
+    assert CliRunner().invoke(cli, ["--config", str(config), "runbook", "lint"]).exit_code == 0
 
 
 def test_lint_reads_a_file_alone_and_finds_what_it_lacks(tmp_path: Path) -> None:

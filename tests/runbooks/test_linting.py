@@ -6,6 +6,8 @@ import pytest
 
 from runbooks.linting import families_of, lint
 from runbooks.loading import shelf_of
+from streams.model.run import Mode
+from streams.model.settings import ResponderSettings
 from tests.runbooks.test_assembling import FILES, fragment, step
 
 FAMILIES = ("gpu_off_bus", "gpu_fault", "hang", "unknown")
@@ -125,3 +127,41 @@ def test_families_are_read_from_conditions_on_the_family_alone() -> None:
         "gpu_off_bus",
         "gpu_fault",
     }
+
+
+GROUPS = ResponderSettings.model_validate({"approval_groups": {"oncall": ["ada", "bob"], "leads": ["eve"]}})
+NONE = ResponderSettings(mode=Mode.APPROVE)
+UNANSWERED = {
+    "a group that is not there": (
+        GROUPS, "{group: network}", "f0.yaml:9:75: steps.close.approval: there is no approval group network, so nobody could "
+        "approve: known are leads, oncall; name one of them, or set responder.approval_groups.network"),
+    "no group at all": (
+        NONE, "{group: network}", "f0.yaml:9:75: steps.close.approval: there is no approval group network, so nobody could "
+        "approve: known are none; name one of them, or set responder.approval_groups.network"),
+    "more people than the group has": (
+        GROUPS, "{group: leads, quorum: 2}", "f0.yaml:9:90: steps.close.approval: 2 people of leads are asked for, and it has 1: "
+        "lower the quorum, or add people to it"),
+    "more people than all groups have": (
+        GROUPS, "{quorum: 4}", "f0.yaml:9:76: steps.close.approval: 4 people of an approval group are asked for, and it has 3: "
+        "lower the quorum, or add people to it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNANSWERED)
+def test_an_approval_that_nobody_could_give_is_a_fault_at_its_place(name: str) -> None:
+    policy, asks, told = UNANSWERED[name]
+    text = book("a", OFF_BUS, f"{{id: close, action: cordon_node, target: root_node, approval: {asks}}}")
+    shelf = shelf_of({"f0.yaml": text}.items())
+    (found,) = lint(shelf, FAMILIES, policy=policy)
+    assert (found.level, f"{found.place}: {found.message}") == ("fault", told)
+    assert [found.level for found in lint(shelf, FAMILIES, complete=False)] == []
+
+
+@pytest.mark.parametrize(
+    "asks", ["{group: oncall, quorum: 2}", "{group: leads}", "{quorum: 3}", "true", "false"]
+)
+def test_an_approval_that_somebody_can_give_is_none(asks: str) -> None:
+    text = book("a", OFF_BUS, f"{{id: close, action: cordon_node, target: root_node, approval: {asks}}}")
+    assert lint(shelf_of({"f0.yaml": text}.items()), FAMILIES, complete=False, policy=GROUPS) == ()
+    if "group" not in asks:
+        assert lint(shelf_of({"f0.yaml": text}.items()), FAMILIES, complete=False, policy=NONE) == ()
