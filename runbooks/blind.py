@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from runbooks.desk import Desk, Situation, Turn
-from runbooks.run import BLIND_S, LOOK_AGAIN_S, look_up, settle
+from runbooks.desk import BLIND_S, Desk, Situation, Turn
+from runbooks.run import LOOK_AGAIN_S, look_up, settle
 from runbooks.undoing import advance_undo, call_off, fail, look_up_undo
 from streams.model.entity import Entity
 from streams.model.incident import Certainty, Incident, IncidentState

@@ -39,6 +39,9 @@ LOOKUPS: tuple[CallKind, ...] = ("lookup", "undo_lookup", "compensate_lookup")
 MAX_REASON = 300
 """Characters that a run keeps of each reason: a connector may hand on what a server said, whatever its length."""
 
+BLIND_S = 300.0
+"""How long an incident may be unreadable before what waits for it is given up: its correlator may write the record anew."""
+
 IN_THE_AIR = (EffectState.INTENDED, EffectState.UNKNOWN)
 """A call that may be under way, or whose fate is not known yet."""
 

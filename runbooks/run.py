@@ -19,7 +19,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from runbooks.approvals import demands, shown, wanted
-from runbooks.desk import FINAL, IN_THE_AIR, Desk, Report, Situation, Turn, same_target
+from runbooks.desk import BLIND_S, FINAL, IN_THE_AIR, Desk, Report, Situation, Turn, same_target
 from runbooks.escalation import offender, offenders
 from runbooks.guardrails import Kind, judge
 from runbooks.internal import start_internal, watch
@@ -48,9 +48,6 @@ LOOK_AGAIN_S = 30.0
 
 HELD_LOOK_S = 5.0
 """How often a step that a guardrail holds is looked at again."""
-
-BLIND_S = 300.0
-"""How long an incident may be unreadable before its run is given up: its correlator may write the record anew."""
 
 MAX_IN_THE_AIR = 8
 """Calls of one run at the same time: a plan with many jobs must not flood the API server."""

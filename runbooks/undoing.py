@@ -9,16 +9,18 @@ suspended job; so does a person who resolves the incident. A bad node stays clos
 too.
 
 A cordon that another incident's node needs as well (`keep`) is neither given back nor forgotten: it is given back once that
-incident's own run holds the node, or once that incident is over.
+incident's own run holds the node, or once that incident is over. Where that incident cannot be read any more, nobody can tell
+whether the node is well: it stays closed and is left to a person.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from types import MappingProxyType
 
-from runbooks.desk import IN_THE_AIR, Desk, Situation, same_target
+from runbooks.desk import BLIND_S, IN_THE_AIR, Desk, Situation, same_target
 from runbooks.model import DISRUPTIVE
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import EffectRecord, EffectState, PlannedStep, StepRecord, StepState
@@ -163,14 +165,19 @@ def is_busy(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
 def _hand_over(desk: Desk, planned: PlannedStep, record: StepRecord, situation: Situation) -> None:
     """Let go of what is kept for another incident, once its run holds the same or it is over."""
     survivor = _survivor(record.kept_for, situation)
+    if survivor is None:
+        _keep_for_the_lost(desk, planned, record)
+        return
+    if record.keeper_lost_since is not None:
+        desk.set(planned.id, keeper_lost_since=None)
     held = any(
         same_target(step.target, planned.target) and _stands(other.step(step.id))
         for other in situation.others
-        if survivor is not None and other.incident == survivor.id and other.admitted_at is not None
+        if other.incident == survivor.id and other.admitted_at is not None
         for step in other.plan.steps
         if step.action == planned.action
     )
-    if held or (survivor is not None and survivor.state.is_over):
+    if held or survivor.state.is_over:
         why = "is held by its run now" if held else "is over"
         desk.note(
             "run.hands_over", f"{planned.target} is let go of: {record.kept_for} {why}", step=planned.id
@@ -180,8 +187,23 @@ def _hand_over(desk: Desk, planned: PlannedStep, record: StepRecord, situation: 
         desk.set(planned.id, due_at=desk.in_seconds(KEPT_LOOK_S))
 
 
+def _keep_for_the_lost(desk: Desk, planned: PlannedStep, record: StepRecord) -> None:
+    """Wait for the record of an incident that is not there, and in the end leave what was kept for it to a person."""
+    since = record.keeper_lost_since or desk.now
+    if desk.now < since + timedelta(seconds=BLIND_S):
+        look_at = min(desk.in_seconds(KEPT_LOOK_S), since + timedelta(seconds=BLIND_S))
+        if record.keeper_lost_since is None or record.due_at is None or desk.now >= record.due_at:
+            desk.set(planned.id, keeper_lost_since=since, due_at=look_at)
+        return
+    assert record.undo is not None
+    why = f"{record.kept_for}, which accuses it too, could not be read for {BLIND_S:.0f} s"
+    row = replace(record.undo, state=EffectState.REFUSED, reason=why)
+    desk.set(planned.id, undo=row, due_at=None, kept_for="", keeper_lost_since=None)
+    desk.note("run.leaves", f"{planned.target} stays closed and is left to you: {why}", step=planned.id)
+
+
 def _survivor(name: str, situation: Situation) -> Incident | None:
-    """The incident itself, or where it went when it was merged in turn."""
+    """The incident itself, or where it went when it was merged in turn; None where the last of them cannot be read."""
     found, seen = situation.incidents.get(name), {name}
     while found is not None and found.state is IncidentState.MERGED and found.merged_into not in seen:
         seen.add(found.merged_into or "")

@@ -246,6 +246,8 @@ class StepRecord:
     """While it waits for a person: who may approve, and who has."""
     kept_for: str = ""
     """The incident that accuses the same node: it is given back only once that incident's run holds it, or has no need of it."""
+    keeper_lost_since: datetime | None = None
+    """Since when that incident cannot be read; None while it can."""
 
     @property
     def is_being_undone(self) -> bool:

@@ -14,14 +14,15 @@ from runbooks.briefs import IncidentBrief
 from runbooks.guardrails import judge
 from runbooks.model import TICKETS, Runbook
 from runbooks.plan import MAX_STEPS
+from runbooks.releasing import holds_of
 from runbooks.select import select
 from streams.model.codec import decode, encode
 from streams.model.conversation import Command, Verb
 from streams.model.entity import Entity, Gpu, JobRef
 from streams.model.errors import BadInput
-from streams.model.incident import Certainty, IncidentState
+from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.inventory import Fact
-from streams.model.run import Mode, RunState, StepState
+from streams.model.run import Mode, Run, RunState, StepState
 from tests.runbooks.scenes import (
     ACTIONS,
     AUTO,
@@ -239,6 +240,72 @@ def test_what_is_kept_for_an_incident_is_given_back_when_that_one_is_over() -> N
     played.advance(at(40))
     played.advance(at(41))
     assert [call.kind for call in played.collect().calls] == ["undo"]
+
+
+def test_what_is_kept_for_an_incident_that_cannot_be_read_any_more_is_left_to_a_person() -> None:
+    """A restart finds the survivor's record damaged or gone: the node may be bad, and the run does not wait for ever."""
+    asks = incident("host_fault", Entity(CLUSTER, node="node-03"))
+    merged = replace(incident(), state=IncidentState.MERGED, revision=2, merged_into=asks.id)
+    first = _kept_for(asks, merged)
+    name = next(iter(first.runs))
+    played = Board(LIBRARY, AUTO, TICKETLESS, {name: decode(Run, encode(first.runs[name]))})
+    played.inherit(at(60))
+    played.take_incident(merged)
+    told: list[str] = []
+    for seconds in (60, 75, 95, 200, 359):
+        played.advance(at(seconds))
+        told += [entry.event for entry in played.collect().timeline]
+    assert (played.runs[name].step("cordon").kept_for, told) == (asks.id, [])
+    due = played.due_at()
+    assert due is not None
+    assert due <= at(361)
+    played.advance(due)
+    changes = played.collect()
+    run = played.runs[name]
+    assert (changes.calls, run.has_work, run.state) == ((), False, RunState.CANCELLED)
+    said = [entry.text for entry in changes.timeline if entry.event == "run.leaves"]
+    assert len(said) == 1
+    assert "node-03 stays closed and is left to you" in said[0]
+    assert asks.id in said[0]
+    assert [hold.run.id for hold in holds_of([run], "node-03")] == [name]
+    played.take_incident(replace(merged, revision=3))
+    played.advance(at(400))
+    assert played.collect().calls == ()
+
+
+def test_a_record_that_is_written_anew_in_time_is_waited_for() -> None:
+    asks = incident("host_fault", Entity(CLUSTER, node="node-03"))
+    merged = replace(incident(), state=IncidentState.MERGED, revision=2, merged_into=asks.id)
+    first = _kept_for(asks, merged)
+    name = next(iter(first.runs))
+    played = Board(LIBRARY, AUTO, TICKETLESS, {name: decode(Run, encode(first.runs[name]))})
+    played.inherit(at(60))
+    played.take_incident(merged)
+    played.advance(at(60))
+    played.take_incident(asks)
+    for seconds in (91, 400, 800):
+        played.advance(at(seconds))
+    assert played.collect().calls == ()
+    record = played.runs[name].step("cordon")
+    assert (record.kept_for, record.keeper_lost_since) == (asks.id, None)
+    played.take_incident(replace(asks, state=IncidentState.RESOLVED, revision=2))
+    played.advance(at(840))
+    played.advance(at(841))
+    assert [call.kind for call in played.collect().calls] == ["undo"]
+
+
+def _kept_for(asks: Incident, merged: Incident) -> Board:
+    """A run that has closed its node, and whose incident has become part of one that accuses the same node."""
+    played = board(policy(mode=Mode.AUTO))
+    played.take_incident(incident())
+    played.advance(NOW)
+    cordon = next(call for call in played.collect().calls if call.effect.action == "cordon_node")
+    played.take_outcome(cordon, Done(), NOW)
+    played.take_incident(asks)
+    played.take_incident(merged)
+    played.advance(at(1))
+    assert played.runs[cordon.run].step("cordon").kept_for == asks.id
+    return played
 
 
 def test_resolving_an_incident_leaves_no_job_suspended_and_its_node_closed() -> None:
