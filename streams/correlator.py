@@ -12,7 +12,8 @@ Faust would do differently are taken out of its hands:
   with what came since, and may come out otherwise.
 - Timers may not write tables. Time comes in as a record: one tick per owned partition and second, on `ticks`. While signals
   are still unread, it is the time of the last one read: a backlog must not look like silence.
-- Whoever lost a partition in the middle of an event neither writes nor acknowledges: the new owner reads it again.
+- Whoever lost a partition in the middle of an event neither writes nor acknowledges: the new owner reads it again. Whoever
+  stood still for long asks the broker first whether it still owns it.
 
 Records of one kind that wait one behind the other are taken together: what a job's thousand ranks say in several records is
 judged once, published once and written once. They are acknowledged together as well.
@@ -115,6 +116,8 @@ class Correlator:
         self._read_at: dict[int, datetime] = {}
         self._heard: dict[int, float] = {}
         self._unsettled_since = 0.0
+        self._awake = monotonic()
+        self._stood_still = False
         self._failure: asyncio.Future[None] | None = None
         self._producer: AIOKafkaProducer | None = None
         self._partitions = kafka_settings.cluster_partitions
@@ -160,6 +163,7 @@ class Correlator:
         assert self._failure is not None
         while True:
             await asyncio.wait({self._failure}, timeout=self._settings.tick_s)
+            self._look_for_a_stall()
             if self._failure.done():
                 return self._failure.result()
             if self._app.crashed or self._app.should_stop:
@@ -287,6 +291,8 @@ class Correlator:
                 return False
             changes = step(held.core)
             self._at("correlator:before_store")
+            if not await self._still_owns(partition):
+                return False
             await self._store(held.store(changes), partition)
             self._at("correlator:after_store")
             if term != self._term:
@@ -360,6 +366,26 @@ class Correlator:
             for name in {bytes(key).partition(b"\0")[0].decode() for key in self._table}:
                 self._stored.setdefault(partition_of(name, self._partitions), set()).add(name)
         return self._stored.setdefault(partition, set())
+
+    def _look_for_a_stall(self) -> None:
+        """A process that was frozen hears last that it was taken for dead."""
+        now = monotonic()
+        self._stood_still |= now - self._awake > self._kafka.session_timeout_ms / 2000
+        self._awake = now
+
+    async def _still_owns(self, partition: int) -> bool:
+        """Whether what follows may be stored. Rows of one who was taken for dead would come to lie over the new owner's."""
+        self._look_for_a_stall()
+        if not self._stood_still:
+            return True
+        consumer: Any = self._app.consumer
+        if await consumer.owns(TP(kafka.topic_name(self._kafka, SIGNALS), partition)):
+            self._stood_still = False
+            return True
+        log.warning("another took over while this one stood still; storing nothing", partition=partition)
+        self._settled = False
+        self._unsettled_since = monotonic()
+        return False
 
     async def _held(self, cluster: str, partition: int, term: int) -> Held:
         """The cluster's core; what a predecessor may have left undone is done first."""

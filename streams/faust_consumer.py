@@ -64,6 +64,10 @@ class Consumer(aiokafka.Consumer):
         if returns != self._returns and self.assignment():
             await self._return_again()
 
+    async def owns(self, tp: TP) -> bool:
+        """Whether the group still counts this member in, asked of the broker: who was put out may not commit."""
+        return tp in self.assignment() and bool(await self._commit({tp: self._committed_offset[tp] or 0}))
+
     async def _return_again(self) -> None:
         try:
             await self.perform_seek()

@@ -147,11 +147,6 @@ def new_incident(cluster: str = "c1") -> Incident:
     return documents.incident(cluster, fault_at=now, opened_at=now, updated_at=now)
 
 
-def is_stopped(child: Child) -> bool:
-    """Whether SIGSTOP holds it (Linux)."""
-    return Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
 @pytest.mark.parametrize("label", [f"{a}:{p}" for a in ("open_thread", "reply") for p in CRASH_POINTS])
 async def test_killed_at_any_point_it_leaves_each_message_exactly_once(world: World, label: str) -> None:
     incident = new_incident()
@@ -275,7 +270,7 @@ async def test_a_process_frozen_before_its_call_makes_no_call_when_it_wakes(worl
     """Its intent was committed, so a successor waits the lease out and then sends; the woken one must not."""
     await world.tell(new_incident())
     with world.chat(freeze_at="open_thread:after_intent") as frozen:
-        await world.see(lambda: is_stopped(frozen), "the first owner froze")
+        await world.see(lambda: frozen.is_stopped, "the first owner froze")
         with world.chat():
             await world.see(world.replies, "the successor has told it")
             frozen.signal(signal.SIGCONT)

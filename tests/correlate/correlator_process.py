@@ -47,6 +47,8 @@ def main() -> None:
         passed[label] += 1
         if label == wishes.get("die_at") and passed[label] > wishes.get("after", 0):
             os.kill(os.getpid(), signal.SIGKILL)
+        if label == wishes.get("freeze_at") and passed[label] == wishes.get("after", 0) + 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     hasty = {"hang_settle_s": 2.0, "application_settle_s": 1.0, "node_settle_s": 5.0}
     settings = CorrelatorSettings(tick_s=0.2, **(wishes.get("settle") or hasty))

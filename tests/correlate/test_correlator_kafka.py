@@ -155,3 +155,32 @@ async def test_a_second_correlator_takes_over_what_the_killed_one_held(scene: St
             await scene.see(*signals[len(signals) // 2 :])
         await ends_with(scene, expected, timeout_s=120)
         assert other.exit_code is None
+
+
+async def test_a_frozen_correlator_that_comes_back_stores_nothing(scene: Stage) -> None:
+    played = list(stories(5))
+    expected = {name: undisturbed(name, facts, signals) for name, facts, signals in played}
+    for _, facts, _ in played:
+        await scene.tell(*facts)
+    with scene.correlator(settle=PATIENT, freeze_at="correlator:before_store", after=7) as frozen:
+        for _, _, signals in played:
+            for signal_ in signals:
+                await scene.see(signal_)
+
+        async def it_is_frozen() -> bool:
+            return frozen.is_stopped
+
+        async def it_notices() -> bool:
+            return "storing nothing" in frozen.tail(1000)
+
+        await eventually(it_is_frozen, "it is frozen", timeout_s=60)
+        with scene.correlator(settle=PATIENT) as other:
+            await ends_with(scene, expected, timeout_s=120)
+            frozen.signal(signal.SIGCONT)
+            await eventually(it_notices, "it notices", timeout_s=60)
+            other.kill()
+        with scene.correlator(settle=PATIENT):
+            await scene.ticked(20)
+            frozen.kill()
+            await scene.ticked(20)
+            await ends_with(scene, expected, timeout_s=60)

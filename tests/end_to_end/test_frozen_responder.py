@@ -52,7 +52,7 @@ async def test_whoever_froze_before_its_call_makes_none_when_it_wakes(
             for child in responders
             if child.pid == installation.crashed_at(label)
         }
-        assert [_is_stopped(child) for child in frozen.values()] == [True, True]
+        assert [child.is_stopped for child in frozen.values()] == [True, True]
         await done_once(installation, training, incident, mark)
         (run,) = await installation.runs(incident)
         made = _made(installation, control_plane, mark)
@@ -72,10 +72,6 @@ def _made(installation: Installation, control_plane: ControlPlane, since: int) -
     sent = [w for w in control_plane.audit.writes(since=since) if w.user.endswith(":faultline:responder")]
     tickets = [r for r in installation.jira.calls("/issue") if r.method in ("POST", "PUT")]
     return len(sent), len(tickets)
-
-
-def _is_stopped(child: Child) -> bool:
-    return Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 async def _gave_up(child: Child, label: str) -> bool:

@@ -86,6 +86,11 @@ class Child:
         """None while it runs; negative for the signal that ended it."""
         return self._process.poll()
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether SIGSTOP holds it (Linux)."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
     def wait_until(self, ready: Callable[[], bool], what: str = "ready", *, timeout_s: float = 60) -> None:
         """Wait until ``ready`` says so; if it dies first or is late, end it and raise ``ChildFailed``."""
 
