@@ -12,7 +12,7 @@ the journal again: opening would fence the rightful owner.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -171,21 +171,39 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
             )
             places = [TopicPartition(name, partition) for name in self._topics]
             try:
-                await consumer.seek_to_beginning(*(p for p in places if p.topic in self._replayed))
                 ends = await consumer.end_offsets(places)
-                known = {
-                    place: ends[place] if (before := await consumer.committed(place)) is None else before
-                    for place in places
-                    if place.topic in self._replayed
-                }
+                # Asked once the journal is ours: nobody else can move them any more.
+                read = {place: await consumer.committed(place) for place in places}
+                await self._go_back(consumer, read)
             except IllegalStateError:
                 # A rebalance took it while the journal was being opened.
                 await journal.close()
                 continue
-            if set(places) <= consumer.assignment():
+            known = {
+                place: ends[place] if (before := read[place]) is None else before
+                for place in places
+                if place.topic in self._replayed
+            }
+            # Where it went and came back meanwhile, it is taken up anew: this journal may have been fenced in between.
+            if set(places) <= consumer.assignment() and partition not in self._due:
                 self.owned[partition] = Owned(partition, journal, dict(ends), known)
             else:
                 await journal.close()
+
+    async def _go_back(self, consumer: AIOKafkaConsumer, read: Mapping[TopicPartition, int | None]) -> None:
+        """Read from where this owner has to begin: `replayed` inputs from their beginning, the others from the commit.
+
+        A poll under way when the partition was assigned may have been handed records of it already. They came before
+        anybody here could take them in, and were dropped: without going back, a person's word among them would be lost.
+        """
+        followed = {
+            place: offset
+            for place, offset in read.items()
+            if place.topic not in self._replayed and offset is not None
+        }
+        await consumer.seek_to_beginning(*(place for place in read if place not in followed))
+        for place, offset in followed.items():
+            consumer.seek(place, offset)
 
     async def _note_positions(self, consumer: AIOKafkaConsumer) -> None:
         for owned in list(self.owned.values()):
