@@ -17,8 +17,9 @@ from runbooks.blind import advance_blind, stand_in
 from runbooks.briefs import IncidentBrief, RunBrief
 from runbooks.controls import Changed, commanded
 from runbooks.decisions import decided, may_be_superseded, meant, revised, superseded
-from runbooks.desk import IN_THE_AIR, Call, Note, Report, Situation, Turn, shortened
+from runbooks.desk import IN_THE_AIR, Call, Desk, Note, Report, Situation, Turn, shortened
 from runbooks.escalation import climb, is_above, offenders
+from runbooks.guardrails import switched_off
 from runbooks.model import Runbook
 from runbooks.observing import Observer
 from runbooks.outcomes import concluded, recover
@@ -27,6 +28,7 @@ from runbooks.releasing import Hold, choose, holds_of, node_of, release
 from runbooks.run import HELD_LOOK_S, advance, begin, due_at
 from runbooks.runs import Runs, age
 from runbooks.select import select
+from runbooks.shadowing import case
 from runbooks.shelf import Shelf
 from runbooks.standing import Standing
 from runbooks.view import ClusterView
@@ -121,6 +123,7 @@ class Board:
         for name in list(self.runs.live):
             self._take(recover(self.runs[name], now), now)
             self._agenda.sooner(name, now)
+            self._cluster(self.runs[name].cluster).inherit(self.runs[name])
 
     def _recall(self, now: datetime) -> None:
         """Count those of the finished runs that a guardrail may still ask about: recent ones, and who holds a node closed."""
@@ -200,7 +203,9 @@ class Board:
         """Give a decision to every run of the incident that it is about, or to the cluster."""
         if command.verb in CLUSTER_VERBS:
             standing = self._cluster(command.cluster)
-            changed = commanded(standing.control, command, self._policy, now)
+            until = standing.inherited_until
+            under_way_until = until if until is not None and now < until else None
+            changed = commanded(standing.control, command, self._policy, now, under_way_until=under_way_until)
             self._govern(standing, changed, now, command.incident)
             return
         if command.verb is Verb.RELEASE:
@@ -242,6 +247,15 @@ class Board:
         run = self.runs.get(call.run)
         if run is not None:
             self._take(concluded(run, call.step, call.kind, outcome, now), now)
+
+    def switched_off(self, call: Call, now: datetime) -> str:
+        """What stops a call that was begun and may not have left yet, since something was switched off; empty if nothing."""
+        run = self.runs.get(call.run)
+        if run is None or call.kind != "apply":
+            return ""
+        situation = self._situation(run, self.incidents.get(run.incident) or stand_in(run))
+        ruling = switched_off(case(Desk(run, now), run.planned(call.step), situation))
+        return str(ruling) if ruling is not None else ""
 
     def advance(self, now: datetime) -> None:
         """Begin runs for new incidents, take in revisions and decisions, and move every run as far as it goes now."""

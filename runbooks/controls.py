@@ -30,6 +30,8 @@ MAX_TEXT = 300
 
 LETTING_GO = frozenset({Verb.UNKILL, Verb.THAW, Verb.RESET})
 
+STOPPING = frozenset({Verb.KILL, Verb.FREEZE})
+
 _SCOPE = re.compile(r"(?:(?:pool|namespace):[A-Za-z0-9][A-Za-z0-9._-]{0,252})?")
 
 
@@ -41,8 +43,19 @@ class Changed:
     notes: tuple[Note, ...] = ()
 
 
-def commanded(control: Control, command: Command, policy: ResponderSettings, now: datetime) -> Changed:
-    """Take in a person's decision about the cluster; what it may not do is said on the timeline. Each counts once."""
+def commanded(
+    control: Control,
+    command: Command,
+    policy: ResponderSettings,
+    now: datetime,
+    *,
+    under_way_until: datetime | None = None,
+) -> Changed:
+    """Take in a person's decision about the cluster; what it may not do is said on the timeline. Each counts once.
+
+    `under_way_until` is when the last call of a former owner can start no more. Nobody can call it back before, so whoever
+    stops the cluster is told of it.
+    """
     if command.id in control.commands:
         return Changed(control)
     heard = replace(
@@ -75,6 +88,8 @@ def commanded(control: Control, command: Command, policy: ResponderSettings, now
             text = f"{command.actor} reset the breaker{because}"
         case _:
             raise ValueError(f"{command.verb} is no decision about a cluster")
+    if under_way_until is not None and command.verb in STOPPING:
+        text += f"; what a responder before this one has begun may still leave it until {rfc3339(under_way_until)}"
     return _said(heard, f"control.{command.verb}", text, command.actor, now, command)
 
 

@@ -11,7 +11,7 @@ of a frozen holder to anybody else, so that the two never act at the same time, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from streams.model.clock import Clock, MonotonicClock, boot_seconds, utc_now
@@ -42,6 +42,10 @@ class Lease:
         if length_s <= MARGIN_S:
             raise ValueError(f"a lease of {length_s} s is not longer than the margin of {MARGIN_S} s")
         return cls(clock() + timedelta(seconds=length_s), boot() + length_s - MARGIN_S, clock, boot)
+
+    def another(self) -> Lease:
+        """One over the same time, which can be revoked by itself."""
+        return replace(self)
 
     def check(self) -> None:
         """Return when the call may start now.

@@ -4,6 +4,9 @@ For each owned partition a worker takes turns: let the board advance, commit eve
 the calls that transaction covers. A call's outcome is only another event for the board. Calls of different runs are in the air
 at the same time; the machine sees to their order inside a run.
 
+When something is switched off, the calls that it stops are called back before that is written down: who reads that the kill
+switch is thrown can rely on it.
+
 When a partition goes, its leases are revoked at once, so that no call starts any more; what is in the air may land and be
 written down for a moment, and what does not is looked up by the successor.
 """
@@ -53,6 +56,15 @@ def ignore(label: str) -> None:
     """The default for `at`: nobody watches."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A call under way."""
+
+    call: Call
+    task: asyncio.Task[None]
+    lease: Lease
+
+
 @dataclass(eq=False, slots=True)
 class _Work:
     """What a partition's worker holds while the partition is ours."""
@@ -64,7 +76,7 @@ class _Work:
     dead: list[Outgoing] = field(default_factory=list)
     inventory: tuple[TopicPartition, int] | None = None
     """How far the inventory has been taken in; the board has said all that follows from it once it has advanced."""
-    air: dict[tuple[str, str, str], tuple[asyncio.Task[None], Lease]] = field(default_factory=dict)
+    air: dict[tuple[str, str, str], _Flight] = field(default_factory=dict)
     landed: list[str] = field(default_factory=list)
     worker: asyncio.Task[None] | None = None
     leaving: bool = False
@@ -249,6 +261,8 @@ class Responder:
         if inventory is not None and (changes.runs or records or offsets):
             # What others did is told once: how far it has been looked for goes with what was found.
             offsets = offsets | dict([inventory])
+        if changes.controls and lease is not None:
+            await self._call_back(work)
         for name in names_of(changes.calls):
             self._at(f"{name}:before_intent")
         for name in landed:
@@ -266,12 +280,35 @@ class Responder:
             for call in changes.calls:
                 self._start(work, call, lease)
 
+    async def _call_back(self, work: _Work) -> None:
+        """Something was switched off: see that no call which that stops leaves any more once the switch is written down.
+
+        What has passed its last check may be on its way out: it is waited for, and given up when it takes too long.
+        """
+        stopped = []
+        for flight in list(work.air.values()):
+            if why := work.board.switched_off(flight.call, self._clock()):
+                flight.lease.revoke(f"called back: {why}")
+                stopped.append(flight)
+        if not stopped:
+            return
+        _, late = await asyncio.wait([flight.task for flight in stopped], timeout=LANDING_S)
+        for flight in stopped:
+            if flight.task in late:
+                flight.task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        for flight in stopped:
+            if flight.task in late and flight.task.cancelled():
+                given_up = Unknown(f"given up after {LANDING_S:.0f} s, as something was switched off")
+                work.board.take_outcome(flight.call, given_up, self._clock())
+
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, work: _Work, call: Call, lease: Lease) -> None:
         slot = (call.run, call.step, call.kind)
         if work.leaving or slot in work.air:
             return
+        lease = lease.another()
 
         def over(task: asyncio.Task[None]) -> None:
             del work.air[slot]
@@ -279,7 +316,7 @@ class Responder:
                 self._failure = error
 
         task = asyncio.create_task(self._call(work, call, lease), name=f"{call.kind} {call.effect.action}")
-        work.air[slot] = (task, lease)
+        work.air[slot] = _Flight(call, task, lease)
         task.add_done_callback(over)
 
     async def _call(self, work: _Work, call: Call, lease: Lease) -> None:
@@ -345,11 +382,11 @@ class Responder:
     def _revoke(self, work: _Work, reason: str) -> None:
         work.leaving = True
         work.news.set()
-        for _, lease in work.air.values():
-            lease.revoke(reason)
+        for flight in work.air.values():
+            flight.lease.revoke(reason)
 
     async def _land(self, work: _Work) -> None:
-        tasks = [task for task, _ in work.air.values()] + ([work.worker] if work.worker else [])
+        tasks = [flight.task for flight in work.air.values()] + ([work.worker] if work.worker else [])
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=LANDING_S)
             for task in late:

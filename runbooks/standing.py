@@ -12,7 +12,7 @@ from runbooks.guardrails.census import Census
 from runbooks.view import ClusterView
 from streams.model.control import Control, Trip
 from streams.model.incident import Incident
-from streams.model.run import Mode, Run
+from streams.model.run import EffectState, Mode, Run
 from streams.model.settings import Breaker
 
 
@@ -24,12 +24,22 @@ class Standing:
     view: ClusterView = field(init=False)
     census: Census = field(default_factory=Census)
     control: Control = field(init=False)
+    inherited_until: datetime | None = None
+    """Until when a call that a former owner has begun may still leave."""
     _would_trip: Trip | None = None
     """What would have tripped the breaker, if the runs in shadow were real."""
 
     def __post_init__(self) -> None:
         self.view = ClusterView(self.cluster)
         self.control = Control(self.cluster)
+
+    def inherit(self, run: Run) -> None:
+        """Take note of the destructive calls of a run just taken over: they are looked up once they can start no more."""
+        for planned in run.plan.steps:
+            record = run.step(planned.id)
+            unseen = record.effect is not None and record.effect.state is EffectState.UNKNOWN
+            if planned.destructive and unseen and record.due_at is not None:
+                self.inherited_until = max(self.inherited_until or record.due_at, record.due_at)
 
     def watch(
         self, runs: Mapping[str, Run], incidents: Mapping[str, Incident], policy: Breaker, now: datetime

@@ -9,6 +9,6 @@ stay suspended because a window is full. What a revision of the incident adds to
 from __future__ import annotations
 
 from runbooks.guardrails.case import Case, Kind, Ruling
-from runbooks.guardrails.policy import STAGES, judge
+from runbooks.guardrails.policy import STAGES, judge, switched_off
 
-__all__ = ["STAGES", "Case", "Kind", "Ruling", "judge"]
+__all__ = ["STAGES", "Case", "Kind", "Ruling", "judge", "switched_off"]

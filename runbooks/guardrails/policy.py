@@ -54,6 +54,9 @@ ON_ADMISSION: frozenset[Stage] = frozenset(
 )
 """Asked once, before the first destructive step of a run, for the whole run: what was let in may finish."""
 
+SWITCHES: tuple[Stage, ...] = (kill_switch, breaker, frozen)
+"""What a word or a trip can put against a step from one moment to the next, also while its call is under way."""
+
 _GRAVITY = (Kind.ASK, Kind.HOLD, Kind.REFUSE)
 
 
@@ -74,6 +77,13 @@ def judge(case: Case, *, begun: bool = False) -> Ruling | None:
         if gravest is None or _GRAVITY.index(ruling.kind) > _GRAVITY.index(gravest.kind):
             gravest = ruling
     return gravest
+
+
+def switched_off(case: Case) -> Ruling | None:
+    """What was switched off since a step was begun and stops its call even now, as long as it has not left; None if nothing."""
+    if not case.step.destructive:
+        return None
+    return next((ruling for stage in SWITCHES if (ruling := stage(case)) is not None), None)
 
 
 def _lately(case: Case) -> bool:

@@ -1,6 +1,10 @@
 """A real responder in a process of its own, with a connector whose world is a folder; it can die or freeze at a label.
 
 python -m tests.runbooks.responder_child '{"bootstrap": …, "prefix": …, "folder": …, "signal": "KILL", "at": […]}'
+
+Besides: `policy`, settings of the responder; `gated`, actions whose calls wait for a file `gate-ACTION`; `stuck`, those that wait
+for it after they have asked their lease for the last time; `refused`, actions whose
+calls are refused for good; `clock_s`, how far this process's wall clock is ahead.
 """
 
 from __future__ import annotations
@@ -10,13 +14,20 @@ import json
 import os
 import signal
 import sys
+import time
+from collections.abc import Collection
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome
+from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, NoLease, Outcome, Refused
 from runbooks.loading import load_text
 from runbooks.responder import Responder
+from streams.model.clock import utc_now
+from streams.model.errors import Fenced
 from streams.model.run import Mode
 from streams.model.settings import KafkaSettings, ResponderSettings
+from tests.testbed.waiting import eventually
 
 BOOK = """\
 id: test-book
@@ -49,7 +60,9 @@ class FolderWorld:
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         lease.check()
         with (self._folder / "calls").open("a") as calls:
-            calls.write(f"{os.getpid()} {effect.action} {effect.target.name} {effect.key}\n")
+            calls.write(
+                f"{os.getpid()} {effect.action} {effect.target.name} {effect.key} {time.time():.6f}\n"
+            )
         (self._folder / effect.key).touch()
         return Done({"by": "folder"})
 
@@ -58,6 +71,12 @@ class FolderWorld:
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         lease.check()
+        if not (self._folder / effect.key).exists():
+            return AlreadyDone()
+        with (self._folder / "undone").open("a") as undone:
+            undone.write(
+                f"{os.getpid()} {effect.action} {effect.target.name} {effect.key} {time.time():.6f}\n"
+            )
         (self._folder / effect.key).unlink()
         return Done()
 
@@ -65,7 +84,39 @@ class FolderWorld:
         pass
 
 
-async def main(options: dict[str, object]) -> None:
+class GatedWorld(FolderWorld):
+    """A world in which calls are slow: they wait for a file before they ask their lease for the last time and leave.
+
+    A file `fenced-ACTION` says that one was told meanwhile that it may not. Those that are `stuck` have asked before.
+    """
+
+    def __init__(
+        self, folder: Path, gated: Collection[str], stuck: Collection[str], refused: Collection[str]
+    ) -> None:
+        super().__init__(folder)
+        self._gated = gated
+        self._stuck = stuck
+        self._refused = refused
+
+    async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
+        gate, fenced = (self._folder / f"{name}-{effect.action}" for name in ("gate", "fenced"))
+        if effect.action in (*self._gated, *self._stuck):
+            (self._folder / f"waiting-{effect.action}").touch()
+        if effect.action in self._stuck:
+            await eventually(lambda: asyncio.to_thread(gate.exists), "the gate is open", timeout_s=300)
+        while effect.action in self._gated and not gate.exists():
+            try:
+                lease.check()
+            except Fenced:
+                fenced.touch()
+            await asyncio.sleep(0.02)  # what a slow network does; nothing waits for it
+        if effect.action in self._refused:
+            lease.check()
+            return Refused("no permission")
+        return await super().apply(effect, NoLease() if effect.action in self._stuck else lease)
+
+
+async def main(options: dict[str, Any]) -> None:
     """Run until killed; every label in `at` sends the signal to this process once over all its lives."""
     folder = Path(str(options["folder"]))
     labels = options["at"]
@@ -80,8 +131,15 @@ async def main(options: dict[str, object]) -> None:
     settings = KafkaSettings(
         bootstrap=str(options["bootstrap"]), topic_prefix=str(options["prefix"]), session_timeout_ms=2000
     )
-    policy = ResponderSettings(mode=Mode.AUTO, lease_s=3.0)
-    await Responder(settings, policy, [FolderWorld(folder)], [load_text(BOOK, "book.yaml")], at=at).run()
+    chosen: dict[str, Any] = {"mode": Mode.AUTO, "lease_s": 3.0} | dict(options.get("policy", {}))
+    policy = ResponderSettings.model_validate(chosen)
+    world = GatedWorld(folder, options.get("gated", ()), options.get("stuck", ()), options.get("refused", ()))
+    ahead = timedelta(seconds=options.get("clock_s", 0.0))
+
+    def clock() -> datetime:
+        return utc_now() + ahead
+
+    await Responder(settings, policy, [world], [load_text(BOOK, "book.yaml")], clock=clock, at=at).run()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,13 +96,15 @@ class Herd:
         self._folder = folder
         self.children: list[Child] = []
 
-    def start(self, sends: str = "KILL", at: tuple[str, ...] = ()) -> Child:
+    def start(self, sends: str = "KILL", at: tuple[str, ...] = (), **more: Any) -> Child:
+        """`more` are options of `responder_child`."""
         options = {
             "bootstrap": self._settings.bootstrap,
             "prefix": self._settings.topic_prefix,
             "folder": str(self._folder),
             "signal": sends,
             "at": at,
+            **more,
         }
         command = [sys.executable, "-m", "tests.runbooks.responder_child", json.dumps(options)]
         child = Child("responder", command, log=self._folder / f"log-{len(self.children)}")
