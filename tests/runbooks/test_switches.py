@@ -12,7 +12,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import pytest
 
 from streams.model.clock import utc_now
 from streams.model.codec import decode, encode
-from streams.model.control import Control
+from streams.model.control import Control, Trip
 from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.entity import Entity, Gpu
 from streams.model.incident import Incident, IncidentState
@@ -30,13 +30,14 @@ from streams.topics import COMMANDS, CONTROLS, INCIDENTS, RUNS, TIMELINE
 from tests.runbooks.scenes import CLUSTER, incident
 from tests.runbooks.test_responder import PARTITION, Herd, calls, fresh, hit, prepared
 from tests.runbooks.topics import committed, write
+from tests.testbed.children import Child
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
 pytestmark = pytest.mark.kafka
 
 DESTRUCTIVE = ("cordon_node", "suspend_job", "drain_node")
-WAIT_S = 60.0
+WAIT_S = 45.0
 
 
 @dataclass
@@ -72,6 +73,19 @@ class Scene:
     async def control(self) -> Control:
         found = await committed(self.settings, CONTROLS, PARTITION)
         return decode(Control, found[-1][1] or b"")
+
+    async def breaker(self) -> Trip | None:
+        """What has tripped it, if anything has."""
+        found = await committed(self.settings, CONTROLS, PARTITION)
+        return decode(Control, found[-1][1] or b"").breaker if found else None
+
+    async def owns(self, child: Child) -> None:
+        """Wait until a responder has taken up a partition, whichever it is."""
+
+        async def ready() -> bool:
+            return b"partition ready" in child.log.read_bytes()
+
+        await eventually(ready, "the responder has taken up a partition", timeout_s=WAIT_S)
 
     async def runs(self) -> dict[str, Run]:
         """The runs as they stand, by incident."""
@@ -276,3 +290,84 @@ async def test_a_frozen_owner_that_wakes_after_the_answer_acts_no_longer_than_th
     await here.held_by("kill switch")
     here.none_after(told_until(answer))
     assert len(here.destructive()) <= 1
+
+
+FRESH_S = 15.0
+BREAKER = {
+    "breaker": {"failures": 1, "mass_min_nodes": 0},
+    "blast_radius": {"max_nodes": 16, "max_share": 1.0, "max_per_window": 100},
+    "freshness_s": FRESH_S,
+}
+
+
+async def test_a_tripped_breaker_outlives_restart_and_rebalance_and_lets_nothing_stale_through_after_its_reset(
+    kafka: Kafka, tmp_path: Path, herds: list[Herd]
+) -> None:
+    here = await scene(kafka, tmp_path, herds)
+    first = here.herd.start(refused=["drain_node"], policy=BREAKER)
+    await here.run_is(RunState.FAILED)
+    trip = await eventually(lambda: here.breaker(), "the breaker trips")
+    assert here.undone() == ["suspend_job"]
+    made = here.destructive()
+    assert [action for _, action in made] == ["cordon_node", "suspend_job"]
+
+    waits, cured = another(1), another(2)
+    for about in (waits, cured):
+        await here.publish(about)
+        await here.held_by("breaker", about.id)
+    first.kill()
+    second = here.herd.start(policy=BREAKER)
+    await here.owns(second)
+    third = here.herd.start(policy=BREAKER)
+    await here.owns(third)
+    await here.publish(replace(cured, revision=2, state=IncidentState.RESOLVED, updated_at=utc_now()))
+    await here.run_is(RunState.CANCELLED, about=cured.id)
+    # One of the two goes without a word, and whoever is left has to know all of it.
+    second.kill()
+    reports = another(3)
+    await here.publish(reports)
+    await here.held_by("breaker", reports.id)
+    assert (await here.control()).breaker == trip
+    assert here.destructive() == made
+
+    async def is_stale() -> bool:
+        return utc_now() > waits.updated_at + timedelta(seconds=FRESH_S)
+
+    await eventually(is_stale, "what waits is stale", timeout_s=WAIT_S)
+    await here.publish(replace(reports, revision=2, updated_at=utc_now()))
+    await here.say(Verb.RESET, "reset")
+    await here.answered("reset")
+    await here.run_is(RunState.SUCCEEDED, about=reports.id)
+    asked = await here.held_by("freshness", waits.id)
+    assert asked.state is RunState.AWAITING_APPROVAL
+    on = {call[2] for call in calls(tmp_path) if call[1] in DESTRUCTIVE}
+    assert on & {waits.root.node, cured.root.node} == set()
+    await here.say(Verb.APPROVE, "yes", waits.id, digest=asked.plan.digest)
+    await here.run_is(RunState.SUCCEEDED, about=waits.id)
+    assert Counter(action for _, action in here.destructive()) == {
+        "cordon_node": 3,
+        "suspend_job": 1,
+        "drain_node": 2,
+    }
+    assert (await here.runs())[cured.id].state is RunState.CANCELLED
+
+
+async def test_a_breaker_that_trips_calls_back_what_other_runs_have_under_way(
+    kafka: Kafka, tmp_path: Path, herds: list[Herd]
+) -> None:
+    here = await scene(kafka, tmp_path, herds)
+    here.herd.start(gated=["suspend_job"], refused=["drain_node"], policy={**BREAKER, "lease_s": 600.0})
+    await here.there("waiting-suspend_job")
+    # The node of the other incident has no job: its drain is refused while the first one's suspend is under way.
+    other = another(1)
+    await here.publish(other)
+    await here.run_is(RunState.FAILED, about=other.id)
+    await eventually(lambda: here.breaker(), "the breaker trips")
+    (tmp_path / "gate-suspend_job").touch()
+    await here.held_by("breaker")
+    assert [action for _, action in here.destructive()] == ["cordon_node", "cordon_node"]
+    await here.say(Verb.RESET, "reset")
+    await here.answered("reset")
+    # It is looked up and made once, and the drain that follows is refused here.
+    await here.run_is(RunState.FAILED)
+    assert Counter(action for _, action in here.destructive()) == {"cordon_node": 2, "suspend_job": 1}
