@@ -7,7 +7,7 @@ Nothing it says may be acted on before the collected runs are committed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -15,9 +15,9 @@ from connectors.base import Outcome
 from runbooks.agenda import Agenda
 from runbooks.blind import advance_blind, stand_in
 from runbooks.briefs import IncidentBrief, RunBrief
-from runbooks.controls import Changed, commanded
+from runbooks.controls import Changed, commanded, unreadable
 from runbooks.decisions import decided, may_be_superseded, meant, revised, superseded
-from runbooks.desk import IN_THE_AIR, Call, Desk, Note, Report, Situation, Turn, shortened
+from runbooks.desk import IN_THE_AIR, MAX_REASON, Call, Desk, Note, Report, Situation, Turn, shortened
 from runbooks.escalation import climb, is_above, offenders
 from runbooks.guardrails import switched_off
 from runbooks.model import Runbook
@@ -26,7 +26,7 @@ from runbooks.outcomes import concluded, recover
 from runbooks.plan import MAX_STEPS, plan, tamer
 from runbooks.releasing import Hold, choose, holds_of, node_of, release
 from runbooks.run import HELD_LOOK_S, advance, begin, due_at
-from runbooks.runs import Runs, age
+from runbooks.runs import LostRun, Runs, age
 from runbooks.select import select
 from runbooks.shadowing import case
 from runbooks.shelf import Shelf
@@ -93,12 +93,14 @@ class Board:
         policy: ResponderSettings,
         actions: frozenset[str],
         runs: Mapping[str, Run] | Shelf[Run, RunBrief] | None = None,
+        lost: Iterable[LostRun] = (),
     ) -> None:
         self._runbooks = runbooks
         self._books = {runbook.id: runbook for runbook in runbooks}
         self._policy = policy
         self._actions = actions
-        self.runs = Runs(_shelved(runs or {}))
+        self.runs = Runs(_shelved(runs or {}), lost)
+        self._told_lost: set[str] = set()
         self.incidents: Shelf[Incident, IncidentBrief] = Shelf(_finished)
         self._agenda = Agenda()
         self._old_looked_at: datetime | None = None
@@ -132,8 +134,9 @@ class Board:
         longest_s = max(window_s, policy.breaker.failures_window_s, policy.breaker.mass_window_s)
         for name, brief in list(self.runs.asleep.items()):
             recent = brief.updated_at > now - timedelta(seconds=longest_s)
-            if recent or brief.holds(self.view(brief.cluster).nodes, now, window_s):
-                self._cluster(brief.cluster).census.put(self.runs[name])
+            asked = recent or brief.holds(self.view(brief.cluster).nodes, now, window_s)
+            if asked and (run := self.runs.get(name)) is not None:
+                self._cluster(brief.cluster).census.put(run)
 
     def view(self, cluster: str) -> ClusterView:
         """What is known of a cluster's inventory."""
@@ -166,6 +169,12 @@ class Board:
         standing = self._cluster(control.cluster)
         if control.revision > standing.control.revision:
             standing.control = control
+
+    def lose_control(self, cluster: str, why: str, now: datetime) -> None:
+        """What is switched off in a cluster cannot be read: the kill switch may be on in it, so it is on until a person says
+        otherwise. That is written down as a control of its own, which takes the place of the one that cannot be read."""
+        standing = self._cluster(cluster)
+        self._govern(standing, unreadable(standing.control, why, now), now)
 
     def take_incident(self, incident: Incident) -> None:
         """A revision of an incident; older ones than known are left out."""
@@ -282,6 +291,7 @@ class Board:
             self._look_again(run, now)
         self._forget_old(now)
         self._go_on(now)
+        self._tell_lost(now)
 
     def due_at(self) -> datetime | None:
         """The earliest time at which `advance` may have something to do without news."""
@@ -359,6 +369,10 @@ class Board:
     def _begin(self, incident: Incident, now: datetime, *, after: Run | None = None) -> None:
         """Begin a run for the incident; `after` is one that has failed a rung below and says what is next."""
         if incident.state.is_over or incident.state is IncidentState.SUPPRESSED:
+            return
+        if lost := self.runs.lost_of(incident.id):
+            # What it did to the job and the node is not known, and must not be done again.
+            self._leave(incident, f"its finished run {lost[0].id} cannot be read back", now)
             return
         rung = after.plan.escalation if after is not None else None
         if rung is None:
@@ -482,6 +496,18 @@ class Board:
                 self._cluster(run.cluster).census.drop(name)
                 self.runs.forget(name)
                 self._pending.gone.append(name)
+
+    def _tell_lost(self, now: datetime) -> None:
+        """Say once of each finished run that cannot be read what follows from that."""
+        for run in list(self.runs.lost.values()):
+            if run.id in self._told_lost:
+                continue
+            self._told_lost.add(run.id)
+            text = (
+                f"the finished run {run.id} cannot be read back and is left out: no other run is begun for this incident, "
+                f"and what it holds closed is given back by hand: {run.reason[:MAX_REASON]}"
+            )
+            self._say(Note("run.lost", text, None, {"run": run.id}), run.incident, run.cluster, now)
 
     def _take(self, turn: Turn, now: datetime) -> None:
         run = turn.run

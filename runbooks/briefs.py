@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from runbooks.guardrails.closed import INVENTORY_LAG
-from streams.model.codec import decode
+from streams.model.codec import decode, encode
 from streams.model.errors import BadInput
 from streams.model.incident import IncidentState
 from streams.model.inventory import NodeFact
-from streams.model.run import EffectState, Mode, PlannedStep, RunState, StepState
+from streams.model.run import EffectState, Mode, PlannedStep, Run, RunState, StepState
 from streams.model.run_migrations import SCHEMA
+
+_FINISHED = "faultline-finished"
 
 _SETTLED = (EffectState.UNDONE, EffectState.REFUSED)
 
@@ -191,14 +193,48 @@ def names_of(offender: str, offenders: Iterable[str]) -> frozenset[str]:
     return frozenset(offenders or ((offender,) if offender else ()))
 
 
-def run_at_rest(raw: bytes) -> RunBrief | None:
+def run_at_rest(key: str, raw: bytes) -> RunBrief | None:
     """The brief of a run's document when it may stay as it is; None when it has to be decoded now.
 
-    That is one that has work left, or one of another form than today's: only the whole decoder knows how to read that.
+    That is one that has work left, or lies under a key that is not its own, or is of another form than today's: only the whole
+    decoder knows how to read that.
     """
     try:
         skimmed = decode(SkimmedRun, raw)
     except BadInput:
         # The decoder of the whole says better what is wrong with it.
         return None
-    return None if skimmed.has_work or skimmed.schema != SCHEMA else skimmed.brief
+    if skimmed.has_work or skimmed.id != key or skimmed.schema != SCHEMA:
+        return None
+    return skimmed.brief
+
+
+@dataclass(frozen=True, slots=True)
+class Epitaph:
+    """What the record of a run without work says of it in a header, for whoever cannot read the document any more."""
+
+    incident: str
+    cluster: str
+    schema: int
+
+
+def epitaph_of(run: Run) -> tuple[tuple[str, bytes], ...]:
+    """The headers that a run's document is written with."""
+    if run.has_work:
+        return ()
+    return ((_FINISHED, encode(Epitaph(run.incident, run.cluster, run.schema))),)
+
+
+def epitaph_in(headers: Iterable[tuple[str, bytes]]) -> Epitaph | None:
+    """What these headers tell of a run that surely has no work left; None where they do not.
+
+    A document of a newer form is not damaged: it is for a newer version to read.
+    """
+    for name, value in headers:
+        if name == _FINISHED:
+            try:
+                found = decode(Epitaph, value)
+            except BadInput:
+                return None
+            return found if found.schema <= SCHEMA else None
+    return None

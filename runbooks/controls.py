@@ -100,6 +100,20 @@ def tripped(control: Control, trip: Trip) -> Changed:
     return _said(made, "control.trip", text, None, trip.at)
 
 
+def unreadable(control: Control, why: str, now: datetime) -> Changed:
+    """The control of a cluster whose latest record cannot be read: what is known before that, and the kill switch on.
+
+    Freezes and a tripped breaker that only that record knew of are gone; the switch holds everything that they would.
+    """
+    text = (
+        "the kill switch is on: what was switched off here cannot be read back, and it may have been in it; see to freezes and "
+        f"the breaker before it is taken back: {why[:MAX_TEXT]}"
+    )
+    switch = Switch("responder", now, f"the record of what is switched off cannot be read: {why}"[:MAX_TEXT])
+    made = replace(control, kill_switch=switch, revision=control.revision + 1)
+    return _said(made, "control.unreadable", text, None, now)
+
+
 def thawed(control: Control, now: datetime) -> Changed:
     """Freezes that have run out are taken away."""
     over = [f for f in control.freezes if f.until is not None and f.until <= now]

@@ -5,6 +5,9 @@ this order: it starts the producer, which fences every earlier owner and ends wh
 the partition back to its end. So nobody can add to what was read, and what was read is everything. What the owner says may
 `rest` is not decoded then, only skimmed: see `shelf.py`.
 
+A document that cannot be read stops whoever opens the journal, for it may tell of something under way. Only one whose record
+bears the owner's own mark that nothing is, is left out and named in `lost`.
+
 A commit is one transaction with all that is ready: documents, other records, and the input offsets they stand for. It costs
 5 to 35 ms whatever is in it, so callers collect first. After a failure of any kind the journal is closed for good: only a
 fresh read can tell what was written.
@@ -18,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import (
     IllegalOperation,
     InvalidProducerEpoch,
@@ -66,7 +69,30 @@ class Outgoing:
     headers: tuple[tuple[str, bytes], ...] = ()
 
 
-def nothing_rests(raw: bytes) -> None:
+Headers = Sequence[tuple[str, bytes]]
+"""The headers of a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A document that is there and cannot be read. `mark` is what its headers say of it, `place` is topic:partition:offset."""
+
+    key: str
+    place: str
+    reason: str
+    mark: Any
+
+
+def unmarked(document: Any) -> Headers:
+    """Documents go out without headers."""
+    return ()
+
+
+def nothing_is_left_out(headers: Headers) -> None:
+    """Every document has to be read."""
+
+
+def nothing_rests(key: str, raw: bytes) -> None:
     """Every document is decoded as soon as it is read."""
 
 
@@ -80,14 +106,18 @@ class Journal(Generic[D]):
         partition: int,
         producer: AIOKafkaProducer,
         documents: Shelf[D, Any],
+        lost: Mapping[str, Lost],
         key: Callable[[D], str],
+        mark: Callable[[D], Headers],
     ) -> None:
         self._settings = settings
         self._topic = topic
         self._partition = partition
         self._producer = producer
         self._documents = documents
+        self._lost = lost
         self._key = key
+        self._mark = mark
         self._turn = asyncio.Lock()
         self._closed_by: Exception | None = None
 
@@ -101,13 +131,17 @@ class Journal(Generic[D]):
         partition: int,
         kind: type[D],
         key: Callable[[D], str],
-        rest: Callable[[bytes], Any] = nothing_rests,
+        rest: Callable[[str, bytes], Any] = nothing_rests,
+        mark: Callable[[D], Headers] = unmarked,
+        left_out: Callable[[Headers], Any] = nothing_is_left_out,
     ) -> Journal[D]:
         """Fence the predecessor, then read everything it wrote.
 
         Args:
             name: The process, e.g. `responder`; owners of the same name and partition fence one another.
-            rest: The brief of a document that need not be decoded before somebody asks for it, else None.
+            rest: The brief of the document under a key that need not be decoded before somebody asks for it, else None.
+            mark: Headers that a document is written with.
+            left_out: What the headers of a document that cannot be read tell of it, where it may be left out, else None.
 
         Raises:
             Unreachable: when no broker answers.
@@ -120,7 +154,8 @@ class Journal(Generic[D]):
         )
         try:
             await kafka.started(producer, settings)
-            documents = await _read_back(settings, topic, partition, kind, rest)
+            latest = await _read_back(settings, topic, partition)
+            documents, lost = _laid(latest, Shelf(lambda raw: decode(kind, raw)), key, rest, left_out)
         except BaseException:
             await _stop(producer)
             raise
@@ -131,7 +166,7 @@ class Journal(Generic[D]):
             documents=len(documents),
             decoded=documents.decoded,
         )
-        return cls(settings, topic, partition, producer, documents, key)
+        return cls(settings, topic, partition, producer, documents, lost, key, mark)
 
     @property
     def partition(self) -> int:
@@ -142,6 +177,11 @@ class Journal(Generic[D]):
     def documents(self) -> Shelf[D, Any]:
         """Every document as last committed, by key. Copy it to change it."""
         return self._documents
+
+    @property
+    def lost(self) -> Mapping[str, Lost]:
+        """Documents that were left out because they cannot be read, by key."""
+        return self._lost
 
     async def commit(
         self,
@@ -164,7 +204,7 @@ class Journal(Generic[D]):
         """
         if not (documents or gone or records or offsets):
             return
-        own = [Outgoing(self._topic, self._partition, self._key(d), self._bounded(d)) for d in documents]
+        own = [self._outgoing(d) for d in documents]
         own += [Outgoing(self._topic, self._partition, key, None) for key in gone]
         async with self._turn:
             if self._closed_by is not None:
@@ -194,13 +234,13 @@ class Journal(Generic[D]):
         self._closed_by = self._closed_by or Fenced("this owner has let go of the partition")
         await _stop(self._producer)
 
-    def _bounded(self, document: D) -> bytes:
+    def _outgoing(self, document: D) -> Outgoing:
         raw = encode(document)
         if len(raw) > MAX_DOCUMENT_BYTES:
             raise Permanent(
                 f"{self._topic.name}: document {self._key(document)} has {len(raw)} bytes, at most {MAX_DOCUMENT_BYTES} fit"
             )
-        return raw
+        return Outgoing(self._topic, self._partition, self._key(document), raw, tuple(self._mark(document)))
 
     async def _transaction(
         self, records: Iterable[Outgoing], offsets: dict[TopicPartition, int], group: str | None
@@ -226,12 +266,12 @@ class Journal(Generic[D]):
 
 
 async def _read_back(
-    settings: KafkaSettings, topic: Topic, partition: int, kind: type[D], rest: Callable[[bytes], Any]
-) -> Shelf[D, Any]:
-    """The latest committed document of each key, read from the beginning to the end as it is now."""
+    settings: KafkaSettings, topic: Topic, partition: int
+) -> dict[str, ConsumerRecord[bytes, bytes]]:
+    """The latest committed record of each key, read from the beginning to the end as it is now."""
     consumer: AIOKafkaConsumer = kafka.consumer(settings, group=None, fetch_max_wait_ms=100)
     where = TopicPartition(kafka.topic_name(settings, topic), partition)
-    latest: dict[str, Any] = {}
+    latest: dict[str, ConsumerRecord[bytes, bytes]] = {}
     try:
         await kafka.started(consumer, settings)
         consumer.assign([where])
@@ -239,21 +279,46 @@ async def _read_back(
         end = (await consumer.end_offsets([where]))[where]
         while await consumer.position(where) < end:
             for record in (await consumer.getmany(where, timeout_ms=200)).get(where, []):
-                key = (record.key or b"").decode()
+                key = (record.key or b"").decode(errors="backslashreplace")
                 latest.pop(key, None)
                 if record.value is not None:
                     latest[key] = record
     finally:
         await consumer.stop()
-    documents: Shelf[D, Any] = Shelf(lambda raw: decode(kind, raw))
-    for key, record in latest.items():
+    return latest
+
+
+def _laid(
+    latest: Mapping[str, ConsumerRecord[bytes, bytes]],
+    documents: Shelf[D, Any],
+    key: Callable[[Any], str],
+    rest: Callable[[str, bytes], Any],
+    left_out: Callable[[Headers], Any],
+) -> tuple[Shelf[D, Any], dict[str, Lost]]:
+    """The documents, and those that cannot be read and need not be.
+
+    Raises:
+        BadInput: with the place and key of the first one that cannot be read and may tell of something under way.
+    """
+    lost: dict[str, Lost] = {}
+    for name, record in latest.items():
         try:
-            documents.lay(key, record.value, rest(record.value))
+            documents.lay(name, record.value, brief := rest(name, record.value))
+            if brief is None and (known := key(documents[name])) != name:
+                raise BadInput(f"it is the document of {known}")
         except BadInput as error:
-            raise BadInput(
-                f"{record.topic}:{record.partition}:{record.offset} cannot be read: {error}"
-            ) from error
-    return documents
+            documents.pop(name, None)
+            place = f"{record.topic}:{record.partition}:{record.offset}"
+            if (mark := left_out(record.headers)) is None:
+                raise BadInput(f"{place} with the key {name[:80]!r} cannot be read: {error}") from error
+            lost[name] = Lost(name, place, str(error), mark)
+            log.error(
+                "a document is left out: it cannot be read, and nothing of it is under way",
+                place=place,
+                key=name,
+                reason=str(error),
+            )
+    return documents, lost
 
 
 def _asked(producer: AIOKafkaProducer) -> None:

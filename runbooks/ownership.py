@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import IllegalStateError
 
-from runbooks.journal import Journal, nothing_rests
+from runbooks.journal import Headers, Journal, nothing_is_left_out, nothing_rests, unmarked
 from streams import kafka
 from streams.model.errors import FaultlineError, Fenced, Unreachable
 from streams.model.settings import KafkaSettings
@@ -75,7 +75,9 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
         key: Callable[[D], str],
         replayed: Sequence[Topic],
         followed: Sequence[Topic],
-        rest: Callable[[bytes], Any] = nothing_rests,
+        rest: Callable[[str, bytes], Any] = nothing_rests,
+        mark: Callable[[D], Headers] = unmarked,
+        left_out: Callable[[Headers], Any] = nothing_is_left_out,
         let_go: Callable[[Sequence[int]], Awaitable[None]] = _nothing,
     ) -> None:
         self._settings = settings
@@ -84,6 +86,8 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
         self._kind = kind
         self._key = key
         self._rest = rest
+        self._mark = mark
+        self._left_out = left_out
         self._topics = {kafka.topic_name(settings, t): t for t in (*replayed, *followed)}
         self._replayed = {kafka.topic_name(settings, t) for t in replayed}
         self._let_go = let_go
@@ -168,6 +172,8 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
                 kind=self._kind,
                 key=self._key,
                 rest=self._rest,
+                mark=self._mark,
+                left_out=self._left_out,
             )
             places = [TopicPartition(name, partition) for name in self._topics]
             try:

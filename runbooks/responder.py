@@ -23,7 +23,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from connectors.base import Connector, Outcome, Unknown
 from runbooks.board import PROCESS, Board
-from runbooks.briefs import IncidentBrief, run_at_rest
+from runbooks.briefs import IncidentBrief, epitaph_in, epitaph_of, run_at_rest
 from runbooks.burying import buried
 from runbooks.crash_points import names_of, names_written
 from runbooks.desk import LOOKUPS, Call
@@ -31,6 +31,7 @@ from runbooks.journal import Outgoing
 from runbooks.leases import Lease
 from runbooks.model import Runbook
 from runbooks.ownership import LOST, Arrival, Owned, Owner
+from runbooks.runs import LostRun
 from streams.model.clock import Clock, MonotonicClock, boot_seconds, from_millis, utc_now
 from streams.model.codec import decode, encode
 from streams.model.control import Control
@@ -74,6 +75,8 @@ class _Work:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     dead: list[Outgoing] = field(default_factory=list)
+    unreadable: dict[str, tuple[ConsumerRecord[bytes, bytes], str]] = field(default_factory=dict)
+    """By cluster the latest record of `controls`, where it cannot be read, and why."""
     inventory: tuple[TopicPartition, int] | None = None
     """How far the inventory has been taken in; the board has said all that follows from it once it has advanced."""
     air: dict[tuple[str, str, str], _Flight] = field(default_factory=dict)
@@ -127,6 +130,8 @@ class Responder:
             kind=Run,
             key=lambda run: run.id,
             rest=run_at_rest,
+            mark=epitaph_of,
+            left_out=epitaph_in,
             replayed=(INVENTORY, INCIDENTS, CONTROLS),
             followed=(COMMANDS,),
             let_go=self._let_go,
@@ -154,7 +159,12 @@ class Responder:
 
     def _work(self, owned: Owned[Run]) -> _Work:
         if owned not in self._works:
-            board = Board(self._runbooks, self._settings, frozenset(self._by_action), owned.journal.documents)
+            journal = owned.journal
+            lost = [
+                LostRun(run.key, run.mark.incident, run.mark.cluster, f"{run.place}: {run.reason}")
+                for run in journal.lost.values()
+            ]
+            board = Board(self._runbooks, self._settings, frozenset(self._by_action), journal.documents, lost)
             self._works[owned] = _Work(owned, board)
         return self._works[owned]
 
@@ -164,8 +174,7 @@ class Responder:
             self._read(work, arrival.topic, record)
         except BadInput as error:
             if arrival.topic == CONTROLS.name:
-                # A kill switch may be on in it: acting without knowing would not be safe.
-                raise
+                self._keep_unreadable(work, record, error)
             log.error("unreadable record", topic=record.topic, offset=record.offset, reason=str(error))
             # Incidents and inventory stay in their compacted topics and are read again at every start.
             if arrival.topic == COMMANDS.name:
@@ -173,6 +182,18 @@ class Responder:
         if arrival.topic == COMMANDS.name:
             work.offsets[self._owner.place(COMMANDS, record.partition)] = record.offset + 1
         work.news.set()
+
+    def _keep_unreadable(self, work: _Work, record: ConsumerRecord[bytes, bytes], error: BadInput) -> None:
+        """A control that cannot be read: it is a kill switch for its cluster, unless a later one takes its place.
+
+        Raises:
+            BadInput: the key does not say that it is of the cluster that is acted on, so nobody knows what it holds up.
+        """
+        cluster = (record.key or b"").decode(errors="backslashreplace")
+        if not cluster or cluster != (self._cluster or cluster):
+            place = f"{record.topic}:{record.partition}:{record.offset}"
+            raise BadInput(f"{place} with the key {cluster[:80]!r} cannot be read: {error}") from error
+        work.unreadable[cluster] = (record, str(error))
 
     def _read(self, work: _Work, topic: str, record: ConsumerRecord[bytes, bytes]) -> None:
         key = (record.key or b"").decode(errors="replace")
@@ -185,7 +206,8 @@ class Responder:
             work.board.take_fact(key, fact, from_millis(record.timestamp) if is_news else None)
             work.inventory = (place, record.offset + 1)
         elif record.value is None:
-            return
+            if topic == CONTROLS.name:
+                work.unreadable.pop(key, None)
         elif topic == INCIDENTS.name:
             brief = decode(IncidentBrief, record.value)
             if self._cluster not in (None, brief.cluster):
@@ -199,7 +221,11 @@ class Responder:
             elif work.owned.caught_up or not work.board.put_away(brief, record.value):
                 work.board.take_incident(decode(Incident, record.value))
         elif topic == CONTROLS.name:
-            work.board.take_control(decode(Control, record.value))
+            control = decode(Control, record.value)
+            if control.cluster != key:
+                raise BadInput(f"it is the control of {control.cluster[:80]!r}")
+            work.unreadable.pop(control.cluster, None)
+            work.board.take_control(control)
         else:
             command = decode(Command, record.value)
             if self._cluster in (None, command.cluster):
@@ -231,12 +257,24 @@ class Responder:
             work.news.clear()
             # The lease is counted from before the commit: however long that takes has been paid for.
             lease = Lease.begin(self._settings.lease_s, clock=self._clock, boot=self._boot)
+            self._stop_where_unreadable(work)
             work.board.advance(self._clock())
             await self._commit(work, lease)
             try:
                 await asyncio.wait_for(work.news.wait(), self._pause_s(work))
             except TimeoutError:
                 continue
+
+    def _stop_where_unreadable(self, work: _Work) -> None:
+        """Throw the kill switch of clusters of which nobody can read whether it is thrown."""
+        for cluster, (record, why) in work.unreadable.items():
+            place = f"{record.topic}:{record.partition}:{record.offset}"
+            log.error(
+                "kill switch thrown: a control cannot be read", cluster=cluster, place=place, reason=why
+            )
+            work.board.lose_control(cluster, f"{place}: {why}", self._clock())
+            work.dead.append(buried(record, topic=CONTROLS.name, stage=PROCESS, reason=why))
+        work.unreadable.clear()
 
     def _pause_s(self, work: _Work) -> float:
         due = work.board.due_at()

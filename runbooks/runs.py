@@ -13,6 +13,7 @@ from typing import overload
 
 from runbooks.briefs import RunBrief, names_of, targets_of
 from runbooks.shelf import Shelf
+from streams.model.errors import BadInput
 from streams.model.run import Run
 
 
@@ -27,11 +28,23 @@ class _Filed:
     offenders: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class LostRun:
+    """A run of which only this is known: it was over and had no work left when it was written."""
+
+    id: str
+    incident: str
+    cluster: str
+    reason: str
+
+
 class Runs(Mapping[str, Run]):
     """Runs by id, as last read or decided."""
 
-    def __init__(self, known: Shelf[Run, RunBrief]) -> None:
+    def __init__(self, known: Shelf[Run, RunBrief], lost: Iterable[LostRun] = ()) -> None:
         self._shelf = known
+        self.lost: dict[str, LostRun] = {run.id: run for run in lost}
+        """Finished runs that are there and cannot be read, by id. They are among the runs no more."""
         self._filed: dict[str, _Filed] = {}
         self._count = 0
         self._by_incident: defaultdict[str, dict[str, None]] = defaultdict(dict)
@@ -88,7 +101,11 @@ class Runs(Mapping[str, Run]):
 
     def of(self, incident: str) -> list[Run]:
         """The runs of an incident, in the order in which they were begun."""
-        return [self[run_id] for run_id in self.ids_of(incident)]
+        return self.read(self.ids_of(incident))
+
+    def lost_of(self, incident: str) -> list[LostRun]:
+        """The runs of an incident that cannot be read."""
+        return [run for run in self.lost.values() if run.incident == incident]
 
     def ids_on(self, cluster: str, target: str) -> Sequence[str]:
         """Ids of the runs that act on a target, or did, or would."""
@@ -96,12 +113,12 @@ class Runs(Mapping[str, Run]):
 
     def on(self, cluster: str, target: str) -> list[Run]:
         """The runs that act on a target, or did, or would."""
-        return [self[run_id] for run_id in self.ids_on(cluster, target)]
+        return self.read(self.ids_on(cluster, target))
 
     def about(self, cluster: str, offenders: Iterable[str]) -> list[Run]:
         """The runs that are counted under any of these names."""
         found = {run_id: None for name in offenders for run_id in self._by_offender.get((cluster, name), ())}
-        return [self[run_id] for run_id in found]
+        return self.read(found)
 
     def targets(self, run_id: str) -> frozenset[str]:
         """Keys of everything that a run acts on."""
@@ -116,7 +133,14 @@ class Runs(Mapping[str, Run]):
         return Peers(self, run)
 
     def __getitem__(self, run_id: str) -> Run:
-        return self._shelf[run_id]
+        """The run. Raises KeyError, also for a finished one that cannot be read whole: it is among `lost` from then on."""
+        try:
+            return self._shelf[run_id]
+        except BadInput as error:
+            filed = self._filed[run_id]
+            self.lost[run_id] = LostRun(run_id, filed.incident, filed.cluster, str(error))
+            self.forget(run_id)
+            raise KeyError(run_id) from error
 
     def __contains__(self, run_id: object) -> bool:
         return run_id in self._shelf
@@ -126,6 +150,10 @@ class Runs(Mapping[str, Run]):
 
     def __len__(self) -> int:
         return len(self._shelf)
+
+    def read(self, run_ids: Iterable[str]) -> list[Run]:
+        """The runs with these ids, without those that cannot be read."""
+        return [run for run_id in run_ids if (run := self.get(run_id)) is not None]
 
     def _file(self, run: Run | RunBrief) -> None:
         known = self._filed.get(run.id)
@@ -154,30 +182,28 @@ class Peers(Sequence[Run]):
     def __init__(self, runs: Runs, run: Run) -> None:
         self._runs = runs
         self._run = run
-        self._ids: list[str] | None = None
+        self._found: list[Run] | None = None
 
     @property
-    def ids(self) -> list[str]:
-        """Ids of them, in the order in which they were begun."""
-        if self._ids is None:
+    def _all(self) -> list[Run]:
+        """They, in the order in which they were begun."""
+        if self._found is None:
             run, runs = self._run, self._runs
             found = set(runs.ids_of(run.incident))
             for key in runs.targets(run.id):
                 found.update(runs.ids_on(run.cluster, key))
-            self._ids = sorted(found - {run.id}, key=runs.number)
-        return self._ids
+            self._found = runs.read(sorted(found - {run.id}, key=runs.number))
+        return self._found
 
     @overload
     def __getitem__(self, index: int) -> Run: ...
     @overload
     def __getitem__(self, index: slice) -> list[Run]: ...
     def __getitem__(self, index: int | slice) -> Run | list[Run]:
-        if isinstance(index, slice):
-            return [self._runs[run_id] for run_id in self.ids[index]]
-        return self._runs[self.ids[index]]
+        return self._all[index]
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self._all)
 
 
 def age(run: Run | RunBrief) -> tuple[object, ...]:

@@ -149,7 +149,7 @@ async def test_what_may_rest_is_not_decoded_until_it_is_asked_for(kafka: Kafka) 
     await journal.commit([Note("a", "over"), Note("b", "under way"), Note("c", "over")])
     await journal.close()
 
-    def rest(raw: bytes) -> str | None:
+    def rest(key: str, raw: bytes) -> str | None:
         return "in brief" if b"over" in raw else None
 
     heir = await Journal.open(

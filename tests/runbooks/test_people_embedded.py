@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -86,12 +86,12 @@ class Site:
         return Answer(process.returncode, out.decode(), err.decode())
 
     @asynccontextmanager
-    async def responder(self, book: Runbook, **changes: Any) -> AsyncIterator[None]:
+    async def responder(self, book: Runbook, **changes: Any) -> AsyncIterator[asyncio.Task[NoReturn]]:
         policy = ResponderSettings.model_validate({"mode": Mode.APPROVE, "lease_s": 5.0, **changes})
         process = Responder(self.settings, policy, [FolderWorld(self.folder)], [book], cluster=CLUSTER)
         task = asyncio.create_task(process.run())
         try:
-            yield
+            yield task
             if task.done():
                 task.result()
         finally:

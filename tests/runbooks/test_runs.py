@@ -10,7 +10,7 @@ import pytest
 from connectors.base import Done, Refused
 from runbooks.agenda import Agenda
 from runbooks.board import KEEP_FINISHED, Board
-from runbooks.briefs import IncidentBrief, RunBrief, SkimmedRun, run_at_rest
+from runbooks.briefs import Epitaph, IncidentBrief, RunBrief, SkimmedRun, epitaph_in, epitaph_of, run_at_rest
 from runbooks.desk import MAX_REASON, Situation, Turn
 from runbooks.guardrails.closed import cordons
 from runbooks.journal import MAX_DOCUMENT_BYTES
@@ -18,9 +18,10 @@ from runbooks.leases import MARGIN_S
 from runbooks.outcomes import recover
 from runbooks.plan import MAX_STEPS
 from runbooks.run import advance
-from runbooks.runs import Runs
+from runbooks.runs import LostRun, Runs
 from runbooks.shelf import Shelf
 from streams.model.codec import decode, encode
+from streams.model.entity import Entity
 from streams.model.errors import BadInput
 from streams.model.incident import Incident, IncidentState
 from streams.model.inventory import Fact, NodeFact
@@ -49,7 +50,7 @@ def shelved(*runs: Run) -> Shelf[Run, RunBrief]:
     """As the journal reads them."""
     shelf: Shelf[Run, RunBrief] = Shelf(lambda raw: decode(Run, raw))
     for run in runs:
-        shelf.lay(run.id, encode(run), run_at_rest(encode(run)))
+        shelf.lay(run.id, encode(run), run_at_rest(run.id, encode(run)))
     return shelf
 
 
@@ -103,16 +104,16 @@ def test_only_a_run_without_work_is_put_to_rest(name: str) -> None:
     run = FORMS[name]
     brief = decode(SkimmedRun, encode(run))
     assert brief.has_work is run.has_work
-    assert (run_at_rest(encode(run)) is None) is run.has_work
+    assert (run_at_rest(run.id, encode(run)) is None) is run.has_work
 
 
 def test_a_document_of_another_form_is_never_put_to_rest() -> None:
     older = encode(HISTORY[0]).replace(b'"schema":2', b'"schema":1')
-    assert run_at_rest(older) is None
+    assert run_at_rest(HISTORY[0].id, older) is None
     newer = encode(HISTORY[0]).replace(b'"schema":2', b'"schema":3')
     shelf: Shelf[Run, RunBrief] = Shelf(lambda raw: decode(Run, raw))
     for document in (newer, newer.replace(b'"plan":', b'"project":')):
-        brief = run_at_rest(document)
+        brief = run_at_rest(HISTORY[0].id, document)
         assert brief is None
         with pytest.raises(BadInput, match="newer"):
             shelf.lay("run", document, brief)
@@ -224,6 +225,59 @@ def test_a_board_read_from_bytes_does_the_same_as_one_that_decodes_everything() 
     assert ends[0] == ends[1]
 
 
+def _spoilt(run: Run) -> Shelf[Run, RunBrief]:
+    """A finished run that can be skimmed, but not read whole."""
+    raw = encode(run).replace(b'"approvals":[]', b'"approvals":[7]')
+    shelf: Shelf[Run, RunBrief] = Shelf(lambda raw: decode(Run, raw))
+    shelf.lay(run.id, raw, run_at_rest(run.id, raw))
+    assert shelf.briefs
+    return shelf
+
+
+def test_a_finished_run_that_cannot_be_read_is_not_done_again_and_a_person_is_told_once() -> None:
+    whole = HISTORY[0]
+    lost = LostRun(whole.id, whole.incident, "c1", "runs:0:7: no JSON")
+    for made in (Board(LIBRARY, AUTO, ACTIONS, _spoilt(whole)), Board(LIBRARY, AUTO, ACTIONS, {}, [lost])):
+        know(made)
+        made.take_incident(incident(id=whole.incident, revision=7))
+        other = incident(id="inc-other", root=Entity("c1", node="node-07"), jobs=())
+        made.take_incident(other)
+        made.inherit(NOW)
+        said = []
+        for seconds in (0, 5, 10):
+            made.advance(at(seconds))
+            changes = made.collect()
+            said += [(line.event, line.incident) for line in changes.timeline]
+            assert all(call.effect.incident == other.id for call in changes.calls)
+        assert said.count(("run.lost", whole.incident)) == 1
+        assert ("run.none", whole.incident) in said
+        assert ("run.planned", other.id) in said
+        assert whole.id not in made.runs
+
+
+def test_a_node_that_a_run_closed_which_cannot_be_read_counts_by_its_marks() -> None:
+    made = board(_spoilt(HISTORY[0]))
+    fact = NodeFact("c1", "node-03", "u", NOW, unschedulable=True, owner_incident=HISTORY[0].incident)
+    made.take_fact(fact.key, fact)
+    made.inherit(at(86400))
+    census = made._cluster("c1").census
+    closed = census.closed(made.view("c1"), shadow=False, now=at(86400), window_s=3600)
+    assert (closed, list(made.runs.lost)) == (frozenset({"node-03"}), [HISTORY[0].id])
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_only_a_run_without_work_is_marked_as_finished(name: str) -> None:
+    run = FORMS[name]
+    found = epitaph_in((("other", b""), *epitaph_of(run)))
+    assert found == (None if run.has_work else Epitaph(run.incident, run.cluster, run.schema))
+
+
+def test_a_mark_that_is_damaged_or_of_a_newer_form_is_none() -> None:
+    ((name, mark),) = epitaph_of(HISTORY[0])
+    assert epitaph_in(((name, mark[:-5]),)) is None
+    assert epitaph_in(((name, mark.replace(b'"schema":2', b'"schema":3')),)) is None
+
+
 def test_an_old_run_is_forgotten_without_being_decoded() -> None:
     made = board(shelved(*HISTORY[:2]))
     told(made, over(0))
@@ -286,7 +340,7 @@ def test_a_run_in_shadow_rests_like_any_other() -> None:
     made.take_incident(incident())
     made.advance(NOW)
     (run,) = made.collect().runs
-    assert run_at_rest(encode(run)) is not None
+    assert run_at_rest(run.id, encode(run)) is not None
 
 
 def test_a_brief_holds_the_nodes_that_the_whole_run_holds() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import NewTopic
 from aiokafka.errors import KafkaError
 
@@ -47,30 +48,46 @@ async def _led(settings: KafkaSettings, names: list[str], partitions: int) -> bo
 
 async def committed(settings: KafkaSettings, topic: Topic, partition: int) -> list[tuple[str, bytes | None]]:
     """Every committed record of one partition, as key and value."""
+    return [
+        (record.key.decode(), record.value) for record in await committed_records(settings, topic, partition)
+    ]
+
+
+async def committed_records(
+    settings: KafkaSettings, topic: Topic, partition: int
+) -> list[ConsumerRecord[bytes, bytes]]:
+    """Every committed record of one partition."""
     reader: AIOKafkaConsumer = await kafka.started(kafka.consumer(settings, group=None), settings)
     where = TopicPartition(kafka.topic_name(settings, topic), partition)
-    found: list[tuple[str, bytes | None]] = []
+    found: list[ConsumerRecord[bytes, bytes]] = []
     try:
         reader.assign([where])
         await reader.seek_to_beginning(where)
         end = (await reader.end_offsets([where]))[where]
         while await reader.position(where) < end:
-            batch = (await reader.getmany(where, timeout_ms=200)).get(where, [])
-            found += [(record.key.decode(), record.value) for record in batch]
+            found += (await reader.getmany(where, timeout_ms=200)).get(where, [])
         return found
     finally:
         await reader.stop()
 
 
 async def write(
-    settings: KafkaSettings, topic: Topic, partition: int, *records: tuple[str, bytes | None]
+    settings: KafkaSettings,
+    topic: Topic,
+    partition: int,
+    *records: tuple[str, bytes | None],
+    headers: Sequence[tuple[str, bytes]] = (),
 ) -> None:
     """Write plain records, as another process would."""
     producer: AIOKafkaProducer = await kafka.started(kafka.producer(settings), settings)
     try:
         for key, value in records:
             await producer.send_and_wait(
-                kafka.topic_name(settings, topic), key=key.encode(), value=value, partition=partition
+                kafka.topic_name(settings, topic),
+                key=key.encode(),
+                value=value,
+                partition=partition,
+                headers=list(headers),
             )
     finally:
         await producer.stop()
