@@ -18,7 +18,7 @@ from runbooks.briefs import IncidentBrief, RunBrief
 from runbooks.controls import Changed, commanded, unreadable
 from runbooks.decisions import decided, may_be_superseded, meant, revised, superseded
 from runbooks.desk import IN_THE_AIR, MAX_REASON, Call, Desk, Note, Report, Situation, Turn, shortened
-from runbooks.escalation import climb, is_above, offenders
+from runbooks.escalation import accused, climb, is_above, offenders, takes_nothing
 from runbooks.guardrails import switched_off
 from runbooks.model import Runbook
 from runbooks.observing import Observer
@@ -414,9 +414,19 @@ class Board:
         if runbook.escalation is None:
             return runbook, ""
         shadow = tamer(runbook.mode, self._policy.mode) is Mode.SHADOW
-        history = self.runs.about(incident.cluster, offenders(incident.root))
-        rung = climb(runbook, incident.root, history, self._books, now, shadow=shadow)
+        place = accused(incident)
+        # What has become part of another incident was no crash of its own.
+        history = [
+            run
+            for run in self.runs.about(incident.cluster, offenders(place))
+            if not takes_nothing(run) or not self._is_merged(run.incident)
+        ]
+        rung = climb(runbook, place, history, self._books, now, shadow=shadow, incident=incident.id)
         return rung.runbook, rung.why
+
+    def _is_merged(self, incident_id: str) -> bool:
+        known = self.incidents.briefs.get(incident_id) or self.incidents.get(incident_id)
+        return known is not None and known.state is IncidentState.MERGED
 
     def _go_on(self, now: datetime) -> None:
         """Begin the next run of incidents whose last one is over, where that is not the end of it.
@@ -449,7 +459,9 @@ class Board:
         if incident.state.is_over or not may_be_superseded(run):
             return
         better = select(incident, self._runbooks).runbook
-        if better is None or is_above(run.plan.runbook, better, self._books):
+        if better is None or (
+            is_above(run.plan.runbook, better, self._books) and not _has_lost_its_node(run, incident)
+        ):
             return
         if better.id != run.plan.runbook:
             self._take(superseded(run, better.id, now), now)
@@ -609,6 +621,12 @@ def _finished(raw: bytes) -> Incident:
         return decode(Incident, raw)
     except BadInput as error:
         raise KeyError(str(error)) from error
+
+
+def _has_lost_its_node(run: Run, incident: Incident) -> bool:
+    """Whether a run would act on a node that its incident names no more."""
+    nodes = {step.target.name for step in run.plan.steps if step.target and step.target.kind == "Node"}
+    return bool(nodes) and accused(incident).node not in nodes
 
 
 def _occupied(run: Run) -> frozenset[str]:

@@ -9,14 +9,15 @@
           verdicts: {cordon: would}
           values: {drain: {deadline_s: 600}}
 
-A case is decided as the responder would in shadow: selection, plan and guardrails are the real ones, on an inventory of the case.
+`earlier` are incidents of before, for a runbook that is a rung of a ladder. A case is decided as the responder would in shadow:
+selection, plan and guardrails are the real ones, on an inventory of the case.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from difflib import ndiff
 from typing import Annotated, Any, Literal, Self
 
@@ -69,6 +70,13 @@ class Told(Strict):
     facts: Mapping[str, FactValue] = Field(default_factory=dict)
 
 
+class Earlier(Strict):
+    """An incident of before that is over. What was done about it counts on a ladder."""
+
+    hours_ago: float = Field(gt=0, le=90 * 24)
+    incident: Told
+
+
 class ToldNode(Strict):
     """What differs of a node from a healthy one that is open."""
 
@@ -116,6 +124,7 @@ class Case(Strict):
 
     name: str = Field(min_length=1, max_length=200)
     incident: Told
+    earlier: tuple[Earlier, ...] = Field((), max_length=20)
     inventory: ToldInventory | None = None
     settings: ResponderSettings = Field(default_factory=ResponderSettings, description="of the responder")
     node_work: bool = Field(True, description="whether resets, reboots and validations are set up")
@@ -160,6 +169,12 @@ def run_case(case: Case, runbooks: Sequence[Runbook], shared: ToldInventory | No
     board = Board(runbooks, policy, frozenset(actions))
     for fact in facts_of_inventory(inventory, about):
         board.take_fact(fact.key, fact)
+    for past in _before(case.earlier):
+        board.take_incident(past)
+        board.advance(past.opened_at)
+        board.take_incident(replace(past, state=IncidentState.RESOLVED, revision=2))
+        board.advance(past.opened_at)
+    board.collect()
     board.take_incident(about)
     board.advance(NOW)
     changes = board.collect()
@@ -199,6 +214,14 @@ def incident_of(told: Told) -> Incident:
         facts=dict(told.facts),
         flaps=told.flaps,
     )
+
+
+def _before(told: Sequence[Earlier]) -> Iterator[Incident]:
+    """The incidents of before, the oldest first, none of them the same as the case's own."""
+    for number, one in enumerate(sorted(told, key=lambda one: -one.hours_ago), 2):
+        about, at = incident_of(one.incident), NOW - timedelta(hours=one.hours_ago)
+        name = incident_id(CLUSTER, about.root, about.family, number)
+        yield replace(about, id=name, incarnation=number, fault_at=at, opened_at=at, updated_at=at)
 
 
 def facts_of_inventory(told: ToldInventory, about: Incident) -> Iterator[Fact]:

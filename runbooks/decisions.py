@@ -13,6 +13,7 @@ from datetime import datetime
 
 from runbooks.approvals import demands, has_spoken, may_decide, rules, shown, wanted, who
 from runbooks.desk import Desk, Report, Turn
+from runbooks.escalation import accused, offender, offenders, takes_nothing
 from runbooks.model import TICKETS
 from runbooks.plan import plan_digest
 from runbooks.run import context_of
@@ -77,6 +78,10 @@ def revised(
         context=context_of(incident, run.plan),
         flaps=run.flaps if run.state.is_over else incident.flaps,
     )
+    if takes_nothing(run):
+        # Nothing was done to what it was counted for: a crash that turns out to be on several GPUs counts for none.
+        place = accused(incident)
+        desk.change(offender=offender(place, run.plan.escalation), offenders=offenders(place))
     if incident.state.is_over:
         desk.change(incident_over=True)
         _reason_gone(desk, incident, keep)

@@ -3,16 +3,20 @@
 A runbook names the next rung and after how many runs within how long it is that one's turn. Runs are counted for what they
 were about, the very GPU (by its UUID, else by its slot in its node), the node or the job, whatever code it reported: a GPU
 that falls off the bus today and loses memory tomorrow is one bad GPU. All that is needed stands in the run documents. Pure.
+
+A program that crashes accuses no hardware, and its runbook closes nothing. But crashes that follow one GPU, whichever program
+runs there, are counted for it; a crash on several GPUs is the program's and counts for none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from runbooks.model import Runbook
-from streams.model.entity import Entity
+from streams.model.entity import Entity, Gpu
+from streams.model.incident import Incident
 from streams.model.run import Escalation, Mode, Run
 
 
@@ -22,6 +26,15 @@ class Rung:
 
     runbook: Runbook
     why: str = ""
+
+
+def accused(incident: Incident) -> Entity:
+    """What the incident's runs are counted for, and what a rung above acts on: its root, or where that is a program, the one GPU
+    that the program crashed on."""
+    node, pci, uuid = (str(incident.facts.get(name) or "") for name in ("gpu_node", "gpu_pci", "gpu_uuid"))
+    if incident.root.node is not None or not node or not (pci or uuid):
+        return incident.root
+    return replace(incident.root, node=node, gpu=Gpu(pci or None, uuid or None))
 
 
 def offenders(root: Entity) -> tuple[str, ...]:
@@ -52,24 +65,31 @@ def climb(
     now: datetime,
     *,
     shadow: bool = False,
+    incident: str = "",
 ) -> Rung:
     """The rung that the history asks for, beginning at `runbook`.
 
     Args:
-        history: All runs of the cluster. Those in shadow count only for a run in shadow, and the other way round.
+        root: What the incident accuses.
+        history: All runs of the cluster. Those in shadow count only for a run in shadow, and the other way round. One that
+            takes nothing away counts once for its incident.
         runbooks: All there are, by id. A rung that is not there is not climbed to, and then it is said.
+        incident: The incident itself, of which no earlier word counts against what it accuses.
     """
-    known = [run for run in history if run.admitted_at and (run.plan.mode is Mode.SHADOW) is shadow]
+    known = [run for run in history if (run.plan.mode is Mode.SHADOW) is shadow]
+    known = [run for run in known if not takes_nothing(run) or run.incident != incident]
     said: list[str] = []
     seen = {runbook.id}
     while (rung := runbook.escalation) is not None:
         since = now - timedelta(seconds=rung.within_s)
         ran = [r for r in known if r.plan.runbook == runbook.id and _is_same(r, root, rung.per)]
-        recent = [r for r in ran if r.admitted_at is not None and r.admitted_at >= since]
-        if len(recent) < rung.after:
+        recent = [r for r in ran if (began := _began(r)) is not None and began >= since]
+        acted = [r for r in recent if not takes_nothing(r)]
+        times = len(acted) + len({r.incident for r in recent if takes_nothing(r)})
+        if times < rung.after:
             break
         of = offender(root, Escalation(rung.to, per=rung.per))
-        counted = f"{runbook.id} has run {len(recent)} times for {of} within {_span(rung.within_s)}"
+        counted = f"{runbook.id} has run {times} times for {of} within {_span(rung.within_s)}"
         above = runbooks.get(rung.to)
         if above is None or above.id in seen:
             said.append(f"{counted}, and there is no runbook {rung.to} to go on with")
@@ -78,6 +98,11 @@ def climb(
         seen.add(above.id)
         runbook = above
     return Rung(runbook, "; ".join(said))
+
+
+def takes_nothing(run: Run) -> bool:
+    """Whether nothing of the run's plan is destructive: it bears witness, and that is all."""
+    return not any(step.destructive for step in run.plan.steps)
 
 
 def is_above(rung: str, runbook: Runbook, runbooks: Mapping[str, Runbook]) -> bool:
@@ -90,6 +115,11 @@ def is_above(rung: str, runbook: Runbook, runbooks: Mapping[str, Runbook]) -> bo
             return True
         at = runbooks.get(at.escalation.to)
     return False
+
+
+def _began(run: Run) -> datetime | None:
+    """From when a run counts: once the limits have let it act, or at once where nothing of it needs letting in."""
+    return run.admitted_at or (run.created_at if takes_nothing(run) else None)
 
 
 def _is_same(run: Run, root: Entity, per: str) -> bool:

@@ -6,6 +6,7 @@ Nor is a job stopped that has ended well in the meantime: that is no failure of 
 from __future__ import annotations
 
 from runbooks.desk import Desk, Situation, same_target
+from runbooks.escalation import accused
 from streams.model.run import EffectState, Mode, PlannedStep, Run, StepState
 
 AFTER_STOP = ("resume_job", "verify_job", "await_progress")
@@ -25,7 +26,7 @@ def moved_already(desk: Desk, planned: PlannedStep, situation: Situation) -> str
         return ""
     if ended_well(planned, situation):
         return f"{target} has ended well"
-    node = situation.incident.root.node
+    node = accused(situation.incident).node
     if node is None:
         return ""
     movers = [run.id for run in situation.others if _started_again(run, planned, situation)]

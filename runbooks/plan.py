@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from runbooks.conditions import Plain, condition, facts_of
 from runbooks.documents import BRANCHES, Path
+from runbooks.escalation import accused
 from runbooks.model import (
     DESTRUCTIVE,
     NODE_WORK,
@@ -66,7 +67,8 @@ def plan(
             bound[step.id] = []
             continue
         settled = _worked_out(step, runbook, facts, values)
-        asks = runbook.mode is Mode.APPROVE
+        # How sure it is that a program crashed says nothing of the GPU it crashed on: that is always for a person.
+        asks = runbook.mode is Mode.APPROVE or accused(incident) != incident.root
         targets = enumerate(_targets(step, incident, view))
         bound[step.id] = [
             _planned(settled, number, target, _needs(step, target, bound, by_id), asks=asks)
@@ -219,7 +221,7 @@ def _before_closing(steps: Sequence[PlannedStep]) -> PlannedStep | None:
 
 
 def _targets(step: Step, incident: Incident, view: ClusterView) -> list[Target]:
-    root = incident.root
+    root = accused(incident)
     match step.target:
         case "incident":
             return [Target("Incident", incident.id)]

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 
 from runbooks.approvals import demands, shown, wanted
 from runbooks.desk import BLIND_S, FINAL, IN_THE_AIR, Desk, Report, Situation, Turn, same_target
-from runbooks.escalation import offender, offenders
+from runbooks.escalation import accused, offender, offenders
 from runbooks.guardrails import Kind, judge
 from runbooks.internal import start_internal, watch
 from runbooks.model import INTERNAL, TICKETS
@@ -89,8 +89,8 @@ def begin(
         incident_revision=incident.revision,
         incident_facts=incident.facts,
         context=context_of(incident, plan),
-        offender=offender(incident.root, plan.escalation),
-        offenders=offenders(incident.root),
+        offender=offender(accused(incident), plan.escalation),
+        offenders=offenders(accused(incident)),
         escalated_from=escalated_from,
         round=round_,
         flaps=incident.flaps,
@@ -204,8 +204,8 @@ def _no_rung(run: Run, situation: Situation) -> str:
 
 
 def _gpu_of(incident: Incident) -> dict[str, str | int | float | bool]:
-    """The names of the culprit's GPU, as far as they are known."""
-    gpu = incident.root.gpu
+    """The names of the culprit's GPU, or of the one that a program crashed on, as far as they are known."""
+    gpu = accused(incident).gpu
     names = {"gpu_pci": gpu.pci, "gpu_uuid": gpu.uuid, "gpu_index": gpu.index} if gpu else {}
     return {name: value for name, value in names.items() if value is not None}
 

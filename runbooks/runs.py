@@ -161,6 +161,9 @@ class Runs(Mapping[str, Run]):
             targets, offenders = run.targets, run.offenders
         else:
             targets, offenders = targets_of(run.plan.steps), names_of(run.offender, run.offenders)
+        if known is not None:
+            for name in known.offenders - offenders:
+                del self._by_offender[known.cluster, name][run.id]
         self._count += known is None
         filed = self._filed[run.id] = _Filed(
             known.number if known is not None else self._count,

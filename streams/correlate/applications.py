@@ -11,12 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from streams.correlate.aliases import learned, renamed
 from streams.correlate.config import Config
 from streams.correlate.failures import is_own
 from streams.correlate.families import families, level
 from streams.correlate.gpus import is_gauge
 from streams.correlate.sightings import Sighting, order
-from streams.model.entity import JobRef
+from streams.model.entity import Entity, Gpu, JobRef
 from streams.model.incident import Certainty
 
 
@@ -40,6 +41,25 @@ class Burst:
     def failures(self) -> tuple[Sighting, ...]:
         """What the program or the kernel said besides codes."""
         return tuple(s for s in self.sightings if s.kind != "gpu.xid")
+
+    @property
+    def gpu(self) -> Entity | None:
+        """The one GPU that all the codes were seen on, with its node; None where they name several, or one by no name that lasts.
+
+        A fault of the program says nothing against a GPU; only that it comes back on the same one, time and again, does.
+        """
+        codes = [s for s in self.sightings if s.kind == "gpu.xid"]
+        names = learned(codes)
+        places = {renamed(s, names).entity.key: renamed(s, names).entity for s in codes}
+        seen = [place.gpu for place in places.values() if place.gpu is not None]
+        if len(places) != 1 or not seen:
+            return None
+        (place,) = places.values()
+        told = [s.entity.gpu for s in codes if s.entity.gpu is not None]
+        uuid = min((g.uuid for g in (*seen, *told) if g.uuid), default=None)
+        if place.node is None or not (seen[0].pci or uuid):
+            return None
+        return Entity(place.cluster, node=place.node, gpu=Gpu(seen[0].pci, uuid))
 
     @property
     def says_nothing(self) -> bool:

@@ -27,6 +27,9 @@ def application_root(evidence: Evidence, burst: Burst, count: int, config: Confi
     facts: dict[str, Attribute] = {"shared_nodes": len(burst.nodes)} if burst.is_shared else {}
     if code:
         facts |= {"xid": code, "xids": tuple(sorted({s.code for s in burst.sightings if s.code}))}
+    if (place := burst.gpu) is not None and place.gpu is not None:
+        names = {"gpu_node": place.node, "gpu_pci": place.gpu.pci, "gpu_uuid": place.gpu.uuid}
+        facts |= {name: value for name, value in names.items() if value}
     return Hypothesis(
         scope=evidence.scope,
         root=evidence.root,

@@ -14,6 +14,7 @@ from tests.correlate.world import (
     at,
     cluster,
     failed,
+    gpu,
     job,
     link,
     nccl_error,
@@ -26,6 +27,7 @@ from tests.correlate.world import (
     xid,
 )
 
+NAMES = ("gpu_node", "gpu_pci", "gpu_uuid")
 LIKELY, WEAK = Certainty.LIKELY, Certainty.WEAK
 ILLEGAL = "an illegal memory access was encountered"
 ALL_BUT_POD_2 = [r for r in range(32) if r // 8 != 2]
@@ -268,3 +270,46 @@ def test_severity_of_the_signal_does_not_matter_to_whose_it_is() -> None:
     world.see(replace(failed("llama", 2, 0, "cuda_oom"), severity=Severity.CRITICAL))
     world.pass_to(60)
     assert world.only().family == "application"
+
+
+def test_a_crash_names_the_one_gpu_that_all_its_codes_were_seen_on() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(xid("n2", 31, 0, index=3), xid("n2", 43, 0.2, index=3), xid("n2", 13, 1, index=3))
+    world.pass_to(60)
+    crash = world.only()
+    assert (crash.family, crash.root.node, crash.root.gpu) == ("application", None, None)
+    assert {name: crash.facts.get(name) for name in NAMES} == {
+        "gpu_node": "n2",
+        "gpu_pci": gpu(3).pci,
+        "gpu_uuid": None,
+    }
+
+
+def test_a_gpu_is_named_by_its_uuid_where_a_code_tells_it() -> None:
+    world = World(cluster({"llama": FOUR}))
+    told = xid("n2", 31, 0, index=3)
+    named = replace(told.entity, gpu=replace(gpu(3), uuid="GPU-7c1e"))
+    world.see(told, replace(xid("n2", 13, 1, index=3), entity=named))
+    world.pass_to(60)
+    assert {name: world.only().facts.get(name) for name in NAMES} == {
+        "gpu_node": "n2", "gpu_pci": gpu(3).pci, "gpu_uuid": "GPU-7c1e"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        [xid(node, 31, i * 0.5) for i, node in enumerate(FOUR)],
+        [xid("n2", 31, 0, index=1), xid("n2", 31, 0.3, index=2)],
+        [xid("n2", 31, 0, index=1), xid("n3", 43, 2, index=1)],
+        [replace(one := xid("n2", 31, 0), entity=replace(one.entity, gpu=None))],
+        [failed("llama", 2, 0, exitcode=1)],
+    ],
+    ids=["many nodes", "two GPUs of a node", "a code elsewhere", "a GPU without a name", "no code"],
+)
+def test_a_crash_on_several_gpus_or_on_none_that_is_known_names_none(seen: list[Signal]) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*seen)
+    world.pass_to(60)
+    crash = world.only()
+    assert crash.family == "application"
+    assert not any(name in crash.facts for name in NAMES)

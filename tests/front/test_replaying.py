@@ -144,6 +144,46 @@ def test_the_decision_does_not_depend_on_how_partitions_interleave(shuffle: rand
     assert replay_capture(replace(whole, records=mixed)).decision_hash == replay_capture(whole).decision_hash
 
 
+def crashes(*places: tuple[float, str, str]) -> Capture:
+    """Programs of the job that fault at those hours, nodes and PCI addresses, with what their killed peers leave."""
+    told = (
+        "NVRM: Xid (PCI:%s): 31, pid=77, name=python, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS"
+    )
+    lines = sorted(
+        (kernel_line(int(hours * 3600), host, told % pci) for hours, host, pci in places),
+        key=lambda at: at[1],
+    )
+    records = tuple(
+        RawRecord(topic, 0, number, NOON + timedelta(seconds=seconds), None, orjson.dumps(value))
+        for number, (topic, seconds, value) in enumerate(lines)
+    )
+    meta = Meta("east", NOON, NOON + timedelta(seconds=lines[-1][1] + 60))
+    return Capture(meta, {"raw.node-logs": records}, capture().kube_changes)
+
+
+def test_crashes_that_follow_one_gpu_close_its_node_the_third_time_and_ask_first() -> None:
+    bad, pci = TRAINING[1], "0000:3b:00"
+    decided = replay_capture(crashes((0.1, bad, pci), (2, bad, pci), (4, bad, pci)))
+    runs = sorted(decided.runs, key=lambda run: run.created_at)
+    assert [run.plan.runbook for run in runs] == ["application", "application", "gpu-quarantine"]
+    assert {run.offender for run in runs} == {f"gpu:{bad}/{pci}"}
+    last = runs[-1].incident
+    closed = [a for a in decided.actions if a.target.kind == "Node"]
+    assert {(a.incident, a.target.name, a.verdict) for a in closed} == {(last, bad, "needs_approval")}
+    assert {a.action for a in decided.actions if a.incident != last} <= {"open_ticket", "notify", "ask"}
+    assert {incident.family for incident in decided.incidents.values()} == {"application"}
+
+
+def test_crashes_all_over_a_job_are_its_own_however_often() -> None:
+    everywhere = [(hours, host, "0000:3b:00") for hours in (0.1, 2, 4, 6) for host in TRAINING]
+    in_turn = [(hours, host, "0000:3b:00") for hours, host in zip((0.1, 2, 4, 6), TRAINING, strict=True)]
+    one_node = [(hours, TRAINING[0], pci) for hours in (0.1, 2, 4, 6) for pci in ("0000:3b:00", "0000:5e:00")]
+    for places in (everywhere, in_turn, one_node):
+        decided = replay_capture(crashes(*places))
+        assert [run.plan.runbook for run in decided.runs] == ["application"] * 4
+        assert not [action for action in decided.actions if action.target.kind == "Node"]
+
+
 def test_another_culprit_is_another_decision() -> None:
     def moved(records: tuple[RawRecord, ...]) -> tuple[RawRecord, ...]:
         swap = {TRAINING[1].encode(): TRAINING[2].encode()}

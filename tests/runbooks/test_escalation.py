@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,11 @@ from runbooks.model import Runbook
 from streams.model.codec import decode, encode
 from streams.model.conversation import Command, Verb
 from streams.model.entity import Entity, Gpu, JobRef
-from streams.model.incident import Incident, IncidentState
+from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.inventory import Fact
-from streams.model.run import Escalation, Mode, Run, RunState
+from streams.model.run import Escalation, Mode, Run, RunState, StepState
 from streams.model.settings import ResponderSettings
-from tests.runbooks.scenes import ACTIONS, CLUSTER, NOW, at, cluster, incident, policy
+from tests.runbooks.scenes import ACTIONS, CLUSTER, JOB, LIBRARY, NOW, at, cluster, incident, policy
 
 SLOT = Gpu("0000:1b:00", "GPU-old")
 ROOT = Entity(CLUSTER, node="node-03", gpu=SLOT)
@@ -151,6 +152,126 @@ def test_nodes_and_jobs_are_counted_whatever_gpu_it_was() -> None:
         ladder = {"restart": book("restart", "reset", per=per), "reset": BY_ID["reboot"]}
         found = climb(ladder["restart"], root, [ran("restart", at(-10), job)], ladder, NOW)
         assert found.why, per
+
+
+CRASH = {"xid": 31, "xids": (31,), "gpu_node": "node-03", "gpu_pci": "0000:1b:00", "gpu_uuid": "GPU-old"}
+ELSEWHERE = CRASH | {"gpu_node": "node-04", "gpu_pci": "0000:3d:00", "gpu_uuid": "GPU-else"}
+SEVERAL = {"xid": 31, "xids": (31,)}
+
+
+def crash(number: int, facts: dict[str, Any] | None = None, **changes: Any) -> Incident:
+    """A program's own fault, another one each time, as correlation tells it."""
+    about = incident("application", Entity(CLUSTER, job=JOB), facts=facts or CRASH, certainty=Certainty.WEAK)
+    return replace(about, id=f"inc-crash-{number}", incarnation=number, **changes)
+
+
+def crashed(
+    *facts: dict[str, Any],
+    every_s: float = 3600.0,
+    ends: dict[str, Any] | None = None,
+    certainty: Certainty = Certainty.WEAK,
+) -> tuple[Board, list[str]]:
+    """A cluster in which programs crash one after the other: the runbooks taken, in order, and nothing is called for any."""
+    board = watched(runbooks=LIBRARY)
+    taken: list[str] = []
+    for number, names in enumerate(facts, 1):
+        now = at(number * every_s)
+        about = crash(number, names, updated_at=now, certainty=certainty)
+        board.take_incident(about)
+        board.advance(now)
+        taken.append(next(run for run in board.runs.values() if run.incident == about.id).plan.runbook)
+        assert {call.effect.action for call in board.collect().calls} <= {"open_ticket"}
+        if number < len(facts):
+            over = {"state": IncidentState.RESOLVED, **(ends or {})}
+            board.take_incident(replace(about, revision=2, **over))
+            board.advance(now)
+    return board, taken
+
+
+@pytest.mark.parametrize("certainty", [Certainty.WEAK, Certainty.DECISIVE])
+def test_the_third_crash_on_the_same_gpu_has_it_quarantined_and_asks_first(certainty: Certainty) -> None:
+    """However sure it is that the program crashed."""
+    board, taken = crashed(CRASH, CRASH, CRASH, certainty=certainty)
+    assert taken == ["application", "application", "gpu-quarantine"]
+    third = next(run for run in board.runs.values() if run.incident == "inc-crash-3")
+    assert (third.offender, third.state) == ("gpu:GPU-old", RunState.AWAITING_APPROVAL)
+    cordon = third.planned("cordon")
+    assert cordon.target is not None
+    assert (cordon.target.kind, cordon.target.name) == ("Node", "node-03")
+    assert third.step("cordon").state is StepState.AWAITING_APPROVAL
+    said = Command("c", third.incident, CLUSTER, Verb.APPROVE, "ada", at(3 * 3600), digest=third.plan.digest)
+    board.take_command(said)
+    board.advance(at(3 * 3600))
+    assert "apply cordon_node" in " ".join(play(board, well, at(3 * 3600)))
+    board.take_incident(crash(4, updated_at=at(4 * 3600)))
+    board.advance(at(4 * 3600))
+    assert [run.plan.runbook for run in board.runs.values()][-1] == "gpu-reset"
+
+
+def test_a_quarantine_that_nobody_has_let_act_is_asked_for_again() -> None:
+    _, taken = crashed(CRASH, CRASH, CRASH, CRASH)
+    assert taken[2:] == ["gpu-quarantine", "gpu-quarantine"]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        (SEVERAL, SEVERAL, SEVERAL, SEVERAL),
+        (CRASH, SEVERAL, SEVERAL, CRASH),
+        (CRASH, ELSEWHERE, ELSEWHERE, CRASH),
+        (CRASH, CRASH | {"gpu_uuid": "GPU-new"}, CRASH),
+        (CRASH, CRASH, SEVERAL),
+    ],
+)
+def test_crashes_on_several_gpus_or_on_one_after_the_other_accuse_none(facts: tuple[Any, ...]) -> None:
+    assert set(crashed(*facts)[1]) == {"application"}
+
+
+def test_crashes_long_ago_or_that_became_part_of_another_incident_do_not_count() -> None:
+    assert set(crashed(CRASH, CRASH, CRASH, every_s=4 * 86400.0)[1]) == {"application"}
+    merged = {"state": IncidentState.MERGED, "merged_into": "inc-other"}
+    assert set(crashed(CRASH, CRASH, CRASH, ends=merged)[1]) == {"application"}
+
+
+def test_a_crash_counts_once_however_often_its_incident_comes_back() -> None:
+    board, _ = crashed(CRASH)
+    for revision, state in enumerate((IncidentState.RESOLVED, IncidentState.OPEN) * 3, 2):
+        board.take_incident(crash(1, revision=revision, state=state, updated_at=at(3600)))
+        board.advance(at(3600))
+    assert len(board.runs) > 2
+    assert {run.plan.runbook for run in board.runs.values()} == {"application"}
+    board.take_incident(crash(2, updated_at=at(7200)))
+    board.advance(at(7200))
+    assert {run.plan.runbook for run in board.runs.values()} == {"application"}
+
+
+def test_a_crash_that_turns_out_to_be_on_several_gpus_takes_its_word_back() -> None:
+    board, taken = crashed(CRASH, CRASH, CRASH)
+    assert taken[2] == "gpu-quarantine"
+    board.take_incident(crash(3, SEVERAL, revision=2, updated_at=at(10900)))
+    board.advance(at(10900))
+    runs = [run for run in board.runs.values() if run.incident == "inc-crash-3"]
+    assert [(run.plan.runbook, run.outcome) for run in runs] == [
+        ("gpu-quarantine", "cancelled"),
+        ("application", ""),
+    ]
+    assert runs[1].offender == ""
+
+    board, _ = crashed(CRASH, CRASH)
+    board.take_incident(crash(2, SEVERAL, revision=3, updated_at=at(7300)))
+    board.advance(at(7300))
+    board.take_incident(crash(3, updated_at=at(10800)))
+    board.advance(at(10800))
+    assert {run.plan.runbook for run in board.runs.values()} == {"application"}
+
+
+def test_what_is_counted_is_the_same_after_a_restart() -> None:
+    board, _ = crashed(CRASH, CRASH)
+    again = watched(runbooks=LIBRARY, runs={key: decode(Run, encode(run)) for key, run in board.runs.items()})
+    again.take_incident(crash(3, updated_at=at(10800)))
+    again.advance(at(10800))
+    third = next(run for run in again.runs.values() if run.incident == "inc-crash-3")
+    assert third.plan.runbook == "gpu-quarantine"
 
 
 def test_what_was_only_said_in_shadow_counts_in_shadow_only() -> None:
