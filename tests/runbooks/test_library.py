@@ -7,6 +7,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from faultline.cli import cli
@@ -117,3 +118,23 @@ def test_the_cases_that_ship_hold_and_there_is_one_for_every_runbook_an_incident
     folder = Path(str(resources.files("runbooks") / "library"))
     told = {path.name.removesuffix(".cases.yaml") for path in folder.glob("*.cases.yaml")}
     assert told == {book.id for book in LIBRARY if book.match != "false"}
+
+
+def test_what_a_fragment_has_is_spelled_out_nowhere_else() -> None:
+    folder = Path(str(resources.files("runbooks") / "library"))
+    files = {path.name: yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))}
+    steps = {name: content["steps"] for name, content in files.items() if "steps" in content}
+    shared = {
+        name: [one for one in steps[name] if "include" not in one]
+        for name, content in files.items()
+        if "fragment" in content
+    }
+    assert shared
+    twice = [
+        f"{name} has all of {fragment} from step {start + 1} on"
+        for fragment, mine in shared.items()
+        for name, theirs in steps.items()
+        for start in range(len(theirs) - len(mine) + 1)
+        if name != fragment and mine and theirs[start : start + len(mine)] == mine
+    ]
+    assert twice == []
