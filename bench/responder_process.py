@@ -170,7 +170,8 @@ class Writer:
 @asynccontextmanager
 async def writer(settings: KafkaSettings) -> AsyncIterator[Writer]:
     """A producer on these topics."""
-    producer = await kafka.started(kafka.producer(settings), settings)
+    # A history is written with few requests; one incident still goes out as soon as it is handed over.
+    producer = await kafka.started(kafka.producer(settings, max_batch_size=512 * 1024), settings)
     try:
         yield Writer(settings, producer)
     finally:
