@@ -175,6 +175,65 @@ async def test_a_frozen_responder_that_wakes_after_its_time_makes_no_call(
     assert await over(settings) == run
 
 
+async def test_one_that_sleeps_through_two_rebalances_goes_on_where_the_other_one_left(
+    kafka: Kafka, tmp_path: Path, herds: list[Herd]
+) -> None:
+    """The partition goes away and comes back, and the sleeper knows of neither when it wakes."""
+    settings = await prepared(kafka)
+    herd = Herd(settings, tmp_path)
+    herds.append(herd)
+    sleeper = herd.start("STOP", ("cordon_node:after_intent",))
+
+    async def sleeps() -> bool:
+        return hit(tmp_path, "cordon_node:after_intent")
+
+    await eventually(sleeps, "the first responder is frozen before its call")
+    other = herd.start(gated=["suspend_job"])
+
+    async def has_gone_on() -> bool:
+        return (tmp_path / "waiting-suspend_job").exists()
+
+    await eventually(has_gone_on, "the other one has closed the node", timeout_s=60)
+    other.kill()
+    os.kill(sleeper.pid, signal.SIGCONT)
+    run = await eventually(lambda: over(settings), "the sleeper ends the run", timeout_s=60)
+    assert run.state is RunState.SUCCEEDED
+    made = calls(tmp_path)
+    assert Counter(call[1] for call in made) == dict.fromkeys(STEPS, 1)
+    by = {call[1]: int(call[0]) for call in made}
+    assert by["cordon_node"] == other.pid
+    assert by["suspend_job"] == by["drain_node"] == sleeper.pid
+
+
+@pytest.mark.parametrize("clock_s", [-60.0, 60.0])
+async def test_clocks_that_differ_by_a_minute_let_no_two_owners_make_one_call(
+    kafka: Kafka, tmp_path: Path, herds: list[Herd], clock_s: float
+) -> None:
+    """By the clock of one behind, its lease began a minute ago when it is taken over: the session keeps the two apart."""
+    settings = await prepared(kafka)
+    herd = Herd(settings, tmp_path)
+    herds.append(herd)
+    frozen = herd.start("STOP", ("cordon_node:after_intent",), clock_s=clock_s)
+
+    async def is_frozen() -> bool:
+        return hit(tmp_path, "cordon_node:after_intent")
+
+    await eventually(is_frozen, "the first responder is frozen before its call")
+    successor = herd.start()
+
+    async def owns() -> bool:
+        return b"step.inherited" in b"".join(
+            value for _, value in await committed(settings, TIMELINE, PARTITION) if value
+        )
+
+    await eventually(owns, "the successor has taken the run over", timeout_s=60)
+    os.kill(frozen.pid, signal.SIGCONT)
+    run = await eventually(lambda: over(settings), "the run is over", timeout_s=60)
+    assert run.state is RunState.SUCCEEDED
+    assert Counter(call[1] for call in calls(tmp_path)) == dict.fromkeys(STEPS, 1)
+    assert int(calls(tmp_path)[-1][0]) == successor.pid
+
+
 async def test_timeline_signals_and_offsets_are_written_with_the_run(kafka: Kafka, tmp_path: Path) -> None:
     about = fresh(certainty=Certainty.LIKELY)
     settings = await prepared(kafka, about)
