@@ -12,10 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from math import ceil
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from connectors.base import Absent, AlreadyDone, Done, Outcome, Refused, Retry, Unknown
@@ -27,12 +28,12 @@ from streams.model.control import Control
 from streams.model.conversation import CLUSTER_VERBS, Command, Verb
 from streams.model.entity import Entity, Gpu
 from streams.model.incident import Certainty, Incident, IncidentState
-from streams.model.inventory import Fact
+from streams.model.inventory import Fact, PodFact
 from streams.model.run import Mode, Run, StepState
-from streams.model.settings import BlastRadius, Breaker, Cap
+from streams.model.settings import BlastRadius, Breaker, Cap, Protection
 from tests.runbooks.scenes import ACTIONS, CLUSTER, JOB, LIBRARY, NOW, OTHER_JOB, cluster, incident, policy
 
-QUICK_STEPS = 1500
+QUICK_STEPS = 2400
 MOVES = 50
 """Moves of one game."""
 
@@ -41,18 +42,40 @@ FRESH_S = 1800.0
 WINDOW_S = 900.0
 NODES = 16
 PLAYED = {"turns": 0, "begun": 0, "held": 0, "trips": 0, "restarts": 0, "given back": 0}
+LIMITS = {
+    "a pool": "nodes of pool ", "a rack": "nodes of rack ", "a leaf": "nodes of leaf ", "a job": "nodes of job ",
+    "the pool floor": "pool floor: ", "the job floor": "job floor: ",
+}  # fmt: skip
+"""What a step says that one of these limits stops."""
+PLAYED |= dict.fromkeys(LIMITS, 0)
+
+
+PLACED = {
+    job.key: {pod.node for pod in cluster(NODES).pods.values() if pod.job == job and pod.node is not None}
+    for job in (JOB, OTHER_JOB)
+}
+"""Names of the nodes that each job runs on."""
+
+
+def most_of(cap: Cap, members: int) -> int:
+    """How many of so many nodes a cap lets be closed: one always by its share, unless that is 0."""
+    share = members if cap.max_share is None else max(1, int(cap.max_share * members))
+    return min(share, members if cap.max_nodes is None else cap.max_nodes)
 
 
 class AnyCluster(RuleBasedStateMachine):
-    """One cluster of 16 nodes in two pools and four racks, and everything that can befall it."""
+    """One cluster of 16 nodes in two pools, four racks and four leaves, and everything that can befall it."""
 
+    narrow = ""
+    """A limit of a place that is the narrow one of the game; with none, those of the whole cluster may be."""
     board: Board
 
     @initialize(
         max_nodes=st.sampled_from([0, 1, 3, 6, 6]),
         max_share=st.sampled_from([0.1, 0.3, 0.5]),
         per_window=st.sampled_from([2, 3, 4, 6, 24]),
-        per_rack=st.sampled_from([None, 1]),
+        cap=st.sampled_from([Cap(max_nodes=1), Cap(max_nodes=2), Cap(max_share=0.25), Cap(max_nodes=0)]),
+        floor=st.sampled_from([(7, 0.0), (1, 0.8), (6, 0.5)]),
         failures=st.sampled_from([0, 0, 2, 4]),
         mass=st.sampled_from([0, 0, 6, 9]),
         mode=st.sampled_from([Mode.AUTO, Mode.AUTO, Mode.APPROVE]),
@@ -62,11 +85,18 @@ class AnyCluster(RuleBasedStateMachine):
         max_nodes: int,
         max_share: float,
         per_window: int,
-        per_rack: int | None,
+        cap: Cap,
+        floor: tuple[int, float],
         failures: int,
         mass: int,
         mode: Mode,
     ) -> None:
+        narrow = self.narrow
+        if narrow:
+            max_nodes, max_share, per_window, failures, mass, mode = 8, 0.5, 24, 0, 0, Mode.AUTO
+        caps = {place: cap if narrow == place else Cap() for place in ("pool", "rack", "leaf", "job")}
+        self.floors = (*(floor if narrow == "pool floor" else (1, 0.0)), float(narrow == "job floor"))
+        crowded = narrow == "job floor"
         self.policy = policy(
             mode=mode,
             freshness_s=FRESH_S,
@@ -75,18 +105,32 @@ class AnyCluster(RuleBasedStateMachine):
                 max_share=max_share,
                 max_per_window=per_window,
                 window_s=WINDOW_S,
-                per_rack=Cap(max_nodes=per_rack),
+                per_pool=caps["pool"],
+                per_rack=caps["rack"],
+                per_leaf=caps["leaf"],
+                per_job=caps["job"],
+            ),
+            protect=Protection(
+                keep_per_pool=self.floors[0], keep_pool_share=self.floors[1], keep_job_share=self.floors[2]
             ),
             breaker=Breaker(failures=failures, mass_min_nodes=mass, mass_share=0.2),
         )
         share = max(1, int(max_share * NODES))
-        self.most, self.per_rack, self.per_window = min(max_nodes, share), per_rack, per_window
+        self.most, self.per_window = min(max_nodes, share), per_window
+        self.per_job = caps.pop("job")
+        self.caps = caps
         self.now = NOW
         self.facts: dict[str, Fact] = {}
         for i, node in enumerate(cluster(NODES).nodes.values()):
-            self.facts[node.key] = replace(node, rack=f"r{i // 4}", pool=f"p{i // 8}")
+            self.facts[node.key] = replace(node, rack=f"r{i // 4}", pool=f"p{i // 8}", leaf=f"l{i % 4}")
         view = cluster(NODES)
-        others: list[Fact] = [*view.jobs.values(), *view.pods.values()]
+        # In a crowded pool a job has nowhere to go but to the nodes that it has.
+        guests = [
+            PodFact(CLUSTER, "guests", f"guest-{i}", f"g{i}", NOW, node=f"node-{i:02}", gpus=8)
+            for i in ((0, 1, 6, 7) if crowded else ())
+        ]
+        others: list[Fact] = [*view.jobs.values(), *view.pods.values(), *guests]
+        self.taken = {guest.node for guest in guests}
         self.facts |= {fact.key: fact for fact in others}
         # What a successor reads, as bytes would have it:
         self.runs: dict[str, Run] = {}
@@ -95,6 +139,8 @@ class AnyCluster(RuleBasedStateMachine):
         self.air: list[Call] = []
         # The outside's own books:
         self.there: dict[str, tuple[str, str]] = {}
+        self.moving: dict[str, set[str]] = {}
+        """What each run has begun to act on."""
         self.begun: dict[str, tuple[datetime, str]] = {}
         self.killed = False
         self.frozen: set[str] = set()
@@ -126,6 +172,11 @@ class AnyCluster(RuleBasedStateMachine):
         for run in changes.runs:
             self.runs[run.id] = run
             PLAYED["held"] += any(r.state is StepState.BLOCKED for r in run.steps)
+            waiting = [
+                r.reason for r in run.steps if r.state in (StepState.BLOCKED, StepState.AWAITING_APPROVAL)
+            ]
+            for name, said in LIMITS.items():
+                PLAYED[name] += any(said in reason for reason in waiting)
         for control in changes.controls:
             self.control = encode(control)
             PLAYED["trips"] += any(c.event == "control.trip" and c.at == self.now for c in control.changes)
@@ -156,14 +207,40 @@ class AnyCluster(RuleBasedStateMachine):
         for other in self.runs.values():
             if other.id == run.id or other.admitted_at is None or other.state.is_over:
                 continue
-            keys = {s.target.key for s in other.plan.steps if s.destructive and s.target}
+            # What a revision has added to a run, and nothing has let in yet, pulls at nothing.
+            let_in = [
+                s for s in other.plan.steps if s.destructive and other.step(s.id).admitted_at is not None
+            ]
+            keys = {s.target.key for s in let_in if s.target}
             assert call.effect.target.key not in keys, "two runs pull at one target"
+        if run.id not in self.moving:
+            self.moving[run.id] = set()
+            self.finds_room(run)
+        self.moving[run.id].add(call.effect.target.key)
         if call.effect.key not in self.begun:
             PLAYED["begun"] += 1
             self.begun[call.effect.key] = (self.now, run.incident)
             since = self.now - timedelta(seconds=WINDOW_S)
             lately = [name for at, name in self.begun.values() if at > since and name not in self.word]
             assert run.incident in self.word or len(lately) <= self.per_window, "more than a window allows"
+
+    def finds_room(self, run: Run) -> None:
+        """Whether each job that the run is about to move has somewhere to go, unless a person has said that it need not."""
+        wanted = [s.target for s in run.plan.steps if s.destructive and s.target]
+        own = {target.name for target in wanted if target.kind == "Node"}
+        for target in wanted:
+            on = PLACED.get(target.key)
+            if on is None or self.word:
+                continue
+            pools = {self.place(node, "pool") for node in on}
+            room = [
+                fact.name for fact in self.facts.values()
+                if fact.kind == "node" and fact.pool in pools and fact.name not in self.closed() | own
+                and (fact.name in on or fact.name not in self.taken)
+            ]  # fmt: skip
+            assert len(room) >= ceil(self.floors[2] * len(on)), (
+                f"{target} is moved, and has only {room} to go to"
+            )
 
     def scopes(self, run: Run) -> set[str]:
         targets = [s.target for s in run.plan.steps if s.destructive and s.target]
@@ -179,14 +256,26 @@ class AnyCluster(RuleBasedStateMachine):
     def within_limits(self) -> None:
         closed = self.closed()
         assert len(closed) <= self.most, f"{sorted(closed)} are closed, {self.most} may be"
-        racks: defaultdict[str, int] = defaultdict(int)
-        pools: defaultdict[str, int] = defaultdict(int)
+        by_place: defaultdict[tuple[str, str], int] = defaultdict(int)
         for name in closed:
-            racks[self.place(name, "rack")] += 1
-            pools[self.place(name, "pool")] += 1
-        assert self.per_rack is None or all(n <= self.per_rack for n in racks.values()), dict(racks)
-        if not self.word:
-            assert all(n < NODES // 2 for n in pools.values()), "a pool without a node"
+            for kind in self.caps:
+                by_place[kind, self.place(name, kind)] += 1
+        for (kind, value), n in by_place.items():
+            most = most_of(self.caps[kind], NODES // 2 if kind == "pool" else NODES // 4)
+            assert n <= most, f"{n} nodes of {kind} {value} are closed, {most} may be"
+        keep = max(self.floors[0], ceil(self.floors[1] * NODES // 2))
+        for pool in ("p0", "p1") if not self.word else ():
+            left = NODES // 2 - by_place["pool", pool]
+            assert left >= keep, f"{left} nodes of pool {pool} are left, {keep} are kept"
+        for job, placed in PLACED.items():
+            moved_from = {
+                step.target.name
+                for name, touched in self.moving.items() if job in touched
+                for step in self.runs[name].plan.steps
+                if step.target is not None and (("cordon_node", step.target.name) in self.there.values())
+            } & closed  # fmt: skip
+            most = most_of(self.per_job, len(placed | moved_from))
+            assert len(moved_from) <= most, f"{sorted(moved_from)} are closed for {job}, {most} may be"
 
     # ── the outside ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -400,15 +489,52 @@ class AnyCluster(RuleBasedStateMachine):
             assert not suspended, f"{suspended} stay suspended"
 
 
-AnyCluster.TestCase.settings = settings(
-    max_examples=max(1, STEPS // MOVES),
-    stateful_step_count=MOVES,
-    deadline=None,
-    derandomize="GUARD_STEPS" not in os.environ,
-    suppress_health_check=list(HealthCheck),
-    database=None,
-)
-TestAnyCluster = AnyCluster.TestCase
+class NarrowPools(AnyCluster):
+    narrow = "pool"
+
+
+class NarrowRacks(AnyCluster):
+    narrow = "rack"
+
+
+class NarrowLeaves(AnyCluster):
+    narrow = "leaf"
+
+
+class NarrowJobs(AnyCluster):
+    narrow = "job"
+
+
+class PoolsToKeep(AnyCluster):
+    narrow = "pool floor"
+
+
+class JobsToKeep(AnyCluster):
+    narrow = "job floor"
+
+
+def played(game: type[AnyCluster], steps: int) -> type[Any]:
+    """The test that plays so many moves of a game."""
+    case = game.TestCase
+    case.settings = settings(
+        max_examples=max(1, steps // MOVES),
+        stateful_step_count=MOVES,
+        deadline=None,
+        derandomize="GUARD_STEPS" not in os.environ,
+        suppress_health_check=list(HealthCheck),
+        database=None,
+        phases=[Phase.generate],  # to shrink a game of fifty moves takes minutes
+    )
+    return case
+
+
+TestAnyCluster = played(AnyCluster, STEPS)
+TestNarrowPools = played(NarrowPools, STEPS // 3)
+TestNarrowRacks = played(NarrowRacks, STEPS // 3)
+TestNarrowLeaves = played(NarrowLeaves, STEPS // 3)
+TestNarrowJobs = played(NarrowJobs, STEPS // 3)
+TestPoolsToKeep = played(PoolsToKeep, STEPS // 3)
+TestJobsToKeep = played(JobsToKeep, STEPS // 3)
 
 
 def test_the_games_have_played_what_they_promise() -> None:
