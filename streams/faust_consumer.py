@@ -15,7 +15,8 @@ out records itself, when nothing is on its way. Records may come twice by this, 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from aiokafka.errors import IllegalStateError
@@ -28,31 +29,38 @@ class Consumer(aiokafka.Consumer):
 
     placed = False
     """Whether what is read next follows what was committed, in every partition. Until then nothing is handed out."""
+    _resumed = False
     _returns = 0
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         """Note that positions are uncertain from now on."""
-        self.placed = False
+        self.placed = self._resumed = False
         await super().on_partitions_revoked(revoked)
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         """Note that positions are uncertain from now on."""
-        self.placed = False
+        self.placed = self._resumed = False
         await super().on_partitions_assigned(assigned, generation_id)
 
+    def resume_partitions(self, tps: Iterable[TP]) -> None:
+        """Note when the streams' own partitions go on, with which a rebalance ends."""
+        resumed = set(tps)
+        self._resumed |= any(not self._is_changelog_tp(tp) for tp in resumed)
+        super().resume_partitions(resumed)
+
     async def perform_seek(self) -> None:
-        """Return to the committed offsets."""
+        """Return to the committed offsets. It does not count before the partitions go on: Faust drops what it fetches then."""
+        resumed = self._resumed
         await super().perform_seek()
         self._returns += 1
-        self.placed = True
+        self.placed |= resumed and self._resumed
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
         """Return to the committed offsets, and to the beginning where there are none."""
         committed = await super().seek_to_committed()
         bare = [tp for tp, offset in committed.items() if not offset and not self._is_changelog_tp(tp)]
         if bare:
-            for tp, start in (await self.earliest_offsets(*bare)).items():
-                await self._seek(tp, start)
+            await self.seek_wait(await self.earliest_offsets(*bare))
         return committed
 
     async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, Any]]:
@@ -69,10 +77,9 @@ class Consumer(aiokafka.Consumer):
         return tp in self.assignment() and bool(await self._commit({tp: self._committed_offset[tp] or 0}))
 
     async def _return_again(self) -> None:
-        try:
+        # When the next rebalance has begun it ends with a return. That something is assigned aiokafka asserts.
+        with suppress(IllegalStateError, AssertionError):
             await self.perform_seek()
-        except IllegalStateError:  # the next rebalance has begun, and ends with a return
-            self.placed = False
 
 
 class Transport(aiokafka.Transport):

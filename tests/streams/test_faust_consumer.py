@@ -144,3 +144,26 @@ async def test_nothing_is_handed_out_between_an_assignment_and_the_return(settin
     async with started(reading):
         await reading.everything()
     assert handed_out == [True] * COUNT
+
+
+async def test_a_return_from_the_middle_of_a_rebalance_hands_nothing_out_before_it_ends(
+    settings: KafkaSettings,
+) -> None:
+    reading = Reading(settings)
+    assigned, resume = reading.consumer._on_partitions_assigned, reading.consumer.resume_partitions
+    placed: list[bool] = []
+
+    async def return_first(*args: Any) -> None:
+        await reading.consumer.perform_seek()
+        await assigned(*args)
+
+    def note(tps: Any) -> None:
+        placed.append(reading.consumer.placed)
+        resume(tps)
+
+    reading.consumer._on_partitions_assigned = return_first
+    reading.consumer.resume_partitions = note
+    async with started(reading):
+        await reading.everything()
+    assert placed
+    assert not any(placed)
