@@ -93,7 +93,9 @@ class Held:
 
     def taken_over(self) -> tuple[Changelog, Again]:
         """What has to be written and said before anything else: a predecessor may have died before."""
-        return self.rows.store(), self._left[0].again if self._left is not None else Again()
+        rows = self.rows.store()
+        self.strike()  # or the next step, if it leaves no note, would be undone by this one once more
+        return rows, self._left[0].again if self._left is not None else Again()
 
     def store(self, changes: Changes) -> Changelog:
         """Keep what a step changed; returns what has to be in the changelog, in this order, before anything is said."""

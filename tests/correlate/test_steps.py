@@ -160,3 +160,28 @@ def test_pieces_of_two_notes_never_make_one(monkeypatch: pytest.MonkeyPatch) -> 
         *[b"1" * 90] * len(pieces),
         *[b"3" * 90] * (len(written) + 1 - len(pieces)),
     ]
+
+
+def test_what_was_done_for_a_predecessor_is_not_done_again_over_a_later_row() -> None:
+    changelog: dict[bytes, bytes] = {}
+
+    def take_over() -> Held:
+        held = Held(TableRows(Table(changelog), CLUSTER), partial(make_core, CLUSTER))
+        write(held.taken_over()[0])
+        return held
+
+    def write(rows: Changelog) -> None:
+        for key, value in rows:
+            if value is not None:
+                changelog[key] = value
+            else:
+                changelog.pop(key, None)
+
+    first = take_over()
+    quiet = first.core.on_tick(at(0))
+    first.rows["a"], first.rows["b"] = b"1", b"2"
+    write(first.store(quiet))
+    second = take_over()
+    second.rows["a"] = b"3"
+    write(second.store(quiet))
+    assert take_over().rows["a"] == b"3"
