@@ -287,15 +287,15 @@ class Correlator:
         """Take the steps, store each and publish what follows. False when the partition was lost meanwhile."""
         for cluster, step in steps:
             held = await self._held(cluster, partition, term)
-            if term != self._term:
+            if held is None:
                 return False
             changes = step(held.core)
             self._at("correlator:before_store")
-            if not await self._still_owns(partition):
+            if not await self._still_owns(partition, term):
                 return False
             await self._store(held.store(changes), partition)
             self._at("correlator:after_store")
-            if term != self._term:
+            if not await self._still_owns(partition, term):
                 return False
             await self._publish(changes, partition)
             self._at("correlator:after_publish")
@@ -373,30 +373,37 @@ class Correlator:
         self._stood_still |= now - self._awake > self._kafka.session_timeout_ms / 2000
         self._awake = now
 
-    async def _still_owns(self, partition: int) -> bool:
-        """Whether what follows may be stored. Rows of one who was taken for dead would come to lie over the new owner's."""
+    async def _still_owns(self, partition: int, term: int) -> bool:
+        """Whether what follows may be written. What one writes who was taken for dead would come to lie over the new owner's."""
         self._look_for_a_stall()
-        if not self._stood_still:
-            return True
+        if not self._stood_still or term != self._term:
+            return term == self._term
         consumer: Any = self._app.consumer
-        if await consumer.owns(TP(kafka.topic_name(self._kafka, SIGNALS), partition)):
+        owns = await consumer.owns(TP(kafka.topic_name(self._kafka, SIGNALS), partition))
+        if owns and term == self._term:
             self._stood_still = False
             return True
         log.warning("another took over while this one stood still; storing nothing", partition=partition)
-        self._settled = False
-        self._unsettled_since = monotonic()
+        if term == self._term:
+            self._settled = False
+            self._unsettled_since = monotonic()
         return False
 
-    async def _held(self, cluster: str, partition: int, term: int) -> Held:
-        """The cluster's core; what a predecessor may have left undone is done first."""
-        held = self._cores.get(cluster)
-        if held is None:
-            held = Held(TableRows(self._table, cluster), partial(self._make_core, cluster))
-            rows, again = held.taken_over()
-            await self._store(rows, partition)
-            await self._publish(again, partition)
-            if term == self._term:
-                self._cores[cluster] = held
+    async def _held(self, cluster: str, partition: int, term: int) -> Held | None:
+        """The cluster's core; what a predecessor may have left undone is done first. None when the partition was lost by then."""
+        if cluster in self._cores:
+            return self._cores[cluster]
+        held = Held(TableRows(self._table, cluster), partial(self._make_core, cluster))
+        if not await self._still_owns(partition, term):
+            return None
+        rows, again = held.taken_over()
+        await self._store(rows, partition)
+        if not await self._still_owns(partition, term):
+            return None
+        await self._publish(again, partition)
+        if term != self._term:
+            return None
+        self._cores[cluster] = held
         return held
 
     def _lose_ownership(self, *_: Any, **__: Any) -> None:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from faust.types import TP
 
 from faultline.embedded import broker
 from streams import correlator as process
@@ -57,3 +58,21 @@ async def test_a_join_that_never_ends_ends_the_process(
     monkeypatch.setattr(Correlator, "_take_ownership", lambda *_, **__: None)
     with pytest.raises(FaultlineError, match="joining the group did not end"):
         await asyncio.wait_for(correlator(kafka_settings, Pulse()).run(), 60)
+
+
+@pytest.mark.parametrize("answer", [True, False])
+async def test_a_partition_that_is_lost_during_the_question_is_lost_whatever_the_answer(
+    kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch, answer: bool
+) -> None:
+    asking = correlator(kafka_settings, Pulse())
+
+    class Consumer:
+        async def owns(self, tp: TP) -> bool:
+            asking._lose_ownership()
+            asking._take_ownership()
+            return answer
+
+    monkeypatch.setattr(asking._app, "consumer", Consumer())
+    asking._stood_still = asking._settled = True
+    assert not await asking._still_owns(0, asking._term)
+    assert asking._settled
