@@ -96,7 +96,10 @@ class ThreadKeeper:
         self._news = asyncio.Event()
 
     def take_incident(self, incident: Incident) -> None:
-        """The latest revision of an incident."""
+        """A revision of an incident. A correlator that takes over may say an older one once more: that is no news."""
+        known = self._incidents.get(incident.id)
+        if known is not None and incident.revision < known.revision:
+            return
         self._incidents[incident.id] = incident
         self._changed(incident.id)
 

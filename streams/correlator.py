@@ -38,7 +38,7 @@ from streams import kafka
 from streams.dead_letters import dead_letter
 from streams.faust_app import build_app
 from streams.kafka import KafkaError
-from streams.model.clock import Clock, from_millis, parse_rfc3339, rfc3339, utc_now
+from streams.model.clock import Clock, boot_seconds, from_millis, parse_rfc3339, rfc3339, utc_now
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, FaultlineError, Unreachable
 from streams.model.inventory import Fact, FactRecord
@@ -116,7 +116,7 @@ class Correlator:
         self._read_at: dict[int, datetime] = {}
         self._heard: dict[int, float] = {}
         self._unsettled_since = 0.0
-        self._awake = monotonic()
+        self._awake = boot_seconds()
         self._stood_still = False
         self._failure: asyncio.Future[None] | None = None
         self._producer: AIOKafkaProducer | None = None
@@ -293,7 +293,8 @@ class Correlator:
             self._at("correlator:before_store")
             if not await self._still_owns(partition, term):
                 return False
-            await self._store(held.store(changes), partition)
+            for rows in held.store(changes):
+                await self._store(rows, partition)
             self._at("correlator:after_store")
             if not await self._still_owns(partition, term):
                 return False
@@ -369,7 +370,7 @@ class Correlator:
 
     def _look_for_a_stall(self) -> None:
         """A process that was frozen hears last that it was taken for dead."""
-        now = monotonic()
+        now = boot_seconds()
         self._stood_still |= now - self._awake > self._kafka.session_timeout_ms / 2000
         self._awake = now
 

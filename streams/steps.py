@@ -30,7 +30,7 @@ NOTE = "step/"
 """Rows named `step/NUMBER` are the pieces of a note."""
 
 PIECE = 500_000
-"""Bytes of a piece: half of what a broker takes in one record."""
+"""Bytes of a piece; a broker takes more in one record."""
 
 
 class Changes(Protocol):
@@ -97,12 +97,15 @@ class Held:
         self.strike()  # or the next step, if it leaves no note, would be undone by this one once more
         return rows, self._left[0].again if self._left is not None else Again()
 
-    def store(self, changes: Changes) -> Changelog:
-        """Keep what a step changed; returns what has to be in the changelog, in this order, before anything is said."""
+    def store(self, changes: Changes) -> tuple[Changelog, Changelog]:
+        """Keep what a step changed; returns the note and the rows, for the changelog. The rows only when the note is there."""
         changed = [(key, value) for key, value in self.rows.waiting() if not key.startswith(NOTE)]
+        pieces: dict[str, bytes] = {}
         if len(changed) > 1 or changes.incidents or changes.timeline:
-            self.rows.put_first(_written(changed, changes))
-        return self.rows.store()
+            pieces = _written(changed, changes)
+            self.rows.put_first(pieces)
+        records = self.rows.store()
+        return records[: len(pieces)], records[len(pieces) :]
 
     def strike(self) -> None:
         """Take the note out with the next step that is stored: all of it is done."""
