@@ -72,8 +72,8 @@ class Runs(Mapping[str, Run]):
         """Take in a run as it is now."""
         known = self.get(run.id)
         self._shelf[run.id] = run
-        if known is None or known.plan is not run.plan:
-            # A plan only grows: what it was found by before still holds.
+        if known is None or known.plan is not run.plan or known.offenders != run.offenders:
+            # A plan only grows: what it was found by before still holds. What a run is counted for may change by itself.
             self._file(run)
         if run.has_work:
             self.live[run.id] = None

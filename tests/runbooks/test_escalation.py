@@ -22,7 +22,18 @@ from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.inventory import Fact
 from streams.model.run import Escalation, Mode, Run, RunState, StepState
 from streams.model.settings import ResponderSettings
-from tests.runbooks.scenes import ACTIONS, CLUSTER, JOB, LIBRARY, NOW, at, cluster, incident, policy
+from tests.runbooks.scenes import (
+    ACTIONS,
+    CLUSTER,
+    JOB,
+    LIBRARY,
+    NOW,
+    OTHER_JOB,
+    at,
+    cluster,
+    incident,
+    policy,
+)
 
 SLOT = Gpu("0000:1b:00", "GPU-old")
 ROOT = Entity(CLUSTER, node="node-03", gpu=SLOT)
@@ -272,6 +283,27 @@ def test_what_is_counted_is_the_same_after_a_restart() -> None:
     again.advance(at(10800))
     third = next(run for run in again.runs.values() if run.incident == "inc-crash-3")
     assert third.plan.runbook == "gpu-quarantine"
+
+
+def test_a_crash_of_which_the_gpu_is_known_only_later_counts_before_a_restart_as_after_it() -> None:
+    board, _ = crashed(CRASH)
+    other = replace(crash(2, {"xid": 31}, updated_at=at(7200)), root=Entity(CLUSTER, job=OTHER_JOB))
+    for about in (
+        other,
+        replace(other, revision=2, facts=CRASH),
+        replace(other, revision=3, facts=CRASH, state=IncidentState.RESOLVED),
+    ):
+        board.take_incident(about)
+        board.advance(at(7200))
+    found = {run.id for run in board.runs.about(CLUSTER, ("gpu:GPU-old",))}
+    again = watched(runbooks=LIBRARY, runs={key: decode(Run, encode(run)) for key, run in board.runs.items()})
+    assert found == {run.id for run in again.runs.about(CLUSTER, ("gpu:GPU-old",))}
+    taken = []
+    for made in (board, again):
+        made.take_incident(crash(3, updated_at=at(10800)))
+        made.advance(at(10800))
+        taken.append(next(r for r in made.runs.values() if r.incident == "inc-crash-3").plan.runbook)
+    assert taken == ["gpu-quarantine", "gpu-quarantine"]
 
 
 def test_what_was_only_said_in_shadow_counts_in_shadow_only() -> None:
