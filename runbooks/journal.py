@@ -227,7 +227,7 @@ class Journal(Generic[D]):
                 raise self._closed_by from error
             self._documents.update({self._key(d): d for d in documents})
             for key in gone:
-                self._documents.pop(key, None)
+                self._documents.discard(key)
 
     async def close(self) -> None:
         """Let go of the partition; a commit under way is not waited for."""

@@ -68,6 +68,11 @@ class Shelf(MutableMapping[str, D], Generic[D, B]):
         del self._documents[key]
         self._briefs.pop(key, None)
 
+    def discard(self, key: str) -> None:
+        """Take out a document, if it is there, without reading it: `pop` would decode what is thrown away."""
+        self._documents.pop(key, None)
+        self._briefs.pop(key, None)
+
     def __contains__(self, key: object) -> bool:
         return key in self._documents
 

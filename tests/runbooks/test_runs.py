@@ -81,6 +81,13 @@ def test_what_is_put_over_a_document_at_rest_replaces_it() -> None:
     assert newer.id not in shelf
 
 
+def test_a_document_at_rest_is_thrown_away_unread_even_if_nobody_could_read_it() -> None:
+    shelf = _spoilt(HISTORY[0])
+    shelf.discard(HISTORY[0].id)
+    shelf.discard("never-there")
+    assert (len(shelf), len(shelf.briefs), shelf.decoded) == (0, 0, 0)
+
+
 def _with_step(run: Run, **changes: object) -> Run:
     return replace(run, steps=(replace(run.steps[1], **changes), *run.steps[2:], run.steps[0]))  # type: ignore[arg-type]
 
