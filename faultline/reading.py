@@ -9,7 +9,9 @@ from typing import TypeVar
 import click
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
+from runbooks.controls import unreadable
 from streams.kafka import consumer, started, topic_name
+from streams.model.clock import from_millis
 from streams.model.codec import decode
 from streams.model.control import Control
 from streams.model.conversation import TimelineEntry
@@ -81,10 +83,22 @@ async def read_control(settings: KafkaSettings, cluster: str) -> Control:
     control = Control(cluster)
     async with _reader(settings) as client:
         async for record in _records(client, settings, CONTROLS, cluster):
-            if record.key == cluster.encode() and record.value is not None:
-                found = decode(Control, record.value)
-                control = found if found.revision >= control.revision else control
+            if record.key == cluster.encode():
+                control = control_after(control, record)
     return control
+
+
+def control_after(control: Control, record: ConsumerRecord) -> Control:
+    """What holds once a record of the control has been written. One that cannot be read throws the kill switch, as it does for
+    the responder, until a later one takes its place."""
+    if record.value is None:
+        return control
+    try:
+        found = decode(Control, record.value)
+    except BadInput as error:
+        place = f"{record.topic}:{record.partition}:{record.offset}"
+        return unreadable(control, f"{place}: {error}", from_millis(record.timestamp)).control
+    return found if found.revision >= control.revision else control
 
 
 async def read_timeline(settings: KafkaSettings, incident: Incident) -> list[TimelineEntry]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from aiokafka import ConsumerRecord
 
-from faultline.reading import readable
+from faultline.reading import control_after, readable
 from streams.model.codec import encode
 from streams.model.control import Control
 
@@ -28,3 +28,14 @@ def test_a_tombstone_says_nothing_and_what_is_right_is_read(capsys: pytest.Captu
     assert readable(Control, record(None)) is None
     assert readable(Control, record(encode(Control("east")))) == Control("east")
     assert capsys.readouterr().err == ""
+
+
+def test_a_damaged_control_is_a_kill_switch_until_a_later_one_takes_its_place() -> None:
+    before = Control("east", revision=4)
+    damaged = control_after(before, record(b"\xff"))
+    assert damaged.kill_switch is not None
+    assert "controls:1:7" in damaged.kill_switch.reason
+    later = Control("east", revision=damaged.revision)
+    assert control_after(damaged, record(encode(later))) == later
+    assert control_after(later, record(encode(before))) == later
+    assert control_after(later, record(None)) == later
