@@ -88,10 +88,14 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """It may or may not have happened (a timeout, a cut connection): look it up before anything else."""
+    """It may or may not have happened (a timeout, a cut connection): look it up before anything else.
+
+    `withheld` says that we stopped it ourselves: if it turns out that it was never made, that is no failure of the call.
+    """
 
     reason: str
     after_s: float = 1.0
+    withheld: bool = False
 
 
 @dataclass(frozen=True, slots=True)

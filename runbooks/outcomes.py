@@ -97,7 +97,8 @@ def _applied(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Ou
         case Retry():
             _failed_once(desk, planned, effect, outcome.after_s, outcome.reason)
         case Unknown():
-            _unknown(desk, planned, effect, outcome.after_s, outcome.reason)
+            withheld = replace(effect, withheld=outcome.withheld)
+            _unknown(desk, planned, withheld, outcome.after_s, outcome.reason)
         case Absent():
             _unknown(desk, planned, effect, 1.0, "the connector does not say what it did")
         case Refused():
@@ -124,6 +125,9 @@ def _looked(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Out
                 planned.id, effect=replace(effect, state=EffectState.REFUSED, reason="it was never made")
             )
             desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
+        case Absent() if effect.withheld:
+            never = replace(effect, landed=False, withheld=False)
+            _again(desk, planned, never, 0.0, "it was held back, and never made")
         case Absent():
             _failed_once(desk, planned, replace(effect, landed=False), 0.0, "it was never made", at_once=True)
         case Retry() | Unknown() | Blocked() | Refused() if _is_past_telling(desk, planned):

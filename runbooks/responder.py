@@ -53,6 +53,10 @@ TICK_S = 1.0
 """How often a worker looks without news: due times are not finer than that."""
 
 
+SLOW_S = 10.0
+"""A server may still carry out for so long what was given up here: only then is it asked what became of it."""
+
+
 def ignore(label: str) -> None:
     """The default for `at`: nobody watches."""
 
@@ -337,7 +341,8 @@ class Responder:
         await asyncio.gather(*late, return_exceptions=True)
         for flight in stopped:
             if flight.task in late and flight.task.cancelled():
-                given_up = Unknown(f"given up after {LANDING_S:.0f} s, as something was switched off")
+                reason = f"given up after {LANDING_S:.0f} s, as something was switched off"
+                given_up = Unknown(reason, after_s=SLOW_S, withheld=True)
                 work.board.take_outcome(flight.call, given_up, self._clock())
 
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -387,7 +392,7 @@ class Responder:
             act = connector.undo if call.kind == "undo" else connector.apply
             return await act(call.effect, lease)
         except Fenced as error:
-            return Unknown(str(error))
+            return Unknown(str(error), withheld=True)
         except Exception as error:
             # A fault in one connector must not stop the runs of others; what it did is not known, so it is looked up.
             log.exception("connector failed", action=call.effect.action, target=str(call.effect.target))

@@ -205,6 +205,8 @@ class EffectRecord:
     """How many of the calls surely did not work; waiting for a long change is no failure."""
     landed: bool = False
     """A call has taken hold, even if what it began is not done yet: a later refusal does not make it undone."""
+    withheld: bool = False
+    """We stopped the last call ourselves, and do not know yet whether in time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,21 @@ def test_a_call_that_was_looked_up_and_never_made_is_a_try_too_but_a_long_change
     assert play.stands() is RunState.FAILED
 
 
+def test_a_call_that_we_held_back_ourselves_and_was_never_made_is_no_try() -> None:
+    play = begun(book("retry: {attempts: 1}"))
+    play.tick()
+    for _ in range(3):
+        play.answer(Unknown("called back", withheld=True))
+        play.tick(1)
+        play.answer(Absent())
+        play.tick(1)
+    assert [call.kind for call in play.air] == ["apply"]
+    play.answer(Unknown("timeout"))
+    play.tick(1)
+    play.answer(Absent())
+    assert play.stands() is RunState.FAILED
+
+
 def test_tries_are_counted_over_restarts() -> None:
     play = begun(book("retry: {attempts: 2, first_s: 1}"))
     play.tick()
