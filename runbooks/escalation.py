@@ -90,6 +90,8 @@ def climb(
             break
         of = offender(root, Escalation(rung.to, per=rung.per))
         counted = f"{runbook.id} has run {times} times for {of} within {_span(rung.within_s)}"
+        if program := _one_program(root, [r for r in recent if takes_nothing(r)]):
+            counted += f" (each time {program} crashed: it may be that program)"
         above = runbooks.get(rung.to)
         if above is None or above.id in seen:
             said.append(f"{counted}, and there is no runbook {rung.to} to go on with")
@@ -98,6 +100,12 @@ def climb(
         seen.add(above.id)
         runbook = above
     return Rung(runbook, "; ".join(said))
+
+
+def _one_program(root: Entity, crashes: Iterable[Run]) -> str:
+    """The job whose crashes these are, with the one in hand, when it is the same each time; empty when there were none."""
+    jobs = {name.removeprefix("job:") for run in crashes for name in run.offenders if name.startswith("job:")}
+    return root.job.key if root.job is not None and jobs == {root.job.key} else ""
 
 
 def takes_nothing(run: Run) -> bool:

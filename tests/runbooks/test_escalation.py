@@ -12,7 +12,7 @@ import pytest
 from connectors.base import Absent, AlreadyDone, Done, Effect, Outcome, Refused
 from runbooks.board import Board
 from runbooks.desk import LOOKUPS, Call
-from runbooks.escalation import climb, is_above, offender, offenders
+from runbooks.escalation import accused, climb, is_above, offender, offenders
 from runbooks.loading import load_text
 from runbooks.model import Runbook
 from streams.model.codec import decode, encode
@@ -165,7 +165,13 @@ def test_nodes_and_jobs_are_counted_whatever_gpu_it_was() -> None:
         assert found.why, per
 
 
-CRASH = {"xid": 31, "xids": (31,), "gpu_node": "node-03", "gpu_pci": "0000:1b:00", "gpu_uuid": "GPU-old"}
+CRASH: dict[str, Any] = {
+    "xid": 31,
+    "xids": (31,),
+    "gpu_node": "node-03",
+    "gpu_pci": "0000:1b:00",
+    "gpu_uuid": "GPU-old",
+}
 ELSEWHERE = CRASH | {"gpu_node": "node-04", "gpu_pci": "0000:3d:00", "gpu_uuid": "GPU-else"}
 SEVERAL = {"xid": 31, "xids": (31,)}
 
@@ -217,6 +223,16 @@ def test_the_third_crash_on_the_same_gpu_has_it_quarantined_and_asks_first(certa
     board.take_incident(crash(4, updated_at=at(4 * 3600)))
     board.advance(at(4 * 3600))
     assert [run.plan.runbook for run in board.runs.values()][-1] == "gpu-reset"
+
+
+@pytest.mark.parametrize(("job", "said"), [(JOB, True), (OTHER_JOB, False)])
+def test_who_is_asked_is_told_when_it_was_the_same_program_each_time(job: JobRef, said: bool) -> None:
+    board, _ = crashed(CRASH, CRASH)
+    books = {runbook.id: runbook for runbook in LIBRARY}
+    place = accused(replace(crash(3), root=Entity(CLUSTER, job=job)))
+    rung = climb(books["application"], place, board.runs.values(), books, at(3 * 3600))
+    assert rung.runbook.id == "gpu-quarantine"
+    assert ("it may be that program" in rung.why) is said
 
 
 def test_a_quarantine_that_nobody_has_let_act_is_asked_for_again() -> None:
