@@ -235,10 +235,10 @@ class Board:
 
     def _release(self, command: Command, now: datetime) -> None:
         """Give a node back, or say what stands against it."""
-        runs = self.runs.on(command.cluster, f"Node//{node_of(command)}")
+        node = node_of(command)
+        runs = self.runs.on(command.cluster, f"Node//{node}")
         if any(command.id in run.commands for run in runs):
             return
-        node = node_of(command)
         chosen = choose(command, runs, self.view(command.cluster).nodes.get(node), self._policy, now)
         if isinstance(chosen, Hold):
             self._take(release(chosen, command, holds_of(runs, node), now), now)
@@ -347,7 +347,7 @@ class Board:
                 self._agenda.sooner(run.id, now)
             if incident.revision <= run.incident_revision:
                 continue
-            runbook = next((r for r in self._runbooks if r.id == run.plan.runbook), None)
+            runbook = self._books.get(run.plan.runbook)
             same = runbook is not None and runbook.revision == run.plan.runbook_revision
             bound = (
                 self._bound(incident, runbook, run.plan.mode, now)
