@@ -75,8 +75,10 @@ IN_FLIGHT = 120
 """Incidents under way at once."""
 LEASE_S = 6.0
 """Long enough for a busy machine, shorter than the longest freeze."""
-MOST_BLOWS = 150
+MOST_BLOWS = 60
 """How many blows a long contest takes at most; a short one takes one for every four incidents."""
+LONGEST_BLOW_S = 25.0
+"""From one blow to the next, where there are two and one is frozen for as long as it gets."""
 
 SESSION_MS = 3000
 FROZEN_S = (0.5, 14.0)
@@ -274,7 +276,7 @@ class Contest:
                 await tell(INCIDENTS, incident.cluster, incident.id, incident)
             return len(over) == self.incidents
 
-        async with asyncio.timeout(120 + self.incidents * EFFECTS / 4):
+        async with asyncio.timeout(120 + self.incidents * (EFFECTS / 4 + LONGEST_BLOW_S / per_blow)):
             await tape.until(prefix, all_over)
 
     def _judge(
