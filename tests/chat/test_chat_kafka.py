@@ -219,6 +219,24 @@ async def test_a_burst_of_details_becomes_a_few_edits_that_end_with_the_latest(w
     assert root.edits <= took_s / 0.2 + 2  # the debounce of this process is 0.2 s
 
 
+async def test_a_revision_that_is_told_once_more_does_not_bring_an_old_state_back(world: World) -> None:
+    incident = new_incident()
+    resolved = replace(incident, revision=2, state=IncidentState.RESOLVED, closed_at=utc_now())
+    with world.chat():
+        await world.tell(incident)
+        await world.tell(resolved)
+        await world.see(
+            lambda: any("resolved" in root.text for root in world.slack.roots()), "it is resolved"
+        )
+        await world.tell(incident)
+        await world.tell(replace(new_incident(), id="inc-marker"))  # lies behind it, so it is read later
+        await world.see(lambda: len(world.slack.roots()) == 2, "what lies behind it has a thread")
+        now = utc_now()
+        await world.tell(TimelineEntry(incident.id, incident.cluster, now, "alice", "incident.acked", "seen"))
+        await world.see(lambda: "seen" in str([r.attachments for r in world.replies()]), "its thread went on")
+    assert sorted("resolved" in root.text for root in world.slack.roots()) == [False, True]
+
+
 async def test_each_step_is_one_reply_edited_as_it_goes(world: World) -> None:
     incident = new_incident()
     await world.tell(incident)
