@@ -21,9 +21,9 @@ from streams.model.incident import Incident
 from streams.model.inventory import FactRecord
 from streams.model.run import Mode, Run, RunState
 from streams.topics import CONTROLS, DEAD_LETTERS, INVENTORY, RUNS, TIMELINE
+from tests.runbooks.herd import calls
 from tests.runbooks.scenes import CLUSTER, JOB, cluster, incident
 from tests.runbooks.test_people_embedded import Site, book, cordons, fresh, site
-from tests.runbooks.test_responder import calls
 from tests.runbooks.topics import committed, committed_records, write
 from tests.testbed.waiting import eventually
 

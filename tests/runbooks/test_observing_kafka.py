@@ -19,9 +19,9 @@ from streams.model.inventory import FactRecord, NodeFact
 from streams.model.run import Mode
 from streams.model.settings import KafkaSettings, ResponderSettings
 from streams.topics import INVENTORY, TIMELINE
+from tests.runbooks.herd import PARTITION, prepared, run_of
 from tests.runbooks.responder_child import BOOK, FolderWorld
 from tests.runbooks.scenes import CLUSTER
-from tests.runbooks.test_responder import PARTITION, prepared, run_of
 from tests.runbooks.topics import committed, write
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually

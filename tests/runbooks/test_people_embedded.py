@@ -26,9 +26,9 @@ from streams.model.inventory import FactRecord, NodeFact
 from streams.model.run import Mode, Run, RunState
 from streams.model.settings import KafkaSettings, ResponderSettings
 from streams.topics import INCIDENTS, INVENTORY, TIMELINE, partition_of
+from tests.runbooks.herd import calls, over, run_of
 from tests.runbooks.responder_child import BOOK, FolderWorld
 from tests.runbooks.scenes import CLUSTER, JOB, incident
-from tests.runbooks.test_responder import calls, over, run_of
 from tests.runbooks.topics import committed, write
 from tests.testbed.waiting import eventually
 

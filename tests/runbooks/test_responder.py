@@ -3,125 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from runbooks.loading import load_text
 from runbooks.responder import Responder
-from streams.model.clock import utc_now
 from streams.model.codec import decode, encode
 from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.errors import BadInput
-from streams.model.incident import Certainty, Incident
-from streams.model.inventory import FactRecord, JobFact, NodeFact, PodFact
+from streams.model.incident import Certainty
 from streams.model.run import Mode, Run, RunState
 from streams.model.settings import KafkaSettings, ResponderSettings
 from streams.model.signal import SignalBatch
 from streams.topics import (
     COMMANDS,
-    CONTROLS,
     DEAD_LETTERS,
-    INCIDENTS,
-    INVENTORY,
     RUNS,
     SIGNALS,
     TIMELINE,
-    partition_of,
 )
+from tests.runbooks.herd import PARTITION, Herd, calls, fresh, hit, over, prepared, run_of
 from tests.runbooks.responder_child import BOOK, FolderWorld
-from tests.runbooks.scenes import CLUSTER, cluster, incident
-from tests.runbooks.topics import committed, with_topics, write
+from tests.runbooks.scenes import CLUSTER
+from tests.runbooks.topics import committed, write
 from tests.testbed.children import Child
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
 pytestmark = pytest.mark.kafka
 
-ALL = (INVENTORY, INCIDENTS, CONTROLS, COMMANDS, RUNS, TIMELINE, SIGNALS, DEAD_LETTERS)
-PARTITION = partition_of(CLUSTER, 2)
 STEPS = ("open_ticket", "cordon_node", "suspend_job", "drain_node", "resume_job")
-
-
-def fresh(certainty: Certainty = Certainty.DECISIVE) -> Incident:
-    """An incident of this moment: old ones are asked about."""
-    return incident(updated_at=utc_now(), opened_at=utc_now(), certainty=certainty)
-
-
-async def prepared(kafka: Kafka, about: Incident | None = None) -> KafkaSettings:
-    settings = await with_topics(kafka.bootstrap, *ALL)
-    view = cluster()
-    facts: list[NodeFact | PodFact | JobFact] = [
-        *view.nodes.values(),
-        *view.pods.values(),
-        *view.jobs.values(),
-    ]
-    await write(settings, INVENTORY, PARTITION, *((f.key, encode(FactRecord(f))) for f in facts))
-    about = about or fresh()
-    await write(settings, INCIDENTS, PARTITION, (about.id, encode(about)))
-    return settings
-
-
-async def run_of(settings: KafkaSettings, partition: int = PARTITION) -> Run | None:
-    values = [value for _, value in await committed(settings, RUNS, partition) if value]
-    return decode(Run, values[-1]) if values else None
-
-
-async def over(settings: KafkaSettings, partition: int = PARTITION) -> Run | None:
-    run = await run_of(settings, partition)
-    return run if run is not None and run.state.is_over and not run.has_work else None
-
-
-def calls(folder: Path) -> list[list[str]]:
-    file = folder / "calls"
-    return [line.split() for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def hit(folder: Path, label: str) -> bool:
-    return (folder / f"hit-{label.replace(':', '-')}").exists()
-
-
-class Herd:
-    """Responder processes of one test."""
-
-    def __init__(self, settings: KafkaSettings, folder: Path) -> None:
-        self._settings = settings
-        self._folder = folder
-        self.children: list[Child] = []
-
-    def start(self, sends: str = "KILL", at: tuple[str, ...] = (), **more: Any) -> Child:
-        """`more` are options of `responder_child`."""
-        options = {
-            "bootstrap": self._settings.bootstrap,
-            "prefix": self._settings.topic_prefix,
-            "folder": str(self._folder),
-            "signal": sends,
-            "at": at,
-            **more,
-        }
-        command = [sys.executable, "-m", "tests.runbooks.responder_child", json.dumps(options)]
-        child = Child("responder", command, log=self._folder / f"log-{len(self.children)}")
-        self.children.append(child)
-        return child
-
-    def stop(self) -> None:
-        for child in self.children:
-            child.kill()
-
-
-@pytest.fixture
-def herds() -> Iterator[list[Herd]]:
-    found: list[Herd] = []
-    yield found
-    for herd in found:
-        herd.stop()
 
 
 async def gave_up(woken: Child) -> bool:

@@ -10,7 +10,6 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,8 +26,8 @@ from streams.model.incident import Incident, IncidentState
 from streams.model.run import Run, RunState, StepState
 from streams.model.settings import KafkaSettings
 from streams.topics import COMMANDS, CONTROLS, INCIDENTS, RUNS, TIMELINE
+from tests.runbooks.herd import PARTITION, Herd, calls, fresh, hit, prepared
 from tests.runbooks.scenes import CLUSTER, incident
-from tests.runbooks.test_responder import PARTITION, Herd, calls, fresh, hit, prepared
 from tests.runbooks.topics import committed, write
 from tests.testbed.children import Child
 from tests.testbed.kafka import Kafka
@@ -146,14 +145,6 @@ class Scene:
     def undone(self) -> list[str]:
         file = self.folder / "undone"
         return [line.split()[1] for line in file.read_text().splitlines()] if file.exists() else []
-
-
-@pytest.fixture
-def herds() -> Iterator[list[Herd]]:
-    found: list[Herd] = []
-    yield found
-    for herd in found:
-        herd.stop()
 
 
 async def scene(kafka: Kafka, folder: Path, herds: list[Herd]) -> Scene:
