@@ -244,13 +244,8 @@ def test_what_is_kept_for_an_incident_is_given_back_when_that_one_is_over() -> N
 
 def test_what_is_kept_for_an_incident_that_cannot_be_read_any_more_is_left_to_a_person() -> None:
     """A restart finds the survivor's record damaged or gone: the node may be bad, and the run does not wait for ever."""
-    asks = incident("host_fault", Entity(CLUSTER, node="node-03"))
-    merged = replace(incident(), state=IncidentState.MERGED, revision=2, merged_into=asks.id)
-    first = _kept_for(asks, merged)
-    name = next(iter(first.runs))
-    played = Board(LIBRARY, AUTO, TICKETLESS, {name: decode(Run, encode(first.runs[name]))})
-    played.inherit(at(60))
-    played.take_incident(merged)
+    asks, merged, played = _restarted_without_the_survivor()
+    name = next(iter(played.runs))
     told: list[str] = []
     for seconds in (60, 75, 95, 200, 359):
         played.advance(at(seconds))
@@ -274,13 +269,8 @@ def test_what_is_kept_for_an_incident_that_cannot_be_read_any_more_is_left_to_a_
 
 
 def test_a_record_that_is_written_anew_in_time_is_waited_for() -> None:
-    asks = incident("host_fault", Entity(CLUSTER, node="node-03"))
-    merged = replace(incident(), state=IncidentState.MERGED, revision=2, merged_into=asks.id)
-    first = _kept_for(asks, merged)
-    name = next(iter(first.runs))
-    played = Board(LIBRARY, AUTO, TICKETLESS, {name: decode(Run, encode(first.runs[name]))})
-    played.inherit(at(60))
-    played.take_incident(merged)
+    asks, _, played = _restarted_without_the_survivor()
+    name = next(iter(played.runs))
     played.advance(at(60))
     played.take_incident(asks)
     for seconds in (91, 400, 800):
@@ -292,6 +282,18 @@ def test_a_record_that_is_written_anew_in_time_is_waited_for() -> None:
     played.advance(at(840))
     played.advance(at(841))
     assert [call.kind for call in played.collect().calls] == ["undo"]
+
+
+def _restarted_without_the_survivor() -> tuple[Incident, Incident, Board]:
+    """What kept a node closed, what was merged into it, and a board that has read only the second one back."""
+    asks = incident("host_fault", Entity(CLUSTER, node="node-03"))
+    merged = replace(incident(), state=IncidentState.MERGED, revision=2, merged_into=asks.id)
+    first = _kept_for(asks, merged)
+    name = next(iter(first.runs))
+    played = Board(LIBRARY, AUTO, TICKETLESS, {name: decode(Run, encode(first.runs[name]))})
+    played.inherit(at(60))
+    played.take_incident(merged)
+    return asks, merged, played
 
 
 def _kept_for(asks: Incident, merged: Incident) -> Board:
