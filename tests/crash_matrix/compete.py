@@ -425,7 +425,6 @@ class Troop:
         plan = Path(self.lives[name].folder) / "plan.json"
 
         async def hit() -> bool:
-            await asyncio.sleep(0)
             left: list[list[str]] = json.loads(plan.read_text())
             return not left
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from streams.model.incident import Incident
 from tests.end_to_end.installation import Installation
 from tests.end_to_end.training import PODS, Training
@@ -47,7 +45,6 @@ async def thread_says_resolved(installation: Installation) -> None:
 
     async def resolved() -> bool:
         installation.revive()
-        await asyncio.sleep(0)
         return any("resolved" in root.text.lower() for root in installation.slack.roots())
 
     await eventually(resolved, "the thread's root says that the incident is resolved")

@@ -89,7 +89,6 @@ def said(installation: Installation, incident: Incident) -> tuple[int, int]:
 async def is_told_once(installation: Installation, incident: Incident) -> None:
     async def told() -> bool:
         installation.revive()
-        await asyncio.sleep(0)
         return all(said(installation, incident))
 
     await eventually(told, "there are a ticket and a thread")
