@@ -10,7 +10,7 @@ import click
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from runbooks.controls import unreadable
-from streams.kafka import consumer, started, topic_name
+from streams.kafka import consumer, coordinates, started, topic_name
 from streams.model.clock import from_millis
 from streams.model.codec import decode
 from streams.model.control import Control
@@ -96,7 +96,7 @@ def control_after(control: Control, record: ConsumerRecord) -> Control:
     try:
         found = decode(Control, record.value)
     except BadInput as error:
-        place = f"{record.topic}:{record.partition}:{record.offset}"
+        place = coordinates(record)
         return unreadable(control, f"{place}: {error}", from_millis(record.timestamp)).control
     return found if found.revision >= control.revision else control
 
@@ -129,7 +129,7 @@ def readable(kind: type[T], record: ConsumerRecord) -> T | None:
     try:
         return decode(kind, record.value)
     except BadInput as error:
-        where = f"{record.topic}:{record.partition}:{record.offset}"
+        where = coordinates(record)
         click.echo(f"faultline: {where} is left out, it cannot be read: {error}", err=True)
         return None
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import structlog
-from aiokafka import ConsumerRecord
 
 from connectors.base import Connector
 from runbooks.burying import buried
 from runbooks.ownership import LOST, Arrival, Owned, Owner
 from runbooks.thread_keeper import ThreadKeeper, ignore
+from streams.kafka import coordinates
 from streams.model.clock import Clock, utc_now
 from streams.model.codec import decode
 from streams.model.conversation import TimelineEntry
@@ -99,7 +99,7 @@ class Chat:
                 case TIMELINE.name:
                     keeper.take_entry(decode(TimelineEntry, record.value), record.offset)
         except BadInput as error:
-            log.error("unreadable record", at=_coordinates(record), reason=str(error))
+            log.error("unreadable record", at=coordinates(record), reason=str(error))
             # Incidents and runs stay in their compacted topics and are read again at every start: nothing is lost there.
             if arrival.topic == TIMELINE.name:
                 keeper.take_dead_letter(
@@ -152,7 +152,3 @@ class Chat:
                 self._failure = outcome
         for owned in going:
             del self._keepers[owned]
-
-
-def _coordinates(record: ConsumerRecord[bytes, bytes]) -> str:
-    return f"{record.topic}:{record.partition}:{record.offset}"

@@ -308,7 +308,7 @@ def _laid(
                 raise BadInput(f"it is the document of {known}")
         except BadInput as error:
             documents.pop(name, None)
-            place = f"{record.topic}:{record.partition}:{record.offset}"
+            place = kafka.coordinates(record)
             if (mark := left_out(record.headers)) is None:
                 raise BadInput(f"{place} with the key {name[:80]!r} cannot be read: {error}") from error
             lost[name] = Lost(name, place, str(error), mark)

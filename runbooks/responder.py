@@ -32,6 +32,7 @@ from runbooks.leases import Lease
 from runbooks.model import Runbook
 from runbooks.ownership import LOST, Arrival, Owned, Owner
 from runbooks.runs import LostRun
+from streams.kafka import coordinates
 from streams.model.clock import Clock, MonotonicClock, boot_seconds, from_millis, utc_now
 from streams.model.codec import decode, encode
 from streams.model.control import Control
@@ -195,7 +196,7 @@ class Responder:
         """
         cluster = (record.key or b"").decode(errors="backslashreplace")
         if not cluster or cluster != (self._cluster or cluster):
-            place = f"{record.topic}:{record.partition}:{record.offset}"
+            place = coordinates(record)
             raise BadInput(f"{place} with the key {cluster[:80]!r} cannot be read: {error}") from error
         work.unreadable[cluster] = (record, str(error))
 
@@ -272,7 +273,7 @@ class Responder:
     def _stop_where_unreadable(self, work: _Work) -> None:
         """Throw the kill switch of clusters of which nobody can read whether it is thrown."""
         for cluster, (record, why) in work.unreadable.items():
-            place = f"{record.topic}:{record.partition}:{record.offset}"
+            place = coordinates(record)
             log.error(
                 "kill switch thrown: a control cannot be read", cluster=cluster, place=place, reason=why
             )

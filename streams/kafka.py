@@ -11,7 +11,13 @@ import ssl
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
+from aiokafka import (
+    AIOKafkaConsumer,
+    AIOKafkaProducer,
+    ConsumerRebalanceListener,
+    ConsumerRecord,
+    TopicPartition,
+)
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
@@ -37,6 +43,11 @@ __all__ = [
 def topic_name(settings: KafkaSettings, topic: Topic) -> str:
     """The topic's name on this broker, prefix included."""
     return settings.topic_prefix + topic.name
+
+
+def coordinates(record: ConsumerRecord[bytes, bytes]) -> str:
+    """Where a record lies: `topic:partition:offset`."""
+    return f"{record.topic}:{record.partition}:{record.offset}"
 
 
 def group_name(settings: KafkaSettings, process: str) -> str:
