@@ -1,6 +1,7 @@
 """`python -m tests.side_by_side [PYTEST ARGUMENT …]`: the tests on real servers, in two pytest runs at once.
 
 They mostly wait for servers, so two halves take little longer than the longer one alone. Each half starts servers of its own.
+What failed is named once more at the very end, where also a reader sees it who is shown only the tail.
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ HALVES = {"cluster": "cluster", "broker": "(kafka or embedded) and not cluster"}
 """The control plane's tests, and all others that take real time, by pytest's markers."""
 
 _NOTHING_SELECTED = 5
+_FAILURES = ("FAILED ", "ERROR ")
+"""How the lines begin in which pytest sums up a failure."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run both, each line of output under its half's name; the exit code is 0 when neither failed."""
     runs = {name: _start(marks, arguments) for name, marks in HALVES.items()}
-    tellers = [threading.Thread(target=_tell, args=(name, run)) for name, run in runs.items()]
+    failures: list[str] = []
+    tellers = [threading.Thread(target=_tell, args=(name, run, failures)) for name, run in runs.items()]
     for teller in tellers:
         teller.start()
     for teller in tellers:
         teller.join()
     codes = {name: run.wait() for name, run in runs.items()}
+    for failure in failures:
+        print(failure)
     for name, code in codes.items():
         print(f"{name}: exit code {code}", flush=True)
     if all(code == _NOTHING_SELECTED for code in codes.values()):
@@ -37,10 +43,12 @@ def _start(marks: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def _tell(name: str, run: subprocess.Popen[str]) -> None:
+def _tell(name: str, run: subprocess.Popen[str], failures: list[str]) -> None:
     assert run.stdout is not None, "asked for above"
     for line in run.stdout:
         print(f"{name}: {line}", end="", flush=True)
+        if line.startswith(_FAILURES):
+            failures.append(f"{name}: {line.rstrip()}")
 
 
 if __name__ == "__main__":
