@@ -215,12 +215,11 @@ class Journal(Generic[D]):
                 self._closed_by = Fenced("the journal was closed in the middle of a commit")
                 raise
             except _FENCED as error:
-                _asked(self._producer)
+                _asked(self._producer._txn_manager.wait_for_transaction_end())
                 self._closed_by = Fenced(f"another owner has {self._topic.name}[{self._partition}]: {error}")
                 raise self._closed_by from error
             except (KafkaError, IllegalOperation) as error:
-                # An illegal operation: the transaction was ended behind our back while it was being filled.
-                _asked(self._producer)
+                _asked(self._producer._txn_manager.wait_for_transaction_end())
                 self._closed_by = Unreachable(
                     f"commit to {self._topic.name}[{self._partition}] at {self._settings.bootstrap}: {error}"
                 )
@@ -246,16 +245,26 @@ class Journal(Generic[D]):
         self, records: Iterable[Outgoing], offsets: dict[TopicPartition, int], group: str | None
     ) -> None:
         await self._producer.begin_transaction()
-        sent = [
-            await self._producer.send(
-                kafka.topic_name(self._settings, record.topic),
-                key=record.key.encode(),
-                value=record.value,
-                partition=record.partition,
-                headers=list(record.headers),
-            )
-            for record in records
-        ]
+        sent: list[asyncio.Future[Any]] = []
+        for record in records:
+            try:
+                sent.append(
+                    await self._producer.send(
+                        kafka.topic_name(self._settings, record.topic),
+                        key=record.key.encode(),
+                        value=record.value,
+                        partition=record.partition,
+                        headers=list(record.headers),
+                    )
+                )
+            except IllegalOperation as error:
+                # The transaction was ended behind our back while it was being filled; why, only its own future knows.
+                for future in sent:
+                    future.add_done_callback(_asked)
+                why = _asked(self._producer._txn_manager.wait_for_transaction_end())
+                if why is None:
+                    raise
+                raise why from error
         # Every future is looked at, also after the first failure: aiokafka logs those that nobody asked.
         for outcome in await asyncio.gather(*sent, return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -321,11 +330,11 @@ def _laid(
     return documents, lost
 
 
-def _asked(producer: AIOKafkaProducer) -> None:
-    """Look at the future of a transaction that was fenced: aiokafka never does, and asyncio logs what nobody asked for."""
-    waiter = producer._txn_manager.wait_for_transaction_end()
-    if waiter is not None and waiter.done() and not waiter.cancelled():
-        waiter.exception()
+def _asked(future: asyncio.Future[Any] | None) -> BaseException | None:
+    """What a future failed with. Of one that was fenced aiokafka never asks, and asyncio logs what nobody asked for."""
+    if future is None or not future.done() or future.cancelled():
+        return None
+    return future.exception()
 
 
 async def _stop(producer: AIOKafkaProducer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from aiokafka import TopicPartition
@@ -69,6 +70,28 @@ async def test_a_replaced_owner_is_fenced_and_nothing_of_it_is_ever_seen(kafka: 
     values = [value for _, value in await committed(settings, RUNS, 0)]
     assert values == [b'{"id":"a","text":"old owner"}', b'{"id":"a","text":"new owner"}']
     assert await committed(settings, TIMELINE, 0) == []
+
+
+async def test_an_owner_that_is_replaced_while_it_fills_a_transaction_knows_by_whom(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = await with_topics(kafka.bootstrap, RUNS, TIMELINE)
+    old = await opened(settings)
+    new = await opened(settings)
+    producer = old._producer
+
+    async def until_it_is_ended(*args: Any, **options: Any) -> Any:
+        sent = await send(*args, **options)
+        await asyncio.wait([producer._txn_manager.wait_for_transaction_end()])
+        return sent
+
+    send = producer.send
+    monkeypatch.setattr(producer, "send", until_it_is_ended)
+    with pytest.raises(Fenced):
+        await old.commit([Note("a", "zombie")], records=[Outgoing(TIMELINE, 0, "a", b"zombie")])
+    await old.close()
+    await new.close()
+    assert await committed(settings, RUNS, 0) == []
 
 
 async def test_a_transaction_left_open_by_a_dead_owner_is_ended_by_the_next(kafka: Kafka) -> None:
