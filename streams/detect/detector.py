@@ -30,18 +30,21 @@ from streams.envelopes import (
     ENVELOPE_HINTS,
     MAX_LINE,
     Outside,
+    documents,
     open_record,
     open_unfinished,
     packed,
     pieces,
     prometheus_adapter,
 )
+from streams.envelopes.fields import fields
 from streams.model.errors import BadInput
 from streams.model.record import KubeEvent, LogLine, Observation, RawRecord, Sample
 from streams.model.signal import Signal
 
 CLUSTER_HEADER = "faultline-cluster"
 _MAX_METRICS = 20_000
+_MAX_KEY = 4096
 _NODE_HEADERS = ("node", "host", "hostname", "faultline-node")
 _HOST_NAME = re.compile(r"\"?([A-Za-z0-9][A-Za-z0-9._-]{0,252})\"?")
 _NO_HOST = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\d{1,256}|[0-9a-f]{32,256}")
@@ -257,10 +260,20 @@ class Detector:
         named = [record.key] if record.key else []
         named += [value for name, value in record.headers if name.lower() in _NODE_HEADERS]
         for raw in named:
+            if raw[:1] == b"{":
+                if (node := _node_in(raw)) is not None:
+                    return node
+                continue
             match = _HOST_NAME.fullmatch(raw[:256].decode("utf-8", "replace"))
             if match is not None and _NO_HOST.fullmatch(match[1]) is None:
                 return match[1]
         return None
+
+
+def _node_in(key: bytes) -> str | None:
+    """The host in a key that is JSON: `{"host": "n1"}`, as Kafka Connect and stream processors write them."""
+    document = documents.parsed(key[:_MAX_KEY].decode("utf-8", "replace"))
+    return fields(document).origin().node if isinstance(document, dict) else None
 
 
 def _unfinished(memory: Memory) -> Table:

@@ -75,6 +75,10 @@ _READING = linear.compile(
     r"(?i)reading (?P<reading>-?[\d.]{1,12})[^\d\n]{1,24}threshold (?P<threshold>-?[\d.]{1,12})"
 )
 _DIMM = linear.compile(r"(?i)\b(?P<dimm>(?:P\d[_-])?DIMM[\w.#-]{0,24})")
+_FORWARDED = linear.compile(
+    r"#ILO \d{1,2}: |\bSeverity: [A-Z][a-z]{1,15}, Category: [\w ]{1,40}, MessageID: [A-Z]{3,8}\d{1,6}, Message: "
+)
+"""What iLO's and iDRAC's remote syslog put before an entry of their log."""
 _CLOSING = linear.compile(r"(?:\s*\(\)|\s)+$")
 
 
@@ -83,7 +87,8 @@ class Sel:
 
     hints = (
         rb"(?:\||,)\s{0,3}(?i:asserted|deasserted|assertion event|deassertion event)",
-        rb"[a-z]-\d\d-\d{4}\s{0,3}\|",  # FreeIPMI prints no direction unless asked
+        rb"[a-z]-\d\d-\d{4}(?:\s{0,3}\||,\d\d:)",  # FreeIPMI prints no direction unless asked
+        rb"#ILO \d|, MessageID: [A-Z]{3}",
         rb"ipmievd|ipmiseld|ipmi-sel|phosphor-sel-logger|\bidrac\b|\bredfish\b",
     )
 
@@ -100,6 +105,9 @@ class Sel:
         if row is not None:
             if reported(line, row.start(), listed=True):
                 yield from self._entry(row, line)
+        elif (forwarded := _FORWARDED.search(line.text)) is not None:
+            if reported(line, forwarded.start()):
+                yield from self._classified("", line.text[forwarded.end() :], line, None)
         elif line.source.lower() in self._programs and not written_by_people(line.source):
             yield from self._classified("", line.message, line, None)
 

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 
 import orjson
 
-_BEGINS = re.compile(rb"\s{0,16}(?:\{\s{0,16}[\"}]|\[\s{0,16}\{)")
+_BEGINS = re.compile(
+    rb"\s{0,16}(?:\{\s{0,16}[\"}]|\[\s{0,16}\{|\[{1,2}\s{0,4}\d{10}(?:\.\d{1,9})?\s{0,4},\s{0,4}\{"
+    rb"|\[\s{0,4}\"[\w./*-]{1,128}\"\s{0,4},\s{0,4}\[\s{0,4}\[\s{0,4}\[?\d{10})"
+)
 _RELAXED = json.JSONDecoder(strict=False)
 _MARKS = re.compile(r'[\\"{}\[\]]')
 _DANGLING = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
@@ -30,7 +33,7 @@ class Broken:
 
 
 def looks_like_json(value: bytes) -> bool:
-    """True for an object or an array of objects; a dmesg line begins with a bracket too, and is text."""
+    """True for an object, an array of them or a pair of a time and one; a dmesg line begins with a bracket too, and is text."""
     return _BEGINS.match(value) is not None
 
 

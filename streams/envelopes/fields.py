@@ -30,6 +30,7 @@ TEXTS = (
     "content",
     "rawmsg",
     "raw",
+    "syslogmessage",
     "event",
     "record",
     "payload",
@@ -50,6 +51,7 @@ _WRITERS = (
     "host_hostname",
     "sysloghost",
     "source_host",
+    "logsource",
     "computer",
 )
 _HOSTS = (
@@ -141,6 +143,7 @@ _PROGRAMS = (
     "syslog_tag",
     "tag",
     "process_name",
+    "processname",
     "comm",
 )
 _TRANSPORTS = ("transport", "systemd_transport", "journald_transport")

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from streams.envelopes import (
     alertmanager,
+    cloud_logs,
     cloudevents,
     collectd,
     cri,
@@ -22,13 +23,17 @@ from streams.envelopes import (
     exposition,
     flat,
     flight_recorder,
+    fluent,
     gnmi,
     influx,
+    journal,
     loki,
+    metricbeat,
     otlp_json,
     pieces,
     prometheus_adapter,
     protobuf,
+    redfish,
     telegraf,
     text,
     vector_metric,
@@ -45,8 +50,11 @@ READERS: tuple[Callable[[JsonObject, Outside, Opened], bool], ...] = (
     cloudevents.read,
     loki.read,
     elastic.read,
+    cloud_logs.read,
+    redfish.read,
     prometheus_adapter.read,
     telegraf.read,
+    metricbeat.read,
     vector_metric.read,
     gnmi.read,
     collectd.read,
@@ -62,6 +70,8 @@ ENVELOPE_HINTS = (
     *flat.HINTS,
     *flight_recorder.HINTS,
     *cloudevents.HINTS,
+    *cloud_logs.HINTS,
+    *redfish.HINTS,
     *gnmi.HINTS,
     *pieces.HINTS,
 )
@@ -121,6 +131,10 @@ def _bytes(value: bytes, outside: Outside, into: Opened) -> None:
     if value.startswith(protobuf.BEGINNINGS) and protobuf.read(value, outside, into):
         _drain(into)
         return
+    if value.startswith(journal.BEGINNINGS):
+        journal.read(value, outside, into)
+        _drain(into)
+        return
     value = encoding.plain(value)
     if documents.looks_like_json(value):
         for document in documents.documents(value):
@@ -153,7 +167,7 @@ def _text(value: str, outside: Outside, into: Opened) -> None:
 def _document(document: object, outside: Outside, into: Opened) -> None:
     if isinstance(document, dict) and isinstance(items := document.get("items"), list) and "kind" in document:
         document = items  # a List of the Kubernetes API
-    for record in document if isinstance(document, list) else [document]:
+    for record in fluent.records(document) if isinstance(document, list) else [document]:
         if not isinstance(record, dict):
             into.unreadable.append(f"JSON {type(record).__name__} where a record should be")
         elif _of_a_line(record, outside, into) or any(reader(record, outside, into) for reader in READERS):

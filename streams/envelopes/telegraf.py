@@ -3,7 +3,8 @@
 `{"fields": {"tx_prio3_pause": 1}, "name": "ethtool", "tags": {"host": …, "interface": …}, "timestamp": 1748779200}`. Each
 field is a sample of its own name; the prometheus input (metric version 1) names the metric in `name` and the field `gauge`
 or `counter`. The syslog input's `message` is a line, and its `hostname` the origin: `host` is Telegraf's own, and so it is for
-what the gnmi and snmp inputs fetch from switches (telegraf docs, outputs.kafka, inputs.syslog, inputs.gnmi, inputs.snmp).
+what the gnmi and snmp inputs fetch from switches. The tail input has a line of the file `path` in `value` (telegraf docs,
+outputs.kafka, inputs.syslog, inputs.tail, inputs.gnmi, inputs.snmp).
 """
 
 from __future__ import annotations
@@ -59,6 +60,9 @@ def read_metric(
     if (device := devices.of_tags(tags)) is not None:
         for field, value in fields.items():
             devices.add(device, str(field), value, at, outside, into)
+        return
+    if isinstance(line := fields.get("value"), str) and "path" in tags:
+        text.read(line, outside, into, at=at, node=tags.get("host"))
         return
     wanted = [
         (name if field in _UNNAMED else str(field), value)

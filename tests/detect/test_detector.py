@@ -45,6 +45,13 @@ def test_a_key_that_is_an_id_is_no_host() -> None:
     assert signal.attributes["pci"] == "0000:3b:00"
 
 
+def test_a_key_that_is_json_names_the_host() -> None:
+    (signal,) = detect(kmsg(XID), key=b'{"host":"gpu-11"}').signals
+    assert signal.entity.node == "gpu-11"
+    (signal,) = detect(kmsg(XID), key=b'{"partition":3}').signals
+    assert signal.entity.node is None
+
+
 def test_a_header_names_the_cluster() -> None:
     raw = record(kmsg(XID), headers=(("faultline-cluster", b"west"), ("host", b"gpu-9")))
     (signal,) = Detector("c1").detect(raw).signals

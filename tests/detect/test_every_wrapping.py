@@ -77,7 +77,8 @@ MESSAGE = KERNELS_MESSAGES[0]
 MAPS = {
     name: document
     for name, wrapping in {**KERNEL, **PODS}.items()
-    if name not in ("journal bytes", "cloudevent base64", "bytes that are not utf-8", "half a surrogate")
+    if name
+    not in ("journal bytes", "cloudevent base64", "pubsub", "bytes that are not utf-8", "half a surrogate")
     and (raw := wrapping(MESSAGE)).startswith(b"{")
     and raw.count(b"\n{") == 0
     and isinstance(document := documents.parsed(raw.decode("utf-8", "replace")), dict)

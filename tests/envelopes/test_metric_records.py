@@ -64,8 +64,23 @@ DCGM = {"gpu": "3", "UUID": "GPU-1", "Hostname": "n1"}
             }
         },
         {"name": "m", "tags": DCGM, "timestamp": NANOS // 10**9, "fields": {"gauge": 79}},
+        {
+            "@timestamp": "2026-11-21T07:13:15Z",
+            "host": {"name": "beats-0"},
+            "prometheus": {"metrics": {"m": 79}, "labels": DCGM},
+        },
+        {"@timestamp": "2026-11-21T07:13:15Z", "prometheus": {"m": {"value": 79}, "labels": DCGM}},
     ],
-    ids=["adapter", "avro unions", "avro numbers", "vector", "vector native", "telegraf"],
+    ids=[
+        "adapter",
+        "avro unions",
+        "avro numbers",
+        "vector",
+        "vector native",
+        "telegraf",
+        "metricbeat",
+        "metricbeat, typed",
+    ],
 )
 def test_a_sample_is_the_same_whoever_ships_it(document: Any) -> None:
     for shipped in (document, [document]):

@@ -1,4 +1,4 @@
-"""Records wrapped by stores and event formats: Loki, Elasticsearch, CloudEvents."""
+"""Records wrapped by stores and event formats: Loki, Elasticsearch, CloudEvents, the clouds' log services, Redfish."""
 
 from __future__ import annotations
 
@@ -97,4 +97,45 @@ def test_a_stream_of_the_kernel_is_the_kernels() -> None:
 
 def test_data_that_are_not_base64_are_named() -> None:
     record = {"specversion": "1.0", "type": "t", "source": "s", "id": "e7", "data_base64": "***"}
+    assert "e7" in open_record(orjson.dumps(record), Outside(NOW)).unreadable[0]
+
+
+def test_a_controllers_event_is_a_line_of_the_controller() -> None:
+    events = [
+        {
+            "Message": "The power input for power supply 2 is lost.",
+            "EventTimestamp": ISO,
+            "MessageId": "PSU0003",
+        },
+        {"MessageId": "without a message"},
+    ]
+    (line,) = lines({"@odata.type": "#Event.v1_7_0.Event", "Context": "gpu-bmc", "Events": events})
+    assert (line.message, line.source, line.at) == (events[0]["Message"], "redfish", AT)
+    assert line.node == "from-key"
+
+
+@pytest.mark.parametrize("code", ["Deassert", [{"Member": "Deassert"}]])
+def test_an_entry_of_a_controllers_log_keeps_its_direction(code: Any) -> None:
+    (line,) = lines(
+        {
+            "@odata.type": "#LogEntry.v1_3_0.LogEntry",
+            "Created": ISO,
+            "EntryCode": code,
+            "Message": "Fan 3 RPM is less\nthan the lower critical threshold.",
+            "host": "n1",
+        }
+    )
+    assert (line.message, line.node) == (
+        "Fan 3 RPM is less than the lower critical threshold. | Deasserted",
+        "n1",
+    )
+
+
+def test_a_log_event_without_a_message_is_named() -> None:
+    record = {"logGroup": "g", "logEvents": [{"id": "e7"}]}
+    assert "e7" in open_record(orjson.dumps(record), Outside(NOW)).unreadable[0]
+
+
+def test_what_was_published_and_is_not_base64_is_named() -> None:
+    record = {"message": {"data": "***", "messageId": "e7"}, "subscription": "projects/p/subscriptions/s"}
     assert "e7" in open_record(orjson.dumps(record), Outside(NOW)).unreadable[0]

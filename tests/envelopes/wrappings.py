@@ -194,6 +194,61 @@ KERNEL: dict[str, Wrapping] = {
     "cri in pieces": lambda m: f"{ISO} stdout P [1.5] {m[:20]}\n{ISO} stdout F {m[20:]}".encode(),
     "splunk": lambda m: _json({"time": SECONDS, "host": HOST, "source": "/dev/kmsg", "event": m}),
     "connect": lambda m: _json({"schema": None, "payload": _journal(m)}),
+    "fluent pair": lambda m: _json([SECONDS, {"message": m, "host": HOST, "ident": "kernel"}]),
+    "fluent bit event": lambda m: _json([[SECONDS, {}], {"log": m, "hostname": HOST}]),
+    "fluent bit events": lambda m: _json(
+        [[SECONDS, {"log": "usb 1-1: new device"}], [SECONDS, {"log": m, "hostname": HOST}]]
+    ),
+    "fluent forward": lambda m: _json(["kern.log", [[[SECONDS, {}], _journal(m)]]]),
+    "journal export": lambda m: (
+        b"__CURSOR=s=0a;i=1\n_HOSTNAME=gpu-a06\nMESSAGE=usb 1-1: new device\n\n__CURSOR=s=0a;i=2\n"
+        b"__REALTIME_TIMESTAMP=1795245195123456\n_TRANSPORT=kernel\nSYSLOG_IDENTIFIER=kernel\n"
+        + f"_HOSTNAME={HOST}\nMESSAGE={m}\n\n".encode()
+    ),
+    "journal export of bytes": lambda m: (
+        f"__REALTIME_TIMESTAMP=1795245195123456\n_HOSTNAME={HOST}\n_TRANSPORT=kernel\nMESSAGE\n".encode()
+        + len(m.encode()).to_bytes(8, "little")
+        + m.encode()
+        + b"\nPRIORITY=4\n\n"
+    ),
+    "telegraf tail": lambda m: _json(
+        {
+            "name": "tail",
+            "tags": {"host": HOST, "path": "/var/log/kern.log"},
+            "fields": {"value": f"Nov 21 07:13:15 {HOST} kernel: {m}"},
+            "timestamp": 1795245195,
+        }
+    ),
+    "logstash": lambda m: _json(
+        {"@timestamp": ISO, "host": "10.0.0.5", "logsource": HOST, "program": "kernel", "message": m}
+    ),
+    "cloudwatch": lambda m: _json(
+        {
+            "messageType": "DATA_MESSAGE",
+            "logGroup": "/gpu/host",
+            "logStream": "i-0a1b",
+            "logEvents": [
+                {"id": "1", "timestamp": 1795245195123, "message": f"Nov 21 07:13:15 {HOST} kernel: {m}"}
+            ],
+        }
+    ),
+    "azure": lambda m: _json(
+        {
+            "records": [
+                {
+                    "time": ISO,
+                    "category": "LinuxSyslog",
+                    "properties": {"Computer": HOST, "ProcessName": "kernel", "SyslogMessage": m},
+                }
+            ]
+        }
+    ),
+    "pubsub": lambda m: _json(
+        {
+            "message": {"data": base64.b64encode(_json(_journal(m))).decode(), "messageId": "1"},
+            "subscription": "projects/p/subscriptions/s",
+        }
+    ),
     "google": lambda m: _json(
         {"textPayload": m, "timestamp": ISO, "resource": {"type": "k8s_node", "labels": {"node_name": HOST}}}
     ),
