@@ -73,6 +73,10 @@ _KERNEL_ONLY = re.compile(
     r"(?P<tag>kernel)(?:\[\d{1,10}\])?: ?"
 )
 
+_LOGGER = re.compile(r"- (?P<tag>[A-Za-z_][\w.:-]{0,127}) - (?:ERROR|CRITICAL|FATAL|WARN|WARNING) - (?=\S)")
+"""`%(asctime)s - %(name)s - %(levelname)s - %(message)s`, how most Python programs set up their log. What they pass on without
+alarm may be anything that they read, so only their warnings and errors count."""
+
 _SONIC = re.compile(rf"(?:(?:{_LEVEL}) )?(?P<tag>\w{{1,32}}#\w{{1,32}})(?:\[\d{{1,10}}\])?: ?")
 """SONiC names a program with its container, which nothing else does."""
 
@@ -191,6 +195,8 @@ def _origin(text: str, header: Header, *, timed: bool, syslog: bool = False) -> 
         return Header(
             runtime.end() + inner.start, header.at, inner.host, inner.tag, inner.kernel, header.certain
         )
+    if timed and (logger := _LOGGER.match(text, position)) is not None:
+        return Header(logger.end(), header.at, None, logger["tag"], certain=header.certain)
     if _SUBSYSTEM_FIRST.match(text, position) is not None:
         return _after_clock(text, header)
     match = _BRACKETED_HOST.match(text, position) or _HOST_THEN_MESSAGE.match(text, position)

@@ -114,6 +114,8 @@ LOGGERS: list[tuple[str, str | None, str, bool]] = [
     ("[pod/dmesg-x/main] [12345.678901] ", None, "", True),
     ("gpu-1: Nov 21 07:13:13 gpu-1 kernel: ", "gpu-1", "kernel", True),
     ("E1121 07:13:13.123456   12345 kubelet.go:123] ", None, "", False),
+    ("2026-11-21 07:13:13,123 - trainer.dist - ERROR - ", None, "trainer.dist", False),
+    ("2026-11-21 07:13:13,123 - root - WARNING - [default3]:", None, "root", False),
     (
         "Nov 21 07:13:13 n1 kubelet[812]: E1121 07:13:13.123456     812 kubelet.go:123] ",
         "n1",
