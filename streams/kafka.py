@@ -148,7 +148,7 @@ async def started(client: Any, settings: KafkaSettings) -> Any:
     try:
         honour_cancellation()
     except asyncio.CancelledError:
-        await client.stop()
+        await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
         raise
     return client
 

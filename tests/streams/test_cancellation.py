@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from streams.kafka import started
+from streams.kafka import admin, started
 from streams.model.settings import KafkaSettings
 
 
@@ -34,3 +34,17 @@ async def test_a_cancellation_lost_while_a_client_starts_still_ends_the_task_and
     with pytest.raises(asyncio.CancelledError):
         await task
     assert client.stopped
+
+
+async def test_a_cancellation_lost_while_an_admin_client_starts_closes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lost, client = Swallows(), admin(KafkaSettings())
+    monkeypatch.setattr(client, "start", lost.start)
+    monkeypatch.setattr(client, "close", lost.stop)
+    task = asyncio.create_task(started(client, KafkaSettings()))
+    await lost.starting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert lost.stopped
