@@ -30,7 +30,7 @@ _FETCH_WAIT_MS = 20
 """Going from one partition to the next waits for the fetch that is under way."""
 _POLL_MS = 200
 _SILENT_POLLS = 25
-"""Polls without a record after which a snapshot counts as gone: five seconds."""
+"""Polls without a record after which a snapshot counts as gone: five seconds of a broker that answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,12 @@ class Reader:
             polled = await self._consumer.getmany(place, timeout_ms=_POLL_MS)
             records = polled.get(place, [])
             blocks += _own(records, pointer)
-            silent = 0 if records else silent + 1
+            if records:
+                silent = 0
+                continue
+            # A broker that stands still says nothing either, and must not cost us what we remember: it has to answer this.
+            await self._consumer.end_offsets([place])
+            silent += 1
             if silent > _SILENT_POLLS:
                 break
         return blocks

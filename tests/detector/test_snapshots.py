@@ -18,6 +18,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from streams import kafka as clients
+from streams import snapshots
 from streams.detect.snapshot import Snapshot
 from streams.detector import DetectorProcess
 from streams.model.errors import BadInput
@@ -309,6 +310,32 @@ async def test_a_big_snapshot_is_read_back_as_it_was(kafka: Kafka) -> None:
             await reader.read("raw.metrics/1", pointer)
     finally:
         await reader.stop()
+
+
+async def test_a_snapshot_is_not_given_up_while_the_broker_stands_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seek = AIOKafkaConsumer.seek
+    with Kafka.running(tmp_path) as broker:
+        settings = await with_topics(broker)
+        small = Snapshot("raw.metrics/0")
+        small.memory.table("pauses", 10)["eth2",] = (1,)
+        async with producing(settings) as producer:
+            pointer = await write(producer, settings, small, as_of=7, at_ms=9, slot=0)
+
+        def seek_and_freeze(self: AIOKafkaConsumer, *args: Any) -> None:
+            seek(self, *args)
+            broker.pause()
+            asyncio.get_running_loop().call_later(1, broker.resume)
+
+        monkeypatch.setattr(snapshots, "_SILENT_POLLS", 2)
+        monkeypatch.setattr(AIOKafkaConsumer, "seek", seek_and_freeze)
+        reader = Reader(settings)
+        try:
+            read = await reader.read("raw.metrics/0", pointer)
+        finally:
+            await reader.stop()
+    assert dict(read.memory.table("pauses", 10)) == {("eth2",): (1,)}
 
 
 def test_a_pointer_fits_into_a_commit() -> None:
