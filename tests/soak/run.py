@@ -17,8 +17,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from aiokafka.errors import CommitFailedError
 from streams import kafka as clients
 from streams import provisioning
 from streams.dead_letters import HEADER
+from streams.model.clock import utc_now
 from streams.model.codec import decode
 from streams.model.conversation import DeadLetter
 from streams.model.settings import DetectorSettings, KafkaSettings
@@ -42,9 +44,13 @@ from tests.testbed.waiting import eventually
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
 PROCESSES = 2
-BEGIN = datetime(2026, 11, 21, 7, 0, tzinfo=UTC)
 _BATCH_BYTES = 256 * 1024
 _SESSION_MS = 2000
+_UNDISTURBED_SESSION_MS = 60_000
+"""Long: whoever gets no CPU for some seconds shall not lose its partitions, and read and count something twice."""
+_MOVES_ON = 0.01
+"""Share of the records that is read between two blows at least: on a slow machine detectors would be hit before they begin."""
+_LEAVES_WITHIN_S = 60
 _IN_ORDER = (0, -signal.SIGTERM)
 """How a detector ends that is asked to: in order, or at once while it has hardly begun."""
 
@@ -121,37 +127,39 @@ class Soak:
             session_timeout_ms=_SESSION_MS,
         )
         await provisioning.apply(settings)
-        workload = Workload(self.seed, self.lines, BEGIN)
+        # Records bear the times of the workload: much older ones the broker would delete.
+        workload = Workload(self.seed, self.lines, utc_now().replace(microsecond=0) - timedelta(hours=2))
         await fill(settings, workload.records())
         figures = Figures(self.lines)
         began = time.monotonic()
-        await self._disturbed(settings, figures)
+        await self._disturbed(settings, figures, workload)
         figures.disturbed_s = round(time.monotonic() - began, 1)
         disturbed, then = await outcome(settings, Counter())
         figures.lines_lost = await left(settings)
         await begin_again(settings)
         began = time.monotonic()
-        await self._undisturbed(settings, figures)
+        await self._undisturbed(settings, figures, workload, then)
         figures.undisturbed_s = round(time.monotonic() - began, 1)
         undisturbed, _ = await outcome(settings, then)
         self._read_logs(figures)
         compare(figures, workload, disturbed, undisturbed)
         return figures
 
-    async def _disturbed(self, settings: KafkaSettings, figures: Figures) -> None:
+    async def _disturbed(self, settings: KafkaSettings, figures: Figures, workload: Workload) -> None:
         r = random.Random(self.seed)
         names = [f"detector-{number}" for number in range(PROCESSES)]
         running = {name: self._start(name, settings) for name in names}
         try:
-            while await left(settings):
+            while before := await left(settings):
                 await asyncio.sleep(r.uniform(0.5, 1.5) * self.every_s)
+                await read_on(settings, max(0, before - int(self.lines * _MOVES_ON)))
                 name = r.choice(names)
                 match r.choice(("kill", "kill", "kill", "kill", "end", "freeze")):
                     case "kill":
                         running[name].kill()
                         figures.kills += 1
                     case "end":
-                        code = await asyncio.to_thread(running[name].stop, 30)
+                        code = await asyncio.to_thread(running[name].stop, _LEAVES_WITHIN_S)
                         figures.ends += 1
                         if code not in _IN_ORDER:
                             figures.faults.append(f"{name} ended with {code}: {running[name].tail(3)}")
@@ -165,22 +173,22 @@ class Soak:
                         figures.faults.append(f"{other} ended with {child.exit_code}: {child.tail(3)}")
                     if child.exit_code is not None:
                         running[other] = self._start(other, settings)
-            await quiet(settings)
+            await all_counted(settings, workload, Counter())
         finally:
             for child in running.values():
-                await asyncio.to_thread(child.stop)
+                await asyncio.to_thread(child.stop, _LEAVES_WITHIN_S)
 
-    async def _undisturbed(self, settings: KafkaSettings, figures: Figures) -> None:
-        child = self._start("undisturbed", settings)
+    async def _undisturbed(
+        self, settings: KafkaSettings, figures: Figures, workload: Workload, begin: Counter[TopicPartition]
+    ) -> None:
+        calm = settings.model_copy(update={"session_timeout_ms": _UNDISTURBED_SESSION_MS})
+        child = self._start("undisturbed", calm)
         try:
-
-            async def all_read() -> bool:
-                return await left(settings) == 0
-
-            await eventually(all_read, "all is read", timeout_s=60 + self.lines / 5000)
+            await read_on(settings, 0, timeout_s=120 + self.lines / 5000)
+            await all_counted(settings, workload, begin)
             await quiet(settings)
         finally:
-            await asyncio.to_thread(child.stop)
+            await asyncio.to_thread(child.stop, _LEAVES_WITHIN_S)
         counted: Counter[str] = Counter()
         for line in child.log.read_text().splitlines():
             if "detector stopped" in line:
@@ -284,8 +292,28 @@ async def left(settings: KafkaSettings) -> int:
     return sum(end - (commits[tp].offset if tp in commits else 0) for tp, end in ends.items())
 
 
+async def read_on(settings: KafkaSettings, most: int, *, timeout_s: float = 120) -> None:
+    """Wait until no more than `most` records are left."""
+
+    async def few_left() -> bool:
+        return await left(settings) <= most
+
+    await eventually(few_left, f"at most {most} records are left", timeout_s=timeout_s)
+
+
+async def all_counted(settings: KafkaSettings, workload: Workload, begin: Counter[TopicPartition]) -> None:
+    """Wait until all that was said is counted: the last counts come when their windows are over. What stays out is told later."""
+
+    async def in_full() -> bool:
+        told, _ = await outcome(settings, begin)
+        return all(told.counts[key] >= n for key, n in workload.said.items())
+
+    with suppress(TimeoutError):
+        await eventually(in_full, "all is counted", timeout_s=60)
+
+
 async def quiet(settings: KafkaSettings) -> None:
-    """Wait until nothing more is told: the last counts come when their windows are over."""
+    """Wait until nothing more is told."""
     (place,) = places(settings, [SIGNALS], settings.cluster_partitions)
     reader = await clients.started(clients.consumer(settings, group=None), settings)
     try:
