@@ -16,7 +16,7 @@ from streams.model.settings import KafkaSettings
 from streams.topics import ALL, CHANGELOG, INCIDENTS, RAW_NODE_LOGS, RUNS
 from tests.testbed.waiting import eventually
 
-pytestmark = [pytest.mark.embedded, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.embedded
 
 PRODUCE = 0
 NOT_ENOUGH_REPLICAS = 19
@@ -55,7 +55,8 @@ async def test_it_has_every_topic_with_the_partition_counts_of_the_table(tmp_pat
 
 
 async def test_a_group_goes_on_where_its_last_member_committed(broker: embedded.Broker) -> None:
-    settings = broker.settings
+    # Long enough for a process that gets no CPU for some seconds; this broker lets the next member wait for as long.
+    settings = broker.settings.model_copy(update={"session_timeout_ms": 15_000})
     writer = await started(producer(settings), settings)
     topic = RAW_NODE_LOGS.name
     for number in range(10):
@@ -146,7 +147,7 @@ async def test_it_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     async def gone() -> bool:
         return ended(pid)
 
-    await eventually(gone, "the broker's end", timeout_s=10)
+    await eventually(gone, "the broker's end")
 
 
 def ended(pid: int) -> bool:
