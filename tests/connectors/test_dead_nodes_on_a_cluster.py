@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from connectors.base import AlreadyDone, Blocked, Connector, Done, Effect, NoLease, Outcome, Waiting
+from connectors.base import AlreadyDone, Done, NoLease, Waiting
 from connectors.jobs.levers import LEVERS
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Object, path_of
@@ -17,6 +17,7 @@ from connectors.kubernetes.ownership import is_marked
 from streams.model.clock import parse_rfc3339
 from streams.model.run import Target
 from tests.connectors.kube_world import KubeWorld
+from tests.connectors.responding import until_over
 from tests.testbed import workloads
 from tests.testbed.waiting import eventually
 
@@ -24,20 +25,6 @@ pytestmark = pytest.mark.cluster
 
 LEASE = NoLease()
 GRACE_S = 3
-
-
-async def until_over(connector: Connector, effect: Effect) -> Outcome:
-    """Call apply as the responder does, with what was said before as `prior`."""
-
-    async def over() -> Outcome | None:
-        nonlocal effect
-        outcome = await connector.apply(effect, LEASE)
-        if isinstance(outcome, Waiting | Blocked):
-            effect = replace(effect, prior=outcome.result)
-            return None
-        return outcome
-
-    return await eventually(over, f"{effect.action} is over", timeout_s=120)
 
 
 async def running_job(world: KubeWorld, kind: str, *, nodes: int, pods: int = 4) -> tuple[Target, str]:
@@ -133,7 +120,7 @@ async def test_a_suspended_job_is_waited_for_while_its_dead_node_is_not_closed_b
     await eventually(hangs_without_us, "the drain says that the node is not ours to declare", timeout_s=60)
     assert not is_out_of_service(await world.node(dead))
     assert isinstance(await nodes.apply(world.effect("cordon_node", Target("Node", dead)), LEASE), Done)
-    assert isinstance(await until_over(jobs, suspend), AlreadyDone)
+    assert isinstance(await until_over(jobs, suspend), Done | AlreadyDone)
     kept = await nodes.apply(replace(drain, params={"dead_node": False}), LEASE)
     assert isinstance(kept, Waiting)
     assert not is_out_of_service(await world.node(dead)), "nor where the runbook says not to"

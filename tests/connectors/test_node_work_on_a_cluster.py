@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.base import Absent, Blocked, Done, Effect, NoLease, Outcome, Refused, Waiting
+from connectors.base import Absent, Blocked, Done, NoLease, Refused, Waiting
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.marks import A_PERSON
 from connectors.kubernetes.node_work import NodeWork
@@ -16,6 +16,7 @@ from streams.model.run import Target
 from streams.model.settings import NodeWorkSettings
 from tests.connectors.kube_world import NODES, KubeWorld
 from tests.connectors.node_jobs import a_template, jobs_path, new_boot
+from tests.connectors.responding import until_over
 from tests.testbed.waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -34,20 +35,6 @@ async def closed(world: KubeWorld) -> Target:
     await new_boot(world, target.name, "boot-1")
     assert isinstance(await Nodes(world.cluster).apply(world.effect("cordon_node", target), LEASE), Done)
     return target
-
-
-async def until_over(connector: NodeWork, effect: Effect) -> Outcome:
-    """Call apply as the responder does, with what was said before as `prior`."""
-
-    async def over() -> Outcome | None:
-        nonlocal effect
-        outcome = await connector.apply(effect, LEASE)
-        if isinstance(outcome, Waiting):
-            effect = replace(effect, prior=outcome.result)
-            return None
-        return outcome
-
-    return await eventually(over, f"{effect.action} is over", timeout_s=60)
 
 
 async def test_the_work_is_done_on_the_closed_node_and_on_no_other(world: KubeWorld) -> None:

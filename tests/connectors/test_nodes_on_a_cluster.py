@@ -8,33 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.base import AlreadyDone, Blocked, Done, Effect, NoLease, Outcome, Refused, Waiting
+from connectors.base import AlreadyDone, Blocked, Done, NoLease, Refused, Waiting
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.draining import MIRROR
 from connectors.kubernetes.marks import A_PERSON, INCIDENT, MANAGED, annotations_of
 from connectors.kubernetes.nodes import Nodes
 from streams.model.run import Target
 from tests.connectors.kube_world import KubeWorld
+from tests.connectors.responding import until_over
 from tests.testbed import workloads
 from tests.testbed.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 
 LEASE = NoLease()
-
-
-async def until_over(nodes: Nodes, effect: Effect) -> Outcome:
-    """Call apply as the responder does, with what was said before as `prior`."""
-
-    async def over() -> Outcome | None:
-        nonlocal effect
-        outcome = await nodes.apply(effect, LEASE)
-        if isinstance(outcome, Waiting | Blocked):
-            effect = replace(effect, prior=outcome.result)
-            return None
-        return outcome
-
-    return await eventually(over, f"{effect.action} is over")
 
 
 async def budget(world: KubeWorld, name: str, *, min_available: int) -> str:
