@@ -113,13 +113,16 @@ class TrainingJobs:
             if not lever.is_suspended(job):
                 return turned
             left = verifying.unfinished(await self._pods(effect, lever, job))
+            ours = bool(effect.prior) or isinstance(
+                turned, Waiting
+            )  # begun by an earlier call, or by this one
             if not left and not lever.is_suspension_seen(job):
                 waiting = f"the controller of {effect.target.kind}s has yet to see that it is suspended"
                 return Waiting(suspension.PODS_PAUSE_S, waiting, {"suspended": True})
             if not left:
                 done = f"{effect.target.namespace}/{effect.target.name} is suspended and its pods are gone"
-                return AlreadyDone(detail=done) if not effect.prior else Done(detail=done)
-            if lever.is_suspension_seen(job) and (stuck := await self._stuck(effect, left)) is not None:
+                return Done(detail=done) if ours else AlreadyDone(detail=done)
+            if lever.is_suspension_seen(job) and (stuck := await self._stuck(effect, left, ours)) is not None:
                 return stuck
             names = ", ".join(pod["metadata"]["name"] for pod in left[:5])
             return Waiting(
@@ -128,7 +131,7 @@ class TrainingJobs:
 
         return await attempted(once)
 
-    async def _stuck(self, effect: Effect, left: Sequence[Object]) -> Outcome | None:
+    async def _stuck(self, effect: Effect, left: Sequence[Object], ours: bool) -> Outcome | None:
         """A suspend counts, too, where all that is left hangs on dead nodes: no waiting would end it. None while any may go."""
         now = self._clock()
         if not all(hangs(pod, now) for pod in left):
@@ -145,7 +148,7 @@ class TrainingJobs:
         result = {"hanging": tuple(names[: verifying.LISTED]), "nodes": tuple(where)}
         told = f"{len(left)} of its pods hang on {', '.join(where)}, which is dead: {', '.join(names[:5])}"
         done = f"{effect.target.namespace}/{effect.target.name} is suspended; {told}"
-        return Done(result, done) if effect.prior else AlreadyDone(result, done)
+        return Done(result, done) if ours else AlreadyDone(result, done)
 
     async def _verify(self, effect: Effect, lever: Lever) -> Outcome:
         try:

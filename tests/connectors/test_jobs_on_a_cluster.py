@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from connectors.base import Absent, AlreadyDone, Connector, Done, Effect, NoLease, Outcome, Refused, Waiting
+from connectors.base import Absent, AlreadyDone, Done, NoLease, Refused, Waiting
 from connectors.jobs.levers import LEVERS
 from connectors.jobs.training import TrainingJobs
-from connectors.kubernetes.client import Object, path_of
+from connectors.kubernetes.client import Cluster, Object
 from connectors.kubernetes.nodes import Nodes
 from streams.model.run import Target
 from tests.connectors.kube_world import KubeWorld
+from tests.connectors.responding import until_over
 from tests.testbed import workloads
 from tests.testbed.waiting import eventually
 
@@ -20,20 +23,6 @@ pytestmark = pytest.mark.cluster
 
 LEASE = NoLease()
 every_kind = pytest.mark.parametrize("kind", ["Job", "PyTorchJob"])
-
-
-async def until_over(connector: Connector, effect: Effect) -> Outcome:
-    """Call apply as the responder does, until it is over."""
-
-    async def over() -> Outcome | None:
-        nonlocal effect
-        outcome = await connector.apply(effect, LEASE)
-        if isinstance(outcome, Waiting):
-            effect = replace(effect, prior=outcome.result)
-            return None
-        return outcome
-
-    return await eventually(over, f"{effect.action} is over", timeout_s=60)
 
 
 async def running_job(world: KubeWorld, kind: str, *, nodes: int) -> tuple[Target, list[Object]]:
@@ -60,7 +49,6 @@ async def test_a_job_leaves_its_bad_node_and_is_whole_elsewhere(world: KubeWorld
     assert f"{bad} (closed by Faultline)" in early.detail
 
     suspend = world.effect("suspend_job", target)
-    assert isinstance(await jobs.apply(suspend, LEASE), Waiting)
     assert isinstance(await until_over(jobs, suspend), Done)
     assert await world.pods() == []
 
@@ -121,10 +109,39 @@ async def test_a_job_suspends_while_a_pod_hangs_and_is_not_done_before_it_is_gon
         return outcome.detail == f"1 pods are going: {name}"
 
     await eventually(only_it_is_left, "all but the hanging pod are gone")
-    assert isinstance(await jobs.lookup(suspend), Waiting)
+    hanging = await jobs.lookup(suspend)
+    assert isinstance(hanging, Waiting)
     world.real.annotate("pod", name, "on-delete-", namespace=world.namespace)
-    await world.cluster.delete(path_of("v1", "pods", namespace=world.namespace, name=name))
-    assert isinstance(await until_over(jobs, suspend), Done)
+    assert isinstance(await until_over(jobs, replace(suspend, prior=hanging.result)), Done)
+
+
+class SlowPatch(Cluster):
+    """Hears of a change so late that everybody else has acted on it already."""
+
+    all_is_done: Callable[[], Awaitable[bool]]
+
+    async def patch(self, path: str, body: Object | list[Object], *how: Any, **more: Any) -> Object:
+        changed = await super().patch(path, body, *how, **more)
+        await eventually(self.all_is_done, "everybody has acted on the change")
+        return changed
+
+
+@every_kind
+async def test_a_suspend_that_finds_the_pods_gone_at_once_is_its_own_doing_all_the_same(
+    world: KubeWorld, kind: str
+) -> None:
+    target, _ = await running_job(world, kind, nodes=4)
+    lever, slow = LEVERS[kind], world.through_proxy()
+    slow.__class__ = SlowPatch
+    assert isinstance(slow, SlowPatch)
+
+    async def no_pod_is_left() -> bool:
+        job = await world.cluster.get(lever.path(world.namespace, "train"))
+        return lever.is_suspension_seen(job) and not await world.pods()
+
+    slow.all_is_done = no_pod_is_left
+    assert isinstance(await TrainingJobs(slow).apply(world.effect("suspend_job", target), LEASE), Done)
+    await slow.close()
 
 
 @every_kind
