@@ -68,6 +68,9 @@ class Identities:
             ],
             "users": [{"name": user, "user": {"token": token or self._tokens[user]}}],
         }
-        path.write_text(yaml.safe_dump(config))
-        path.chmod(0o600)
+        # Whole at every moment: processes read it at their start, while a test asks for it once more for its next kubectl.
+        fresh = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        fresh.write_text(yaml.safe_dump(config))
+        fresh.chmod(0o600)
+        fresh.replace(path)
         return path
