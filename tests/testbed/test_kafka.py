@@ -48,15 +48,28 @@ async def producer(kafka: Kafka, transactional_id: str | None = None) -> AsyncIt
         await client.stop()
 
 
+async def end_of_log(kafka: Kafka, partition: TopicPartition) -> int:
+    """The offset after the last record, whether or not its transaction is over."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap)
+    await consumer.start()
+    try:
+        return int((await consumer.end_offsets([partition]))[partition])
+    finally:
+        await consumer.stop()
+
+
 async def values(kafka: Kafka, topic: str) -> list[bytes]:
-    """Read all that a read-committed reader can see in partition 0."""
+    """Read all that a read-committed reader can see in partition 0, up to the end of the log itself.
+
+    A commit is answered before its marker is in the log, and until then such a reader is held back.
+    """
     partition = TopicPartition(topic, 0)
+    end = await end_of_log(kafka, partition)
     consumer = AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap, isolation_level="read_committed")
     await consumer.start()
     try:
         consumer.assign([partition])
         await consumer.seek_to_beginning(partition)
-        end = (await consumer.end_offsets([partition]))[partition]
         read: list[bytes] = []
         while await consumer.position(partition) < end:
             batches = await consumer.getmany(partition, timeout_ms=200)
