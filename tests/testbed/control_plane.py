@@ -170,7 +170,7 @@ class ControlPlane:
         self.create(
             *(workloads.gpu_node(name, pool=pool, gpus=gpus, labels=dict(labels or {})) for name in names)
         )
-        self.kubectl("wait", "--for=condition=Ready", "--timeout=60s", *(f"node/{name}" for name in names))
+        self.kubectl("wait", "--for=condition=Ready", "--timeout=120s", *(f"node/{name}" for name in names))
         return names
 
     def remove_pool(self, pool: str) -> None:
@@ -208,7 +208,11 @@ class ControlPlane:
     def _annotate_pods_on(self, node: str, change: str) -> None:
         for pod in self.get("pods", "--all-namespaces", "--field-selector", f"spec.nodeName={node}"):
             name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-            self.annotate("pod", name, change, namespace=namespace)
+            try:
+                self.annotate("pod", name, change, namespace=namespace)
+            except KubectlFailed as failure:
+                if "(NotFound)" not in str(failure):  # one that is gone meanwhile needs to be told nothing
+                    raise
 
     def _launch(self, program: programs.Program) -> None:
         child = Child(
