@@ -111,9 +111,10 @@ class KubeWorld:
         return name
 
     async def is_ready(self, node: str) -> bool:
-        """True when the node reports Ready and its start-up taint is gone."""
+        """True when the node reports Ready and the node controller has taken its taints away."""
         found = await self.node(node)
-        tainted = any("not-ready" in taint["key"] for taint in found["spec"].get("taints") or [])
+        taints = {taint["key"] for taint in found["spec"].get("taints") or []}
+        tainted = not taints.isdisjoint({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
         conditions = found["status"].get("conditions") or []
         return not tainted and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
@@ -128,7 +129,7 @@ class KubeWorld:
         async def noticed() -> bool:
             return not is_ready(await self.node(node))
 
-        await eventually(noticed, f"{node} is not ready", timeout_s=60)
+        await eventually(noticed, f"{node} is not ready", timeout_s=120)
 
     async def patch_node(self, name: str, patch: Object) -> None:
         """Change a node as a person would: whatever its version."""

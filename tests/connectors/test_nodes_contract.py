@@ -9,6 +9,7 @@ import pytest
 from connectors.base import Connector, Effect, NoLease
 from connectors.kubernetes.client import Object, path_of
 from connectors.kubernetes.dead_nodes import TAINT
+from connectors.kubernetes.marks import annotations_of
 from connectors.kubernetes.nodes import Nodes
 from streams.model.clock import utc_now
 from streams.model.run import Target
@@ -17,10 +18,15 @@ from tests.contract.case import Case
 from tests.contract.suite import ConnectorContract, EffectContract
 
 
+def is_kubernetes_own(key: str) -> bool:
+    return key.startswith(("node.kubernetes.io/", "node.alpha.kubernetes.io/"))
+
+
 class NodeCase(Case):
     """An effect on one node of the world."""
 
     action = ""
+    deadline_s = 120.0
 
     def __init__(self, world: KubeWorld, node: str) -> None:
         super().__init__(world.proxy)
@@ -35,11 +41,10 @@ class NodeCase(Case):
 
     async def snapshot(self) -> object:
         node = await self.world.node(self.node)
-        # The node controller's own taints come and go as it likes.
-        taints = [
-            t for t in node["spec"].get("taints") or [] if not t["key"].startswith("node.kubernetes.io/")
-        ]
-        return node["spec"].get("unschedulable"), taints, node["metadata"].get("annotations")
+        # Kubernetes' own controllers add and remove taints and annotations of theirs when they like.
+        taints = [t for t in node["spec"].get("taints") or [] if not is_kubernetes_own(t["key"])]
+        marks = {k: v for k, v in annotations_of(node).items() if not is_kubernetes_own(k)}
+        return node["spec"].get("unschedulable"), taints, marks
 
     async def foreign_change(self) -> None:
         await self.world.patch_node(self.node, {"spec": {"unschedulable": None}})
