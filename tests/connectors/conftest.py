@@ -53,7 +53,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulated]:
         assert child.stdout is not None
         yield Emulated(Path(json.loads(child.stdout.readline())["kubeconfig"]), child)
         child.stdin.close()
-        child.wait(timeout=10)
+        child.wait(timeout=60)
 
 
 @pytest.fixture(params=BOTH)

@@ -33,6 +33,7 @@ class JobCase(Case):
     """An effect on one training job of two pods."""
 
     action = ""
+    deadline_s = 120.0
 
     def __init__(self, world: KubeWorld, kind: str) -> None:
         super().__init__(world.proxy)

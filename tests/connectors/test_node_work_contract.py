@@ -25,6 +25,8 @@ pytestmark = pytest.mark.cluster
 class NodeWorkCase(Case):
     """One action on one node that is closed for the incident and empty."""
 
+    deadline_s = 120.0
+
     def __init__(self, world: KubeWorld, node: str, action: str) -> None:
         super().__init__(world.proxy)
         self.world = world

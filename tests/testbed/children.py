@@ -91,7 +91,7 @@ class Child:
         """Whether SIGSTOP holds it (Linux)."""
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
-    def wait_until(self, ready: Callable[[], bool], what: str = "ready", *, timeout_s: float = 60) -> None:
+    def wait_until(self, ready: Callable[[], bool], what: str = "ready", *, timeout_s: float = 120) -> None:
         """Wait until ``ready`` says so; if it dies first or is late, end it and raise ``ChildFailed``."""
 
         def ready_or_dead() -> bool:

@@ -12,7 +12,7 @@ T = TypeVar("T")
 _LOOK_EVERY_S = 0.05
 
 
-def until(condition: Callable[[], T | None], what: str, *, timeout_s: float = 30) -> T:
+def until(condition: Callable[[], T | None], what: str, *, timeout_s: float = 60) -> T:
     """Call ``condition`` until it returns something true, and return that.
 
     Raises ``TimeoutError`` naming ``what``; whatever ``condition`` raises goes through.
@@ -26,7 +26,7 @@ def until(condition: Callable[[], T | None], what: str, *, timeout_s: float = 30
         time.sleep(_LOOK_EVERY_S)
 
 
-async def eventually(condition: Callable[[], Awaitable[T | None]], what: str, *, timeout_s: float = 30) -> T:
+async def eventually(condition: Callable[[], Awaitable[T | None]], what: str, *, timeout_s: float = 60) -> T:
     """Do as ``until`` does, for a condition that is awaited; one look that hangs ends at the deadline too."""
     try:
         async with asyncio.timeout(timeout_s):
