@@ -1,11 +1,13 @@
 """The manifests on a real API server: they are accepted as they are, and the rights they give are exactly those needed."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
 from tests.deploy.manifests import NODE_WORK, objects
 from tests.testbed.control_plane import ControlPlane, KubectlFailed
+from tests.testbed.waiting import until
 
 pytestmark = pytest.mark.cluster
 
@@ -15,10 +17,12 @@ BYSTANDER = "system:serviceaccount:faultline:bystander"
 
 
 @pytest.fixture(scope="module")
-def installed(control_plane: ControlPlane) -> ControlPlane:
+def installed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """What the manifests install; the deployments go again, for their pods would be placed on other tests' nodes."""
     items = {"apiVersion": "v1", "kind": "List", "items": list(objects())}
     control_plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(items))
-    return control_plane
+    yield control_plane
+    control_plane.kubectl("delete", "deployments", "--all", "--namespace", "faultline", "--wait=false")
 
 
 def may(cluster: ControlPlane, user: str, verb: str, resource: str, namespace: str | None = None) -> bool:
@@ -29,6 +33,13 @@ def may(cluster: ControlPlane, user: str, verb: str, resource: str, namespace: s
         return cluster.kubectl(*asked, *([f"--subresource={part}"] if part else [])).strip() == "yes"
     except KubectlFailed:  # kubectl's exit code says no as well
         return False
+
+
+def soon_may(
+    cluster: ControlPlane, user: str, verb: str, resource: str, namespace: str | None = None
+) -> None:
+    """Wait for a right that has been given: the authorizer hears of it some moments later."""
+    until(lambda: may(cluster, user, verb, resource, namespace), f"{user} may {verb} {resource}")
 
 
 def test_everything_is_accepted_and_a_deployment_stands_for_each_process(installed: ControlPlane) -> None:
@@ -49,7 +60,7 @@ def test_everything_is_accepted_and_a_deployment_stands_for_each_process(install
     ],
 )
 def test_what_a_process_does_it_may(installed: ControlPlane, user: str, verb: str, resource: str) -> None:
-    assert may(installed, user, verb, resource)
+    soon_may(installed, user, verb, resource)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +87,7 @@ def test_with_work_on_nodes_the_responder_may_create_jobs_there_and_nowhere_else
     control_plane: ControlPlane,
 ) -> None:
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(NODE_WORK))
-    assert may(control_plane, RESPONDER, "create", "jobs.batch", "faultline-node-work")
+    soon_may(control_plane, RESPONDER, "create", "jobs.batch", "faultline-node-work")
     assert not may(control_plane, RESPONDER, "create", "jobs.batch", "faultline")
     assert not may(control_plane, RESPONDER, "create", "jobs.batch")
     assert not may(control_plane, RESPONDER, "delete", "jobs.batch", "faultline-node-work")
