@@ -18,7 +18,7 @@ from streams.model.settings import KubernetesSettings
 from tests.embedded.kube import JOBS, NODES, PODS, job, node, placements, pytorch_job
 from tests.testbed.waiting import eventually
 
-pytestmark = [pytest.mark.embedded, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.embedded
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ async def test_a_watch_goes_on_where_a_list_ended_and_sends_bookmarks(cluster: C
     version = [version async for _, version in cluster.list_pages(NODES)][-1]
     await cluster.delete(path_of("v1", "nodes", name="gpu-02"))
     seen: list[tuple[str, str]] = []
-    async for event in cluster.watch(NODES, version, timeout_s=20):
+    async for event in cluster.watch(NODES, version, timeout_s=60):
         seen.append((event["type"], event["object"]["metadata"].get("name", "")))
         if event["type"] == "BOOKMARK":
             break
@@ -178,6 +178,6 @@ async def test_it_ends_with_its_standard_input_also_when_somebody_watches(
     stdin = emulated.child._process.stdin
     assert stdin is not None
     stdin.close()
-    assert await asyncio.wait_for(emulated.child.wait(), 10) == 0
+    assert await asyncio.wait_for(emulated.child.wait(), 60) == 0
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)

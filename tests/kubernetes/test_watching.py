@@ -94,7 +94,7 @@ async def watching(server: Server, pace: Pace | None = None) -> AsyncIterator[as
 
 async def take(told: asyncio.Queue[WatchEvent], count: int) -> list[object]:
     """The next events, short: `+name`, `~name`, `-name`, or the listed names."""
-    return [short(await asyncio.wait_for(told.get(), 5)) for _ in range(count)]
+    return [short(await asyncio.wait_for(told.get(), 60)) for _ in range(count)]
 
 
 def short(event: WatchEvent) -> object:
@@ -196,6 +196,6 @@ def test_waiting_grows_with_jitter_and_obeys_the_server() -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - what is waited for happens on the other side of a socket
             await asyncio.sleep(0.01)
