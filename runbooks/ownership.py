@@ -110,6 +110,8 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
             await self._join()
         assert self._consumer is not None
         await self._take_up(self._consumer)
+        # A journal is read with a client that is stopped again, and aiokafka swallows a cancellation while it stops.
+        kafka.honour_cancellation()
         batches = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
         arrivals = [
             Arrival(owned, self._topics[place.topic].name, record)
