@@ -445,5 +445,7 @@ class Responder:
             log.info("not written down any more", partition=work.owned.partition, reason=str(error))
         if work.worker is not None and not work.worker.cancelled():
             ended = work.worker.exception()
-            if isinstance(ended, Exception) and not isinstance(ended, LOST):
+            if isinstance(ended, LOST):
+                log.info("not written down any more", partition=work.owned.partition, reason=str(ended))
+            elif isinstance(ended, Exception):
                 self._failure = ended

@@ -1,4 +1,4 @@
-"""What a process does when it is told to end at a moment that is easily lost."""
+"""What a process does when it is told to end, or that a partition is no longer its own, at a moment that is easily lost."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from runbooks.ownership import Owner
+from runbooks.ownership import Owned, Owner
+from runbooks.responder import Responder
 from streams.model.control import Control
-from streams.model.settings import KafkaSettings
+from streams.model.errors import Fenced
+from streams.model.run import Run
+from streams.model.settings import KafkaSettings, ResponderSettings
 from streams.topics import COMMANDS, RUNS
 
 
@@ -45,3 +49,34 @@ async def test_who_is_asked_to_end_while_it_takes_a_partition_up_ends() -> None:
     with pytest.raises(asyncio.CancelledError):
         await poll
     assert not owner.polled
+
+
+class Replaced:
+    """A journal that somebody else owns by now; there is nothing to write into it."""
+
+    documents: dict[str, Run] = {}  # noqa: RUF012
+    lost: dict[str, Any] = {}  # noqa: RUF012
+
+    async def commit(self, *documents: Any, **more: Any) -> None:
+        """Write nothing."""
+
+
+async def test_who_is_fenced_in_a_commit_while_it_lets_go_says_that_it_was_not_written_down() -> None:
+    responder = Responder(KafkaSettings(), ResponderSettings(), [], [])
+    journal: Any = Replaced()
+    work = responder._work(Owned(3, journal))
+
+    async def commit() -> None:
+        raise Fenced("another owner has runs[3]")
+
+    work.worker = asyncio.create_task(commit())
+    with capture_logs() as said:
+        await responder._land(work)
+    assert said == [
+        {
+            "event": "not written down any more",
+            "log_level": "info",
+            "partition": 3,
+            "reason": "another owner has runs[3]",
+        }
+    ]
