@@ -14,8 +14,9 @@ from streams import kafka as clients
 from streams.model.errors import BadInput, Fenced, Permanent
 from streams.model.settings import KafkaSettings
 from streams.topics import COMMANDS, RUNS, TIMELINE
-from tests.runbooks.topics import committed, with_topics, write
+from tests.runbooks.topics import settled, with_topics, write
 from tests.testbed.kafka import Kafka
+from tests.testbed.waiting import eventually
 
 pytestmark = pytest.mark.kafka
 
@@ -46,7 +47,7 @@ async def test_what_was_committed_is_read_back_by_the_next_owner(kafka: Kafka) -
     other = await opened(settings, partition=1)
     assert dict(second.documents) == {"a": Note("a", "2"), "c": Note("c", "1")}
     assert dict(other.documents) == {}
-    assert await committed(settings, TIMELINE, 0) == [("a", b"line")]
+    assert await settled(settings, TIMELINE, 0) == [("a", b"line")]
     await second.close()
     await other.close()
 
@@ -67,9 +68,9 @@ async def test_a_replaced_owner_is_fenced_and_nothing_of_it_is_ever_seen(kafka: 
     await new.commit([Note("a", "new owner")])
     await old.close()
     await new.close()
-    values = [value for _, value in await committed(settings, RUNS, 0)]
+    values = [value for _, value in await settled(settings, RUNS, 0)]
     assert values == [b'{"id":"a","text":"old owner"}', b'{"id":"a","text":"new owner"}']
-    assert await committed(settings, TIMELINE, 0) == []
+    assert await settled(settings, TIMELINE, 0) == []
 
 
 async def test_an_owner_that_is_replaced_while_it_fills_a_transaction_knows_by_whom(
@@ -91,7 +92,7 @@ async def test_an_owner_that_is_replaced_while_it_fills_a_transaction_knows_by_w
         await old.commit([Note("a", "zombie")], records=[Outgoing(TIMELINE, 0, "a", b"zombie")])
     await old.close()
     await new.close()
-    assert await committed(settings, RUNS, 0) == []
+    assert await settled(settings, RUNS, 0) == []
 
 
 async def test_a_transaction_left_open_by_a_dead_owner_is_ended_by_the_next(kafka: Kafka) -> None:
@@ -101,11 +102,12 @@ async def test_a_transaction_left_open_by_a_dead_owner_is_ended_by_the_next(kafk
     await dead.begin_transaction()
     await dead.send_and_wait(clients.topic_name(settings, RUNS), key=b"a", value=b"half done", partition=0)
 
-    async with asyncio.timeout(10):
+    # The broker itself would end it after a minute.
+    async with asyncio.timeout(40):
         heir = await opened(settings)
     assert dict(heir.documents) == {}
     await heir.commit([Note("a", "whole")])
-    assert [value for _, value in await committed(settings, RUNS, 0)] == [b'{"id":"a","text":"whole"}']
+    assert [value for _, value in await settled(settings, RUNS, 0)] == [b'{"id":"a","text":"whole"}']
     await heir.close()
     await dead.client.close()
     dead._closed = True
@@ -122,7 +124,9 @@ async def test_input_offsets_are_committed_with_the_documents(kafka: Kafka) -> N
     reader = clients.consumer(settings, group="notes")
     await clients.started(reader, settings)
     reader.assign([place])
-    assert await reader.committed(place) == 2
+    # The commit is answered before the group's offset can be read.
+    found = await eventually(lambda: reader.committed(place), "an offset is committed", timeout_s=60)
+    assert found == 2
     await reader.stop()
 
 
@@ -152,7 +156,7 @@ async def test_what_compaction_leaves_is_read_back_as_the_same(kafka: Kafka, tom
     await journal.commit([Note("n0", "back again")])
     await journal.close()
     latest: dict[str, bytes | None] = {}
-    for key, value in await committed(settings, RUNS, 0):
+    for key, value in await settled(settings, RUNS, 0):
         latest.pop(key, None)
         if value is not None or tombstones == "still there":
             latest[key] = value
@@ -191,4 +195,4 @@ async def test_commits_of_many_tasks_do_not_mix(kafka: Kafka) -> None:
     journal = await opened(settings)
     await asyncio.gather(*(journal.commit([Note(f"n{i}", "x")]) for i in range(20)))
     await journal.close()
-    assert {key for key, _ in await committed(settings, RUNS, 0)} == {f"n{i}" for i in range(20)}
+    assert {key for key, _ in await settled(settings, RUNS, 0)} == {f"n{i}" for i in range(20)}

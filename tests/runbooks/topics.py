@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Sequence
 
@@ -29,7 +30,9 @@ async def with_topics(bootstrap: str, *topics: Topic, partitions: int = 2) -> Ka
     admin = await kafka.started(kafka.admin(settings), settings)
     try:
         await admin.create_topics([NewTopic(name, partitions, 1) for name in names])
-        await eventually(lambda: _led(settings, names, partitions), "every partition has a leader")
+        await eventually(
+            lambda: _led(settings, names, partitions), "every partition has a leader", timeout_s=90
+        )
     finally:
         await admin.close()
     return settings
@@ -47,28 +50,49 @@ async def _led(settings: KafkaSettings, names: list[str], partitions: int) -> bo
 
 
 async def committed(settings: KafkaSettings, topic: Topic, partition: int) -> list[tuple[str, bytes | None]]:
-    """Every committed record of one partition, as key and value."""
-    return [
-        (record.key.decode(), record.value) for record in await committed_records(settings, topic, partition)
-    ]
+    """Every record of one partition that can be read as committed by now, as key and value."""
+    return _told(await committed_records(settings, topic, partition))
+
+
+async def settled(settings: KafkaSettings, topic: Topic, partition: int) -> list[tuple[str, bytes | None]]:
+    """Every committed record of one partition once each transaction has ended that has written there, as key and value.
+
+    The broker answers a commit before it can be read, and then lets it be read in one partition after another. So whoever
+    knows of a commit, be it from another topic, has to wait for it here. Not while the owner of an open transaction is
+    dead: nobody ends that before a successor does.
+    """
+    place = TopicPartition(kafka.topic_name(settings, topic), partition)
+    looker: AIOKafkaConsumer = kafka.consumer(settings, group=None, read_committed=False)
+    await kafka.started(looker, settings)
+    try:
+        end = (await looker.end_offsets([place]))[place]
+    finally:
+        await looker.stop()
+    async with asyncio.timeout(60):
+        return _told(await committed_records(settings, topic, partition, end))
 
 
 async def committed_records(
-    settings: KafkaSettings, topic: Topic, partition: int
+    settings: KafkaSettings, topic: Topic, partition: int, end: int | None = None
 ) -> list[ConsumerRecord[bytes, bytes]]:
-    """Every committed record of one partition."""
+    """Every committed record of one partition, up to `end` or to what can be read as committed by now."""
     reader: AIOKafkaConsumer = await kafka.started(kafka.consumer(settings, group=None), settings)
     where = TopicPartition(kafka.topic_name(settings, topic), partition)
     found: list[ConsumerRecord[bytes, bytes]] = []
     try:
         reader.assign([where])
         await reader.seek_to_beginning(where)
-        end = (await reader.end_offsets([where]))[where]
+        if end is None:
+            end = (await reader.end_offsets([where]))[where]
         while await reader.position(where) < end:
             found += (await reader.getmany(where, timeout_ms=200)).get(where, [])
         return found
     finally:
         await reader.stop()
+
+
+def _told(records: Sequence[ConsumerRecord[bytes, bytes]]) -> list[tuple[str, bytes | None]]:
+    return [(record.key.decode(), record.value) for record in records]
 
 
 async def write(
