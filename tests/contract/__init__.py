@@ -10,7 +10,8 @@ How to put a connector under it, for each of its actions:
 2. Write a `Case` (`tests/contract/case.py`): one effect in a world of its own, how often its change is there *as the
    server sees it*, what a person would do to it, how the server refuses and throttles.
 3. Build the connector against `case.proxy.url`, never against the server: all faults are made there, on real HTTP
-   (`tests/contract/faults.py`). Give it timeouts of about a second.
+   (`tests/contract/faults.py`). Give it timeouts of some seconds, and shorter ones where the proxy `will_hang`: whoever
+   has no processor for a moment must not be taken for a server that does not answer.
 4. Inherit the suite, with a `case` fixture and the markers that its server needs; `EffectContract` where there is no undo:
 
        @pytest.mark.embedded

@@ -96,6 +96,11 @@ class FaultProxy:
         """The requests that were meant to change something, oldest first."""
         return [seen for seen in self.seen if seen.write]
 
+    @property
+    def will_hang(self) -> bool:
+        """Whether a request that is to come will never be answered."""
+        return any(isinstance(fault, Hang) for fault in (*self._on_write, *self._on_read))
+
     def on_writes(self, *faults: Fault) -> None:
         """What becomes of the next requests that change something, in order."""
         self._on_write.extend(faults)

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 
 from tests.contract.faults import Answer, Cut, Fault, FaultProxy, Hang
+from tests.testbed.waiting import eventually
 
 
 class Upstream:
@@ -20,6 +21,9 @@ class Upstream:
     async def handle(self, request: web.Request) -> web.Response:
         self.arrived.append((request.method, request.rel_url.raw_path_qs, await request.read()))
         return web.json_response({"n": len(self.arrived)}, status=201, headers={"Retry-After": "7"})
+
+    async def has_seen_one(self) -> bool:
+        return len(self.arrived) > 0
 
 
 @pytest.fixture
@@ -55,6 +59,9 @@ async def test_an_answer_withheld_says_nothing_about_what_the_server_saw(
         proxy.on_writes(fault)
         with pytest.raises((aiohttp.ClientError, TimeoutError)):
             await client.post(f"{proxy.url}/x")
+        if fault.forward:
+            # It may be on its way still when the client gives up.
+            await eventually(server.has_seen_one, "it arrives", timeout_s=60)
         assert len(server.arrived) == (1 if fault.forward else 0)
         assert [seen.status for seen in proxy.writes] == [None]
 

@@ -28,7 +28,7 @@ def is_write(method: str, path: str) -> bool:
 
 
 def jira(url: str, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, **settings: object) -> Jira:
-    wishes = {"timeout_s": 0.4, "search_lag_s": 0.05, "user": "faultline@example.test"} | settings
+    wishes = {"timeout_s": 5.0, "search_lag_s": 0.05, "user": "faultline@example.test"} | settings
     return Jira(JiraSettings(base_url=url, token=SecretStr("standin-token"), **wishes), sleep=sleep)
 
 
@@ -54,7 +54,7 @@ class TicketCase(Case):
         self.server = server
 
     def connector(self) -> Jira:
-        return jira(self.proxy.url)
+        return jira(self.proxy.url, timeout_s=0.4 if self.proxy.will_hang else 3.0)
 
     async def snapshot(self) -> object:
         return [(i.key, i.status, list(i.labels), [str(c) for c in i.comments]) for i in self.server.issues]
