@@ -400,9 +400,7 @@ class Troop:
         try:
             match self.chance.choice(("freeze", "freeze", "freeze", "worst", "worst", "kill", "end")):
                 case "freeze":
-                    self.figures.freezes += 1
-                    self.nursery.signal(name, signal.SIGSTOP)
-                    await self._thaw(name)
+                    await self._freeze(name)
                 case "worst":
                     await self._freeze_before_a_request(name)
                 case "kill":
@@ -419,8 +417,16 @@ class Troop:
         finally:
             self._frozen.discard(name)
 
+    async def _freeze(self, name: str) -> None:
+        self.figures.freezes += 1
+        self.nursery.signal(name, signal.SIGSTOP)
+        await self._thaw(name)
+
     async def _freeze_before_a_request(self, name: str) -> None:
-        """Freeze it where its lease has been asked and its request has not left; it may own nothing and never come there."""
+        """Freeze it where its lease has been asked and its request has not left.
+
+        It may own nothing and never come there: then it is frozen where it stands, for every blow has to be one.
+        """
         self._plan(name, AT_THE_WORST)
         plan = Path(self.lives[name].folder) / "plan.json"
 
@@ -432,6 +438,7 @@ class Troop:
             await eventually(hit, "it comes to a request", timeout_s=3)
         except TimeoutError:
             self._plan(name, [])
+            await self._freeze(name)
             return
         self.figures.freezes_before_a_request += 1
         await self._thaw(name)

@@ -56,7 +56,7 @@ RESPONDER = "system:serviceaccount:faultline:responder"
 RIGHTS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
 WORK_NAMESPACE = NodeWorkSettings().namespace
 """Where Jobs that work on nodes are made."""
-PATIENCE_S = 120.0
+PATIENCE_S = 180.0
 TOPICS = (*(topic for topic in ALL if topic.partitions == "cluster"), DEAD_LETTERS)
 
 
