@@ -31,6 +31,8 @@ from tests.testbed.kafka import Kafka
 
 ALL = (INVENTORY, INCIDENTS, CONTROLS, COMMANDS, RUNS, TIMELINE, SIGNALS, DEAD_LETTERS)
 PARTITION = partition_of(CLUSTER, 2)
+PATIENCE_S = 120.0
+"""How long to wait for processes that have to begin and to find one another, where they hardly get a processor."""
 
 
 def fresh(certainty: Certainty = Certainty.DECISIVE) -> Incident:
@@ -39,6 +41,15 @@ def fresh(certainty: Certainty = Certainty.DECISIVE) -> Incident:
 
 
 async def prepared(kafka: Kafka, about: Incident | None = None) -> KafkaSettings:
+    """Topics with a cluster and an incident."""
+    settings = await stocked(kafka)
+    about = about or fresh()
+    await write(settings, INCIDENTS, PARTITION, (about.id, encode(about)))
+    return settings
+
+
+async def stocked(kafka: Kafka) -> KafkaSettings:
+    """Topics with a cluster, about which nothing is told yet."""
     settings = await with_topics(kafka.bootstrap, *ALL)
     view = cluster()
     facts: list[NodeFact | PodFact | JobFact] = [
@@ -47,8 +58,6 @@ async def prepared(kafka: Kafka, about: Incident | None = None) -> KafkaSettings
         *view.jobs.values(),
     ]
     await write(settings, INVENTORY, PARTITION, *((f.key, encode(FactRecord(f))) for f in facts))
-    about = about or fresh()
-    await write(settings, INCIDENTS, PARTITION, (about.id, encode(about)))
     return settings
 
 

@@ -4,7 +4,8 @@ python -m tests.runbooks.responder_child '{"bootstrap": …, "prefix": …, "fol
 
 Besides: `policy`, settings of the responder; `gated`, actions whose calls wait for a file `gate-ACTION`; `stuck`, those that wait
 for it after they have asked their lease for the last time; `refused`, actions whose
-calls are refused for good; `clock_s`, how far this process's wall clock is ahead.
+calls are refused for good; `clock_s`, how far this process's wall clock is ahead; `session_ms`, how long the group waits for a
+sign of life; `stands_by`, where it makes a file `stands-by` once it has begun, and joins the group when there is a file `join`.
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ async def main(options: dict[str, Any]) -> None:
             os.kill(os.getpid(), getattr(signal, f"SIG{options['signal']}"))
 
     settings = KafkaSettings(
-        bootstrap=str(options["bootstrap"]), topic_prefix=str(options["prefix"]), session_timeout_ms=2000
+        bootstrap=str(options["bootstrap"]),
+        topic_prefix=str(options["prefix"]),
+        session_timeout_ms=options.get("session_ms", 2000),
     )
     chosen: dict[str, Any] = {"mode": Mode.AUTO, "lease_s": 3.0} | dict(options.get("policy", {}))
     policy = ResponderSettings.model_validate(chosen)
@@ -139,6 +142,9 @@ async def main(options: dict[str, Any]) -> None:
     def clock() -> datetime:
         return utc_now() + ahead
 
+    if options.get("stands_by"):
+        (folder / "stands-by").touch()
+        await eventually(lambda: asyncio.to_thread((folder / "join").exists), "it may join", timeout_s=300)
     await Responder(settings, policy, [world], [load_text(BOOK, "book.yaml")], clock=clock, at=at).run()
 
 

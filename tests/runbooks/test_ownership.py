@@ -36,7 +36,7 @@ class Slow(Owner[Control]):
         self.handed = asyncio.Event()
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
-        await asyncio.wait_for(self.handed.wait(), 20)
+        await asyncio.wait_for(self.handed.wait(), 100)
         await super().on_partitions_assigned(assigned)
 
     async def _join(self) -> None:
@@ -76,7 +76,7 @@ async def test_what_a_poll_was_handed_before_the_partition_was_taken_up_is_read_
             heard.extend(await mine.heard())
             return heard == ["first", "second"]
 
-        await eventually(both, "every command is handed over", timeout_s=40)
+        await eventually(both, "every command is handed over", timeout_s=120)
 
 
 async def test_after_a_commit_it_goes_on_from_there(kafka: Kafka) -> None:
@@ -89,7 +89,7 @@ async def test_after_a_commit_it_goes_on_from_there(kafka: Kafka) -> None:
             await before.heard()
             return PARTITION in before.owned
 
-        await eventually(taken_up, "the partition is taken up")
+        await eventually(taken_up, "the partition is taken up", timeout_s=120)
         place = before.place(COMMANDS, PARTITION)
         await before.owned[PARTITION].journal.commit(offsets={place: 1}, group="slow")
     async with owner(settings) as after:
@@ -100,4 +100,4 @@ async def test_after_a_commit_it_goes_on_from_there(kafka: Kafka) -> None:
             heard.extend(await after.heard())
             return heard == ["unheard"]
 
-        await eventually(the_rest, "what was not committed is handed over", timeout_s=40)
+        await eventually(the_rest, "what was not committed is handed over", timeout_s=120)

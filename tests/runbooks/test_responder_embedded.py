@@ -19,7 +19,7 @@ from streams.model.pulse import Pulse
 from streams.model.run import Mode, Run, RunState
 from streams.model.settings import KafkaSettings, ResponderSettings
 from streams.topics import COMMANDS, INCIDENTS, INVENTORY, SIGNALS, partition_of
-from tests.runbooks.herd import calls, over, run_of
+from tests.runbooks.herd import PATIENCE_S, calls, over, run_of
 from tests.runbooks.responder_child import BOOK, FolderWorld
 from tests.runbooks.scenes import CLUSTER, JOB, incident
 from tests.runbooks.topics import committed, write
@@ -67,7 +67,7 @@ async def lived(settings: KafkaSettings, folder: Path, until: RunState) -> Run:
         return run if done and (until is not RunState.SUCCEEDED or await over(settings, partition)) else None
 
     try:
-        return await eventually(stands, f"the run is {until}", timeout_s=60)
+        return await eventually(stands, f"the run is {until}", timeout_s=PATIENCE_S)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -26,7 +26,7 @@ from streams.model.incident import Incident, IncidentState
 from streams.model.run import Run, RunState, StepState
 from streams.model.settings import KafkaSettings
 from streams.topics import COMMANDS, CONTROLS, INCIDENTS, RUNS, TIMELINE
-from tests.runbooks.herd import PARTITION, Herd, calls, fresh, hit, prepared
+from tests.runbooks.herd import PARTITION, PATIENCE_S, Herd, calls, fresh, hit, stocked
 from tests.runbooks.scenes import CLUSTER, incident
 from tests.runbooks.topics import committed, write
 from tests.testbed.children import Child
@@ -36,7 +36,7 @@ from tests.testbed.waiting import eventually
 pytestmark = pytest.mark.kafka
 
 DESTRUCTIVE = ("cordon_node", "suspend_job", "drain_node")
-WAIT_S = 45.0
+SILENT_FOR_LONG_MS = 60_000
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Scene:
         async def answer() -> TimelineEntry | None:
             return next(iter(await self.answers(name)), None)
 
-        return await eventually(answer, f"{name} is answered", timeout_s=WAIT_S)
+        return await eventually(answer, f"{name} is answered", timeout_s=PATIENCE_S)
 
     async def control(self) -> Control:
         found = await committed(self.settings, CONTROLS, PARTITION)
@@ -84,7 +84,7 @@ class Scene:
         async def ready() -> bool:
             return b"partition ready" in child.log.read_bytes()
 
-        await eventually(ready, "the responder has taken up a partition", timeout_s=WAIT_S)
+        await eventually(ready, "the responder has taken up a partition", timeout_s=PATIENCE_S)
 
     async def runs(self) -> dict[str, Run]:
         """The runs as they stand, by incident."""
@@ -96,7 +96,7 @@ class Scene:
             run = (await self.runs()).get(about or self.about.id)
             return run if run is not None and run.state in states and not self._works(run) else None
 
-        return await eventually(stands, f"the run is {states}", timeout_s=WAIT_S)
+        return await eventually(stands, f"the run is {states}", timeout_s=PATIENCE_S)
 
     @staticmethod
     def _works(run: Run) -> bool:
@@ -113,7 +113,7 @@ class Scene:
                 run if any(s.state in waiting and s.reason.startswith(f"{rule}: ") for s in steps) else None
             )
 
-        return await eventually(held, f"a step waits for {rule}", timeout_s=WAIT_S)
+        return await eventually(held, f"a step waits for {rule}", timeout_s=PATIENCE_S)
 
     async def there(self, file: str) -> None:
         """Wait for a file of the world outside."""
@@ -121,7 +121,7 @@ class Scene:
         async def exists() -> bool:
             return (self.folder / file).exists()
 
-        await eventually(exists, file, timeout_s=WAIT_S)
+        await eventually(exists, file, timeout_s=PATIENCE_S)
 
     async def struck(self, label: str) -> None:
         """Wait until a responder has died or frozen at a label."""
@@ -129,7 +129,7 @@ class Scene:
         async def was() -> bool:
             return hit(self.folder, label)
 
-        await eventually(was, f"a responder is struck at {label}", timeout_s=WAIT_S)
+        await eventually(was, f"a responder is struck at {label}", timeout_s=PATIENCE_S)
 
     async def publish(self, about: Incident) -> None:
         await write(self.settings, INCIDENTS, PARTITION, (about.id, encode(about)))
@@ -148,11 +148,18 @@ class Scene:
 
 
 async def scene(kafka: Kafka, folder: Path, herds: list[Herd]) -> Scene:
-    about = fresh()
-    settings = await prepared(kafka, about)
+    """One whose incident is told of."""
+    here = await empty_scene(kafka, folder, herds)
+    await here.publish(here.about)
+    return here
+
+
+async def empty_scene(kafka: Kafka, folder: Path, herds: list[Herd]) -> Scene:
+    """One whose incident nobody knows of yet."""
+    settings = await stocked(kafka)
     herd = Herd(settings, folder)
     herds.append(herd)
-    return Scene(settings, folder, herd, about)
+    return Scene(settings, folder, herd, fresh())
 
 
 def told_until(answer: TimelineEntry) -> float:
@@ -240,7 +247,8 @@ async def test_who_answers_a_kill_switch_has_called_back_its_own_calls_before(
     """A call that the network holds up, before or after it has asked its lease for the last time, with a long lease."""
     here = await scene(kafka, tmp_path, herds)
     slowly: dict[str, Any] = {slow: ["suspend_job"]}
-    here.herd.start(policy={"lease_s": 600.0}, **slowly)
+    # Nobody takes over from it, and after a session that ran out it would wait for its own lease.
+    here.herd.start(policy={"lease_s": 600.0}, session_ms=SILENT_FOR_LONG_MS, **slowly)
     await here.there("waiting-suspend_job")
     await here.say(Verb.KILL, "kill")
     answer = await here.answered("kill")
@@ -259,7 +267,10 @@ async def test_the_owner_that_dies_between_reading_and_committing_a_kill_switch_
     await here.there("waiting-suspend_job")
     await here.say(Verb.KILL, "kill")
     await here.struck(f"command:{point}")
-    assert len(await here.answers("kill")) == (point == "after_commit")
+    if point == "after_commit":
+        await here.answered("kill")
+    else:
+        assert await here.answers("kill") == []
     (tmp_path / "gate-suspend_job").touch()
     here.herd.start()
     answer = await here.answered("kill")
@@ -271,9 +282,12 @@ async def test_a_frozen_owner_that_wakes_after_the_answer_acts_no_longer_than_th
     kafka: Kafka, tmp_path: Path, herds: list[Herd]
 ) -> None:
     here = await scene(kafka, tmp_path, herds)
-    frozen = here.herd.start("STOP", ("cordon_node:after_intent",), policy={"lease_s": 12.0})
+    # The answer has to come while the frozen one's lease lasts: whoever gives it is ready before that begins.
+    here.herd.start(policy={"lease_s": 15.0}, stands_by=True)
+    await here.there("stands-by")
+    frozen = here.herd.start("STOP", ("cordon_node:after_intent",), policy={"lease_s": 15.0})
     await here.struck("cordon_node:after_intent")
-    here.herd.start(policy={"lease_s": 12.0})
+    (tmp_path / "join").touch()
     await here.say(Verb.KILL, "kill")
     answer = await here.answered("kill")
     assert told_until(answer) > answer.at.timestamp()
@@ -294,10 +308,13 @@ BREAKER = {
 async def test_a_tripped_breaker_outlives_restart_and_rebalance_and_lets_nothing_stale_through_after_its_reset(
     kafka: Kafka, tmp_path: Path, herds: list[Herd]
 ) -> None:
-    here = await scene(kafka, tmp_path, herds)
+    here = await empty_scene(kafka, tmp_path, herds)
     first = here.herd.start(refused=["drain_node"], policy=BREAKER)
+    await here.owns(first)
+    here.about = fresh()
+    await here.publish(here.about)
     await here.run_is(RunState.FAILED)
-    trip = await eventually(lambda: here.breaker(), "the breaker trips")
+    trip = await eventually(lambda: here.breaker(), "the breaker trips", timeout_s=PATIENCE_S)
     assert here.undone() == ["suspend_job"]
     made = here.destructive()
     assert [action for _, action in made] == ["cordon_node", "suspend_job"]
@@ -324,7 +341,7 @@ async def test_a_tripped_breaker_outlives_restart_and_rebalance_and_lets_nothing
     async def is_stale() -> bool:
         return utc_now() > waits.updated_at + timedelta(seconds=FRESH_S)
 
-    await eventually(is_stale, "what waits is stale", timeout_s=WAIT_S)
+    await eventually(is_stale, "what waits is stale", timeout_s=PATIENCE_S)
     await here.publish(replace(reports, revision=2, updated_at=utc_now()))
     await here.say(Verb.RESET, "reset")
     await here.answered("reset")
@@ -347,13 +364,18 @@ async def test_a_breaker_that_trips_calls_back_what_other_runs_have_under_way(
     kafka: Kafka, tmp_path: Path, herds: list[Herd]
 ) -> None:
     here = await scene(kafka, tmp_path, herds)
-    here.herd.start(gated=["suspend_job"], refused=["drain_node"], policy={**BREAKER, "lease_s": 600.0})
+    here.herd.start(
+        gated=["suspend_job"],
+        refused=["drain_node"],
+        policy={**BREAKER, "freshness_s": 3600.0, "lease_s": 600.0},
+        session_ms=SILENT_FOR_LONG_MS,
+    )
     await here.there("waiting-suspend_job")
     # The node of the other incident has no job: its drain is refused while the first one's suspend is under way.
     other = another(1)
     await here.publish(other)
     await here.run_is(RunState.FAILED, about=other.id)
-    await eventually(lambda: here.breaker(), "the breaker trips")
+    await eventually(lambda: here.breaker(), "the breaker trips", timeout_s=PATIENCE_S)
     (tmp_path / "gate-suspend_job").touch()
     await here.held_by("breaker")
     assert [action for _, action in here.destructive()] == ["cordon_node", "cordon_node"]
