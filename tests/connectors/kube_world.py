@@ -64,8 +64,8 @@ class KubeWorld:
             for node in world.nodes:
                 await cluster.delete(f"{NODES}/{node}")
 
-    def through_proxy(self) -> Cluster:
-        """A new client as a connector has it, with short patience."""
+    def through_proxy(self, timeout_s: float = REQUEST_TIMEOUT_S) -> Cluster:
+        """A new client as a connector has it, with short patience unless the test has no use for that."""
         configuration = kube.Configuration(host=self.proxy.url)
         if self.token is not None:
             configuration.api_key["BearerToken"] = f"Bearer {self.token}"
@@ -73,7 +73,7 @@ class KubeWorld:
         async def load() -> Any:
             return configuration
 
-        return Cluster(load, configuration, REQUEST_TIMEOUT_S)
+        return Cluster(load, configuration, timeout_s)
 
     def effect(self, action: str, target: Target, *, key: str = "key-1", **params: str | bool) -> Effect:
         """An effect of incident `inc-1` unless the key says otherwise: `key-2` is of `inc-2`."""

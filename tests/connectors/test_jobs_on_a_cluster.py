@@ -131,7 +131,7 @@ async def test_a_suspend_that_finds_the_pods_gone_at_once_is_its_own_doing_all_t
     world: KubeWorld, kind: str
 ) -> None:
     target, _ = await running_job(world, kind, nodes=4)
-    lever, slow = LEVERS[kind], world.through_proxy()
+    lever, slow = LEVERS[kind], world.through_proxy(timeout_s=60)
     slow.__class__ = SlowPatch
     assert isinstance(slow, SlowPatch)
 

@@ -141,7 +141,7 @@ async def test_a_pod_made_anew_under_the_same_name_is_not_evicted(world: KubeWor
     node = await world.add_node(kubelet=True)
     pod = await world.add_pod(node)
     await world.patch_node(node, {"spec": {"unschedulable": True}})
-    cluster = world.through_proxy()
+    cluster = world.through_proxy(timeout_s=60)
     cluster.__class__ = StaleList
     assert isinstance(cluster, StaleList)
     cluster.stale = [item | {"metadata": item["metadata"] | {"uid": "gone"}} for item in await world.pods()]
