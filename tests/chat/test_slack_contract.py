@@ -27,7 +27,7 @@ MESSAGE = Message("GPU fell off the bus", (Heading("GPU fell off the bus"), Para
 
 
 def slack(url: str, limits: Limits | None = None, **settings: object) -> Slack:
-    wishes = {"timeout_s": 0.4, "history_lag_s": 0.05, "channel": CHANNEL, "token": SecretStr("xoxb-standin")}
+    wishes = {"timeout_s": 5.0, "history_lag_s": 0.05, "channel": CHANNEL, "token": SecretStr("xoxb-standin")}
     return Slack(SlackSettings(base_url=url, **(wishes | settings)), limits=limits)
 
 
@@ -75,7 +75,8 @@ class PostCase(Case):
         return self.posted
 
     def connector(self) -> Slack:
-        return slack(f"{self.proxy.url}/api", self.limits)
+        timeout_s = 0.4 if self.proxy.will_hang else 3.0
+        return slack(f"{self.proxy.url}/api", self.limits, timeout_s=timeout_s)
 
     def _all(self) -> list[Posting]:
         return [message for message in self.server.channels[CHANNEL] if not message.deleted]
