@@ -16,7 +16,8 @@ from typing import Self
 
 from streams.model.errors import FaultlineError
 
-READY_TIMEOUT_S = 30.0
+READY_TIMEOUT_S = 90.0
+"""Two interpreters start one after the other before a child says anything: on a busy machine that takes many seconds."""
 
 
 class ChildFailed(FaultlineError):
@@ -71,7 +72,7 @@ class Child:
         """The next line it says.
 
         Raises:
-            ChildFailed: when it ends instead, or says nothing for 30 s.
+            ChildFailed: when it ends instead, or says nothing for `READY_TIMEOUT_S`.
         """
         assert self._process.stdout is not None, f"{self.name} was not started with talks=True"
         try:

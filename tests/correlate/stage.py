@@ -82,7 +82,7 @@ class Stage:
         async def enough() -> bool:
             return await told() >= begun + times
 
-        await eventually(enough, f"{times} ticks", timeout_s=60)
+        await eventually(enough, f"{times} ticks", timeout_s=120)
 
     @contextmanager
     def correlator(self, **wishes: object) -> Iterator[Child]:

@@ -347,7 +347,7 @@ async def begin_again(settings: KafkaSettings) -> None:
         return True
 
     try:
-        await eventually(committed, "the group is empty")
+        await eventually(committed, "the group is empty", timeout_s=120)
     finally:
         await consumer.stop()
 
