@@ -51,7 +51,12 @@ _BSD = re.compile(
 )
 _CRI = re.compile(r"(?:stdout|stderr) [FP] ")
 _COMPOSE = re.compile(r"[\w./-]{1,64} {0,8}\| |\[pod/[\w.-]{1,253}/[\w.-]{1,63}\] ")
-_MONOTONIC = re.compile(r"\[\s{0,8}\d{1,10}\.\d{1,9}\]\s{0,4}")
+_MONOTONIC = re.compile(
+    r"\[\s{0,8}(?:\d{1,10}\.\d{1,9}(?: {1,4}<\s{0,8}\d{1,10}\.\d{1,9}>)?|\+\d{1,10}\.\d{1,9})\]\s{0,4}"
+)
+"""The kernel's clock, and the time since the line before (`dmesg -d`), or that alone (`dmesg -e`)."""
+_MINUTE = re.compile(rf"\[(?:{_MONTH})\d\d \d\d:\d\d\] {{1,4}}")
+"""What `dmesg -e` prints where a new minute begins; only the line's own clock is finer."""
 _CALLER = re.compile(r"\[\s{0,8}[TC]\d{1,8}\]\s{0,4}")
 _IPV6 = r"(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}"
 _HOST_AND_TAG = re.compile(
@@ -226,7 +231,7 @@ def _after_clock(text: str, header: Header) -> Header:
     position, kernel = header.start, header.kernel
     if kernel and (match := _PRIORITY.match(text, position)) is not None:
         position = match.end()
-    for pattern in (_MONOTONIC, _CALLER):
+    for pattern in (_MINUTE, _MONOTONIC, _CALLER):
         if (match := pattern.match(text, position)) is not None:
             position, kernel = match.end(), True
     host, tag = header.host, header.tag
