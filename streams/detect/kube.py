@@ -14,6 +14,7 @@ from streams.detect import linear
 from streams.detect.catalog import load_catalog
 from streams.detect.finding import Finding, Stream
 from streams.detect.linear import Pattern
+from streams.envelopes.kube_objects import SEEN
 from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
 from streams.model.record import KubeEvent
 from streams.model.signal import Attribute, Severity, SignalState
@@ -81,6 +82,14 @@ CONDITION = linear.compile(
     r"(?:[,;] reason: {0,2}\"?(?P<reason>[\w.-]{1,80}))?"
 )
 """How node-problem-detector and its kin announce a condition of their node."""
+_MONITORS = linear.compile(
+    r"^(?:(?P<type>[A-Z]\w{2,60}?)Is(?P<state>(?:Not)?Healthy)|(?P<type2>Nvidia[A-Z]\w{1,60}(?:Error|Warning|Failed|Failure|Lost|Mismatch)))$"
+)
+"""Reasons that monitors of GPUs make of the name of a check or a fault: NVSentinel, EKS, ACK."""
+_WELL = "IsHealthy"
+_XID = linear.compile(r"(?i)xid(\d{1,4})")
+_ANY = "."
+"""The last row of conditions: whatever the others do not know. That an object has such a one says nothing."""
 _HUMPS = linear.compile(r"[A-Z]+[a-z0-9]*|[a-z0-9]+")
 _AMBIGUOUS = frozenset(
     {
@@ -123,6 +132,7 @@ class KubeEvents:
         self._system = linear.compile(self._sheet.system_namespaces)
         self._gpus = linear.compile(self._sheet.gpus)
         self._ends = {reason for row in self._sheet.rows if row.ends for reason in row.reasons}
+        self._ends.add(SEEN)
         self._rows: dict[str, list[tuple[EventRow, Pattern | None, Pattern | None]]] = {}
         for row in self._sheet.rows:
             needs = linear.compile(row.needs) if row.needs else None
@@ -138,6 +148,8 @@ class KubeEvents:
             rf"\"(?:{'|'.join(valued)})[\\\"]".encode(),
             rf"(?:[\x01-\x08\x0b-\x1f]|reason[^\w\n]{{1,6}}|(?:Normal|Warning)[ \t]{{1,16}})(?:{'|'.join(valued)})".encode(),
             rb"ondition [^\n]{1,24} is now",
+            rb"\b[A-Z]\w{2,60}Is(?:Not)?Healthy\b",
+            rb"\bNvidia[A-Z]\w{1,60}(?:Error|Warning|Failed|Failure|Lost|Mismatch)\b",
         )
 
     def read(self, event: KubeEvent, stream: Stream) -> Iterator[Finding]:
@@ -156,13 +168,22 @@ class KubeEvents:
             firing[key] = (1,)
             return True
         began = firing.pop(key, None) is not None
-        return began or event.reason not in self._ends
+        return began or not (event.reason in self._ends or event.reason.endswith(_WELL))
 
     def said(self, event: KubeEvent) -> Finding | None:
         """What the event says."""
         if event.kind == "Node" and (match := CONDITION.search(event.message)) is not None:
             status = (match["status"] or "").capitalize()
             return self.condition(event, match["type"] or "", status, match["reason"] or event.reason)
+        if event.kind == "Node" and (match := _MONITORS.match(event.reason)) is not None:
+            well = event.reason.endswith(_WELL) and match["state"] is not None
+            found = self.condition(
+                event, match["type"] or match["type2"] or "", "False" if well else "True", event.reason
+            )
+            if found is None or not (match["state"] or event.reason.endswith("Warning")):
+                return found
+            # What these monitors hold for fatal they set as a condition; their Events tell of the rest.
+            return found._replace(severity=min(found.severity, Severity.WARNING, key=lambda one: one.rank))
         for row, needs, unless in self._rows.get(event.reason, ()):
             if not row.about(event.kind) or (row.users and self._system.search(event.namespace)):
                 continue
@@ -179,13 +200,15 @@ class KubeEvents:
     def condition(self, event: KubeEvent, type_: str, status: str, reason: str) -> Finding | None:
         """What a condition of the node says; `event` gives the place and the text. None for an unknown one that is well."""
         row = next((row for pattern, row in self._conditions if pattern.search(type_)), None)
-        if row is None:
+        if row is None or (event.reason == SEEN and row.type == _ANY):
             return None
         state = SignalState.FIRING if status in row.bad else SignalState.CLEARED
         subtype = row.subtype or ("" if row.kind == "node.not_ready" else _snake(type_))
         attributes: dict[str, Attribute] = {"condition": type_, "status": status, "reason": reason}
         if subtype:
             attributes["subtype"] = subtype
+        if (xid := _XID.search(reason)) is not None:
+            attributes["xid"] = int(xid[1] or 0)
         return self._finding(event, row.kind, row.severity, state, attributes)
 
     def _finding(
@@ -202,7 +225,9 @@ class KubeEvents:
             for name, value in match.groupdict().items():
                 if value is not None and name not in attributes:
                     attributes[name] = int(value) if name in self._integers else value
-        pod = PodRef(event.namespace, event.name, event.uid) if event.kind == "Pod" else None
+        pod = None
+        if event.kind == "Pod" and kind.startswith("job."):
+            pod = PodRef(event.namespace, event.name, event.uid)
         job = None
         if event.kind not in ("Pod", "Node", "NodeClaim", "Machine"):
             job = JobRef(event.kind, event.namespace, event.name, event.uid)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from streams.envelopes import (
     alertmanager,
     cloud_logs,
+    cloud_notices,
     cloudevents,
     collectd,
     cri,
@@ -27,6 +28,7 @@ from streams.envelopes import (
     gnmi,
     influx,
     journal,
+    kube_objects,
     loki,
     metricbeat,
     otlp_json,
@@ -44,10 +46,12 @@ from streams.model.record import LogLine
 READERS: tuple[Callable[[JsonObject, Outside, Opened], bool], ...] = (
     flight_recorder.read,
     event_exporter.read,
+    kube_objects.read,
     otlp_json.read,
     event_layouts.read,
     alertmanager.read,
     cloudevents.read,
+    cloud_notices.read,
     loki.read,
     elastic.read,
     cloud_logs.read,
@@ -72,6 +76,7 @@ ENVELOPE_HINTS = (
     *cloudevents.HINTS,
     *cloud_logs.HINTS,
     *redfish.HINTS,
+    *kube_objects.HINTS,
     *gnmi.HINTS,
     *pieces.HINTS,
 )
