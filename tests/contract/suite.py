@@ -210,7 +210,8 @@ class ConnectorContract(EffectContract):
     async def test_an_unclear_undo_is_settled_by_another(self, case: Case, fault: Fault) -> None:
         async with fresh(case) as connector:
             await carry_out(case, connector)
-            case.proxy.on_writes(fault)
+        case.proxy.on_writes(fault)
+        async with fresh(case) as connector:
             assert isinstance((await take_back(case, connector))[-1], IT_IS_THERE)
         assert await case.changes() == 0
 
