@@ -17,8 +17,10 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from faultline.standins.slack import SlackStandin
 from streams import kafka
+from streams.dead_letters import HEADER
 from streams.model.clock import from_millis, utc_now
 from streams.model.codec import decode
+from streams.model.conversation import DeadLetter
 from streams.model.incident import Incident
 from streams.model.run import Run, StepState
 from streams.model.settings import KafkaSettings
@@ -67,6 +69,7 @@ class Spectator:
         self._steps: dict[tuple[str, str], StepState] = {}
         self._told: dict[str, tuple[str, int]] = {}
         self._crowd: Counter[tuple[str, str]] = Counter()
+        self._buried: set[tuple[str, int, int]] = set()
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -93,7 +96,10 @@ class Spectator:
         elif name == RUNS.name:
             yield from self._of_run(decode(Run, record.value), at)
         else:
-            self.seen.dead_letters += 1
+            # By where it lay: a detector that comes back after a standstill buries the same record once more.
+            letter = decode(DeadLetter, dict(record.headers)[HEADER])
+            self._buried.add((letter.topic, letter.partition, letter.offset))
+            self.seen.dead_letters = len(self._buried)
 
     def _of_signals(self, batch: SignalBatch, at: datetime) -> Iterator[Moment]:
         for signal in batch.signals:
