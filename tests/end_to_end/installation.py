@@ -38,6 +38,8 @@ from tests.testbed.control_plane import ControlPlane, unique
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
+END_S = 60
+"""How long a process may take to end in order: it ends itself before that, and says so."""
 ROOT = Path(__file__).parents[2]
 RIGHTS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
 
@@ -125,8 +127,14 @@ class Installation:
 
     async def restart(self, name: str, **environment: str) -> None:
         """End a process in order and start it with other settings."""
+        child = self._children[name]
+
+        async def can_end() -> bool:
+            return child.heeds(signal.SIGTERM)
+
+        await eventually(can_end, f"{name} has come so far that it can be ended in order", timeout_s=120)
         # In a thread: what it still has to say to a stand-in is answered by this one.
-        assert await asyncio.to_thread(self._children[name].stop) == 0, self._children[name].tail()
+        assert await asyncio.to_thread(child.stop, END_S) == 0, child.tail()
         self._more = self._more | environment
         self.start(name)
 
@@ -197,7 +205,7 @@ class Installation:
         return list((await read_incidents(self.kafka_settings)).values())
 
     async def incident(
-        self, family: str, what: str = "is open", timeout_s: float = 60, **wanted: Any
+        self, family: str, what: str = "is open", timeout_s: float = 120, **wanted: Any
     ) -> Incident:
         """The one incident of a family whose attributes equal `wanted`, once there is one."""
 
@@ -212,7 +220,7 @@ class Installation:
         )
 
     async def incident_that(
-        self, holds: Callable[[Incident], bool], what: str, timeout_s: float = 60
+        self, holds: Callable[[Incident], bool], what: str, timeout_s: float = 120
     ) -> Incident:
         """The incident for which `holds` is true, once there is one. What was killed meanwhile is started again."""
 

@@ -47,4 +47,4 @@ async def thread_says_resolved(installation: Installation) -> None:
         installation.revive()
         return any("resolved" in root.text.lower() for root in installation.slack.roots())
 
-    await eventually(resolved, "the thread's root says that the incident is resolved")
+    await eventually(resolved, "the thread's root says that the incident is resolved", timeout_s=120)

@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from streams.model.incident import IncidentState
-from tests.end_to_end.installation import Installation
+from tests.end_to_end.installation import END_S, Installation
 from tests.end_to_end.once import done_once
 from tests.end_to_end.test_killed_responder import QUICK
 from tests.end_to_end.training import Training
@@ -20,7 +21,7 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(500)]
 
 FREEZE_AT = ("cordon_node:after_intent", "resume_job:after_intent")
 
@@ -44,7 +45,7 @@ async def test_whoever_froze_before_its_call_makes_none_when_it_wakes(
         incident = await installation.incident_that(
             lambda i: i.family == "gpu_off_bus" and i.state is IncidentState.RESOLVED,
             "the job trains again",
-            timeout_s=120,
+            timeout_s=250,
         )
         frozen = {
             label: child
@@ -60,9 +61,9 @@ async def test_whoever_froze_before_its_call_makes_none_when_it_wakes(
         for child in frozen.values():
             os.kill(child.pid, signal.SIGCONT)
         for label, child in frozen.items():
-            await eventually(lambda c=child, to=label: _gave_up(c, to), f"{label}: it finds out")  # type: ignore[misc]
+            await eventually(partial(_gave_up, child, label), f"{label}: it finds out", timeout_s=120)
         # What a woken one still had in the air has landed or was cancelled once it has ended in order.
-        assert [await asyncio.to_thread(child.stop) for child in responders] == [0, 0, 0]
+        assert [await asyncio.to_thread(child.stop, END_S) for child in responders] == [0, 0, 0]
         assert _made(installation, control_plane, mark) == made
         assert await installation.runs(incident) == [run]
 

@@ -16,7 +16,7 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(600)]
 
 QUICK = {
     "FAULTLINE_RESPONDER__MODE": "auto",
@@ -57,7 +57,7 @@ async def inference(training: Training, node: str) -> str:
         pods = training.control_plane.get("pods", "--namespace", training.namespace, "-l", "app=inference")
         return next((p["metadata"]["name"] for p in pods if p["status"].get("phase") == "Running"), None)
 
-    return await eventually(lambda: asyncio.to_thread(running), "the service runs")
+    return await eventually(lambda: asyncio.to_thread(running), "the service runs", timeout_s=120)
 
 
 @pytest.mark.parametrize(("kind", "points"), [("PyTorchJob", ALL_POINTS), ("Job", ("after_commit",))])
@@ -80,7 +80,7 @@ async def test_killed_at_these_points_of_every_step_it_does_everything_once(
         incident = await installation.incident_that(
             lambda i: i.family == "gpu_off_bus" and i.state is IncidentState.RESOLVED,
             "the job trains again",
-            timeout_s=200,
+            timeout_s=450,
         )
         await done_once(installation, training, incident, mark)
         missed = [label for label in acts + posts if installation.crashed_at(label) is None]

@@ -13,7 +13,7 @@ from tests.end_to_end.training import Training
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 
-pytestmark = [pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(400)]
 
 AUTO = {"FAULTLINE_RESPONDER__MODE": "auto", "FAULTLINE_RESPONDER__BLAST_RADIUS__MAX_SHARE": "1"}
 
@@ -33,7 +33,7 @@ async def test_a_gpu_off_the_bus_ends_in_a_job_that_trains_on_other_nodes(
         incident = await installation.incident_that(
             lambda i: i.family == "gpu_off_bus" and i.state is IncidentState.RESOLVED,
             "the job trains again",
-            timeout_s=150,
+            timeout_s=250,
         )
         assert incident.root.node == bad
         assert [str(job) for job in incident.jobs] == [training.name]

@@ -28,7 +28,7 @@ from tests.testbed.waiting import eventually
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.cluster,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(600),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
@@ -61,7 +61,7 @@ async def incident_of(
     training: Training,
     family: str,
     *states: IncidentState,
-    timeout_s: float = 90,
+    timeout_s: float = 150,
 ) -> Incident:
     """The incident of this family that concerns this training, once it is in one of the states."""
 
@@ -76,7 +76,7 @@ async def run_that_is(installation: Installation, incident: Incident, state: Run
     async def found() -> Run | None:
         return next((run for run in await installation.runs(incident) if run.state is state), None)
 
-    return await eventually(found, f"a run is {state}", timeout_s=60)
+    return await eventually(found, f"a run is {state}", timeout_s=120)
 
 
 def said(installation: Installation, incident: Incident) -> tuple[int, int]:
@@ -91,7 +91,7 @@ async def is_told_once(installation: Installation, incident: Incident) -> None:
         installation.revive()
         return all(said(installation, incident))
 
-    await eventually(told, "there are a ticket and a thread")
+    await eventually(told, "there are a ticket and a thread", timeout_s=120)
     assert said(installation, incident) == (1, 1)
 
 
@@ -104,14 +104,11 @@ async def test_a_node_that_falls_silent_is_closed_and_its_job_trains_elsewhere(
         await training.hang()
         control_plane.silence(silent)
         await training.time_out(silent)
-        incident = await incident_of(
-            installation, training, "silent_node", IncidentState.OPEN, IncidentState.MITIGATING
-        )
-        assert incident.root.node == silent
         # The machine never comes back: its pod would hang in Terminating for ever, and the run lets go of it.
         incident = await incident_of(
-            installation, training, "silent_node", IncidentState.RESOLVED, timeout_s=150
+            installation, training, "silent_node", IncidentState.RESOLVED, timeout_s=250
         )
+        assert incident.root.node == silent
         after = training.placed()
         assert len(after) == PODS
         assert silent not in after.values()
@@ -144,7 +141,7 @@ async def test_the_host_that_storms_is_closed_and_its_victims_are_left_alone(
             await installation.send(RAW_METRICS, [_pause("transmitted", bad, tick, at)], key=bad)
             for node in victim.before.values():
                 await installation.send(RAW_METRICS, [_pause("received", node, tick, at)], key=node)
-        incident = await incident_of(installation, source, "pfc_storm", IncidentState.RESOLVED, timeout_s=150)
+        incident = await incident_of(installation, source, "pfc_storm", IncidentState.RESOLVED, timeout_s=250)
         assert (incident.root.node, incident.root.nic) == (bad, NIC)
         assert source.closed() == [bad]
         assert source.switched(mark) == [True, False]
@@ -242,4 +239,4 @@ async def _decide(installation: Installation, verb: str, incident: Incident) -> 
         env=installation.environment("cli"),
         cwd=ROOT,
     )
-    assert await asyncio.to_thread(child.wait) == 0, child.tail()
+    assert await asyncio.to_thread(child.wait, 120) == 0, child.tail()

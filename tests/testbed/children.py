@@ -91,6 +91,12 @@ class Child:
         """Whether SIGSTOP holds it (Linux)."""
         return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
+    def heeds(self, number: signal.Signals) -> bool:
+        """Whether it has a handler for a signal, which would else end it at once (Linux)."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+        return bool(int(caught, 16) & 1 << number - 1)
+
     def wait_until(self, ready: Callable[[], bool], what: str = "ready", *, timeout_s: float = 120) -> None:
         """Wait until ``ready`` says so; if it dies first or is late, end it and raise ``ChildFailed``."""
 
