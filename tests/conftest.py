@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.testbed import parts
 from tests.testbed.build import in_ci
@@ -17,6 +18,10 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 
 MARKERS = ("kafka", "cluster", "rsyslog", "telegraf")
+# How long an example takes says how busy the machine is. What else holds by default (in continuous integration the same
+# examples each time) stays.
+settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 NOT_RUN = pytest.StashKey[Counter[str]]()
 
 

@@ -224,9 +224,9 @@ def test_a_large_job_is_judged_in_a_moment() -> None:
     grid = Grid(8, 8, 16)
     grid.hang([515])
     episode, stays = grid.episode(), grid.stays
-    begun = time.perf_counter()
+    begun = time.process_time()
     find_culprit(episode, stays)
-    assert time.perf_counter() - begun < 1
+    assert time.process_time() - begun < 1
 
 
 def test_lines_that_a_driver_relays_neither_place_a_rank_nor_make_others_silent() -> None:

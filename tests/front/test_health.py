@@ -1,9 +1,8 @@
-import socket
-
 import httpx
 
 from faultline.health import health_server
 from streams.model.pulse import Pulse
+from tests.testbed.children import free_port
 
 
 class Watch:
@@ -23,12 +22,6 @@ def test_a_process_that_does_not_move_on_is_neither_alive_nor_ready() -> None:
     assert (pulse.is_alive, pulse.is_ready) == (False, False)
     pulse.beat()
     assert pulse.is_ready
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def test_the_probes_answer_from_the_pulse() -> None:

@@ -29,7 +29,7 @@ async def serving(handler: Handler) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def cluster_of(handler: Handler, *, timeout_s: float = 5.0) -> AsyncIterator[Cluster]:
+async def cluster_of(handler: Handler, *, timeout_s: float = 60.0) -> AsyncIterator[Cluster]:
     """A client of a server that answers by `handler`."""
     async with serving(handler) as url, await Cluster.at(url, timeout_s=timeout_s) as cluster:
         yield cluster

@@ -15,7 +15,7 @@ def test_both_stand_ins_answer_and_end_on_sigterm(tmp_path: Path) -> None:
     child = Child("stand-ins", command, log=tmp_path / "log")
     try:
         child.wait_until(
-            lambda: b"jira http" in child.log.read_bytes(), "says where it listens", timeout_s=30
+            lambda: b"jira http" in child.log.read_bytes(), "says where it listens", timeout_s=120
         )
         where = dict(line.split() for line in child.log.read_text().splitlines())
         with httpx.Client(trust_env=False) as client:
@@ -23,4 +23,4 @@ def test_both_stand_ins_answer_and_end_on_sigterm(tmp_path: Path) -> None:
             assert client.get(f"{where['slack']}/auth.test", headers=token).json()["ok"] is True
             assert client.get(f"{where['jira']}/rest/api/3/issue/GPU-1").status_code == 401
     finally:
-        assert child.stop() == 0
+        assert child.stop(grace_s=60) == 0
