@@ -43,7 +43,7 @@ def main() -> None:
         base_url=wishes["slack"],
         token=SecretStr("xoxb-standin"),
         channel=CHANNEL,
-        timeout_s=2.0,
+        timeout_s=20.0,
         history_lag_s=0.2,
         posts_per_s=1000,
         calls_per_minute=60_000,
