@@ -113,9 +113,8 @@ class TrainingJobs:
             if not lever.is_suspended(job):
                 return turned
             left = verifying.unfinished(await self._pods(effect, lever, job))
-            ours = bool(effect.prior) or isinstance(
-                turned, Waiting
-            )  # begun by an earlier call, or by this one
+            # Begun by an earlier call, or by this one.
+            ours = bool(effect.prior) or isinstance(turned, Waiting)
             if not left and not lever.is_suspension_seen(job):
                 waiting = f"the controller of {effect.target.kind}s has yet to see that it is suspended"
                 return Waiting(suspension.PODS_PAUSE_S, waiting, {"suspended": True})
