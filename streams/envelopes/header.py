@@ -37,7 +37,7 @@ _HOST_FIRST = re.compile(
     rf"(?=\d{{4}}-\d\d-\d\d[T ]\d\d:|(?:{_MONTH}) {{1,2}}\d{{1,2}} \d\d:\d\d:\d\d)"
 )
 _FILE = re.compile(
-    r"(?:/[\w./-]{1,200}|[\w-]{1,64}\.log[\w.-]{0,32}):(?:\d{1,9}:)?"
+    r"(?:/[\w./-]{1,200}|[\w-]{1,64}\.log[\w.-]{0,32}|(?:messages|syslog|dmesg)[\d.-]{0,16}):(?:\d{1,9}:)?"
     rf"(?=(?:{_MONTH}) {{1,2}}\d|\d{{4}}-\d\d-|<\d|\[ {{0,8}}\d)"
 )
 """Which file a line was taken from, as several files at once are printed."""
@@ -55,8 +55,11 @@ _MONOTONIC = re.compile(
     r"\[\s{0,8}(?:\d{1,10}\.\d{1,9}(?: {1,4}<\s{0,8}\d{1,10}\.\d{1,9}>)?|\+\d{1,10}\.\d{1,9})\]\s{0,4}"
 )
 """The kernel's clock, and the time since the line before (`dmesg -d`), or that alone (`dmesg -e`)."""
-_MINUTE = re.compile(rf"\[(?:{_MONTH})\d\d \d\d:\d\d\] {{1,4}}")
-"""What `dmesg -e` prints where a new minute begins; only the line's own clock is finer."""
+_MINUTE = re.compile(
+    rf"\[(?:{_MONTH})\d\d \d\d:\d\d\] {{1,4}}"
+    r"(?=NVRM: |[\w-]{2,24} [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d: )"
+)
+"""What `dmesg -e` prints where a new minute begins. Chats print it as well, so a device or driver must come right behind."""
 _CALLER = re.compile(r"\[\s{0,8}[TC]\d{1,8}\]\s{0,4}")
 _IPV6 = r"(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}"
 _HOST_AND_TAG = re.compile(

@@ -84,6 +84,7 @@ KERNEL: dict[str, Wrapping] = {
     "dmesg -d": lambda m: f"[12345.678901 <    0.000844>] {m}".encode(),
     "dmesg -e": lambda m: f"[  +0.000844] {m}".encode(),
     "dmesg -e, a new minute": lambda m: f"[Nov21 07:13] {m}".encode(),
+    "grep": lambda m: f"messages-20261121:88:Nov 21 07:13:15 {HOST} kernel: {m}".encode(),
     "dmesg iso": lambda m: f"2026-11-21T07:13:15,123456+00:00 {m}".encode(),
     "talos": lambda m: f"10.5.0.2: kern: warning: [{ISO}]: {m}".encode(),
     "journalctl": lambda m: f"Nov 21 07:13:15 {HOST} kernel: {m}".encode(),
