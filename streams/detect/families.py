@@ -25,6 +25,7 @@ from streams.detect.pauses import PauseCounters
 from streams.detect.progress import Progress
 from streams.detect.sel import Sel
 from streams.detect.smi import SmiQuery
+from streams.detect.smi_csv import SmiCsv
 from streams.detect.smi_tables import SmiTables
 from streams.detect.sxid import Sxid
 from streams.detect.worded import Worded
@@ -85,6 +86,7 @@ def line_families() -> tuple[LineFamily, ...]:
         Worded("gpu_tools"),
         SmiQuery(),
         SmiTables(),
+        SmiCsv(),
         Ranks("nccl"),
         Ranks("nccl_errors"),
         Ranks("launcher"),

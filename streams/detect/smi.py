@@ -67,6 +67,8 @@ class Sheet(Strict):
     recovery: dict[str, str]
     elements: dict[str, str]
     """Names in the XML whose words are not those of the text."""
+    columns: dict[str, tuple[str, str]]
+    """Names that `--query-gpu` gives, with the heading and the label that say the same in the text."""
 
 
 class SmiQuery:
@@ -94,18 +96,19 @@ class SmiQuery:
         self._headings = {heading.lower(): heading for heading in sheet.headings}
         self._elements = sheet.elements
         self._recovery = sheet.recovery
+        self.columns = sheet.columns
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """What one line of a dump says, after those before it."""
         if written_by_people(line.source):
             return
-        dump, message = _Dump(line, stream), line.message
+        dump, message = Dump(line, stream), line.message
         if (gpu := _GPU.match(message.lstrip()) or _GPU_ELEMENT.match(message)) is not None:
             dump.begin(canonical_pci(gpu["pci"]))
         elif (pair := _LINE.match(message)) is not None:
-            yield from self._value(pair["label"], pair["value"], dump)
+            yield from self.value(pair["label"], pair["value"], dump)
         elif (element := _ELEMENT.match(message)) is not None:
-            yield from self._value(self._label(element["label"]), element["value"], dump)
+            yield from self.value(self._label(element["label"]), element["value"], dump)
         elif (opened := _HEADING.match(message) or _OPENED.match(message)) is not None:
             heading = self._headings.get(opened["heading"].replace("_", " ").lower())
             if heading is not None:
@@ -119,7 +122,8 @@ class SmiQuery:
             element = element.removeprefix(prefix)
         return element.replace("_", " ")
 
-    def _value(self, label: str, value: str, dump: _Dump) -> Iterator[Finding]:
+    def value(self, label: str, value: str, dump: Dump) -> Iterator[Finding]:
+        """What a value under the dump's heading says."""
         if label.lower() == "hw slowdown":
             dump.slowed = value == "Active"
             dump.save()
@@ -144,7 +148,7 @@ class SmiQuery:
                 yield found
             return
 
-    def _finding(self, row: Row, value: str, dump: _Dump) -> Finding | None:
+    def _finding(self, row: Row, value: str, dump: Dump) -> Finding | None:
         attributes: Attributes = dict(row.sets)
         severity = row.severity
         if row.counts:
@@ -172,7 +176,7 @@ class SmiQuery:
         return dump.finding(row.kind, severity, attributes)
 
 
-class _Dump:
+class Dump:
     """What is known of the dump that a line belongs to: GPU, heading, scope of the counts, what waits for more, what was told."""
 
     def __init__(self, line: LogLine, stream: Stream) -> None:
@@ -189,7 +193,7 @@ class _Dump:
         self._told = str(row[6])
 
     def begin(self, pci: str | None) -> None:
-        """A GPU's block begins."""
+        """A GPU's block or row begins."""
         self.pci, self.section, self.scope, self.slowed, self.remapped, self._told = (
             pci or "",
             "",
