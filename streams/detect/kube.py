@@ -113,7 +113,7 @@ _AMBIGUOUS = frozenset(
             "JobFailed",
             "FailedJobs",
         ),
-        *("KernelPanic", "CrashLoopBackOff", "ScheduledEvent", "FailedScheduling"),
+        *("KernelPanic", "CrashLoopBackOff", "ScheduledEvent", "FailedScheduling", "Shutdown"),
     }
 )
 """Reasons that other programs' lines hold as well: they count only as a value of their own."""
@@ -147,7 +147,7 @@ class KubeEvents:
             rf"\b(?:{'|'.join(named)})".encode(),
             rf"\"(?:{'|'.join(valued)})[\\\"]".encode(),
             rf"(?:[\x01-\x08\x0b-\x1f]|reason[^\w\n]{{1,6}}|(?:Normal|Warning)[ \t]{{1,16}})(?:{'|'.join(valued)})".encode(),
-            rb"ondition [^\n]{1,24} is now",
+            rb"ondition [^\n]{1,64} is now",
             rb"\b[A-Z]\w{2,60}Is(?:Not)?Healthy\b",
             rb"\bNvidia[A-Z]\w{1,60}(?:Error|Warning|Failed|Failure|Lost|Mismatch)\b",
         )
