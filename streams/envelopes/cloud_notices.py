@@ -29,10 +29,10 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
                 _add(_line_of(event), record, outside, into)
         return True
     if str(record.get("source")).startswith("aws.") and isinstance(kind := record.get("detail-type"), str):
-        _add(f"{kind}: {_json(record.get('detail'))}", record, outside, into)
+        _add_with(f"{kind}: ", record.get("detail"), record, outside, into)
         return True
     if record.get("message") == _NOTED and isinstance(event := record.get("event"), dict):
-        _add(f"{_NOTED} event={_json(event)}", record, outside, into)
+        _add_with(f"{_NOTED} event=", event, record, outside, into)
         return True
     return False
 
@@ -59,5 +59,10 @@ def _add(line: str, record: JsonObject, outside: Outside, into: Opened) -> None:
     text.read(line.replace("\n", " "), outside, into, at=at)
 
 
-def _json(value: object) -> str:
-    return orjson.dumps(value).decode()
+def _add_with(words: str, said: object, record: JsonObject, outside: Outside, into: Opened) -> None:
+    try:
+        line = words + orjson.dumps(said).decode()
+    except orjson.JSONEncodeError as error:
+        into.unreadable.append(f"a notice of a cloud: {error}")
+    else:
+        _add(line, record, outside, into)

@@ -17,11 +17,19 @@ _BEGINS = re.compile(
     rb"\s{0,16}(?:\{\s{0,16}[\"}]|\[\s{0,16}\{|\[{1,2}\s{0,4}\d{10}(?:\.\d{1,9})?\s{0,4},\s{0,4}\{"
     rb"|\[\s{0,4}\"[\w./*-]{1,128}\"\s{0,4},\s{0,4}\[\s{0,4}\[\s{0,4}\[?\d{10})"
 )
-_RELAXED = json.JSONDecoder(strict=False)
 _MARKS = re.compile(r'[\\"{}\[\]]')
 _DANGLING = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
 _MAX_SALVAGE = 64 * 1024
 _MAX_OPEN = 64
+_MAX_DIGITS = 19
+
+
+def _integer(digits: str) -> int | float:
+    """As the fast parser has it: what does not fit 64 bits is a float, and so nothing that no float could hold."""
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
+
+
+_RELAXED = json.JSONDecoder(strict=False, parse_int=_integer)
 
 
 @dataclass(frozen=True, slots=True)

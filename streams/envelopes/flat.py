@@ -41,6 +41,9 @@ _INSIDE = (
 )
 """Where a map with the text is found when the record has no text of its own."""
 
+_MAX_DEPTH = 4
+"""Lists in lists."""
+
 OF_A_LINE = frozenset(
     [
         "@timestamp",
@@ -103,15 +106,15 @@ def text_of(known: Fields) -> str | None:
     return None
 
 
-def as_text(value: object) -> str | None:
+def as_text(value: object, depth: int = _MAX_DEPTH) -> str | None:
     """A string, bytes as numbers (the journal's way with what is not UTF-8), or several of either."""
     if isinstance(value, str):
         return value
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list) or not value or not depth:
         return None
     if all(type(byte) is int and 0 <= byte < 256 for byte in value):
         return bytes(value).decode("utf-8", "replace")
-    parts = [as_text(part) for part in value]
+    parts = [as_text(part, depth - 1) for part in value]
     return "\n".join(part for part in parts if part) if all(part is not None for part in parts) else None
 
 
