@@ -210,7 +210,7 @@ def _judge_hang(
         judgement.claim(gone.id, episode.start, episode.end, [*(t.sighting for t in episode.told), *teardown])
         return
     deaths = only_deaths(episode.told)
-    if deaths and _runs_again(evidence, episode, ready_at):
+    if deaths and (_runs_again(evidence, episode, ready_at) or _was_ended(evidence, episode, config)):
         return  # somebody ended it on purpose, or whatever it was is over
     if node is not None and not deaths:
         judgement.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
@@ -248,6 +248,15 @@ def _runs_again(evidence: Evidence, episode: Episode, until: datetime) -> bool:
     over = recovered(evidence, episode.end, None)
     return any(episode.start < stay.start <= until for stay in evidence.stays) or (
         over is not None and over <= until
+    )
+
+
+def _was_ended(evidence: Evidence, episode: Episode, config: Config) -> bool:
+    """Whether the job was deleted, or had finished, shortly before its processes went; one that stood up again since was not."""
+    return any(
+        episode.start - config.before <= end <= episode.end
+        and not any(end < stay.start <= episode.start for stay in evidence.stays)
+        for end in evidence.ended
     )
 
 

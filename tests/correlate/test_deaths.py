@@ -6,6 +6,7 @@ import pytest
 
 from streams.model.entity import Entity, PodRef
 from streams.model.incident import Certainty
+from streams.model.inventory import JobFact
 from streams.model.signal import Attribute, Severity, Signal, signal
 from tests.correlate.world import CLUSTER, FOUR, World, at, cluster, job, not_ready, pause, pods, timeouts
 
@@ -63,6 +64,26 @@ def test_a_job_that_is_ended_on_purpose_and_starts_again_is_no_incident() -> Non
     world.see(not_ready("n2", 190))
     world.pass_to(600)
     assert [i.family for i in world.incidents()] == ["node_down"]
+
+
+@pytest.mark.parametrize("deleted_at", [8, -60])
+def test_what_the_processes_of_a_deleted_job_leave_is_no_incident(deleted_at: float) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.gone(JobFact(CLUSTER, job("llama"), at(-3000), pods=4, world=32), deleted_at)
+    world.see(closed(0, 1, 10), closed(2, 1, 10.5))
+    world.pass_to(600)
+    assert world.incidents() == []
+
+
+def test_a_job_that_stands_again_under_its_name_was_not_deleted_for_good() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.gone(JobFact(CLUSTER, job("llama"), at(-3000), pods=4, world=32), 0)
+    for old, new in zip(pods("llama", FOUR), pods("llama", FOUR, since=30, attempt=2), strict=True):
+        world.gone(old, 20)
+        world.tell(new)
+    world.see(closed(0, 1, 100), closed(2, 1, 100.5))
+    world.pass_to(600)
+    assert [(i.family, i.root.node) for i in world.incidents()] == [("hang", None)]
 
 
 def test_a_rank_that_speaks_late_saves_its_node() -> None:
