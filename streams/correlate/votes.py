@@ -137,7 +137,22 @@ def vote(episode: Episode, addresses: Addresses) -> Vote:
         if verdict.level == "none" and len(early) < len(network):
             late = _meeting(network, addresses)
             verdict = late if late.level != "none" or not verdict.suspects else verdict
-    return verdict if verdict.level != "none" or network else _died_first(found)
+    if verdict.level == "none":
+        return verdict if network else _died_first(found)
+    return _ended_before(verdict.node, network[0].at, found) or verdict
+
+
+def _ended_before(node: str | None, first: datetime, found: Sequence[Edge]) -> Vote | None:
+    """The process of an accused node that was gone before anything failed on the network, and itself reports nothing.
+
+    What is sent to a process that ended is never acknowledged. A device that fails closes nothing: the process behind it
+    ends of that only later, and finds its own sends unanswered before it does.
+    """
+    before = [e for e in found if e.says == "gone" and e.at < first]
+    if not before or any(e.node == node for e in found):
+        return None
+    gone = _died_first(before)
+    return gone if gone.level == "process" and gone.node == node else None
 
 
 def _meeting(found: Sequence[Edge], addresses: Addresses) -> Vote:

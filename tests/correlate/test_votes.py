@@ -84,6 +84,18 @@ CASES: dict[str, tuple[list[Failure], tuple[str, str | None, str | None, str | N
         [closed(0, 1, 2), closed(0.4, 3, 2), closed(1, 0, 1), closed(1.2, 4, 3)],
         ("process", "n2", None, None),
     ),
+    "what is sent to a process that has ended is never answered": (
+        [closed(0, 1, 2), closed(0.4, 3, 2), broken(7, 1, 2, device="mlx5_3"), broken(8, 3, 2, device="mlx5_3")],
+        ("process", "n2", None, None),
+    ),
+    "a process that ends of its own failing sends did not end before them": (
+        [broken(0, 1, 2), broken(0.5, 2, 3), closed(-1, 1, 2), closed(2, 3, 2), broken(3, 3, 2)],
+        ("node", "n2", None, None),
+    ),
+    "a connection that closes after the first sends failed closed of that": (
+        [broken(0, 1, 2), broken(1, 3, 2), closed(1.5, 1, 2), closed(2, 3, 2)],
+        ("node", "n2", None, None),
+    ),
     "everybody closed on somebody": ([closed(0, 1, 2), closed(0, 2, 3), closed(0, 3, 1)], ("none", None, None, None)),
     "an address nobody knows": (
         [(0, 1, None, {"subtype": "ib_completion", "status": 12, "peer": "172.16.9.9"})],
