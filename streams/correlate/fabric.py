@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 
 from streams.correlate.config import Config
 from streams.correlate.families import families
@@ -99,19 +99,22 @@ def switch_faults(
     `known` is how many neighbours it has as far as anybody knows, 0 for unknown.
     """
     least = config.leaf_neighbours if switch else config.somewhere_neighbours
-    lost = sorted(
-        (
-            (m, fault)
-            for fault in around
-            for m in _falls(fault, config)
-            if switch or m.end is None or m.end - m.start >= config.link_settle
-        ),
-        key=lambda p: order(p[0].sighting),
+    falls = sorted(
+        ((m, fault) for fault in around for m in _falls(fault, config)), key=lambda p: order(p[0].sighting)
+    )
+    lost = [(m, fault) for m, fault in falls if switch or not _is_brief(m, config)]
+    # Somewhere in a large cluster links bounce all the time: those that do so at one moment have a reason in common. A link
+    # that has trouble of its own besides keeps it.
+    bounced = (
+        [] if switch else [p for p in falls if _is_brief(p[0], config) and not verdict(p[1], config).alone]
     )
     root = Entity(cluster, switch=switch) if switch else Entity(cluster)
     stretches: list[Spell] = []
     members: dict[str, tuple[Moment, LinkFault]] = {}
-    for episode in _episodes(lost, least, config):
+    for episode in (
+        *_episodes(lost, least, config.leaf_window),
+        *_episodes(bounced, least, config.together),
+    ):
         first: dict[str, tuple[Moment, LinkFault]] = {}
         for m, fault in episode:
             first.setdefault(fault.place, (m, fault))
@@ -129,6 +132,8 @@ def switch_faults(
             found.append(SwitchFault(_voted(root, session, voters, config), {}))
             continue
         hypothesis = _lost(root, session, [fault for _, fault in mine], voters, known, config)
+        if not switch and all(_is_brief(m, config) for m, _ in mine):
+            hypothesis = replace(hypothesis, alone=False)
         found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in reversed(mine)}))
     return found
 
@@ -254,8 +259,13 @@ def _falls(fault: LinkFault, config: Config) -> Iterable[Moment]:
             yield m
 
 
+def _is_brief(m: Moment, config: Config) -> bool:
+    """Whether a link came back too soon to have been down."""
+    return m.end is not None and m.end - m.start < config.link_settle
+
+
 def _episodes(
-    lost: Sequence[tuple[Moment, LinkFault]], least: int, config: Config
+    lost: Sequence[tuple[Moment, LinkFault]], least: int, window: timedelta
 ) -> list[list[tuple[Moment, LinkFault]]]:
     """Stretches in which enough neighbours lost their links within the window; overlapping ones are one."""
     found: list[list[tuple[Moment, LinkFault]]] = []
@@ -265,7 +275,7 @@ def _episodes(
     taken = 0
     for number, (m, fault) in enumerate(lost):
         counts[fault.neighbour] += 1
-        while m.at - lost[begin][0].at > config.leaf_window:
+        while m.at - lost[begin][0].at > window:
             gone = lost[begin][1].neighbour
             counts[gone] -= 1
             if not counts[gone]:

@@ -512,3 +512,32 @@ def test_whatever_the_order_the_same_fault_stands_in_the_end(name: str) -> None:
             seen = (one.observed_at - at(0)).total_seconds()
             arrivals += [(seen + chance.choice([0, 1, 30, 300]), one) for _ in range(chance.choice([1, 2]))]
         assert list(map(essence, outcome(arrivals, restarts=0.05, seed=seed, until=900))) == expected
+
+
+def test_links_that_bounce_at_one_moment_and_cost_a_job_its_connections_are_the_fabrics() -> None:
+    world = World(rack(labels=False))
+    world.see(*(nic(node, "eth2", 0.05 * i) for i, node in enumerate(MANY)))
+    world.see(*(nic(node, "eth2", 18 + 0.05 * i, cleared=True) for i, node in enumerate(MANY)))
+    world.see(*suffering(8, 9))
+    world.pass_to(400)
+    incident = world.only()
+    assert (incident.family, incident.root.kind, len(incident.jobs)) == ("fabric_fault", "cluster", 8)
+    assert not closes_a_node(incident)
+
+
+def test_links_that_bounce_at_one_moment_are_no_incident_while_nobody_suffers() -> None:
+    world = World(rack(labels=False))
+    world.see(*(nic(node, "eth2", 0.05 * i) for i, node in enumerate(MANY)))
+    world.see(*(nic(node, "eth2", 18 + 0.05 * i, cleared=True) for i, node in enumerate(MANY)))
+    world.pass_to(400)
+    assert world.incidents() == []
+
+
+def test_a_link_that_flaps_stays_its_hosts_when_it_once_bounced_with_all_the_others() -> None:
+    world = World(rack(labels=False))
+    world.see(*(nic(node, "eth2", 0.05 * i) for i, node in enumerate(MANY)))
+    world.see(*(nic(node, "eth2", 18 + 0.05 * i, cleared=True) for i, node in enumerate(MANY)))
+    for again in (60, 100, 140):
+        world.see(nic(MANY[0], "eth2", again), nic(MANY[0], "eth2", again + 5, cleared=True))
+    world.pass_to(400)
+    assert [(i.family, i.root.node) for i in world.incidents()] == [("nic_link", MANY[0])]
