@@ -43,6 +43,22 @@ def test_a_process_that_fails_explains_the_connections_it_closed(exit_after: flo
     assert (incident.family, incident.root.job, incident.root.node) == ("application", job("llama"), None)
 
 
+def test_a_crash_that_only_mpirun_tells_of_is_the_jobs_own() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(said("job.failed", 0, 12, subtype="process_exit", signal="11", rank=10), closed(0, 1, 10))
+    world.pass_to(140)
+    incident = world.only()
+    assert (incident.family, incident.root.job, incident.root.node) == ("application", job("llama"), None)
+    assert "signal 11" in incident.reason
+
+
+def test_a_process_that_was_killed_says_nothing_of_its_job() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(said("job.failed", 0, 12, subtype="process_exit", signal="9", rank=10))
+    world.pass_to(140)
+    assert world.incidents() == []
+
+
 def test_closed_connections_alone_name_nobody() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(closed(0, 1, 10), closed(2, 1, 10.5), closed(3, 2, 12))
