@@ -12,7 +12,7 @@ import base64
 import binascii
 from typing import Any
 
-from streams.envelopes import times
+from streams.envelopes import flat, times
 from streams.envelopes.fields import fields
 from streams.envelopes.opened import JsonObject, Opened, Origin, Outside
 from streams.envelopes.origin import merged
@@ -25,9 +25,9 @@ _AZURE = frozenset({"category", "properties"})
 
 def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
     """Add the records to what is opened next; False when the record is of another shape."""
-    if isinstance(events := record.get("logEvents"), list):
+    if isinstance(events := record.get("logEvents"), list) and not _speaks(record):
         _cloudwatch(events, outside, into)
-    elif isinstance(records := record.get("records"), list) and all(isinstance(one, dict) for one in records):
+    elif _are_records(records := record.get("records")) and not _speaks(record):
         into.inside.append((records, outside.within(outside.origin)))
     elif record.keys() >= _AZURE and isinstance(inner := record["properties"], dict):
         around = {name: value for name, value in record.items() if name not in _AZURE}
@@ -37,6 +37,15 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
     else:
         return False
     return True
+
+
+def _are_records(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
+
+
+def _speaks(record: JsonObject) -> bool:
+    """True for a line with a list beside it: a batch has no text of its own."""
+    return flat.text_of(fields(record)) is not None
 
 
 def _cloudwatch(events: list[Any], outside: Outside, into: Opened) -> None:

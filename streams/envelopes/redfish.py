@@ -39,9 +39,14 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
 
 
 def _line(event: JsonObject, message: str, at: datetime) -> str:
-    """The message as a line of the controller's daemon, with the direction that a log entry has beside it."""
+    """The message as a line of the controller's daemon, with the direction that a log entry has beside it.
+
+    What the controller holds for well is no fault, whatever its words: "is now below the upper critical threshold".
+    """
     code: Any = event.get("EntryCode")
     if isinstance(code, list) and code and isinstance(code[0], dict):
         code = code[0].get("Member")  # as the first versions of the schema have it
+    if code is None and (event.get("MessageSeverity") or event.get("Severity")) == "OK":
+        code = "Deassert"
     line = f"{at.isoformat()} {_SOURCE}: {' '.join(message.split())}"
     return f"{line} | {code}ed" if code in ("Assert", "Deassert") else line

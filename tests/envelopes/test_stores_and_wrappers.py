@@ -9,8 +9,11 @@ from typing import Any
 import orjson
 import pytest
 
+from streams.detect import Detector
 from streams.envelopes import Outside, open_record
 from streams.model.record import LogLine
+from streams.model.signal import SignalState
+from tests.detect.lines import record
 
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
 AT = datetime(2026, 11, 21, 7, 13, 15, tzinfo=UTC)
@@ -131,6 +134,15 @@ def test_an_entry_of_a_controllers_log_keeps_its_direction(code: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("severity", [{"MessageSeverity": "OK"}, {"Severity": "OK"}])
+def test_what_a_controller_holds_for_well_is_no_fault(severity: dict[str, str]) -> None:
+    said = "Sensor 'CPU1 Temp' reading of 50 (Cel) is now below the 90 upper critical threshold."
+    event = {"@odata.type": "#LogEntry.v1_9_0.LogEntry", "Created": ISO, "Message": said, "host": "n1"}
+    (fault,) = Detector("c1").detect(record(orjson.dumps({**event, "Severity": "Critical"}))).signals
+    (well,) = Detector("c1").detect(record(orjson.dumps({**event, **severity}))).signals
+    assert (fault.state, well.state) == (SignalState.FIRING, SignalState.CLEARED)
+
+
 def test_a_log_event_without_a_message_is_named() -> None:
     record = {"logGroup": "g", "logEvents": [{"id": "e7"}]}
     assert "e7" in open_record(orjson.dumps(record), Outside(NOW)).unreadable[0]
@@ -139,3 +151,9 @@ def test_a_log_event_without_a_message_is_named() -> None:
 def test_what_was_published_and_is_not_base64_is_named() -> None:
     record = {"message": {"data": "***", "messageId": "e7"}, "subscription": "projects/p/subscriptions/s"}
     assert "e7" in open_record(orjson.dumps(record), Outside(NOW)).unreadable[0]
+
+
+@pytest.mark.parametrize("beside", [{"records": []}, {"records": [{"step": 3}]}, {"logEvents": []}])
+def test_a_line_with_a_list_of_records_beside_it_is_a_line(beside: dict[str, Any]) -> None:
+    (found,) = lines({**RECORD, "level": "info", **beside})
+    assert (found.text, found.node) == ("hi", "n1")
