@@ -23,10 +23,14 @@ SEEN = "ConditionSeen"
 """The reason of a node's condition that nobody announced: it stands in every version of the object."""
 
 _GOOD_WHEN_TRUE = re.compile(
-    r"(?i)(?:installed|active|enabled|available|ok|up|running|present|succeeded|passed|initialized|configured|schedulable|"
-    r"complete[d]?|detected|supported)$"
+    r"(?i)(?<!un)(?<!not)(?:installed|(?<!in)active|enabled|available|ok|up|running|present|succeeded|passed|initialized|"
+    r"configured|schedulable|allocatable|complete[d]?|detected|supported|match(?:es|ed)?|valid|loaded|connected|registered|synced)$"
 )
 """How a condition is named whose `True` is no fault."""
+_FAULT = re.compile(
+    r"(?i)error|fault|fail|problem|throttl|violat|degrad|corrupt|overheat|slowdown|xid|lost|deadlock|lockup"
+)
+"""Words that make it one all the same: `XidErrorsDetected`."""
 
 _JOINING = timedelta(minutes=2)
 """A node that has just joined is not ready yet."""
@@ -58,7 +62,7 @@ def _conditions(node: str, created: datetime | None, status: JsonObject) -> Iter
         if not isinstance(condition, dict):
             continue
         type_, state = str(condition.get("type")), str(condition.get("status"))
-        if state == "True" and _GOOD_WHEN_TRUE.search(type_):
+        if state == "True" and _GOOD_WHEN_TRUE.search(type_) and not _FAULT.search(type_):
             continue
         at = times.any_form(condition.get("lastTransitionTime"))
         if created is not None and at is not None and at - created < _JOINING:
@@ -71,8 +75,8 @@ def _conditions(node: str, created: datetime | None, status: JsonObject) -> Iter
 def _failed(pod: JsonObject, metadata: JsonObject, status: JsonObject) -> KubeEvent | None:
     name, namespace = _text(metadata, "name"), _text(metadata, "namespace")
     ended = max(_ended(status), key=lambda one: str(one.get("finishedAt")), default=None)
-    if status.get("phase") != "Failed" or not namespace:
-        return None
+    if status.get("phase") != "Failed" or not namespace or metadata.get("deletionTimestamp"):
+        return None  # containers of a pod that is deleted are told to end, and few do so with a zero
     reason = _text(status, "reason")
     said = _text(status, "message")
     at = times.any_form(status.get("startTime"))
