@@ -76,6 +76,10 @@ class Limits:
             await self._sleep(wait)
         bucket.tokens -= 1
 
+    def give_back(self, method: str, channel: str) -> None:
+        """The call did not go out after all: whoever comes next need not wait for its turn."""
+        self._bucket(method, channel).tokens += 1
+
     def pause(self, method: str, channel: str, seconds: float) -> None:
         """Slack answered 429: nothing more of this kind for so long."""
         self._bucket(method, channel).closed_until = self._clock() + seconds

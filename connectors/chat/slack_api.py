@@ -13,7 +13,7 @@ from typing import Any
 from connectors.base import LeaseHeld
 from connectors.chat.limits import Limits
 from connectors.http import Ambiguous, Rejected, change, http_client, read
-from streams.model.errors import ConfigError, Temporary
+from streams.model.errors import ConfigError, Fenced, Temporary
 from streams.model.settings import SlackSettings
 
 EVENT_TYPE = "faultline_thread"
@@ -128,6 +128,10 @@ class SlackApi:
             answer = await change(self._http, "POST", method, lease=lease, json=body)
         except Temporary as error:
             self._hold_back(method, channel, error)
+            raise
+        except Fenced:
+            # Else the next try would wait for a turn as long as this one, and a short lease run out each time.
+            self._limits.give_back(method, channel)
             raise
         return _checked(method, answer, perhaps=Ambiguous)
 

@@ -14,7 +14,7 @@ from connectors.chat.limits import MAX_WAIT_S, Limits
 from connectors.chat.slack import Slack
 from faultline.standins.server import Fault
 from faultline.standins.slack import Posting, SlackStandin
-from streams.model.errors import ConfigError, Temporary
+from streams.model.errors import ConfigError, Fenced, Temporary
 from streams.model.message import Heading, Message, Tone
 from streams.model.run import Target
 from streams.model.settings import SlackSettings
@@ -187,6 +187,35 @@ async def test_a_long_turn_is_handed_back_and_a_short_one_waited_for() -> None:
     assert slept == [1.0]
     assert held.value.retry_after_s is not None
     assert held.value.retry_after_s > MAX_WAIT_S
+
+
+class Over:
+    """A lease that ran out while the call waited for its turn."""
+
+    def check(self) -> None:
+        raise Fenced("the lease ran out")
+
+
+async def test_a_call_that_its_lease_forbids_does_not_make_the_next_one_wait(server: SlackStandin) -> None:
+    now, slept = [0.0], list[float]()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    limits = Limits(calls_per_minute=50.0, clock=lambda: now[0], sleep=sleep)
+    connector = slack(server.base_url, limits)
+    root = await connector.apply(ROOT, LEASE)
+    assert isinstance(root, Done)
+    newer = effect("edit", Target("Message", str(root.result["ts"]), namespace=CHANNEL), message=NEWER)
+    for _ in range(10):
+        await limits.take("chat.update", CHANNEL)
+    for _ in range(5):
+        with pytest.raises(Fenced):
+            await connector.apply(newer, Over())
+    assert len(slept) == 1, "only the first has to wait for its turn"
+    assert isinstance(await connector.apply(newer, LEASE), Done)
+    await connector.close()
 
 
 async def test_a_burst_of_posts_keeps_to_one_a_second(server: SlackStandin) -> None:
