@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -13,11 +13,12 @@ from streams.correlate.failures import KINDS as FAILURES
 from streams.correlate.failures import counts
 from streams.correlate.families import families, storage_system
 from streams.correlate.lives import closes
-from streams.correlate.moments import LINK, placed
+from streams.correlate.moments import LINK, forget_before, placed
 from streams.correlate.nodes import readiness
 from streams.correlate.placement import Placements
 from streams.correlate.reports import ERROR, TIMEOUT
 from streams.correlate.rows import (
+    Groups,
     JobRow,
     NodeRow,
     PodRow,
@@ -249,7 +250,7 @@ class Intake:
         for name in sorted(self._state.nodes.told):
             row = self._state.nodes[name]
             if not self._is_held(name, busy, open_jobs):
-                kept = {k: left for k, group in row.seen.items() if (left := _since(group, cut))}
+                kept = _kept(row.seen, self._links_at([name], ()), cut, config)
                 if kept != row.seen:
                     self._state.nodes.put(name, replace(row, seen=kept))
                     touched.nodes.add(name)
@@ -258,7 +259,7 @@ class Intake:
             ends, hosts = self.cable(name), self.hosts_at(name)
             held = any(f"port/{end}" in busy for end in ends)
             if not held and not any(self._is_held(n, busy, open_jobs) for n in hosts):
-                kept = {k: left for k, group in port.seen.items() if (left := _since(group, cut))}
+                kept = _kept(port.seen, self._links_at(hosts, ends), cut, config)
                 if kept != port.seen:
                     self._state.ports.put(name, replace(port, seen=kept))
                     touched.ports.add(name)
@@ -278,6 +279,13 @@ class Intake:
             if not pods:
                 del self._failing[node]
         return touched
+
+    def _links_at(self, nodes: Iterable[str], ports: Iterable[str]) -> Iterator[Sequence[Sighting]]:
+        """What was seen on these nodes, at these ports, and at the ends of the nodes' cables."""
+        around = {end for node in nodes for port in self.ports_of(node) for end in self.cable(port)}
+        rows = [self._state.nodes.get(node) for node in nodes]
+        for row in (*rows, *(self._state.ports.get(port) for port in sorted(around.union(ports)))):
+            yield from row.seen.values() if row is not None else ()
 
     def _is_held(self, node: str, busy: set[str], open_jobs: set[str]) -> bool:
         """Whether something is built from what was seen on a node, or at the ports of its cables."""
@@ -575,6 +583,12 @@ def _guess(pod: str) -> str:
     """Pods of one job differ in their ordinals; until the inventory says better, the rest of the name is the job."""
     namespace, _, name = pod.partition("/")
     return f"Pod/{namespace}/{_ORDINAL.sub('', name) or name}"
+
+
+def _kept(seen: Groups, links: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> Groups:
+    """What is left of what was seen at one place, when the faults of its links are forgotten as wholes."""
+    since = forget_before(links, cut, config)
+    return {key: left for key, group in seen.items() if (left := _since(group, since))}
 
 
 def _since(group: tuple[Sighting, ...], cut: datetime) -> tuple[Sighting, ...]:

@@ -193,6 +193,21 @@ def forgotten(stream: Iterable[Sighting]) -> dict[str, datetime]:
     return {kept[KEPT_EACH_END - 1].id: kept[KEPT_EACH_END].at}
 
 
+def forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> datetime:
+    """From when on what was seen of links is kept that may be one fault: `cut`, or earlier where such a fault lies across it.
+
+    It is forgotten as a whole, with what excuses it. Half of it would tell another story: without the bounce before it, a counter
+    that rose speaks of optics that fail.
+    """
+    gap = config.link_quiet + config.link_settle
+    since: datetime | None = None
+    for at in sorted((s.at for group in seen if group[0].kind == LINK for s in group), reverse=True):
+        if at < cut and (since is None or since - at > gap):
+            break
+        since = at
+    return cut if since is None else min(cut, since - config.before)
+
+
 def _names(s: Sighting, name: Entity) -> list[str]:
     """Every name that one sighting gives its NIC; at least one."""
     found = [f"{name.switch}/{name.port}"] if name.switch else []

@@ -204,6 +204,17 @@ def test_what_a_person_has_closed_stays_closed_when_its_evidence_goes_to_nobody(
     assert not world.published[opened].reason.startswith("Withdrawn")
 
 
+def test_a_link_that_bounced_and_what_followed_are_forgotten_together() -> None:
+    world = World(cluster({"llama": FOUR}))
+    nic = Entity(CLUSTER, node="n1", nic="mlx5_2")
+    world.see(_signal("fabric.link", nic, 0, {"subtype": "link_down"}))
+    world.see(_signal("fabric.link", nic, 2, {"subtype": "link_down"}, cleared=True))
+    world.pass_to(300)
+    world.see(_signal("fabric.link", nic, 300, {"subtype": "symbol_errors"}))
+    world.pass_to(2 * AFTER)
+    assert not world.published, "no half of it opens an incident when the other is forgotten"
+
+
 def test_a_link_that_turns_out_to_have_bounced_is_withdrawn_even_when_its_nic_gets_another_name() -> None:
     world = World([*cluster({"llama": FOUR}), link("leaf-1", "Ethernet8", "n1", "mlx5_2")])
     port, nic = Entity(CLUSTER, switch="leaf-1", port="Ethernet8"), Entity(CLUSTER, node="n1", nic="rdma2")
