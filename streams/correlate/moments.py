@@ -38,10 +38,13 @@ class Parts(Strict):
     errors: frozenset[str]
     context: frozenset[str]
     elsewhere: frozenset[str]
+    standing: str
     administrative: str
 
     def of(self, s: Sighting) -> Part:
         """The part of one sighting."""
+        if s.attributes.get(self.standing):
+            return "context"
         subtype = s.text("subtype")
         parts: tuple[Part, ...] = ("down", "bounced", "device", "context")
         return next((part for part in parts if subtype in getattr(self, part)), "errors")

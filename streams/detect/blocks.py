@@ -84,6 +84,7 @@ def _port(row: Row, physical: str, text: str) -> Finding:
         "ib_port": int(port or 1),
         "subtype": "link_down",
         "status": "down",
+        "standing": True,
         "reason": physical,
     }
     if state is not None:

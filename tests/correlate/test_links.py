@@ -146,6 +146,7 @@ NO_INCIDENT: dict[str, list[Signal]] = {
     ],
     "a counter that rose by one": [nic("n2", "mlx5_0", 0, subtype="link_downed")],
     "a warm card": [nic("n2", "eth2", 0, subtype="temperature")],
+    "a port without a cable in a list of all ports": [nic("n2", "mlx5_3", 0, status="down", standing=True)],
     "a port that somebody shut": [port("leaf-1", "Ethernet4", 0, reason="Administratively down")],
     "a port of which nobody knows what hangs on it": [port("leaf-1", "Ethernet99", 0)],
     "an uplink that came back": [
