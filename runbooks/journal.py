@@ -215,11 +215,11 @@ class Journal(Generic[D]):
                 self._closed_by = Fenced("the journal was closed in the middle of a commit")
                 raise
             except _FENCED as error:
-                _asked(self._producer._txn_manager.wait_for_transaction_end())
+                self._why_ended()
                 self._closed_by = Fenced(f"another owner has {self._topic.name}[{self._partition}]: {error}")
                 raise self._closed_by from error
             except (KafkaError, IllegalOperation) as error:
-                _asked(self._producer._txn_manager.wait_for_transaction_end())
+                self._why_ended()
                 self._closed_by = Unreachable(
                     f"commit to {self._topic.name}[{self._partition}] at {self._settings.bootstrap}: {error}"
                 )
@@ -246,25 +246,16 @@ class Journal(Generic[D]):
     ) -> None:
         await self._producer.begin_transaction()
         sent: list[asyncio.Future[Any]] = []
-        for record in records:
-            try:
-                sent.append(
-                    await self._producer.send(
-                        kafka.topic_name(self._settings, record.topic),
-                        key=record.key.encode(),
-                        value=record.value,
-                        partition=record.partition,
-                        headers=list(record.headers),
-                    )
-                )
-            except IllegalOperation as error:
-                # The transaction was ended behind our back while it was being filled; why, only its own future knows.
-                for future in sent:
-                    future.add_done_callback(_asked)
-                why = _asked(self._producer._txn_manager.wait_for_transaction_end())
-                if why is None:
-                    raise
-                raise why from error
+        try:
+            for record in records:
+                sent.append(await self._send(record))
+        except IllegalOperation as error:
+            # The transaction was ended behind our back while it was being filled; why, only its own future knows.
+            for future in sent:
+                future.add_done_callback(_asked)
+            if (why := self._why_ended()) is None:
+                raise
+            raise why from error
         # Every future is looked at, also after the first failure: aiokafka logs those that nobody asked.
         for outcome in await asyncio.gather(*sent, return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -272,6 +263,20 @@ class Journal(Generic[D]):
         if offsets and group:
             await self._producer.send_offsets_to_transaction(offsets, kafka.group_name(self._settings, group))
         await self._producer.commit_transaction()
+
+    async def _send(self, record: Outgoing) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = await self._producer.send(
+            kafka.topic_name(self._settings, record.topic),
+            key=record.key.encode(),
+            value=record.value,
+            partition=record.partition,
+            headers=list(record.headers),
+        )
+        return future
+
+    def _why_ended(self) -> BaseException | None:
+        """What the transaction failed with, if it did. Whoever meets an error has to ask, or asyncio logs that nobody did."""
+        return _asked(self._producer._txn_manager.wait_for_transaction_end())
 
 
 async def _read_back(

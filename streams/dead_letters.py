@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from streams.model.codec import encode
+from streams.model.codec import decode, encode
 from streams.model.conversation import DeadLetter
 from streams.model.record import RawRecord
 
@@ -40,3 +40,13 @@ def dead_letter(
     if record.key is not None:
         headers.append((KEY_HEADER, record.key[:_MAX_KEY_BYTES]))
     return record.topic.encode(), value[:MAX_BYTES], headers
+
+
+def why_buried(headers: Iterable[tuple[str, bytes]]) -> DeadLetter:
+    """What the headers of a dead letter say of the record and of why nobody could read it.
+
+    Raises:
+        KeyError: when they are not those of a dead letter.
+        BadInput: when the document among them is damaged.
+    """
+    return decode(DeadLetter, dict(headers)[HEADER])

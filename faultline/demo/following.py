@@ -17,10 +17,9 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from faultline.standins.slack import SlackStandin
 from streams import kafka
-from streams.dead_letters import HEADER
+from streams.dead_letters import why_buried
 from streams.model.clock import from_millis, utc_now
 from streams.model.codec import decode
-from streams.model.conversation import DeadLetter
 from streams.model.incident import Incident
 from streams.model.run import Run, StepState
 from streams.model.settings import KafkaSettings
@@ -97,7 +96,7 @@ class Spectator:
             yield from self._of_run(decode(Run, record.value), at)
         else:
             # By where it lay: a detector that comes back after a standstill buries the same record once more.
-            letter = decode(DeadLetter, dict(record.headers)[HEADER])
+            letter = why_buried(record.headers)
             self._buried.add((letter.topic, letter.partition, letter.offset))
             self.seen.dead_letters = len(self._buried)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from streams.detect import linear
 from streams.detect.finding import Finding, Stream
-from streams.detect.memory import Key, Row
+from streams.detect.memory import Row
 from streams.detect.quoting import written_by_people
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity
@@ -41,10 +41,6 @@ _RANK = linear.compile(r"\brank\s{2,8}: (\d{1,7}) \(local_rank: ?(\d{1,7})\)")
 _EXIT = linear.compile(r"\bexitcode\s{1,8}: (-?\d{1,5}) \(pid: ?(\d{1,10})\)")
 
 
-def _source(line: LogLine, stream: Stream) -> Key:
-    return (stream.cluster, line.node or stream.lines, line.pod.key if line.pod else None, line.container)
-
-
 class Ibstat:
     """Reads `ibstat` and `ibstatus`. The adapter, port and state of earlier lines are remembered."""
 
@@ -61,7 +57,7 @@ class Ibstat:
         if written_by_people(line.source):
             return
         seen = stream.memory.table("ibstat.seen", _MAX_SOURCES)
-        key = _source(line, stream)
+        key = stream.source(line)
         if (adapter := _ADAPTER.search(line.text)) is not None:
             seen[key] = (adapter.group(1) or adapter.group(2), int(adapter.group(3) or 1), None)
             return
@@ -109,7 +105,7 @@ class RootCause:
         if written_by_people(line.source):
             return
         seen = stream.memory.table("root_cause.seen", _MAX_SOURCES)
-        key = _source(line, stream)
+        key = stream.source(line)
         if _ROOT.search(line.text) is not None:
             seen[key] = (None, None, None)
             return

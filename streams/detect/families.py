@@ -77,6 +77,7 @@ class AlertFamily(Family, Protocol):
 
 def line_families() -> tuple[LineFamily, ...]:
     """Readers of log lines, in the order in which a line is put to them."""
+    query = SmiQuery()
     return (
         GpuNames(),
         Xid(),
@@ -84,9 +85,9 @@ def line_families() -> tuple[LineFamily, ...]:
         OffBus(),
         Worded("nvrm"),
         Worded("gpu_tools"),
-        SmiQuery(),
+        query,
         SmiTables(),
-        SmiCsv(),
+        SmiCsv(query),
         Ranks("nccl"),
         Ranks("nccl_errors"),
         Ranks("launcher"),

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from streams.detect.memory import Memory
+from streams.detect.memory import Key, Memory
 from streams.model.entity import Gpu, JobRef, PodRef
-from streams.model.record import NOTHING_MORE
+from streams.model.record import NOTHING_MORE, LogLine
 from streams.model.signal import Attribute, Severity, SignalState
 
 
@@ -43,3 +43,7 @@ class Stream(NamedTuple):
     lines: str
     received_at: datetime
     memory: Memory
+
+    def source(self, line: LogLine) -> Key:
+        """Who writes this line, as far as anybody knows: what is remembered of the lines before it goes by that."""
+        return (self.cluster, line.node or self.lines, line.pod.key if line.pod else None, line.container)

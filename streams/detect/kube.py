@@ -83,7 +83,7 @@ CONDITION = linear.compile(
 )
 """How node-problem-detector and its kin announce a condition of their node."""
 _MONITORS = linear.compile(
-    r"^(?:(?P<type>[A-Z]\w{2,60}?)Is(?P<state>(?:Not)?Healthy)|(?P<type2>Nvidia[A-Z]\w{1,60}(?:Error|Warning|Failed|Failure|Lost|Mismatch)))$"
+    r"^(?:(?P<type>[A-Z]\w{2,60}?)Is(?P<state>(?:Not)?Healthy)|(?P<fault>Nvidia[A-Z]\w{1,60}(?:Error|Warning|Failed|Failure|Lost|Mismatch)))$"
 )
 """Reasons that monitors of GPUs make of the name of a check or a fault: NVSentinel, EKS, ACK."""
 _WELL = "IsHealthy"
@@ -176,10 +176,8 @@ class KubeEvents:
             status = (match["status"] or "").capitalize()
             return self.condition(event, match["type"] or "", status, match["reason"] or event.reason)
         if event.kind == "Node" and (match := _MONITORS.match(event.reason)) is not None:
-            well = event.reason.endswith(_WELL) and match["state"] is not None
-            found = self.condition(
-                event, match["type"] or match["type2"] or "", "False" if well else "True", event.reason
-            )
+            status = "False" if event.reason.endswith(_WELL) else "True"
+            found = self.condition(event, match["type"] or match["fault"] or "", status, event.reason)
             if found is None or not (match["state"] or event.reason.endswith("Warning")):
                 return found
             # What these monitors hold for fatal they set as a condition; their Events tell of the rest.

@@ -34,7 +34,7 @@ _APART_MS = 900_000
 
 
 class SmiCsv:
-    """Reads the names and the rows."""
+    """Reads the names and the rows. What the values mean, `query` knows."""
 
     hints = (
         rb"(?:^|[^\w.])(?:pci\.bus_id|gpu_bus_id|uuid|gpu_uuid), |, (?:pci\.bus_id|gpu_bus_id|uuid|gpu_uuid)",
@@ -42,15 +42,15 @@ class SmiCsv:
         rb"(?:GPU-[0-9a-f]{8}-[0-9a-f-]{27}, )|, GPU-[0-9a-f]{8}-[0-9a-f-]{27}",
     )
 
-    def __init__(self) -> None:
-        self._query = SmiQuery()
+    def __init__(self, query: SmiQuery) -> None:
+        self._query = query
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """What a row says of its GPU."""
         if ", " not in line.message or written_by_people(line.source):
             return
         seen = stream.memory.table("smi.columns", _MAX_NODES)
-        key = (stream.cluster, line.node or stream.lines, line.pod.key if line.pod else None, line.container)
+        key = stream.source(line)
         at = to_millis(line.at or stream.received_at)
         cells = [cell.strip() for cell in line.message[:_MAX_ROW].split(", ")]
         if all(_NAME.match(cell) is not None for cell in cells):

@@ -13,7 +13,7 @@ from pathlib import Path
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from streams import kafka
-from streams.dead_letters import HEADER
+from streams.dead_letters import why_buried
 from streams.model.codec import decode, encode
 from streams.model.conversation import DeadLetter
 from streams.model.incident import Incident
@@ -62,7 +62,7 @@ class Stage:
                 if record.topic.endswith(INCIDENTS.name):
                     self.published.append(decode(Incident, record.value))
                 elif record.topic.endswith(DEAD_LETTERS.name):
-                    self.buried.append(decode(DeadLetter, dict(record.headers)[HEADER]))
+                    self.buried.append(why_buried(record.headers))
 
     async def latest(self) -> dict[str, Incident]:
         """The latest revision of every incident."""

@@ -20,11 +20,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from streams import kafka as clients
 from streams import provisioning
-from streams.dead_letters import HEADER, KEY_HEADER, MAX_BYTES
+from streams.dead_letters import KEY_HEADER, MAX_BYTES, why_buried
 from streams.detector import DetectorProcess
 from streams.model.clock import rfc3339
 from streams.model.codec import decode
-from streams.model.conversation import DeadLetter
 from streams.model.errors import Unreachable
 from streams.model.settings import DetectorSettings, KafkaSettings
 from streams.model.signal import Signal, SignalBatch, SignalState
@@ -217,7 +216,7 @@ async def test_garbage_on_every_raw_topic_is_accounted_for_and_ends_nothing(sett
     assert len(letters) == 4 * len(RAW)
     for letter in letters:
         headers = dict(letter.headers)
-        why = decode(DeadLetter, headers[HEADER])
+        why = why_buried(letter.headers)
         assert letter.key.decode() == why.topic
         assert headers[KEY_HEADER] == b"gpu-1"
         assert why.reason
@@ -225,9 +224,7 @@ async def test_garbage_on_every_raw_topic_is_accounted_for_and_ends_nothing(sett
             why.size_bytes > MAX_BYTES,
             min(why.size_bytes, MAX_BYTES),
         )
-    assert {decode(DeadLetter, dict(letter.headers)[HEADER]).topic for letter in letters} == {
-        t.name for t in RAW
-    }
+    assert {why_buried(letter.headers).topic for letter in letters} == {t.name for t in RAW}
 
 
 def child(settings: KafkaSettings, folder: Path, *until: str) -> Child:

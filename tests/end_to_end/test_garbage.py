@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.dead_letters import HEADER
-from streams.model.codec import decode
+from streams.dead_letters import why_buried
 from streams.model.conversation import DeadLetter
 from streams.model.incident import IncidentState
 from streams.topics import DEAD_LETTERS, RAW
@@ -68,5 +67,5 @@ async def test_garbage_ends_no_process_and_the_next_incident_is_handled(
 async def _letters(installation: Installation) -> dict[tuple[str, int, int], DeadLetter]:
     """What is buried, by where it lay: a detector that the group took for dead buries the same record once more."""
     records = await installation.records(DEAD_LETTERS)
-    letters = [decode(DeadLetter, dict(record.headers)[HEADER]) for record in records]
+    letters = [why_buried(record.headers) for record in records]
     return {(letter.topic, letter.partition, letter.offset): letter for letter in letters}

@@ -29,10 +29,9 @@ from aiokafka.errors import CommitFailedError
 
 from streams import kafka as clients
 from streams import provisioning
-from streams.dead_letters import HEADER
+from streams.dead_letters import why_buried
 from streams.model.clock import utc_now
 from streams.model.codec import decode
-from streams.model.conversation import DeadLetter
 from streams.model.settings import DetectorSettings, KafkaSettings
 from streams.model.signal import Signal, SignalBatch
 from streams.topics import DEAD_LETTERS, RAW, SIGNALS, Topic
@@ -369,7 +368,7 @@ async def outcome(
             for place, records in (await reader.getmany(timeout_ms=200)).items():
                 for record in records:
                     if place.topic == clients.topic_name(settings, DEAD_LETTERS):
-                        why = decode(DeadLetter, dict(record.headers)[HEADER])
+                        why = why_buried(record.headers)
                         told.broken.add(f"{why.topic}:{why.partition}:{why.offset}")
                         continue
                     for one in decode(SignalBatch, record.value).signals:
