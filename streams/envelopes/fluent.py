@@ -14,9 +14,8 @@ _MAX_TAG = 256
 def records(document: list[Any]) -> list[Any]:
     """The records that the array holds, each with its time; any other array comes back as it is."""
     if len(document) >= 2 and _is_tag(document[0]) and isinstance(batch := document[1], list):
-        document = batch
         paired = [_record(one) if isinstance(one, list) else None for one in batch]
-        return document if not paired or None in paired else paired
+        return batch if not paired or None in paired else paired
     single = _record(document)
     if single is not None:
         return [single]

@@ -35,7 +35,7 @@ _FAULT = re.compile(
 _JOINING = timedelta(minutes=2)
 """A node that has just joined is not ready yet."""
 
-_MAX_CONDITIONS = 64
+_MAX_LISTED = 64
 
 
 def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
@@ -58,7 +58,7 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
 
 def _conditions(node: str, created: datetime | None, status: JsonObject) -> Iterator[KubeEvent]:
     listed = status.get("conditions")
-    for condition in listed[:_MAX_CONDITIONS] if isinstance(listed, list) else ():
+    for condition in listed[:_MAX_LISTED] if isinstance(listed, list) else ():
         if not isinstance(condition, dict):
             continue
         type_, state = str(condition.get("type")), str(condition.get("status"))
@@ -101,7 +101,7 @@ def _failed(pod: JsonObject, metadata: JsonObject, status: JsonObject) -> KubeEv
 def _ended(status: JsonObject) -> Iterator[dict[str, Any]]:
     """How those of the pod's containers ended that did not end well."""
     for listed in (status.get("initContainerStatuses"), status.get("containerStatuses")):
-        for container in listed[:_MAX_CONDITIONS] if isinstance(listed, list) else ():
+        for container in listed[:_MAX_LISTED] if isinstance(listed, list) else ():
             state = container.get("state") if isinstance(container, dict) else None
             ended = state.get("terminated") if isinstance(state, dict) else None
             if isinstance(ended, dict) and ended.get("exitCode") != 0:
