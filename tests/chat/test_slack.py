@@ -19,6 +19,7 @@ from streams.model.message import Heading, Message, Tone
 from streams.model.run import Target
 from streams.model.settings import SlackSettings
 from tests.chat.test_slack_contract import CHANNEL, MESSAGE, ROOT, effect, slack
+from tests.contract.case import LostLease
 
 LEASE = NoLease()
 NEWER = Message("resolved", (Heading("resolved"),), Tone.GOOD)
@@ -189,13 +190,6 @@ async def test_a_long_turn_is_handed_back_and_a_short_one_waited_for() -> None:
     assert held.value.retry_after_s > MAX_WAIT_S
 
 
-class Over:
-    """A lease that ran out while the call waited for its turn."""
-
-    def check(self) -> None:
-        raise Fenced("the lease ran out")
-
-
 async def test_a_call_that_its_lease_forbids_does_not_make_the_next_one_wait(server: SlackStandin) -> None:
     now, slept = [0.0], list[float]()
 
@@ -212,7 +206,7 @@ async def test_a_call_that_its_lease_forbids_does_not_make_the_next_one_wait(ser
         await limits.take("chat.update", CHANNEL)
     for _ in range(5):
         with pytest.raises(Fenced):
-            await connector.apply(newer, Over())
+            await connector.apply(newer, LostLease())
     assert len(slept) == 1, "only the first has to wait for its turn"
     assert isinstance(await connector.apply(newer, LEASE), Done)
     await connector.close()

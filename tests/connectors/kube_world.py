@@ -111,12 +111,8 @@ class KubeWorld:
         return name
 
     async def is_ready(self, node: str) -> bool:
-        """True when the node reports Ready and the node controller has taken its taints away."""
-        found = await self.node(node)
-        taints = {taint["key"] for taint in found["spec"].get("taints") or []}
-        tainted = not taints.isdisjoint({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
-        conditions = found["status"].get("conditions") or []
-        return not tainted and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+        """True when the node has come up and can be used."""
+        return has_come_up(await self.node(node))
 
     async def node(self, name: str) -> Object:
         """The node as it is now."""
@@ -191,6 +187,14 @@ class KubeWorld:
             return pods if phases == ["Running"] * count else None
 
         return await eventually(running, f"{count} pods run in {self.namespace}")
+
+
+def has_come_up(node: Object) -> bool:
+    """True when a node reports Ready and the node controller has taken its taints away."""
+    taints = {taint["key"] for taint in node["spec"].get("taints") or []}
+    return is_ready(node) and taints.isdisjoint(
+        {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+    )
 
 
 def _read(kubeconfig: Path) -> tuple[str, ssl.SSLContext, str | None]:

@@ -360,9 +360,8 @@ class Troop:
         pending: set[asyncio.Task[None]] = set()
         try:
             while True:
-                await asyncio.sleep(
-                    self.chance.uniform(*BLOWS_S)
-                )  # the pace of the blows, not a wait for anything
+                # The pace of the blows, not a wait for anything.
+                await asyncio.sleep(self.chance.uniform(*BLOWS_S))
                 for task in [task for task in pending if task.done()]:
                     pending.discard(task)
                     task.result()

@@ -11,7 +11,6 @@ from typing import Any
 
 from connectors.jobs.suspension import marks_of
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.dead_nodes import is_ready
 from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.marks import NODE_WORK, WORK_NODE, annotations_of, labels_of
 from connectors.kubernetes.ownership import hold_of, is_marked
@@ -20,6 +19,7 @@ from streams.model.entity import Entity, JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, incident_id
 from streams.model.inventory import Fact, JobFact, NodeFact
 from streams.model.signal import Severity
+from tests.connectors.kube_world import has_come_up
 from tests.crash_matrix.witness import Place, Sight, Witness, Work, works_in
 from tests.testbed import workloads
 from tests.testbed.control_plane import unique
@@ -181,9 +181,7 @@ class World:
         self.nodes.append(name)
 
         async def ready() -> bool:
-            node = await self.admin.get(f"{NODES}/{name}")
-            tainted = any("not-ready" in taint["key"] for taint in node["spec"].get("taints") or [])
-            return is_ready(node) and not tainted
+            return has_come_up(await self.admin.get(f"{NODES}/{name}"))
 
         await eventually(ready, f"{name} is ready", timeout_s=120)
         if self.book in WORKED_ON:

@@ -1,12 +1,11 @@
+"""What the demo counts while it follows the topics."""
+
 from __future__ import annotations
 
-import socket
 from datetime import UTC, datetime
 
-import pytest
 from aiokafka import ConsumerRecord
 
-from faultline.demo import stack
 from faultline.demo.following import Spectator
 from faultline.standins.slack import SlackStandin
 from streams.dead_letters import HEADER
@@ -14,7 +13,6 @@ from streams.model.codec import encode
 from streams.model.conversation import DeadLetter
 from streams.model.settings import KafkaSettings
 from streams.topics import DEAD_LETTERS
-from tests.testbed.children import free_port
 
 
 def buried(offset: int) -> ConsumerRecord[bytes, bytes]:
@@ -41,12 +39,3 @@ def test_a_record_that_is_buried_twice_is_one_that_nobody_can_read() -> None:
     for offset in (7, 7, 8):
         assert list(spectator._moments(DEAD_LETTERS.name, buried(offset))) == []
     assert spectator.seen.dead_letters == 2
-
-
-def test_the_demo_takes_ports_on_which_nobody_listens_and_none_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", taken := free_port()))
-        monkeypatch.setattr(stack, "PORTS", (taken, taken + 1, taken + 2, taken + 3))
-        ports = stack._free_ports(2)
-    assert taken not in ports
-    assert len(set(ports)) == 2

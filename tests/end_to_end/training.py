@@ -68,9 +68,8 @@ class Training:
             control_plane.kubectl("delete", "namespace", self.namespace, "--wait=false")
             control_plane.remove_pool(self.pool)
             if has_ended:
-                await (
-                    task
-                )  # it prints for as long as it is let: so this says what ended it, whatever came of that
+                # It prints for as long as it is let. So this raises what ended it, which is why the test failed, if it did.
+                await task
 
     async def _train(self) -> None:
         pods: list[dict[str, Any]] = []

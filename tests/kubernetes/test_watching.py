@@ -16,6 +16,7 @@ from connectors.kubernetes.client import Cluster
 from connectors.kubernetes.watching import Backoff, KindWatches, Pace
 from streams.model.watching import KindListed, WatchEvent
 from tests.kubernetes.api_server import answer, document, serving
+from tests.testbed.waiting import eventually
 
 CUT = b"cut"
 
@@ -196,6 +197,7 @@ def test_waiting_grows_with_jitter_and_obeys_the_server() -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 - what is waited for happens on the other side of a socket
-            await asyncio.sleep(0.01)
+    async def it_is() -> bool:
+        return condition()
+
+    await eventually(it_is, "the server was asked")

@@ -25,12 +25,14 @@ class TakingUp(Owner[Control]):
             KafkaSettings(), name="busy", topic=RUNS, kind=Control, key=lambda c: c.cluster,
             replayed=(), followed=(COMMANDS,),
         )  # fmt: skip
+        self.taking_up = asyncio.Event()
         self.polled = False
 
     async def _join(self) -> None:
         self._consumer = self
 
     async def _take_up(self, consumer: Any) -> None:
+        self.taking_up.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -44,7 +46,7 @@ class TakingUp(Owner[Control]):
 async def test_who_is_asked_to_end_while_it_takes_a_partition_up_ends() -> None:
     owner = TakingUp()
     poll = asyncio.create_task(owner.poll())
-    await asyncio.sleep(0)
+    await owner.taking_up.wait()
     poll.cancel()
     with pytest.raises(asyncio.CancelledError):
         await poll
