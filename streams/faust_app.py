@@ -14,10 +14,16 @@ from streams.topics import CORRELATOR_APP
 
 
 class App(faust.App):
-    """Faust's application, on a consumer that loses nothing."""
+    """Faust's application, on a consumer that loses nothing, and with no file of its own."""
 
     def _new_transport(self) -> Any:
         return Transport(self.conf.broker_consumer, self)
+
+    def _create_directories(self) -> None:
+        """Leave out the folders that Faust makes in the working directory: a store in memory never writes there.
+
+        In a container that directory is `/`, where nobody but root may write, or nobody at all.
+        """
 
 
 def build_app(settings: KafkaSettings) -> App:
