@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import click
 from pydantic import AwareDatetime, BaseModel
@@ -53,7 +53,7 @@ def _settings(model: type[BaseModel], path: str, about: str) -> Iterator[str]:
         (
             code(_join(path, name)),
             code("FAULTLINE_" + _join(path, name).replace(".", "__").upper()),
-            text(_values(field.annotation)),
+            text(_values(field.annotation) + _bounds(field)),
             code(_default(field)),
             text(field.description or ""),
         )
@@ -97,6 +97,8 @@ def _is_section(field: FieldInfo) -> bool:
 def _values(annotation: Any) -> str:
     """What may be set: the words of a choice, else the plain name of the type."""
     origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _values(inner[0])
     if origin is Literal:
         return ", ".join(map(str, inner))
     if origin in (Union, UnionType):
@@ -118,6 +120,19 @@ def _values(annotation: Any) -> str:
         AwareDatetime: "time, RFC 3339",
     }
     return names.get(annotation, "secret")
+
+
+def _bounds(field: FieldInfo) -> str:
+    """`, 1 to 100` for a number; the words `above` and `below` where the bound itself is not taken."""
+    signs = {"gt": "above ", "ge": "from ", "lt": "below ", "le": "to "}
+    found = {
+        sign: f"{bound:g}" if bound < 100_000 else f"{bound:.0f}"
+        for one in field.metadata
+        for sign in signs
+        if (bound := getattr(one, sign, None)) is not None and not isinstance(bound, str)
+    }
+    words = " ".join(word + found[sign] for sign, word in signs.items() if sign in found)
+    return f", {words}" if words else ""
 
 
 def _default(field: FieldInfo) -> str:

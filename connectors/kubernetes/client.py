@@ -25,6 +25,7 @@ from kubernetes.aio import config as kube_config
 from yaml import YAMLError
 
 from connectors.kubernetes import errors
+from connectors.kubernetes.kubeconfig import check
 from streams.model.errors import ConfigError, Temporary
 from streams.model.settings import KubernetesSettings
 
@@ -376,6 +377,7 @@ async def _configuration(settings: KubernetesSettings) -> Any:
         if settings.kubeconfig is None:
             kube_config.load_incluster_config(configuration)
         else:
+            check(settings.kubeconfig, settings.context)
             await kube_config.load_kube_config(
                 config_file=str(settings.kubeconfig),
                 context=settings.context,

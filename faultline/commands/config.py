@@ -8,7 +8,10 @@ from typing import Any
 import click
 
 from faultline.output import json_line, output_option, table
+from faultline.processes import PROCESSES
+from faultline.setting_files import faults
 from faultline.settings import load
+from streams.model.errors import ConfigError
 
 
 @click.group("config")
@@ -17,11 +20,25 @@ def command() -> None:
 
 
 @command.command("check")
+@click.option(
+    "--process",
+    "process",
+    type=click.Choice(sorted(PROCESSES)),
+    default=None,
+    help="Look only at the files that this process reads. Default: those of all.",
+)
 @output_option
 @click.pass_obj
-def check(config: Path | None, output: str) -> None:
-    """Load the settings and print every one. Wrong keys and values are named, with exit code 2."""
+def check(config: Path | None, process: str | None, output: str) -> None:
+    """Load the settings and print every one. All that is wrong is named at once, with exit code 2.
+
+    Files, runbooks and templates that settings name are looked at too, as each process does before it starts.
+    """
     settings = load(config)
+    if found := faults(settings, (process,) if process else tuple(PROCESSES)):
+        raise ConfigError(
+            "\n".join(["what the settings name is not usable:", *(f"  {one}" for one in found)])
+        )
     values = settings.model_dump(mode="json")
     if output == "json":
         json_line(values)

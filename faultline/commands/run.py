@@ -10,6 +10,7 @@ import click
 from faultline.logs import configure
 from faultline.processes import PROCESSES
 from faultline.serving import serve
+from faultline.setting_files import require
 from faultline.settings import load
 from faultline.wiring import work_of
 
@@ -20,5 +21,6 @@ from faultline.wiring import work_of
 def command(config: Path | None, name: str) -> None:
     """Start one process. Logs go to stderr: JSON, or one readable line each on a terminal."""
     settings = load(config)
+    require(settings, name)
     configure(name, level=settings.log_level, form=settings.log_format)
     asyncio.run(serve(name, settings, work_of(name, settings)))
