@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from faultline.arguments import Finite
 from faultline.cli import EXIT_NO
 from faultline.output import json_line, output_option
 from faultline.reading import partitions_of, readable
@@ -40,7 +41,7 @@ def decision_options(function: F) -> F:
         click.option("--reason", default="", help="Why; it goes on the timeline."),
         click.option("--as", "actor", default=None, help="Who decides (default: the user name)."),
         click.option(
-            "--wait", "wait_s", type=click.FloatRange(min=0), default=WAIT_S, show_default=True,
+            "--wait", "wait_s", type=Finite(min=0, max=3600), default=WAIT_S, show_default=True,
             help="Seconds to wait for the responder's answer; 0 only sends.",
         ),
         output_option,

@@ -9,9 +9,11 @@ from typing import Any
 
 import click
 
+from faultline.arguments import Finite
 from faultline.deciding import command_of, decide, decision_options, tell
 from faultline.output import json_line, moment, output_option, table
 from faultline.reading import read_control, read_facts, read_runs_of
+from faultline.scopes import check_known, check_shape
 from faultline.settings import Settings, load
 from runbooks.budgets import Budget, budgets
 from runbooks.view import ClusterView
@@ -20,6 +22,9 @@ from streams.model.control import Control
 from streams.model.conversation import Verb
 from streams.model.errors import BadInput
 from streams.model.settings import ClosedTime, ResponderSettings
+
+MOST_MINUTES = 366 * 24 * 60.0
+"""A freeze that ends by itself does so within a year; longer ones are taken back by a person."""
 
 
 @click.group("guard", invoke_without_command=True)
@@ -80,15 +85,19 @@ def _scope_option(function: Any) -> Any:
 
 @command.command("freeze")
 @_scope_option
+@click.option(
+    "--force", is_flag=True, help="Also a pool or namespace that the inventory does not know (yet)."
+)
 @click.option("--until", default=None, help="When it ends by itself, RFC 3339 (2026-03-01T06:00:00Z).")
 @click.option(
-    "--for", "minutes", type=click.FloatRange(min=0, min_open=True), help="Or after so many minutes."
+    "--for", "minutes", type=Finite(min=0, min_open=True, max=MOST_MINUTES), help="Or after so many minutes."
 )
 @decision_options
 @click.pass_obj
 def freeze(
     config: Path | None,
     scope: str,
+    force: bool,
     until: str | None,
     minutes: float | None,
     reason: str,
@@ -96,11 +105,19 @@ def freeze(
     wait_s: float,
     output: str,
 ) -> None:
-    """Begin no destructive step for a while, in the whole cluster, a pool or a namespace."""
+    """Begin no destructive step for a while, in the whole cluster, a pool or a namespace.
+
+    A pool or namespace that the inventory does not know is refused with exit code 2: a slip would freeze nothing.
+    """
+    check_shape(scope)
     if until and minutes:
         raise BadInput("--until and --for say the same: give one")
     end = parse_rfc3339(until) if until else utc_now() + timedelta(minutes=minutes) if minutes else None
-    _say(load(config), Verb.FREEZE, actor, reason, wait_s, output, scope=scope, until=end)
+    settings = load(config)
+    if scope and not force:
+        facts = asyncio.run(read_facts(settings.kafka, settings.cluster))
+        check_known(scope, facts.values(), settings.cluster)
+    _say(settings, Verb.FREEZE, actor, reason, wait_s, output, scope=scope, until=end)
 
 
 @command.command("thaw")
@@ -109,6 +126,7 @@ def freeze(
 @click.pass_obj
 def thaw(config: Path | None, scope: str, reason: str, actor: str | None, wait_s: float, output: str) -> None:
     """End a freeze that a command began; for those who may approve."""
+    check_shape(scope)
     _say(load(config), Verb.THAW, actor, reason, wait_s, output, scope=scope)
 
 

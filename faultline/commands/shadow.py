@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from faultline.arguments import Finite
 from faultline.output import json_line, moment, output_option, table
 from faultline.reading import read_incidents, read_runs_of, read_timeline_of
 from faultline.settings import Settings, load
@@ -33,7 +34,7 @@ def command() -> None:
     "--since", default="7d", show_default=True, help="How far back: 90m, 12h, 7d, or a time (RFC 3339)."
 )
 @click.option(
-    "--window", "minutes", type=click.FloatRange(min=1), default=WINDOW.total_seconds() / 60, show_default=True,
+    "--window", "minutes", type=Finite(min=1, max=60 * 24 * 31), default=WINDOW.total_seconds() / 60, show_default=True,
     help="Minutes after its decision in which what people do is laid beside a run.",
 )  # fmt: skip
 @click.option(
@@ -68,7 +69,10 @@ def since_of(text: str, now: datetime) -> datetime:
         BadInput: when it is none of them.
     """
     if match := _SPAN.fullmatch(text):
-        return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
+        try:
+            return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
+        except OverflowError as error:
+            raise BadInput(f"--since {text[:40]!r}: so long ago there was nothing") from error
     try:
         return parse_rfc3339(text)
     except BadInput as error:
