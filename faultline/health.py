@@ -16,8 +16,8 @@ async def health_server(pulse: Pulse, *, host: str, port: int) -> AsyncIterator[
         return
     from aiohttp import web  # half a second that only a process with probes need wait for
 
-    def answer(good: bool) -> web.Response:
-        return web.json_response({"ok": good}, status=200 if good else 503)
+    def answer(good: bool, **more: object) -> web.Response:
+        return web.json_response({"ok": good, **more}, status=200 if good else 503)
 
     app = web.Application()
 
@@ -25,7 +25,7 @@ async def health_server(pulse: Pulse, *, host: str, port: int) -> AsyncIterator[
         return answer(pulse.is_alive)
 
     async def ready(_: web.Request) -> web.Response:
-        return answer(pulse.is_ready)
+        return answer(pulse.is_ready, **pulse.states)
 
     app.add_routes([web.get("/live", live), web.get("/ready", ready)])
     runner = web.AppRunner(app, access_log=None)

@@ -72,6 +72,7 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: At) -> None:
             topology_file=wanted.topology_file,
             lldp_folder=wanted.lldp_folder,
             labels=labels,
+            asked_for=wanted.job_kinds if "job_kinds" in wanted.model_fields_set else (),
             pulse=pulse,
         ).run()
 

@@ -112,7 +112,7 @@ class KindWatches:
             except NotFound:
                 missing_since = now() if missing_since is None else missing_since
                 gone = now() - missing_since >= self._pace.missing_s
-                await tell(KindListed(self._clock(), kind, frozenset() if gone else None))
+                await tell(KindListed(self._clock(), kind, frozenset() if gone else None, served=False))
                 self._outage.over(kind)
                 await self._pause(self._pace.missing_s)
                 continue

@@ -7,6 +7,7 @@ while nobody watched get their tombstones. Two of these at once do no harm: both
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from pathlib import Path
 
 import structlog
@@ -17,6 +18,7 @@ from streams.inventory.lldp import SUFFIXES, Neighbour, cables, read_neighbours
 from streams.inventory.names import NodeLabels
 from streams.inventory.state import FactChange, Inventory
 from streams.inventory.topology import Topology, read_topology
+from streams.inventory.unserved import Unserved
 from streams.model.clock import Clock, utc_now
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, ConfigError, Unreachable
@@ -41,6 +43,8 @@ class InventoryProcess:
 
     `watches` tells what the cluster holds. Facts are held back until every watched kind has been listed, but once the
     first has been, no longer than `settle_within_s`: a kind that may not be listed must not silence all others.
+
+    `asked_for` are the kinds of jobs that somebody has set: one of them that is not served is warned of again and again.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class InventoryProcess:
         topology_file: Path | None = None,
         lldp_folder: Path | None = None,
         labels: NodeLabels | None = None,
+        asked_for: Collection[str] = (),
         settle_within_s: float = 30.0,
         clock: Clock = utc_now,
         pulse: Pulse | None = None,
@@ -65,6 +70,7 @@ class InventoryProcess:
         self._clock = clock
         self._pulse = pulse or Pulse()
         self._inventory = Inventory(cluster, labels)
+        self._unserved = Unserved(asked_for, self._pulse)
         self._unlisted = set(watches.kinds)
         self._events: asyncio.Queue[WatchEvent] = asyncio.Queue(QUEUE)
 
@@ -117,12 +123,15 @@ class InventoryProcess:
             for event in await self._next_events(None if settle_by is None else settle_by - now()):
                 changes += self._learn(event)
                 if isinstance(event, KindListed):
+                    self._unserved.heard(event)
                     self._unlisted.discard(event.kind)
                     settle_by = now() + self._settle_within_s if settle_by is None else settle_by
             if not self.settled and settle_by is not None and (not self._unlisted or now() >= settle_by):
                 changes += self._settle()
                 settle_by = float("inf")
             await self._send(producer, changes)
+            if self.settled:
+                self._unserved.remind(now())
             self._pulse.ready(self.settled)
 
     async def _next_events(self, within_s: float | None) -> list[WatchEvent]:

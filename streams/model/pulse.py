@@ -17,6 +17,8 @@ class Pulse:
         self._clock = clock
         self._last = clock()
         self._ready = False
+        self._counts: dict[str, int] = {}
+        self._state: dict[str, object] = {}
 
     def beat(self) -> None:
         """One more turn of the loop."""
@@ -26,6 +28,26 @@ class Pulse:
         """Say whether the process does its work now: it has its partitions and has read its state back."""
         self._ready = state
         self.beat()
+
+    def count(self, what: str, more: int = 1) -> None:
+        """Count something done, for the next line of the log that says how it goes."""
+        self._counts[what] = self._counts.get(what, 0) + more
+
+    def counted(self) -> dict[str, int]:
+        """What was counted since this was asked last; what was counted once is named for ever, with 0."""
+        found, self._counts = self._counts, dict.fromkeys(self._counts, 0)
+        return found
+
+    def state(self, what: str, value: object) -> None:
+        """Say how something stands (JSON); None or an empty value takes it back."""
+        self._state.pop(what, None)
+        if value not in (None, [], "", {}):
+            self._state[what] = value
+
+    @property
+    def states(self) -> dict[str, object]:
+        """How things stand, for probes and for the log."""
+        return dict(self._state)
 
     @property
     def is_alive(self) -> bool:

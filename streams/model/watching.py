@@ -22,12 +22,14 @@ class KindListed:
     """A full list of one kind has been told: what it did not name is gone.
 
     `kind` is `group/version/Kind`; `names` are `(namespace, name)`, the namespace empty for cluster-wide kinds. None
-    instead of names: the server does not serve the kind now, which says nothing about its objects.
+    instead of names: the server does not serve the kind now, which says nothing about its objects. `served` is False as long
+    as it does not, also when its objects count as gone by then.
     """
 
     at: datetime
     kind: str
     names: frozenset[tuple[str, str]] | None
+    served: bool = True
 
 
 WatchEvent = ObjectChange | KindListed

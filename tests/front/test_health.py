@@ -36,6 +36,18 @@ async def test_the_probes_answer_from_the_pulse() -> None:
         assert (await client.get("/ready")).status_code == 200
 
 
+async def test_ready_says_how_things_stand_that_do_not_keep_a_process_from_its_work() -> None:
+    pulse = Pulse()
+    pulse.ready()
+    pulse.state("kinds_not_served", ["example.com/v1/Training"])
+    async with (
+        health_server(pulse, host="127.0.0.1", port=free_port()) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
+    ):
+        answer = await client.get("/ready")
+    assert (answer.status_code, answer.json()["kinds_not_served"]) == (200, ["example.com/v1/Training"])
+
+
 async def test_port_0_means_no_server() -> None:
     async with health_server(Pulse(), host="127.0.0.1", port=0) as port:
         assert port == 0

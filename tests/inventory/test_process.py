@@ -231,3 +231,19 @@ async def _records(settings: KafkaSettings) -> list[tuple[str, bytes | None]]:
         return records
     finally:
         await consumer.stop()
+
+
+async def test_a_kind_of_jobs_that_is_not_served_stands_in_the_answer_of_ready_until_its_crd_comes(
+    settings: KafkaSettings,
+) -> None:
+    missing = KindListed(AT, JOBS, None, served=False)
+    watches, pulse = Told(listed(NODES), listed(PODS), missing), Pulse()
+    async with running(InventoryProcess("c1", settings, watches, asked_for=[JOBS], pulse=pulse)):
+        await until_ready(pulse)
+        assert pulse.states == {"kinds_not_served": [JOBS]}
+        watches.say(listed(JOBS))
+        await eventually(lambda: _answer(not pulse.states), "the kind is served")
+
+
+async def _answer(value: bool) -> bool:
+    return value

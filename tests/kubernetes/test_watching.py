@@ -179,6 +179,15 @@ async def test_a_kind_counts_as_gone_only_when_it_stays_unserved() -> None:
     assert seen[-1] == set()
 
 
+async def test_it_is_told_that_a_kind_is_not_served_also_when_its_objects_count_as_gone() -> None:
+    server = Server(unserved=True)
+    async with watching(server, Pace(missing_s=0.05)) as told:
+        events = [await asyncio.wait_for(told.get(), 60) for _ in range(4)]
+    assert [(type(event), event.served) for event in events if isinstance(event, KindListed)] == [
+        (KindListed, False)
+    ] * 4
+
+
 async def test_a_full_list_is_made_again_when_its_time_has_come() -> None:
     server = Server(watches=[[], []])
     async with watching(server, Pace(relist_s=0.05)) as told:
