@@ -6,7 +6,8 @@ Every node knows the file it came from, so a tree that is put together from seve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import yaml
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
 from streams.model.errors import ConfigError
+from streams.model.shapes import suggestion
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -32,6 +34,15 @@ Fault = tuple[Path, str, int, int]
 def faulty(faults: Sequence[Fault]) -> PydanticCustomError:
     """The error with which a model tells of all its faults between keys, each with its place for the reader of the file."""
     return PydanticCustomError("faults", "{what}", {"what": faults[0][1], "faults": tuple(faults)})
+
+
+class HangsTogether(BaseModel):
+    """A model with checks between its keys, which pydantic makes only when each key is right by itself."""
+
+    @classmethod
+    def faults_beside(cls, value: Mapping[str, Any], broken: Sequence[Path]) -> Iterator[Fault]:
+        """The faults between the keys that are right, where those at `broken` are not. Nothing that follows from these."""
+        yield from ()
 
 
 def parse(kind: type[M], text: str, file: str) -> M:
@@ -67,10 +78,21 @@ def validated(kind: type[M], root: yaml.MappingNode) -> M:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        told = error.errors(include_url=False, include_input=False)
-        # A default that could not be worked out because of another fault is no fault of its own.
-        lines = [line for e in told if e["type"] != "default_factory_not_called" for line in _lines(root, e)]
-        raise ConfigError("\n".join(lines)) from error
+        told = error.errors(include_url=False)
+        own = [e for e in told if not _follows(e, told)]
+        lines = [line for e in own for line in _lines(root, e)]
+        broken = [_without_branches(root, tuple(e["loc"])) for e in own]
+        if issubclass(kind, HangsTogether) and () not in broken:
+            lines += [_line(root, *fault) for fault in kind.faults_beside(value, broken)]
+        raise ConfigError("\n".join(dict.fromkeys(lines))) from error
+
+
+def _follows(error: Any, all_errors: Sequence[Any]) -> bool:
+    """Whether a fault is there only because of another one: no default could be worked out, no item of a list was right."""
+    path = error["loc"]
+    if error["type"] != "too_short":
+        return bool(error["type"] == "default_factory_not_called")
+    return any(len(e["loc"]) > len(path) and e["loc"][: len(path)] == path for e in all_errors)
 
 
 def plain(node: yaml.Node) -> Any:
@@ -155,6 +177,8 @@ def _lines(root: yaml.Node, error: Any) -> Iterator[str]:
         yield f"{where(node)}: {_shown(path)}: there is no such key"
         return
     message = error["msg"].removeprefix("Value error, ")
+    if error["type"] in ("literal_error", "enum"):
+        message += suggestion(str(error["input"]), re.findall(r"'([^']*)'", str(context["expected"])))
     yield _line(root, path, message, context.get("line", 0), context.get("column", 0))
 
 

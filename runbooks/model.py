@@ -10,14 +10,15 @@ steps:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Literal, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from runbooks.conditions import INCIDENT, condition
-from runbooks.documents import Fault, Path, faulty
-from runbooks.parameters import Parameters, names_of
+from runbooks.documents import Fault, HangsTogether, Path, faulty
+from runbooks.parameters import Parameter, Parameters, names_of
 from runbooks.typecheck import ANY, INTEGER, NUMBER, TEXT, YES_NO, Type, check, fits, one_of
 from runbooks.values import (
     Approval,
@@ -121,7 +122,7 @@ class Step(Strict):
     describe: str = Field("", max_length=300)
 
 
-class Runbook(Strict):
+class Runbook(Strict, HangsTogether):
     """What to do about one kind of incident. Of those that match, the highest priority is taken, then the most specific."""
 
     id: Id
@@ -137,16 +138,72 @@ class Runbook(Strict):
 
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
-        faults = [*_order_faults(self), *_type_faults(self)]
+        steps = list(enumerate(self.steps))
+        faults = [
+            *_order_faults(steps, escalates=self.escalation is not None),
+            *_type_faults(self.match, steps, names_of(self.parameters)),
+        ]
         if faults:
             raise faulty(faults)
         return self
 
+    @classmethod
+    def faults_beside(cls, value: Mapping[str, Any], broken: Sequence[Path]) -> Iterator[Fault]:
+        """What does not hang together among the steps and expressions that are right by themselves."""
+        wrong = _Broken(broken)
+        raw = value.get("steps")
+        raw_steps = raw if isinstance(raw, list) else []
+        steps = [(number, _known(item, number, wrong)) for number, item in enumerate(raw_steps)]
+        yield from _order_faults(steps, escalates=bool(value.get("escalation")))
+        declared = value.get("parameters")
+        names = names_of({})
+        if isinstance(declared, dict):
+            right = {
+                str(name): Parameter.model_validate(one)
+                for name, one in declared.items()
+                if not wrong.touches(("parameters", name))
+            }
+            names = names_of(right, unsure=frozenset(map(str, declared)) - right.keys())
+        match = value.get("match")
+        told = match if isinstance(match, str) and not wrong.touches(("match",)) else None
+        yield from _type_faults(told, [(n, s) for n, s in steps if isinstance(s, Step)], names)
+
+
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """A step that is wrong by itself: of it only the name is known, and perhaps not even that."""
+
+    id: str
+
+
+def _known(item: Any, number: int, wrong: _Broken) -> Step | Unsure:
+    if not wrong.touches(("steps", number)):
+        return Step.model_validate(item)
+    named = isinstance(item, dict) and not wrong.touches(("steps", number, "id"))
+    return Unsure(str(item["id"]) if named else "")
+
+
+class _Broken:
+    """Paths at which something is wrong. A hostile document has thousands of them."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._at = set(paths)
+        self._above = {path[:length] for path in paths for length in range(1, len(path) + 1)}
+
+    def touches(self, path: Path) -> bool:
+        """Whether a fault lies at a path, beneath it or above it."""
+        return path in self._above or any(path[:length] in self._at for length in range(1, len(path)))
+
 
 def expressions(runbook: Runbook) -> Iterator[tuple[Path, str, Type]]:
     """Every expression of a runbook with its path and the type that is wanted of it."""
-    yield ("match",), runbook.match, YES_NO
-    for number, step in enumerate(runbook.steps):
+    yield from _expressions(runbook.match, enumerate(runbook.steps))
+
+
+def _expressions(match: str | None, steps: Iterable[tuple[int, Step]]) -> Iterator[tuple[Path, str, Type]]:
+    if match is not None:
+        yield ("match",), match, YES_NO
+    for number, step in steps:
         here: Path = ("steps", number)
         if step.when is not None:
             yield (*here, "when"), step.when, YES_NO
@@ -181,14 +238,15 @@ def given(step: Step) -> Iterator[tuple[Path, object, Type]]:
             yield ("compensate", "params", name), value, PARAMS.get(back.action, {}).get(name, ANY)
 
 
-def _type_faults(runbook: Runbook) -> Iterator[Fault]:
-    for path, source, wanted in expressions(runbook):
-        names = {"incident": INCIDENT} if path == ("match",) else names_of(runbook.parameters)
-        found = check(condition(source).tree, names)
+def _type_faults(
+    match: str | None, steps: Sequence[tuple[int, Step]], names: Mapping[str, Type]
+) -> Iterator[Fault]:
+    for path, source, wanted in _expressions(match, steps):
+        found = check(condition(source).tree, {"incident": INCIDENT} if path == ("match",) else names)
         yield from ((path, str(fault), fault.line, fault.column) for fault in found.faults)
         if not found.faults and not _serves(found.type, wanted):
             yield path, f"{wanted} is wanted here, this is {found.type}", 1, 1
-    for number, step in enumerate(runbook.steps):
+    for number, step in steps:
         for path, value, wanted in given(step):
             action = step.compensate.action if path[0] == "compensate" and step.compensate else step.action
             known = PARAMS.get(action)
@@ -214,19 +272,23 @@ def unlike(value: object, wanted: Type) -> str:
     return ""
 
 
-def _order_faults(runbook: Runbook) -> Iterator[Fault]:
-    """What is wrong with how steps hang together."""
-    seen: dict[str, Step] = {}
-    for number, step in enumerate(runbook.steps):
-        for key, what in _faults_of(step, seen, runbook):
-            yield ("steps", number, key), what, 0, 0
+def _order_faults(steps: Iterable[tuple[int, Step | Unsure]], *, escalates: bool) -> Iterator[Fault]:
+    """What is wrong with how steps hang together, as far as they are known."""
+    seen: dict[str, Step | Unsure] = {}
+    for number, step in steps:
+        if isinstance(step, Step):
+            for key, what in _faults_of(step, seen, escalates=escalates):
+                yield ("steps", number, key), what, 0, 0
         seen.setdefault(step.id, step)
 
 
-def _faults_of(step: Step, seen: Mapping[str, Step], runbook: Runbook) -> Iterator[tuple[str, str]]:
+def _faults_of(
+    step: Step, seen: Mapping[str, Step | Unsure], *, escalates: bool
+) -> Iterator[tuple[str, str]]:
     if step.id in seen:
         yield "id", f"step {step.id} is there twice"
-    missing = [need for need in step.needs if need not in seen]
+    # Where an earlier step has no name, each name may be its.
+    missing = [need for need in step.needs if need not in seen] if "" not in seen else []
     for need in missing:
         yield "needs", f"step {step.id} needs {need}, which is no earlier step"
     if step.action in ON_A_CLOSED_NODE and not missing and not _after_closing(step, seen):
@@ -241,16 +303,24 @@ def _faults_of(step: Step, seen: Mapping[str, Step], runbook: Runbook) -> Iterat
         yield "compensate", f"{back.action} gives nothing back"
     if step.waves is not None and step.target not in SEVERAL:
         yield "waves", f"{step.target} is one target"
-    if step.on_failure == "escalate" and runbook.escalation is None:
+    if step.on_failure == "escalate" and not escalates:
         yield "on_failure", "the runbook has no escalation"
 
 
-def _after_closing(step: Step, seen: Mapping[str, Step]) -> bool:
+def _after_closing(step: Step, seen: Mapping[str, Step | Unsure]) -> bool:
     """A job is acted on only after its bad node is closed, else it could come back to it."""
     reached, waiting = set[str](), list(step.needs)
     while waiting:
         name = waiting.pop()
+        if name not in reached and "" in seen and name not in seen:
+            return True  # it may be the step without a name, and that one may be
         if name not in reached and name in seen:
             reached.add(name)
-            waiting += seen[name].needs
-    return any(seen[n].action == "cordon_node" and seen[n].on_failure != "continue" for n in reached)
+            found = seen[name]
+            waiting += found.needs if isinstance(found, Step) else ()
+    return any(_closes(seen[name]) for name in reached)
+
+
+def _closes(step: Step | Unsure) -> bool:
+    """Whether a step closes the node, or may be meant to."""
+    return isinstance(step, Unsure) or (step.action == "cordon_node" and step.on_failure != "continue")

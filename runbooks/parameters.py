@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
 from runbooks.conditions import INCIDENT, MAX_TEXT, Plain
 from runbooks.documents import faulty
-from runbooks.typecheck import INTEGER, NUMBER, TEXT, YES_NO, Type, record
+from runbooks.typecheck import ANY, INTEGER, NUMBER, TEXT, YES_NO, Type, record
 from runbooks.values import Strict
 
 ParameterType = Literal["number", "integer", "text", "yes_no"]
@@ -78,11 +78,13 @@ class Parameter(Strict):
 Parameters = Annotated[Mapping[Name, Parameter], Field(max_length=40)]
 
 
-def names_of(parameters: Mapping[str, Parameter]) -> dict[str, Type]:
-    """What expressions of a runbook see."""
+def names_of(parameters: Mapping[str, Parameter], *, unsure: Collection[str] = ()) -> dict[str, Type]:
+    """What expressions of a runbook see. Of parameters that are `unsure` nobody knows the type."""
     return {
         "incident": INCIDENT,
-        "parameters": record(**{name: TYPES[one.type] for name, one in parameters.items()}),
+        "parameters": record(
+            **dict.fromkeys(unsure, ANY), **{name: TYPES[one.type] for name, one in parameters.items()}
+        ),
     }
 
 

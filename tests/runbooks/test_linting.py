@@ -165,3 +165,59 @@ def test_an_approval_that_somebody_can_give_is_none(asks: str) -> None:
     assert lint(shelf_of({"f0.yaml": text}.items()), FAMILIES, complete=False, policy=GROUPS) == ()
     if "group" not in asks:
         assert lint(shelf_of({"f0.yaml": text}.items()), FAMILIES, complete=False, policy=NONE) == ()
+
+
+def faults(*lines: str, head: str = 'match: incident.family == "hang"') -> list[str]:
+    listed = "\n".join(f"  - {line}" for line in lines)
+    text = f"id: a\nrevision: 1\nowner: t\nmode: auto\ndescription: to test with\n{head}\nsteps:\n{listed}\n"
+    return [fault.split(": Input should be")[0] for fault in shelf_of([("f", text)]).faults]
+
+
+def test_a_wrong_action_is_one_fault_with_the_one_that_was_meant() -> None:
+    text = book("a", OFF_BUS, "{id: close, action: cordn_node, target: root_node}")
+    (fault,) = shelf_of([("f", text)]).faults
+    assert fault.startswith("f:9:25: steps.0.action: Input should be 'cordon_node'")
+    assert fault.endswith("did you mean cordon_node?")
+
+
+def test_faults_of_match_steps_and_their_order_are_told_together_with_those_of_single_keys() -> None:
+    told = faults(
+        "{id: close, action: cordn_node, target: root_node}",
+        "{id: tell, action: notify, target: incident, needs: [nowhere], when: incident.nosuch > 1}",
+        "{id: stop, action: suspend_job, target: jobs}",
+        "{id: stop, action: notify, target: incident, on_failure: escalate, params: {loud: true}}",
+        head="match: incident.famly == 'hang'\npriority: many",
+    )
+    assert [line.split(": ")[1] for line in told] == [
+        "priority",
+        "steps.0.action",
+        "steps.1.needs",
+        "steps.2.needs",
+        "steps.3.id",
+        "steps.3.on_failure",
+        "match",
+        "steps.1.when",
+        "steps.3.params.loud",
+    ]
+
+
+def test_what_may_only_follow_from_another_fault_is_not_told() -> None:
+    parameters = (
+        "match: incident.family == 'hang'\nparameters:\n  tries: {type: integr, default: 1}\n"
+        "  worst: {type: integer, default: 9, max: 3}"
+    )
+    assert faults(
+        "{id: close, action: cordn_node, target: root_node}",
+        "{id: drain, action: drain_node, target: root_node, needs: [close], when: parameters.tries > 1}",
+        "{id: ask, action: ask, target: incident, when: parameters.worst > 1}",
+        head=parameters,
+    ) == [
+        "f:8:17: parameters.tries.type",
+        "f:9:35: parameters.worst.default: 9 is above 3",
+        "f:11:25: steps.0.action",
+    ]
+    (nameless,) = faults(
+        "{id: 7, action: cordon_node, target: root_node}",
+        "{id: drain, action: drain_node, target: root_node, needs: [close]}",
+    )
+    assert nameless == "f:8:10: steps.0.id"
