@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
 from faultline.output import moment
 from streams.correlate.rules import meaning
@@ -46,6 +47,9 @@ def _lines(incident: Incident, runs: Sequence[Run]) -> Iterable[str]:
         yield from _run(run)
 
 
+_OLD = timedelta(minutes=5)
+"""Evidence that was older than this when it was read is worth a word."""
+
 _CERTAINTIES = {
     Certainty.DECISIVE: "nothing else explains what was seen; a runbook may act on it without a person",
     Certainty.LIKELY: "the best explanation of what was seen, and not the only one; nothing is closed on it without a person",
@@ -58,6 +62,8 @@ def _detected(incident: Incident) -> str:
     text = f"{delay:.0f} s after the fault"
     if timeout >= 1:
         text += f"; for {timeout:.0f} s of it there was only a collective that waited for its timeout"
+    if incident.evident_at is not None and (age := incident.opened_at - incident.evident_at) > _OLD:
+        text += f"; its newest evidence was {age.total_seconds():.0f} s old when it was read"
     return text
 
 

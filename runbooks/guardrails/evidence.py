@@ -7,11 +7,20 @@ from datetime import datetime
 
 from runbooks.guardrails.case import Case, Kind, Ruling
 from streams.model.clock import rfc3339
-from streams.model.incident import Certainty
+from streams.model.incident import Certainty, Incident
 from streams.model.run import Mode, Run
 
 FRESHNESS = "freshness"
 """The rule that an approval lifts only while it is fresh itself."""
+
+
+OLD_EVIDENCE = "old evidence"
+"""The rule against faults that were old when they were first read."""
+
+ZONE_STEP_S = 1800
+"""Time zones differ by whole half-hours, but for a few."""
+ZONE_SLACK_S = 60
+"""How long a line may be on its way besides."""
 
 
 def freshness(case: Case) -> Ruling | None:
@@ -25,6 +34,47 @@ def freshness(case: Case) -> Ruling | None:
         f"the last news is of {rfc3339(latest)}, at most {case.policy.freshness_s:.0f} s count as fresh",
         "an approval younger than that or a new revision of the incident lifts it",
     )
+
+
+def old_evidence(case: Case) -> Ruling | None:
+    """A fault that was old when it was first read is asked about: the node may have been repaired since.
+
+    What goes on to this moment is not old, whoever told of it when: a node that is NotReady still is.
+    """
+    about, limit_s = case.incident, case.policy.freshness_s
+    if about.evident_at is None or (about.opened_at - about.evident_at).total_seconds() <= limit_s:
+        return None
+    if _goes_on(case):
+        return None
+    age_s = (about.opened_at - about.evident_at).total_seconds()
+    return Ruling(
+        Kind.ASK,
+        OLD_EVIDENCE,
+        f"its newest evidence is of {rfc3339(about.evident_at)}, {age_s:.0f} s before it was read, "
+        f"and at most {limit_s:.0f} s count as fresh; {_suspected(about)}",
+        "an approval or newer evidence of the fault lifts it",
+    )
+
+
+def _goes_on(case: Case) -> bool:
+    """Whether the inventory shows the fault to this moment. An old panic is none that a NotReady confirms."""
+    node = case.view.nodes.get(case.incident.root.node or "")
+    told = case.incident.facts.get("node_not_ready") is True and case.incident.facts.get("panic") is not True
+    return told and node is not None and not node.ready
+
+
+def _suspected(about: Incident) -> str:
+    """Why the evidence may be late. Off by whole half-hours is the mark of a time zone."""
+    place = about.root.node or about.root.switch or "its source"
+    if about.evident_at is not None and about.evident_read_at is not None:
+        late_s = (about.evident_read_at - about.evident_at).total_seconds()
+        steps = round(late_s / ZONE_STEP_S)
+        if steps and abs(late_s - steps * ZONE_STEP_S) <= ZONE_SLACK_S:
+            return (
+                f"that is off by {steps * ZONE_STEP_S / 3600:g} h almost to the second: the time zone in "
+                f"the logs of {place} may be wrong, or its clock"
+            )
+    return f"the shipper may read an old log again or be far behind, or the clock of {place} may be slow"
 
 
 def certainty(case: Case) -> Ruling | None:

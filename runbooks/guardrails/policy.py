@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from runbooks.approvals import approved
 from runbooks.guardrails.case import Case, Kind, Ruling, Stage
-from runbooks.guardrails.evidence import FRESHNESS, approval, certainty, freshness
+from runbooks.guardrails.evidence import FRESHNESS, approval, certainty, freshness, old_evidence
 from runbooks.guardrails.limits import blast_radius, blast_radius_of_places, one_run_per_target, window
 from runbooks.guardrails.persons import foreign_cordon, known_node, opted_out, reopened
 from runbooks.guardrails.protected import job_floor, pool_floor, protected_node
@@ -22,6 +22,7 @@ STAGES: tuple[Stage, ...] = (
     frozen,
     mode,
     freshness,
+    old_evidence,
     known_node,
     opted_out,
     reopened,

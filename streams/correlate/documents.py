@@ -11,6 +11,7 @@ from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.placement import Stay
 from streams.correlate.policy import policy
+from streams.correlate.recency import newest
 from streams.correlate.sightings import Sighting, order
 from streams.model.entity import JobRef
 from streams.model.incident import (
@@ -50,6 +51,7 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
     words = _words(h, jobs)
     reason = row.reason.format_map(words)
     impact = _impact(h, around.stays, jobs, nodes)
+    latest = newest(h)
     return Incident(
         id=h.id,
         cluster=h.root.cluster,
@@ -74,12 +76,21 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
         candidates=_candidates(h, reason),
         progress=around.progress,
         flaps=h.flaps,
+        evident_at=latest.at if latest else None,
+        evident_read_at=latest.seen_at if latest else None,
     )
 
 
 def told_apart(incident: Incident) -> Incident:
     """The document without what changes by itself, for telling whether there is news in it."""
-    return replace(incident, revision=0, updated_at=incident.opened_at, progress=())
+    return replace(
+        incident,
+        revision=0,
+        updated_at=incident.opened_at,
+        progress=(),
+        evident_at=None,
+        evident_read_at=None,
+    )
 
 
 def _words(h: Hypothesis, jobs: Sequence[JobRef]) -> Mapping[str, str]:

@@ -18,6 +18,7 @@ from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.lives import Lives
 from streams.correlate.placement import Placements, Stay
 from streams.correlate.policy import policy
+from streams.correlate.recency import carried, renewed
 from streams.correlate.repeats import Repeats, offenders
 from streams.correlate.rows import DocumentRow, State
 from streams.correlate.sightings import Sighting
@@ -168,7 +169,8 @@ class Publisher:
         new = self._counted(new)
         if old is not None:
             new = self._carried_over(old, new, h, now)
-            if told_apart(new) == told_apart(old) and not self._progressed(old, new):
+            progressed = self._progressed(old, new)
+            if told_apart(new) == told_apart(old) and not progressed and not renewed(old, new):
                 return Changes()
         row = DocumentRow(new, scope, _latest(h, claims))
         self._keep(row, old)
@@ -273,7 +275,7 @@ class Publisher:
             grown = {p.signal_id for p in old.proofs} <= {p.signal_id for p in new.proofs}
             jobs = {j.key: j for j in (*old.jobs, *new.jobs)}
             new = replace(
-                new,
+                carried(old, new),
                 jobs=tuple(jobs[k] for k in sorted(jobs)),
                 nodes=tuple(sorted({*old.nodes, *new.nodes})),
                 impact=max(old.impact, new.impact, key=lambda i: i.gpus),

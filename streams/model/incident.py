@@ -126,6 +126,10 @@ class Incident:
     progress: tuple[Progress, ...] = ()
     merged_into: str | None = None
     flaps: int = 0
+    evident_at: AwareDatetime | None = None
+    """When the newest evidence of the fault was written, by the line's own time; None where nothing was said of it."""
+    evident_read_at: AwareDatetime | None = None
+    """When Kafka got that evidence."""
     schema: int = 1
 
     @property

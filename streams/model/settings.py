@@ -361,7 +361,8 @@ class ResponderSettings(Section):
         3600.0,
         gt=0,
         le=31 * DAY_S,
-        description="an incident not updated for longer is asked about, not acted on",
+        description="asked about, not acted on: an incident not updated for longer, and a fault whose newest "
+        "evidence was older when it was read",
     )
     approval_expiry_s: float = Field(
         4 * 3600.0, gt=0, le=31 * DAY_S, description="how long an approval is waited for"

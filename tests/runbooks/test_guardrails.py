@@ -97,6 +97,17 @@ def after(action: str, **changes: Any) -> Case:
     return replace(looked_at, run=confirmed(looked_at.run, "cordon_node", "suspend_job"))
 
 
+def old_incident(age_s: float, **changes: Any) -> Incident:
+    """One whose newest line was so old when it was read."""
+    return incident(evident_at=at(-age_s), evident_read_at=at(-2), **changes)
+
+
+def gone_incident(age_s: float, **facts: bool) -> Incident:
+    """The same of a node that was NotReady then."""
+    told = {"node_not_ready": True, **facts}
+    return old_incident(age_s, family="node_down", root=Entity(CLUSTER, node="node-03"), facts=told)
+
+
 def with_node(name: str, **changes: object) -> ClusterView:
     view = cluster()
     view.put(replace(view.nodes[name], **changes))  # type: ignore[arg-type]
@@ -126,6 +137,30 @@ CASES = {
     "likely": (case(about=incident(certainty=Certainty.LIKELY)), Kind.ASK, "certainty"),
     "weak": (case(about=incident(certainty=Certainty.WEAK)), Kind.ASK, "certainty"),
     "old news": (case(about=incident(updated_at=at(-3601), opened_at=at(-9999))), Kind.ASK, "freshness"),
+    "a fault of two hours ago": (case(about=old_incident(7202)), Kind.ASK, "old evidence"),
+    "a fault of fifty minutes ago": (case(about=old_incident(3000)), None, ""),
+    "an old fault of which a new line tells": (
+        case(about=replace(old_incident(7202), evident_at=at(5))),
+        None,
+        "",
+    ),
+    "a clock that runs ahead": (case(about=old_incident(-200)), None, ""),
+    "a node that is NotReady to this moment": (
+        case(about=gone_incident(7202), view=with_node("node-03", ready=False)),
+        None,
+        "",
+    ),
+    "a node that was NotReady and is not any more": (
+        case(about=gone_incident(7202)),
+        Kind.ASK,
+        "old evidence",
+    ),
+    "an old panic of a node that boots": (
+        case(about=gone_incident(7202, panic=True), view=with_node("node-03", ready=False)),
+        Kind.ASK,
+        "old evidence",
+    ),
+    "a ticket for an old fault": (case("open_ticket", about=old_incident(7202)), None, ""),
     "approve mode": (case(settings=policy(mode=Mode.APPROVE)), Kind.ASK, "approval"),
     "another run at work there": (
         case(others=(closed("node-03", cluster(), finished=False),)),
@@ -200,6 +235,28 @@ def test_an_approval_lifts_what_asks_and_nothing_else() -> None:
     ruling = judge(held)
     assert ruling is not None
     assert ruling.rule == "kill switch"
+
+
+def test_an_approval_lets_an_old_fault_be_acted_on() -> None:
+    asked = case(about=old_incident(7202))
+    word = Approval("cordon", True, "ada", NOW, asked.run.plan.digest)
+    assert judge(asked) is not None
+    assert judge(replace(asked, run=replace(asked.run, approvals=(word,)))) is None
+
+
+@pytest.mark.parametrize(
+    ("age_s", "words"),
+    [
+        (7202, "off by 2 h almost to the second: the time zone in the logs of node-03"),
+        (5.5 * 3600 + 3, "off by 5.5 h almost to the second"),
+        (2 * 3600 + 700, "the shipper may read an old log again"),
+    ],
+)
+def test_a_question_about_an_old_fault_says_why_it_may_look_old(age_s: float, words: str) -> None:
+    ruling = judge(case(about=old_incident(age_s)))
+    assert ruling is not None
+    assert words in ruling.reason
+    assert f"{age_s:.0f} s before it was read" in ruling.reason
 
 
 def test_a_person_who_opens_our_node_again_ends_the_run() -> None:
