@@ -428,7 +428,13 @@ class Correlator:
     async def _publish(self, changes: Changes, partition: int) -> None:
         """Incidents and timeline, confirmed by the broker."""
         out = [(INCIDENTS, incident.id.encode(), encode(incident)) for incident in changes.incidents]
-        out += [(TIMELINE, entry.incident.encode(), encode(entry)) for entry in changes.timeline]
+        for entry in changes.timeline:
+            if not entry.incident:
+                log.warning(entry.event, cluster=entry.cluster, text=entry.text, **entry.attributes)
+        out += [
+            (TIMELINE, (entry.incident or entry.cluster).encode(), encode(entry))
+            for entry in changes.timeline
+        ]
         await self._send(out, partition)
 
     async def _send(self, records: Sequence[tuple[Topic, bytes, bytes | None]], partition: int) -> None:

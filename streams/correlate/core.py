@@ -27,6 +27,7 @@ from streams.correlate.fabric import (
 from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.intake import Intake, Touched
 from streams.correlate.jobs import Judgement, Suspicion, judge
+from streams.correlate.latecomers import Latecomers
 from streams.correlate.links import LinkFault, excuses, host_links, nic_link, uplink
 from streams.correlate.lives import Lives
 from streams.correlate.moments import LINK
@@ -76,6 +77,7 @@ class Core:
         """Of a root that became part of another: whose."""
         self._home: dict[str, str] = {}
         """Of a root: the scope it is judged in."""
+        self._latecomers = Latecomers(cluster, self._config.retention)
         self._testimony = Testimony(self._state, self._placements, self._intake, self._config.slack)
         self._judgements: dict[str, Judgement] = {}
         self._weights: dict[str, int] = {}
@@ -101,6 +103,7 @@ class Core:
     def on_signals(self, signals: Sequence[Signal], now: datetime) -> Changes:
         """Take in signals of this cluster. `now` is when they were read, in Kafka's time."""
         for signal in signals:
+            self._latecomers.note(signal)
             self._intake.signal(signal, self._touched)
         return self._settle(now, self._config.judged_per_signal * len(signals))
 
@@ -124,7 +127,7 @@ class Core:
             self._forget(now)
             self._home = {h.id: h.scope for h in self._all()}
             self._testimony.forget()
-        return self._settle(now)
+        return self._settle(now) + Changes(timeline=self._latecomers.told(now))
 
     def _forget(self, now: datetime) -> None:
         """Forget incidents first, then the evidence that was kept for them, and judge anew without either."""
