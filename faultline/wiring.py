@@ -63,6 +63,7 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: At) -> None:
             rack=wanted.rack_labels,
             nvlink_domain=wanted.nvlink_domain_labels,
             protected=wanted.protected_labels,
+            host_names=wanted.host_name_labels,
         )
         watches = KindWatches(cluster, kinds, pace=Pace(relist_s=wanted.relist_s, page_size=wanted.page_size))
         await InventoryProcess(

@@ -19,6 +19,8 @@ class NodeLabels(Strict):
     nvlink_domain: tuple[str, ...]
     protected: tuple[str, ...] = ()
     """Labels, `key` or `key=value`, of nodes that runbooks never act on: a site's own."""
+    host_names: tuple[str, ...] = ()
+    """Labels and annotations with further names of the machine, besides those of the table: a site's own."""
 
     def after(
         self,
@@ -27,6 +29,7 @@ class NodeLabels(Strict):
         rack: tuple[str, ...] = (),
         nvlink_domain: tuple[str, ...] = (),
         protected: tuple[str, ...] = (),
+        host_names: tuple[str, ...] = (),
     ) -> NodeLabels:
         """The table with a site's own labels before it: the levels of a Kueue Topology, say."""
         return NodeLabels(
@@ -35,6 +38,7 @@ class NodeLabels(Strict):
             rack=(*rack, *self.rack),
             nvlink_domain=(*nvlink_domain, *self.nvlink_domain),
             protected=(*protected, *self.protected),
+            host_names=(*host_names, *self.host_names),
         )
 
 
@@ -45,6 +49,8 @@ class Names(Strict):
     gpu_resource_prefixes: tuple[str, ...]
     node_labels: NodeLabels
     control_plane_labels: tuple[str, ...]
+    host_names: tuple[str, ...]
+    """Labels and annotations that hold names of the machine, with commas between them."""
     maintenance_annotations: tuple[str, ...]
     maintenance_labels: tuple[str, ...]
     maintenance_taints: tuple[str, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from streams.inventory.machine import aliases
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.objects import (
     KubeObject,
@@ -58,6 +59,7 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
         addresses=tuple(
             sorted({str(a["address"]) for a in items(node, "status", "addresses") if a.get("address")})
         ),
+        aliases=aliases(node, where.host_names),
         taints=tuple(taints),
         owner_incident=text(annotations_of(node), INCIDENT),
         boot_id=text(part(node, "status", "nodeInfo"), "bootID"),

@@ -29,6 +29,7 @@ from streams.inventory.owners import chain, controller_of, top_owner
 from streams.inventory.pods import pod_fact
 from streams.inventory.ranks import ranks_of
 from streams.inventory.topology import Place
+from streams.model.hostnames import folded
 from streams.model.inventory import Fact, FactRecord, LinkFact, NodeFact
 from streams.model.watching import KindListed, ObjectChange, WatchEvent
 
@@ -91,7 +92,7 @@ class Inventory:
 
     def places(self, places: Mapping[str, Place]) -> None:
         """Learn where nodes stand, by their names; it counts for more than their labels. Call before the first event."""
-        self._places = places
+        self._places = {**{folded(name): place for name, place in places.items()}, **places}
 
     def settle(self) -> list[FactChange]:
         """From here on changes are told; returns all that differs from what was adopted."""
@@ -116,7 +117,8 @@ class Inventory:
 
     def _standing(self, node: NodeFact) -> NodeFact:
         """The node where the cabling file says it stands."""
-        place = self._places.get(node.name)
+        named = (node.name, folded(node.name), *node.aliases, *node.addresses)
+        place = next((place for name in named if (place := self._places.get(name)) is not None), None)
         if place is None:
             return node
         return replace(
@@ -129,20 +131,21 @@ class Inventory:
 
     def _name_hosts(self) -> None:
         """LLDP tells hosts by their own names, with a domain or without; cables go to nodes as Kubernetes names them."""
-        nodes = {
-            key.removeprefix(self._prefix("Node"))
-            for key in self._wanted
-            if key.startswith(self._prefix("Node"))
-        }
-        short: dict[str, list[str]] = defaultdict(list)
-        for name in sorted(nodes):
-            short[name.partition(".")[0]].append(name)
+        nodes = [r.fact for r in self._wanted.values() if isinstance(r.fact, NodeFact)]
+        known = {node.name for node in nodes}
+        called: dict[str, set[str]] = defaultdict(set)
+        short: dict[str, set[str]] = defaultdict(set)
+        for node in nodes:
+            short[folded(node.name).partition(".")[0]].add(node.name)
+            for name in (node.name, *node.aliases, *node.addresses):
+                called[folded(name)].add(node.name)
         for key, record in list(self._wanted.items()):
             link = record.fact
-            if isinstance(link, LinkFact) and link.node and link.node not in nodes:
-                named = short.get(link.node.partition(".")[0], ())
+            if isinstance(link, LinkFact) and link.node and link.node not in known:
+                name = folded(link.node)
+                named = called.get(name) or short.get(name.partition(".")[0], set())
                 if len(named) == 1:
-                    self._want(key, replace(link, node=named[0]))
+                    self._want(key, replace(link, node=next(iter(named))))
 
     def _learn_pod(self, who: Identity, pod: KubeObject | None, at: datetime) -> None:
         if pod is None or not _may_matter(pod):

@@ -37,6 +37,8 @@ class NodeFact:
     """The label of it that `inventory.protected_labels` names, if any."""
     maintenance: bool = False
     addresses: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    """What else names the machine: host names, the cloud's id of it, its system UUID, machine id and serial number."""
     taints: tuple[str, ...] = ()
     """`key=value:effect` each, sorted."""
     owner_incident: str | None = None

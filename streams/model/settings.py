@@ -177,6 +177,11 @@ class InventorySettings(Section):
     protected_labels: tuple[Label, ...] = Field(
         (), description="labels, as key or key=value, of nodes that runbooks never act on"
     )
+    host_name_labels: tuple[str, ...] = Field(
+        (),
+        description="labels and annotations with other names of the machine by which logs may call it (a serial "
+        "number, a name in another domain), with commas between them",
+    )
     lldp_folder: Path | None = Field(
         None, description="folder of LLDP tables, one file for each host or switch, named like it"
     )

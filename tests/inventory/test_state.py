@@ -219,6 +219,28 @@ def test_hosts_that_lldp_names_otherwise_are_found_unless_it_is_not_sure_which()
     assert found == {"E0": "gpu-01", "E4": "gpu-02.a.example.com", "E8": "gpu-03", "E12": "stranger"}
 
 
+def test_a_cabling_file_may_call_a_node_by_another_of_its_names() -> None:
+    inventory = Inventory("c1")
+    inventory.places(read_topology("c1", "nodes: {i-0abc12345: {rack: r7}, GPU-02: {rack: r8}}", AT).places)
+    inventory.links(
+        [
+            LinkFact("c1", "leaf-1", "E0", AT, node="10.0.0.9"),
+            LinkFact("c1", "leaf-1", "E4", AT, node="GPU-02"),
+        ]
+    )
+    for name, provider, address in (
+        ("gpu-01", "aws:///eu-1a/i-0abc12345", "10.0.0.8"),
+        ("gpu-02", "", "10.0.0.9"),
+    ):
+        shown = node(name, labels={})
+        shown["spec"]["providerID"] = provider
+        shown["status"]["addresses"] = [{"type": "InternalIP", "address": address}]
+        inventory.apply(added(shown))
+    found = list(facts_of(inventory).values())
+    assert {f.name: f.rack for f in found if isinstance(f, NodeFact)} == {"gpu-01": "r7", "gpu-02": "r8"}
+    assert {f.port: f.node for f in found if isinstance(f, LinkFact)} == {"E0": "gpu-02", "E4": "gpu-02"}
+
+
 def facts_of(inventory: Inventory) -> dict[str, Fact]:
     return {key: record.fact for key, record in inventory.settle() if record is not None}
 

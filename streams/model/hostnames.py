@@ -1,0 +1,61 @@
+"""The forms in which a host is named: short or with its domain, by an address, as a cloud spells it, with a port behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from ipaddress import ip_address
+
+NOBODYS = frozenset(
+    {
+        *("", "localhost", "localhost.localdomain", "localhost4", "localhost6", "127.0.0.1", "::1", "0.0.0.0", "::"),
+        *("unknown", "none", "null", "-", "n/a", "default", "default string", "not specified", "not applicable"),
+        *("to be filled by o.e.m.", "system serial number", "0123456789"),
+    }
+)  # fmt: skip
+"""Names that say nothing of whose they are. Board makers leave the last ones where a serial number belongs."""
+
+MAX_LABELS = 12
+"""Parts of a dotted name that are looked at. Log text can have any number."""
+
+_WITH_PORT = re.compile(r"\[([0-9a-f:.%]+)\](?::\d{1,5})?|([^:\[\]]+):\d{1,5}")
+_DASHED = re.compile(r"ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})(?:\..*)?")
+
+
+@lru_cache(maxsize=65_536)
+def folded(name: str) -> str:
+    """A name as it is compared: lower case, without blanks around it, a port (`10.0.0.7:9400`) or the root's dot behind it."""
+    name = name.strip().lower()
+    if match := _WITH_PORT.fullmatch(name):
+        name = match[1] or match[2]
+    return name.rstrip(".")
+
+
+def address_in(name: str) -> str | None:
+    """The address that a cloud's name of a host spells out, `10.0.1.7` of `ip-10-0-1-7.ec2.internal`; None when it is none."""
+    match = _DASHED.fullmatch(name)
+    return ".".join(match.groups()) if match else None
+
+
+@lru_cache(maxsize=65_536)
+def is_address(name: str) -> bool:
+    """Whether it is an IP address: its dots part no labels."""
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def parents(name: str) -> Iterator[str]:
+    """What a folded name begins with up to each of its dots, the shortest first: `a` and `a.b` of `a.b.c`."""
+    if is_address(name):
+        return
+    labels = name.split(".", MAX_LABELS)
+    yield from (".".join(labels[:count]) for count in range(1, min(len(labels), MAX_LABELS)))
+
+
+def is_within(name: str, other: str) -> bool:
+    """Whether two folded names may be one host's: equal, or one is the other with more of its domain."""
+    return name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
