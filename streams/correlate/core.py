@@ -63,7 +63,9 @@ class Core:
         self._lives = Lives(self._state, self._config.linger)
         self._placements = Placements(self._state, self._config.slack)
         self._intake = Intake(self._state, self._placements)
-        self._publisher = Publisher(self._state, self._placements, self._lives, self._config)
+        self._publisher = Publisher(
+            self._state, self._placements, self._lives, self._config, self._intake.candidates
+        )
         self._hard: dict[str, list[Hypothesis]] = {}
         self._fabric: dict[str, list[Hypothesis]] = {}
         self._uplinks: dict[str, list[Hypothesis]] = {}
@@ -613,6 +615,8 @@ class Core:
     ) -> Hypothesis | None:
         """What explains now what an incident was opened for, or None when nothing does."""
         kind, _, name = scope.partition("/")
+        if kind == "node" and (meant := self._intake.meant(name, fault_at)) != name:
+            return self._under_its_name(incident, meant)
         if kind == "node" and name in self._roots:
             roots = self._roots[name]
             owner = roots.merged.get(incident)
@@ -651,6 +655,12 @@ class Core:
         if kind == "node" and name in self._roots:
             return next((h for h in self._roots[name].standing if h.id != incident), None)
         return None
+
+    def _under_its_name(self, incident: str, node: str) -> Hypothesis | None:
+        """What was told of a host by another name, now that it is known which node that is."""
+        standing = self._roots.get(node, NodeRoots()).standing
+        family = self._state.documents[incident].incident.family
+        return next((h for h in standing if h.family == family), next(iter(standing), None))
 
     def _shared_root(self, incident: str) -> Hypothesis | None:
         return next((h for h in self._common.roots() if h.id == incident), None)

@@ -7,11 +7,14 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
+from streams.correlate.callings import Callings
 from streams.correlate.config import Config
 from streams.correlate.failures import KINDS as FAILURES
 from streams.correlate.failures import counts
 from streams.correlate.families import families, storage_system
+from streams.correlate.hosts import Hosts
 from streams.correlate.lives import closes
 from streams.correlate.moments import LINK, forget_before, placed
 from streams.correlate.nodes import readiness
@@ -25,8 +28,10 @@ from streams.correlate.rows import (
     PortRow,
     RankTold,
     RunsRow,
+    SeenShelf,
     State,
     with_cordon,
+    with_names,
     with_pod_fact,
     with_pod_gone,
     with_progress,
@@ -110,6 +115,18 @@ class Intake:
         """Places that only signals have named, by their kind."""
         self._left = {n for n, node in state.nodes.items() if node.gone_at is not None}
         """Nodes that were deleted and are not forgotten yet."""
+        self._plugged: dict[str, str] = {}
+        """By switch port: the node at the end of its cable, by the inventory's name."""
+        self._cabled: dict[str, set[str]] = defaultdict(set)
+        """Ports whose cable ends at a host of another or no known name, by what that name's meaning depends on."""
+        self._hosts = Hosts()
+        self._callings = Callings(self._hosts)
+        for name, node in state.nodes.items():
+            self._hosts.put(name, node)
+        for shelf in (state.nodes, state.pods):
+            for name in shelf.told:
+                for s in (s for group in shelf[name].seen.values() for s in group):
+                    self._callings.note(s, (shelf.kind, name))
         for name, port in state.ports.items():
             self._plug(name, port.link)
             if port.seen:
@@ -143,7 +160,7 @@ class Intake:
         """The node at the end of a switch port, if it is one; or whose own port it is, for InfiniBand's managers name both."""
         row = self._state.ports.get(port)
         if row and row.link:
-            return {row.link.node} if row.link.node else set()
+            return {self._plugged.get(port, row.link.node)} if row.link.node else set()
         device = self._state.nodes.get(name := port.partition("/")[0])
         return {name} if device is not None and device.fact is not None else set()
 
@@ -168,7 +185,8 @@ class Intake:
         for port in self._switches.get(switch, ()):
             link = self._state.ports[port].link
             if link and (link.node or link.peer_switch):
-                found.add(f"node/{link.node}" if link.node else f"switch/{link.peer_switch}")
+                host = self._plugged.get(port, link.node)
+                found.add(f"node/{host}" if host else f"switch/{link.peer_switch}")
         return len(found)
 
     def nodes_in_rack(self, rack: str) -> int:
@@ -193,10 +211,14 @@ class Intake:
     def signal(self, signal: Signal, touched: Touched) -> None:
         """Keep one signal, and note what has to be judged anew because of it."""
         seen = sighting(signal)
-        entity = signal.entity
         if seen is None:
             self.ignored += 1
-        elif seen.kind.startswith("run."):
+        else:
+            self._keep(self._callings.named(seen), touched)
+
+    def _keep(self, seen: Sighting, touched: Touched) -> None:
+        entity = seen.entity
+        if seen.kind.startswith("run."):
             self._run(seen, touched)
         elif seen.kind == "job.progress" and entity.pod:
             self._progress(entity.pod, seen, touched)
@@ -216,6 +238,74 @@ class Intake:
     def fact(self, key: str, fact: Fact | None, at: datetime) -> Touched:
         """Keep one fact, or its end. `key` is the record's: `<cluster>/<kind>/<name>`."""
         _, kind, name = key.split("/", 2)
+        touched = self._fact(kind, name, fact, at)
+        if kind == "node":
+            self._rename(self._hosts.put(name, self._state.nodes.get(name)), touched)
+        return touched
+
+    def candidates(self, node: str, at: datetime) -> tuple[str, ...]:
+        """Nodes that a name may mean which is none of theirs alone."""
+        return self._callings.find(node, at).candidates
+
+    def meant(self, node: str, at: datetime) -> str:
+        """The node that a name meant at a time; the name itself when the inventory knows none, or several."""
+        return self._callings.find(node, at).node or node
+
+    def _rename(self, keys: set[str], touched: Touched) -> None:
+        """What is kept under names that mean another node now moves there."""
+        for said, places in self._callings.affected(keys).items():
+            if said in self._state.nodes:
+                touched.nodes.add(said)
+            for kind, name in sorted(places):
+                self._move(self._shelf(kind), said, name, touched)
+        for name in sorted({port for key in keys for port in self._cabled.get(key, ())}):
+            self._plug_anew(name, touched)
+
+    def _plug_anew(self, name: str, touched: Touched) -> None:
+        """The host at a cable's end may be known by its name now, or be another one."""
+        link, before = self._state.ports[name].link, self._plugged.get(name)
+        self._unplug(name, link)
+        self._plug(name, link)
+        if (after := self._plugged.get(name)) != before:
+            touched.nodes |= {node for node in (before, after) if node is not None}
+            touched.ports |= {name, *self.cable(name)}
+            touched.switches.add(name.partition("/")[0])
+
+    def _shelf(self, kind: str) -> SeenShelf[Any]:
+        return self._state.nodes if kind == "node" else self._state.pods
+
+    def _forget_names(self) -> set[str]:
+        """Names by which nothing that is kept was called any more. Returns the keys that mean something else for it."""
+        keys: set[str] = set()
+        called: dict[tuple[str, str], set[str | None]] = {}
+        for said, place in self._callings.everywhere():
+            if place not in called:
+                row = self._shelf(place[0]).get(place[1])
+                kept = (s for group in row.seen.values() for s in group) if row is not None else ()
+                called[place] = {s.said or s.entity.node for s in kept}
+            if said not in called[place]:
+                keys |= self._callings.forget(said, place)
+        return keys
+
+    def _move(self, shelf: SeenShelf[Any], said: str, name: str, touched: Touched) -> None:
+        row = shelf.get(name)
+        kept = [s for group in row.seen.values() for s in group] if row is not None else []
+        called = [s for s in kept if said == (s.said or s.entity.node)]
+        moved = {s.id: new for s in called if (new := self._callings.named(s)) is not s}
+        if row is not None and moved:
+            left = {
+                key: rest
+                for key, group in row.seen.items()
+                if (rest := tuple(s for s in group if s.id not in moved))
+            }
+            shelf.put(name, replace(row, seen=left))
+            (touched.nodes if shelf.kind == "node" else touched.jobs).update(
+                [name] if shelf.kind == "node" else self._jobs_of(name)
+            )
+        for new in moved.values():
+            self._keep(new, touched)
+
+    def _fact(self, kind: str, name: str, fact: Fact | None, at: datetime) -> Touched:
         match fact:
             case NodeFact():
                 return self._node(fact)
@@ -268,6 +358,7 @@ class Intake:
             if not stays_on and not self._jobs_of(name) & open_jobs:
                 touched |= self._prune_pod(name, pod, cut)
         self._drop_places(cut, busy)
+        self._rename(self._forget_names(), touched)
         for name, job in list(self._state.jobs.items()):
             if job.is_gone and job.gone_at and job.gone_at < cut and name not in open_jobs:
                 self._state.jobs.drop(name)
@@ -310,6 +401,7 @@ class Intake:
                 if row.fact and row.fact.rack:
                     self._racks[row.fact.rack].discard(name)
                 self._state.nodes.drop(name)
+                self._hosts.put(name, None)
         for name in sorted(self._strangers["node"]):
             if (node := self._state.nodes.get(name)) is None or not node.seen:
                 self._strangers["node"].discard(name)
@@ -360,7 +452,7 @@ class Intake:
             row = replace(row, fact=fact)
         if fact.owner_incident:
             row = with_cordon(row, fact.owner_incident, fact.observed_at)
-        row = with_upkeep(row, fact)
+        row = with_names(with_upkeep(row, fact), fact)
         changed = self._state.nodes.put(fact.name, row)
         told = readiness(fact)
         if told.firing or any(k.startswith("node.not_ready") for k in row.seen) or fact.ready_since:
@@ -434,7 +526,11 @@ class Intake:
             return
         self._switches[link.switch].add(name)
         if link.node:
-            self._ports[link.node].add(name)
+            node = self._plugged[name] = self._hosts.find(link.node, link.observed_at).node or link.node
+            self._ports[node].add(name)
+            if link.node not in self._hosts:
+                for key in self._hosts.keys(link.node):
+                    self._cabled[key].add(name)
         if peer := _peer(link):
             self._beyond[peer].add(name)
 
@@ -442,7 +538,9 @@ class Intake:
         if link is None:
             return
         if link.node:
-            self._ports[link.node].discard(name)
+            self._ports[self._plugged.pop(name, link.node)].discard(name)
+            for key in self._hosts.keys(link.node):
+                self._cabled[key].discard(name)
         if peer := _peer(link):
             self._beyond[peer].discard(name)
 
@@ -462,6 +560,7 @@ class Intake:
             key = f"node.not_ready|{seen.firing}"
         if self._state.nodes.see(node, key, seen):
             touched.nodes.add(node)
+            self._rename(self._callings.note(seen, ("node", node)), touched)
 
     def _link_of(self, seen: Sighting, touched: Touched) -> None:
         """A link that names no NIC: a host's own as a whole, or a port that a subnet's manager speaks of."""
@@ -497,6 +596,7 @@ class Intake:
             self._guess(pod.key, self._state.pods[pod.key])
             self._fails(pod.key, seen)
             touched.jobs |= self._jobs_of(pod.key)
+            self._rename(self._callings.note(seen, ("pod", pod.key)), touched)
 
     def _rank(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
         if not self._admits("pod", pod.key, self._state.pods):

@@ -25,8 +25,10 @@ from streams.correlate.sightings import Sighting
 from streams.model.conversation import TimelineEntry
 from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
+from streams.model.message import some
 
 ACTOR = "correlator"
+_NAMES_TOLD = 6
 _ACTIVE = (IncidentState.MITIGATING, IncidentState.VERIFYING, IncidentState.AWAITING_HUMAN)
 
 Successor = Callable[[str, str, Sequence[JobRef], datetime], Hypothesis | None]
@@ -47,8 +49,16 @@ class Changes:
 class Publisher:
     """Knows the documents as published, and by which scope and job they are found."""
 
-    def __init__(self, state: State, placements: Placements, lives: Lives, config: Config) -> None:
+    def __init__(
+        self,
+        state: State,
+        placements: Placements,
+        lives: Lives,
+        config: Config,
+        candidates: Callable[[str, datetime], Sequence[str]],
+    ) -> None:
         self._state = state
+        self._candidates = candidates
         self._placements = placements
         self._lives = lives
         self._config = config
@@ -220,6 +230,7 @@ class Publisher:
             stays += standing(there, h.fault_at, self._config)
         symptoms = {s.id: s for found in claims.values() for s in found}
         state, closed_at, note = self._life(h, bool(jobs), now)
+        note = note or self._unclear(h)
         # Also from before the fault: a job that used to tell its progress and tells none now has not recovered.
         progress = tuple(p for key in sorted(jobs) if (p := self._progress(jobs[key])) is not None)
         return Surroundings(
@@ -254,6 +265,12 @@ class Publisher:
         if stale is not None and h.last_at + stale <= now:
             return IncidentState.RESOLVED, h.last_at + stale, "Nothing more was heard of it"
         return IncidentState.OPEN, None, ""
+
+    def _unclear(self, h: Hypothesis) -> str:
+        """Which nodes a host's name may mean, where the inventory has none of just that name."""
+        if h.root.node is None or not (found := self._candidates(h.root.node, h.last_at)):
+            return ""
+        return f"No node is called {h.root.node}; it may be {some(found, _NAMES_TOLD)}, and none of them is taken for it"
 
     def _held_back(self, h: Hypothesis, hit: bool) -> str | None:
         """Why nothing is to be done about a fault of a node: it is in maintenance, or another incident has closed it."""

@@ -16,6 +16,7 @@ from streams.correlate import journal
 from streams.correlate.journal import Journal
 from streams.correlate.sightings import KEPT_EACH_END, Sighting, added, order
 from streams.model.codec import decode, encode
+from streams.model.hostnames import NOBODYS, folded
 from streams.model.incident import Incident
 from streams.model.inventory import JobFact, LinkFact, NodeFact, PodFact
 
@@ -28,6 +29,8 @@ MAX_RANKS = 64
 """Of the ranks that a pod's processes tell, the latest: sixteen in each of a few pods that bore the name."""
 MAX_CORDONS = 8
 MAX_UPKEEP = 16
+MAX_NAMES = 8
+"""Changes of a node's other names, and the names of each, four times as many."""
 MOVES_KEPT = timedelta(hours=1)
 COARSE_MOVES_KEPT = timedelta(hours=8)
 """Longer than a hang stays open of which nothing more is heard."""
@@ -58,6 +61,8 @@ class NodeRow:
     """Incidents whose cordon the node bore, and when each was first seen there; the latest few."""
     upkeep: tuple[tuple[datetime, bool], ...] = ()
     """When facts began and ceased to say that the node is in planned maintenance; the latest few."""
+    names: tuple[tuple[datetime, tuple[str, ...]], ...] = ()
+    """By which other names facts knew it, and when they began to; the latest few."""
 
     @property
     def left_at(self) -> datetime | None:
@@ -371,6 +376,27 @@ def with_upkeep(row: NodeRow, fact: NodeFact) -> NodeRow:
         if before is None or after is None or not before[1] == one[1] == after[1]
     ]
     return replace(row, upkeep=tuple(kept[-MAX_UPKEEP:]))
+
+
+def with_names(row: NodeRow, fact: NodeFact) -> NodeRow:
+    """The row with the other names that a fact gives its node. Of facts that say the same in a row the outermost are kept."""
+    own = folded(fact.name)
+    told = sorted({folded(name) for name in (*fact.addresses, *fact.aliases)} - NOBODYS - {own})
+    said = sorted({*row.names, (fact.observed_at, tuple(told[: 4 * MAX_NAMES]))})
+    kept = [
+        one
+        for before, one, after in zip([None, *said], said, [*said[1:], None], strict=False)
+        if before is None or after is None or not before[1] == one[1] == after[1]
+    ]
+    return replace(row, names=tuple(kept[-MAX_NAMES:]))
+
+
+def names_told(row: NodeRow) -> tuple[tuple[datetime, tuple[str, ...]], ...]:
+    """The other names of a node and since when it had them, without repetitions."""
+    said = row.names or (with_names(row, row.fact).names if row.fact is not None else ())
+    return tuple(
+        one for before, one in zip([None, *said], said, strict=False) if before is None or before[1] != one[1]
+    )
 
 
 def in_maintenance(row: NodeRow, since: datetime, until: datetime) -> bool:

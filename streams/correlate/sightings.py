@@ -38,6 +38,8 @@ class Sighting:
     firing: bool = True
     attributes: Mapping[str, Attribute] = field(default_factory=dict)
     evidence: tuple[Evidence, ...] = ()
+    said: str | None = None
+    """What the line calls its node, where that is not the node's name."""
     code: int | None = field(init=False, compare=False, repr=False)
     """The XID, if it is one."""
     role: str = field(init=False, default="", compare=False, repr=False)

@@ -22,6 +22,7 @@ from streams.correlate.rows import NodeRow, PodRow, State
 from streams.correlate.sightings import Sighting
 from streams.correlate.storms import PFC
 from streams.correlate.votes import Addresses
+from streams.model.hostnames import folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,17 +133,20 @@ class Testimony:
         """Names and addresses by which ranks on these stays know each other: of nodes, of pods, with leafs beside."""
         nodes: dict[str, str] = {}
         leafs: dict[str, str] = {}
+        short: dict[str, set[str]] = {}
         for stay in stays:
             pod, row = self._state.pods.get(stay.pod), self._state.nodes.get(stay.node)
-            nodes[stay.node] = nodes[stay.node.partition(".")[0]] = stay.node
-            nodes[stay.pod.rpartition("/")[2]] = stay.node
+            short.setdefault(folded(stay.node).partition(".")[0], set()).add(stay.node)
+            nodes[folded(stay.pod.rpartition("/")[2])] = stay.node
             for tenancy in pod.tenancies if pod else ():
                 if tenancy.fact.uid == stay.uid and tenancy.fact.ip:
                     nodes[tenancy.fact.ip] = stay.node
             if row is not None and row.fact is not None:
-                nodes |= dict.fromkeys(row.fact.addresses, stay.node)
+                nodes |= {folded(name): stay.node for name in (*row.fact.addresses, *row.fact.aliases)}
                 if row.fact.leaf:
                     leafs[stay.node] = row.fact.leaf
+        nodes |= {name: next(iter(meant)) for name, meant in short.items() if len(meant) == 1}
+        nodes |= {folded(stay.node): stay.node for stay in stays}
         return Addresses(nodes, leafs)
 
     def forget(self) -> None:

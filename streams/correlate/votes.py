@@ -18,6 +18,7 @@ from typing import Literal
 
 from streams.correlate.reports import ERROR, Episode, Told
 from streams.correlate.sightings import Sighting
+from streams.model.hostnames import folded
 from streams.model.tables import Strict, load_table
 
 _FILE = Path(__file__).with_name("votes.yaml")
@@ -65,7 +66,8 @@ class Addresses:
     leafs: Mapping[str, str] = field(default_factory=dict)
 
     def node(self, peer: str) -> str | None:
-        """The node of a peer: by address, pod or host name, with its domain or without."""
+        """The node of a peer: by address, pod or host name, with its domain or without. Names here are folded."""
+        peer = folded(peer)
         return self.nodes.get(peer) or self.nodes.get(peer.partition(".")[0])
 
 
