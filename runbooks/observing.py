@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from runbooks.desk import Note
@@ -70,6 +70,8 @@ class Act:
     cluster: str
     at: datetime
     detail: str = ""
+    left: tuple[tuple[str, datetime], ...] = ()
+    """Of a node that was drained: the jobs whose pods went while it was closed, by key, and when each did."""
 
     @property
     def text(self) -> str:
@@ -102,6 +104,8 @@ class Observer:
         self._seen: list[Act] = []
         self._deleted: dict[str, str | None] = {}
         self._loose: dict[str, _Loose] = {}
+        self._left: dict[tuple[str, str], dict[str, datetime]] = {}
+        """What has left a closed node so far: jobs by key and when, by cluster and node."""
 
     def saw(self, view: ClusterView, key: str, fact: Fact | None, at: datetime) -> None:
         """A fact that is about to be put into the view, or None for a tombstone; `at` is when it was published."""
@@ -109,10 +113,12 @@ class Observer:
         match kind:
             case "node" if fact is None or isinstance(fact, NodeFact):
                 self._seen += _of_node(view.nodes.get(name), fact, at)
+                if fact is None or not fact.unschedulable:
+                    self._left.pop((view.cluster, name), None)
             case "job" if fact is None or isinstance(fact, JobFact):
                 self._seen += self._of_job(name, view.jobs.get(name), fact, at)
             case "pod" if fact is None or isinstance(fact, PodFact):
-                self._seen += _of_pod(view, key, fact, at)
+                self._seen += self._of_pod(view, key, fact, at)
 
     def told(
         self, incidents: Iterable[Incident], runs_on: Callable[[str, str], Iterable[Run]]
@@ -127,7 +133,7 @@ class Observer:
         known = list(incidents)
         for act in seen:
             runs = list(runs_on(act.cluster, act.target.key))
-            if any(_is_of_run(act, run) for run in runs):
+            if any(_is_of_run(act, run) for run in runs) or _has_moved(act, runs_on):
                 continue
             concerned = _concerned(act, known, runs)
             if concerned:
@@ -170,6 +176,33 @@ class Observer:
             word = "job_suspended" if after.suspended else "job_resumed"
             yield Act(word, _job(after), after.cluster, after.observed_at)
 
+    def _of_pod(self, view: ClusterView, key: str, after: PodFact | None, at: datetime) -> Iterator[Act]:
+        """A node that is closed has been drained when the last pod of a job goes from it. A job that came to its own end has not
+        been moved by anybody, and from a dead node Kubernetes itself takes the pods."""
+        before = view.pods.get(key)
+        if before is None or before.node is None or before.job is None or before.ended_at is not None:
+            return
+        node = view.nodes.get(before.node)
+        left = after is None or after.ended_at is not None or after.node != before.node
+        if node is None or not node.unschedulable or not left or _takes_pods_by_itself(node):
+            return
+        job = view.jobs.get(before.job.key)
+        if (after is not None and after.phase == "Succeeded") or (job is not None and job.finished):
+            return
+        gone_at = after.observed_at if after else at
+        gone = self._left.setdefault((view.cluster, node.name), {})
+        gone[before.job.key] = gone_at
+        if all(pod.job is None or pod.key == key for pod in view.pods_on(node.name)):
+            del self._left[view.cluster, node.name]
+            yield Act(
+                "node_drained", Target("Node", node.name), node.cluster, gone_at, left=tuple(gone.items())
+            )
+
+
+def _takes_pods_by_itself(node: NodeFact) -> bool:
+    """Whether Kubernetes evicts the node's pods because it does not answer."""
+    return any(t.startswith(_SYSTEM_TAINTS) and t.endswith(":NoExecute") for t in node.taints)
+
 
 def _of_node(before: NodeFact | None, after: NodeFact | None, at: datetime) -> Iterator[Act]:
     if before is None:
@@ -198,19 +231,6 @@ def _of_node(before: NodeFact | None, after: NodeFact | None, at: datetime) -> I
         yield Act("node_opted_out", target, cluster, at)
 
 
-def _of_pod(view: ClusterView, key: str, after: PodFact | None, at: datetime) -> Iterator[Act]:
-    """A node that is closed has been drained when the last pod of a job goes from it."""
-    before = view.pods.get(key)
-    if before is None or before.node is None or before.job is None or before.ended_at is not None:
-        return
-    node = view.nodes.get(before.node)
-    left = after is None or after.ended_at is not None or after.node != before.node
-    if node is None or not node.unschedulable or not left:
-        return
-    if all(pod.job is None or pod.key == key for pod in view.pods_on(node.name)):
-        yield Act("node_drained", Target("Node", node.name), node.cluster, after.observed_at if after else at)
-
-
 def _taints(fact: NodeFact) -> set[str]:
     return {t for t in fact.taints if not t.startswith(OWN_TAINT) and not t.startswith(_SYSTEM_TAINTS)}
 
@@ -229,6 +249,20 @@ def _is_of_run(act: Act, run: Run) -> bool:
             if row is not None and act.act in acts.get(planned.action, ()) and _covers(row, act.at):
                 return True
     return False
+
+
+def _has_moved(act: Act, runs_on: Callable[[str, str], Iterable[Run]]) -> bool:
+    """Whether pods went because a run has stopped their job: a node that is empty for that was not drained by somebody else."""
+    for job, at in act.left:
+        for run in runs_on(act.cluster, job):
+            if _is_of_run(replace(act, act="job_suspended", target=_target_of(job), at=at), run):
+                return True
+    return False
+
+
+def _target_of(job: str) -> Target:
+    kind, namespace, name = job.split("/", 2)
+    return Target(kind, name, namespace)
 
 
 def _covers(row: EffectRecord, at: datetime) -> bool:

@@ -24,6 +24,7 @@ from tests.runbooks.scenes import (
     JOB,
     LIBRARY,
     OTHER_JOB,
+    ROOT,
     at,
     cluster,
     incident,
@@ -195,6 +196,42 @@ def test_what_a_run_does_itself_is_not_told_and_what_a_person_does_to_the_same_i
     board.take_fact(made.key, made, at(900))
     change(board, seconds=901, unschedulable=False)
     assert [act for act, _ in acts(board)] == ["job_suspended", "node_uncordoned"]
+
+
+def test_a_node_that_our_suspend_has_emptied_was_drained_by_nobody_else() -> None:
+    board = board_of(settings=AUTO)
+    board.take_incident(incident(root=replace(ROOT, node="node-02"), nodes=("node-02",)))
+    (pod,) = [pod for pod in cluster().pods.values() if pod.node == NODE]
+    assert pod.job == JOB
+    said: list[TimelineEntry] = []
+    for turn in range(6):
+        board.advance(at(turn))
+        changes = board.collect()
+        said += changes.timeline
+        for call in changes.calls:
+            board.take_outcome(call, Done(), at(turn))
+            if call.effect.action == "suspend_job":
+                change(board, turn, NODE, unschedulable=True)
+                board.take_fact(pod.key, None, at(turn + 8))
+    observed = [entry.event for entry in said if entry.event.startswith("observed.")]
+    assert observed == ["observed.node_cordoned"], "the cordon is a person's, the empty node is ours"
+
+
+def test_a_job_that_ended_by_itself_and_a_dead_node_are_drained_by_nobody() -> None:
+    (pod,) = [pod for pod in cluster().pods.values() if pod.node == NODE]
+    ended = board_of(incident())
+    change(ended, unschedulable=True)
+    ended.take_fact(pod.key, replace(pod, phase="Succeeded", ended_at=at(70)), at(70))
+    assert [act for act, _ in acts(ended)] == ["node_cordoned"]
+    finished = board_of(incident())
+    change(finished, unschedulable=True)
+    job_of(finished, finished=True)
+    finished.take_fact(pod.key, None, at(70))
+    assert [act for act, _ in acts(finished)] == ["node_cordoned"]
+    dead = board_of(incident())
+    change(dead, unschedulable=True, taints=("node.kubernetes.io/unreachable=:NoExecute",))
+    dead.take_fact(pod.key, None, at(70))
+    assert [act for act, _ in acts(dead)] == ["node_cordoned"]
 
 
 def test_an_act_carries_what_a_report_needs() -> None:
