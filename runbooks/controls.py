@@ -12,7 +12,7 @@ from datetime import datetime
 
 from runbooks.approvals import may_let_go
 from runbooks.desk import Note
-from streams.model.clock import rfc3339
+from streams.model.clock import rfc3339, to_the_second
 from streams.model.control import Change, Control, Freeze, Switch, Trip
 from streams.model.conversation import Command, Verb
 from streams.model.settings import ResponderSettings
@@ -78,7 +78,7 @@ def commanded(
             freeze = Freeze(command.scope, command.actor, command.at, why, command.until)
             others = tuple(f for f in control.freezes if f.scope != command.scope)
             heard = replace(heard, freezes=(*others, freeze))
-            until = f" until {rfc3339(command.until)}" if command.until else ""
+            until = f" until {to_the_second(command.until)}" if command.until else ""
             text = f"{command.actor} froze {_called(control, command.scope)}{until}{because}"
         case Verb.THAW:
             heard = replace(heard, freezes=tuple(f for f in control.freezes if f.scope != command.scope))
@@ -143,7 +143,7 @@ def _refusal(control: Control, command: Command, policy: ResponderSettings, now:
         case Verb.FREEZE | Verb.THAW if not _SCOPE.fullmatch(command.scope):
             return f"{command.scope[:80]!r} is no scope: pool:NAME, namespace:NAME or nothing for the cluster"
         case Verb.FREEZE if command.until is not None and command.until <= now:
-            return f"it would have ended at {rfc3339(command.until)}"
+            return f"it would have ended at {to_the_second(command.until)}"
         case Verb.FREEZE if len(control.freezes) >= MAX_FREEZES:
             return f"{MAX_FREEZES} freezes are on already"
         case Verb.THAW if all(f.scope != command.scope for f in control.freezes):

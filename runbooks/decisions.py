@@ -18,7 +18,7 @@ from runbooks.model import TICKETS
 from runbooks.plan import plan_digest
 from runbooks.run import context_of
 from runbooks.undoing import NOTHING, call_off, is_worked_on, take_back
-from streams.model.clock import rfc3339
+from streams.model.clock import to_the_second
 from streams.model.conversation import Command, Verb
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import Approval, Mode, Plan, PlannedStep, Run, RunState, StepRecord, StepState
@@ -188,7 +188,7 @@ def _reject(desk: Desk, command: Command) -> None:
 
 
 def _who_decided(word: Approval) -> str:
-    return f"{word.actor} {'approved' if word.approved else 'rejected'} it at {rfc3339(word.at)}"
+    return f"{word.actor} {'approved' if word.approved else 'rejected'} it at {to_the_second(word.at)}"
 
 
 def _asked(desk: Desk) -> list[PlannedStep]:

@@ -8,7 +8,7 @@ from runbooks.approvals import approved, demands, shown, wanted
 from runbooks.desk import Desk, Situation, same_target
 from runbooks.moving import ended_well
 from runbooks.undoing import fail
-from streams.model.clock import rfc3339
+from streams.model.clock import to_the_second
 from streams.model.run import PlannedStep, StepState
 
 
@@ -32,9 +32,7 @@ def start_internal(desk: Desk, planned: PlannedStep, situation: Situation) -> No
                 due_at=until,
                 demands=shown(asked),
             )
-            text = (
-                f"{planned.describe or 'a person is asked'}; it takes {wanted(asked)} until {rfc3339(until)}"
-            )
+            text = f"{planned.describe or 'a person is asked'}; it takes {wanted(asked)} until {to_the_second(until)}"
             desk.note("step.awaiting_approval", text, step=planned.id)
         case "await_progress":
             desk.set(

@@ -28,7 +28,7 @@ from runbooks.moving import moved_already
 from runbooks.shadowing import case, shadow
 from runbooks.undoing import advance_undo, call_off, fail, holds_a_job, is_busy, look_up_undo
 from runbooks.waves import held_by_wave
-from streams.model.clock import rfc3339
+from streams.model.clock import to_the_second
 from streams.model.incident import Incident
 from streams.model.run import (
     EffectRecord,
@@ -324,7 +324,7 @@ def _allowed(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
     if record.state is not state or not record.reason.startswith(f"{ruling.rule}: "):
         text = f"{planned.action} {planned.target} {'needs approval' if asks else 'is held'}: {ruling}"
         if asks and expiry:
-            text += f"; it takes {wanted(asked)} until {rfc3339(expiry)}"
+            text += f"; it takes {wanted(asked)} until {to_the_second(expiry)}"
         desk.note(f"step.{state}", text, step=planned.id)
     desk.set(
         planned.id,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from runbooks.guardrails.case import Case, Kind, Ruling
-from streams.model.clock import rfc3339
+from streams.model.clock import to_the_second
 from streams.model.incident import Certainty, Incident
 from streams.model.run import Mode, Run
 
@@ -31,7 +31,7 @@ def freshness(case: Case) -> Ruling | None:
     return Ruling(
         Kind.ASK,
         FRESHNESS,
-        f"the last news is of {rfc3339(latest)}, at most {case.policy.freshness_s:.0f} s count as fresh",
+        f"the last news is of {to_the_second(latest)}, at most {case.policy.freshness_s:.0f} s count as fresh",
         "an approval younger than that or a new revision of the incident lifts it",
     )
 
@@ -50,7 +50,7 @@ def old_evidence(case: Case) -> Ruling | None:
     return Ruling(
         Kind.ASK,
         OLD_EVIDENCE,
-        f"its newest evidence is of {rfc3339(about.evident_at)}, {age_s:.0f} s before it was read, "
+        f"its newest evidence is of {to_the_second(about.evident_at)}, {age_s:.0f} s before it was read, "
         f"and at most {limit_s:.0f} s count as fresh; {_suspected(about)}",
         "an approval or newer evidence of the fault lifts it",
     )

@@ -8,7 +8,7 @@ from math import floor
 from runbooks.guardrails.case import Case, Kind, Ruling
 from runbooks.guardrails.closed import admitted_at
 from runbooks.view import Place
-from streams.model.clock import rfc3339
+from streams.model.clock import to_the_second
 from streams.model.settings import Cap
 
 PLACES: tuple[Place, ...] = ("pool", "rack", "leaf")
@@ -94,7 +94,7 @@ def window(case: Case) -> Ruling | None:
     )
     if wanted > limit.max_per_window:
         return Ruling(Kind.ASK, "window", numbers, "an approval lifts it")
-    when = f"first at {rfc3339(first + length)}" if first else "once those that were let in have begun"
+    when = f"first at {to_the_second(first + length)}" if first else "once those that were let in have begun"
     return Ruling(Kind.HOLD, "window", numbers, f"time lifts it, {when}")
 
 

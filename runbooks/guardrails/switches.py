@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from runbooks.guardrails.case import Case, Kind, Ruling
-from streams.model.clock import rfc3339
+from streams.model.clock import to_the_second
 from streams.model.run import Mode
 from streams.model.settings import ClosedTime
 
@@ -21,7 +21,7 @@ def kill_switch(case: Case) -> Ruling | None:
     return Ruling(
         Kind.HOLD,
         "kill switch",
-        f"{switch.actor} threw it at {rfc3339(switch.at)}{why}",
+        f"{switch.actor} threw it at {to_the_second(switch.at)}{why}",
         "the command unkill lifts it",
     )
 
@@ -34,7 +34,7 @@ def breaker(case: Case) -> Ruling | None:
     return Ruling(
         Kind.HOLD,
         "breaker",
-        f"tripped by {trip.rule} at {rfc3339(trip.at)}: {trip.reason}",
+        f"tripped by {trip.rule} at {to_the_second(trip.at)}: {trip.reason}",
         "a person's reset lifts it",
     )
 
@@ -47,7 +47,7 @@ def closed_time(case: Case) -> Ruling | None:
             return Ruling(
                 Kind.HOLD,
                 "freeze" if window.kind == "freeze" else "maintenance window",
-                f"{window.name} is on until {rfc3339(until)}",
+                f"{window.name} is on until {to_the_second(until)}",
                 "its end or a change of responder.closed_times lifts it",
             )
     return None
@@ -62,12 +62,12 @@ def frozen(case: Case) -> Ruling | None:
         if kind and name not in (_pools(case) if kind == "pool" else _namespaces(case)):
             continue
         what = freeze.scope or f"cluster {case.run.cluster}"
-        until = f" until {rfc3339(freeze.until)}" if freeze.until else ""
+        until = f" until {to_the_second(freeze.until)}" if freeze.until else ""
         why = f": {freeze.reason}" if freeze.reason else ""
         return Ruling(
             Kind.HOLD,
             "freeze",
-            f"{freeze.actor} froze {what} at {rfc3339(freeze.at)}{until}{why}",
+            f"{freeze.actor} froze {what} at {to_the_second(freeze.at)}{until}{why}",
             "the command thaw lifts it" + (", or its end" if freeze.until else ""),
         )
     return None

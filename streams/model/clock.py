@@ -56,3 +56,8 @@ def parse_rfc3339(text: str) -> datetime:
 def rfc3339(at: datetime) -> str:
     """An aware datetime in RFC 3339 with `Z` and as many fractional digits as it needs."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def to_the_second(at: datetime) -> str:
+    """An aware datetime in RFC 3339 for people, who have no use for its fractions."""
+    return rfc3339(at.replace(microsecond=0))
