@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
 import click
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
+from runbooks.briefs import IncidentBrief
 from runbooks.controls import unreadable
 from streams.kafka import consumer, coordinates, started, topic_name
 from streams.model.clock import from_millis
@@ -25,35 +27,81 @@ from streams.topics import CONTROLS, INCIDENTS, INVENTORY, RUNS, TIMELINE, Topic
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One record of an incident, skimmed: enough to tell which is the latest, and whether it is worth reading whole."""
+
+    brief: IncidentBrief
+    record: ConsumerRecord
+
+
+Revisions = Mapping[str, Sequence[Revision]]
+"""The records of each incident by its id, the latest revision last. Most are never decoded."""
+
+
+async def read_revisions(settings: KafkaSettings) -> Revisions:
+    """Every incident, skimmed."""
+    async with _reader(settings) as client:
+        return revisions_of([record async for record in _records(client, settings, [INCIDENTS])])
+
+
+def revisions_of(records: Iterable[ConsumerRecord]) -> Revisions:
+    """The records of the incidents' topic by incident. One that cannot be skimmed is named and left out."""
+    found: dict[str, list[Revision]] = {}
+    for record in records:
+        if (brief := readable(IncidentBrief, record)) is not None:
+            found.setdefault(brief.id, []).append(Revision(brief, record))
+    for revisions in found.values():
+        # A correlator that takes over may say an older revision once more.
+        revisions.sort(key=lambda revision: revision.brief.revision)
+    return found
+
+
+def latest(revisions: Sequence[Revision]) -> Incident | None:
+    """The latest revision that can be read whole; those after it are named on stderr."""
+    whole = (readable(Incident, revision.record) for revision in reversed(revisions))
+    return next((incident for incident in whole if incident is not None), None)
+
+
 async def read_incidents(settings: KafkaSettings) -> dict[str, Incident]:
     """The latest revision of every incident, by id."""
-    latest: dict[str, Incident] = {}
-    async with _reader(settings) as client:
-        async for record in _records(client, settings, INCIDENTS):
-            if (incident := readable(Incident, record)) is not None:
-                known = latest.get(incident.id)
-                if known is None or known.revision <= incident.revision:
-                    latest[incident.id] = incident
-    return latest
+    found = await read_revisions(settings)
+    return {name: about for name, told in found.items() if (about := latest(told)) is not None}
+
+
+async def read_incident(settings: KafkaSettings, prefix: str) -> Incident:
+    """The one incident whose id begins with `prefix`.
+
+    Raises:
+        BadInput: when there is none, or more than one, or it cannot be read.
+    """
+    found = pick(await read_revisions(settings), prefix)
+    incident = latest(found)
+    if incident is None:
+        raise BadInput(f"{found[-1].brief.id} cannot be read")
+    return incident
 
 
 async def read_runs(settings: KafkaSettings, incident: Incident) -> list[Run]:
     """The runs of one incident, oldest first."""
-    latest: dict[str, Run] = {}
+    name = incident.id.encode()
+    found: dict[bytes, ConsumerRecord] = {}
     async with _reader(settings) as client:
-        async for record in _records(client, settings, RUNS, incident.cluster):
-            if (run := readable(Run, record)) is not None:
-                latest[run.id] = run
-    return sorted(
-        (r for r in latest.values() if r.incident == incident.id), key=lambda r: (r.created_at, r.id)
-    )
+        async for record in _records(client, settings, [RUNS], incident.cluster):
+            # Whatever names it nowhere is not about it; the others are decoded and asked.
+            if record.value is not None and name in record.value:
+                found[record.key or b""] = record
+            else:
+                found.pop(record.key or b"", None)
+    runs = [run for record in found.values() if (run := readable(Run, record)) is not None]
+    return sorted((r for r in runs if r.incident == incident.id), key=lambda r: (r.created_at, r.id))
 
 
 async def read_facts(settings: KafkaSettings, cluster: str) -> dict[str, Fact]:
     """What inventory knows of a cluster now, by record key."""
     latest: dict[str, Fact] = {}
     async with _reader(settings) as client:
-        async for record in _records(client, settings, INVENTORY, cluster):
+        async for record in _records(client, settings, [INVENTORY], cluster):
             key = (record.key or b"").decode(errors="replace")
             if not key.startswith(f"{cluster}/"):
                 continue
@@ -68,7 +116,7 @@ async def read_runs_of(settings: KafkaSettings, cluster: str) -> list[Run]:
     """Every run of a cluster, oldest first."""
     latest: dict[str, Run] = {}
     async with _reader(settings) as client:
-        async for record in _records(client, settings, RUNS, cluster):
+        async for record in _records(client, settings, [RUNS], cluster):
             run_id = (record.key or b"").decode(errors="replace")
             if record.value is None:
                 latest.pop(run_id, None)
@@ -82,7 +130,7 @@ async def read_control(settings: KafkaSettings, cluster: str) -> Control:
     """What holds for a cluster as a whole; as nobody has ever touched it when the topic says nothing."""
     control = Control(cluster)
     async with _reader(settings) as client:
-        async for record in _records(client, settings, CONTROLS, cluster):
+        async for record in _records(client, settings, [CONTROLS], cluster):
             if record.key == cluster.encode():
                 control = control_after(control, record)
     return control
@@ -105,7 +153,7 @@ async def read_timeline(settings: KafkaSettings, incident: Incident) -> list[Tim
     """Everything said about one incident, in time order, each line once."""
     entries: dict[bytes, TimelineEntry] = {}
     async with _reader(settings) as client:
-        async for record in _records(client, settings, TIMELINE, incident.cluster):
+        async for record in _records(client, settings, [TIMELINE], incident.cluster):
             if record.key == incident.id.encode() and (entry := readable(TimelineEntry, record)) is not None:
                 entries[record.value] = entry
     return sorted(entries.values(), key=lambda entry: entry.at)
@@ -115,7 +163,7 @@ async def read_timeline_of(settings: KafkaSettings, cluster: str) -> list[Timeli
     """Everything said in a cluster, in time order, each line once."""
     entries: dict[bytes, TimelineEntry] = {}
     async with _reader(settings) as client:
-        async for record in _records(client, settings, TIMELINE, cluster):
+        async for record in _records(client, settings, [TIMELINE], cluster):
             entry = readable(TimelineEntry, record)
             if entry is not None and entry.cluster == cluster:
                 entries[record.value] = entry
@@ -134,19 +182,30 @@ def readable(kind: type[T], record: ConsumerRecord) -> T | None:
         return None
 
 
-def pick(incidents: dict[str, Incident], prefix: str) -> Incident:
+def pick(incidents: Mapping[str, T], prefix: str) -> T:
     """The one incident whose id begins with `prefix` (with or without `inc-`).
 
     Raises:
         BadInput: when there is none, or more than one.
     """
     wanted = prefix if prefix.startswith("inc-") else f"inc-{prefix}"
-    found = [incident for incident in incidents.values() if incident.id.startswith(wanted)]
+    found = [name for name in incidents if name.startswith(wanted)]
     if len(found) == 1:
-        return found[0]
+        return incidents[found[0]]
     if found:
-        raise BadInput(f"{prefix} fits {len(found)} incidents: {', '.join(sorted(i.id for i in found)[:5])}")
+        raise BadInput(f"{prefix} fits {len(found)} incidents: {', '.join(sorted(found)[:5])}")
     raise BadInput(f"no incident {prefix}; `faultline incidents list --all` shows them")
+
+
+async def read_raw(
+    settings: KafkaSettings, *topics: Topic, cluster: str | None = None
+) -> dict[str, list[ConsumerRecord]]:
+    """Every record of several topics (of one cluster, when named), by topic without the prefix, each partition in its order."""
+    found: dict[str, list[ConsumerRecord]] = {topic_name(settings, topic): [] for topic in topics}
+    async with _reader(settings) as client:
+        async for record in _records(client, settings, topics, cluster):
+            found[record.topic].append(record)
+    return {topic.name: found[topic_name(settings, topic)] for topic in topics}
 
 
 @asynccontextmanager
@@ -159,13 +218,18 @@ async def _reader(settings: KafkaSettings) -> AsyncIterator[AIOKafkaConsumer]:
 
 
 async def _records(
-    client: AIOKafkaConsumer, settings: KafkaSettings, topic: Topic, cluster: str | None = None
+    client: AIOKafkaConsumer, settings: KafkaSettings, topics: Sequence[Topic], cluster: str | None = None
 ) -> AsyncIterator[ConsumerRecord]:
-    """Every record of the topic (of one cluster's partition, when named) up to the end as it is when called."""
-    name = topic_name(settings, topic)
-    numbers = await partitions_of(client, name)
-    wanted = numbers if cluster is None else {partition_of(cluster, len(numbers))}
-    partitions = [TopicPartition(name, number) for number in sorted(wanted)]
+    """Every record of the topics (of one cluster's partitions, when named) up to the end as it is when called.
+
+    Records of one partition come in their order; topics are read at the same time.
+    """
+    partitions: list[TopicPartition] = []
+    for topic in topics:
+        name = topic_name(settings, topic)
+        numbers = await partitions_of(client, name)
+        wanted = numbers if cluster is None else {partition_of(cluster, len(numbers))}
+        partitions += [TopicPartition(name, number) for number in sorted(wanted)]
     client.assign(partitions)
     await client.seek_to_beginning(*partitions)
     ends = {tp: end for tp, end in (await client.end_offsets(partitions)).items() if end > 0}

@@ -19,10 +19,10 @@ from faultline.deciding import (
     tell,
 )
 from faultline.output import json_line, output_option, table
-from faultline.reading import pick, read_facts, read_incidents, read_runs_of
+from faultline.reading import read_facts, read_incident, read_runs_of
 from faultline.settings import Settings, load
 from runbooks.releasing import SCOPE, holds_of
-from streams.model.clock import rfc3339
+from streams.model.clock import to_the_second
 from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.inventory import Fact, NodeFact
 from streams.model.run import Run
@@ -110,7 +110,7 @@ def standing(facts: Iterable[Fact], runs: list[Run]) -> Iterator[dict[str, Any]]
                     "run": hold.run.id,
                     "run_state": hold.run.state.value,
                     "runbook": hold.run.plan.runbook,
-                    "since": rfc3339(hold.since) if hold.since else "",
+                    "since": to_the_second(hold.since) if hold.since else "",
                 }
                 for hold in holds
             ],
@@ -132,7 +132,7 @@ async def _read(settings: Settings) -> tuple[dict[str, Fact], list[Run]]:
 async def _released(
     settings: Settings, name: str, prefix: str, reason: str, actor: str | None, wait_s: float
 ) -> tuple[Command, list[TimelineEntry], TimelineEntry | None]:
-    incident = pick(await read_incidents(settings.kafka), prefix).id if prefix else ""
+    incident = (await read_incident(settings.kafka, prefix)).id if prefix else ""
     said = command_of(
         Verb.RELEASE, settings.cluster, actor, incident=incident, reason=reason, scope=f"{SCOPE}{name}"
     )
