@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
 from faultline.output import moment
+from runbooks.containment import Owed, standing_of
+from runbooks.waits import ending_reason, waits_for
 from streams.correlate.rules import meaning
 from streams.model.incident import Candidate, Certainty, Impact, Incident, Proof
+from streams.model.message import without_priority
 from streams.model.run import PlannedStep, Run, StepRecord
 
 
-def explain(incident: Incident, runs: Sequence[Run] = ()) -> str:
-    """Plain text; the same incident and runs always give the same text. Log text is shown with control characters escaped."""
-    return "\n".join(_lines(incident, runs))
+def explain(incident: Incident, runs: Sequence[Run] = (), owing: Sequence[Owed] = ()) -> str:
+    """Plain text; the same incident, runs and closed nodes always give the same text. Log text is shown with control characters
+    escaped."""
+    return "\n".join(_lines(incident, runs, owing))
 
 
-def _lines(incident: Incident, runs: Sequence[Run]) -> Iterable[str]:
+def _lines(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed]) -> Iterable[str]:
+    state = standing_of(incident, owing)
     yield f"{incident.title}"
-    yield f"  {incident.id}  {incident.family}  {incident.severity.value}  {incident.state.value}  revision {incident.revision}"
+    yield f"  {incident.id}  {incident.family}  {incident.severity.value}  {state}  revision {incident.revision}"
     yield f"  culprit    {incident.root}  ({incident.certainty.value})"
     yield f"  because    {incident.reason}"
     yield f"  fault at   {moment(incident.fault_at)}, opened {moment(incident.opened_at)}, updated {moment(incident.updated_at)}"
     yield f"  detected   {_detected(incident)}"
     if incident.jobs:
         yield f"  jobs       {', '.join(map(str, incident.jobs))}"
-    yield f"  standstill {_standstill(incident.impact)}"
+    if not incident.state.is_over:
+        yield f"  standstill {_standstill(incident.impact)}"
+        if waits := waits_for(incident, runs):
+            yield f"  waits for  {waits}"
+    elif owing:
+        yield f"  closed     {', '.join(f'{one.node} ({one.gpus} GPUs)' for one in owing)}"
     yield from _history(incident)
     if incident.merged_into:
         yield f"  merged     into {incident.merged_into}"
@@ -38,7 +49,7 @@ def _lines(incident: Incident, runs: Sequence[Run]) -> Iterable[str]:
     chosen = [c for c in incident.candidates if c.chosen]
     if chosen:
         yield "\nRule:"
-        yield from (line for candidate in chosen for line in _rule(candidate))
+        yield from (line for candidate in chosen for line in _rule(candidate, incident.reason))
         yield f"  {incident.certainty.value}: {_CERTAINTIES[incident.certainty]}"
     if rejected:
         yield "\nRuled out:"
@@ -97,8 +108,11 @@ def _history(incident: Incident) -> Iterable[str]:
         yield f"  meanwhile  {', '.join(map(str, later))} on the same node"
 
 
-def _rule(candidate: Candidate) -> Iterable[str]:
-    yield _candidate(candidate)
+def _rule(candidate: Candidate, cause: str) -> Iterable[str]:
+    if candidate.reason == cause:  # it stands above
+        yield f"  {candidate.rule}: {candidate.entity} as {candidate.family}"
+    else:
+        yield _candidate(candidate)
     if text := meaning(candidate.rule):
         yield f"      {text}"
 
@@ -107,7 +121,7 @@ def _proof(proof: Proof) -> Iterable[str]:
     times = f" (x{proof.count})" if proof.count > 1 else ""
     yield f"  {moment(proof.occurred_at)}  {proof.summary}{times}"
     for evidence in proof.evidence[:1]:
-        yield f"      {evidence.coordinates}  {printable(evidence.text)}"
+        yield f"      {evidence.coordinates}  {printable(without_priority(evidence.text))}"
 
 
 def _candidate(candidate: Candidate) -> str:
@@ -116,14 +130,18 @@ def _candidate(candidate: Candidate) -> str:
 
 def _run(run: Run) -> Iterable[str]:
     plan = run.plan
-    yield f"\nRunbook {plan.runbook} revision {plan.runbook_revision}, mode {plan.mode.value}: {run.state.value}"
+    yield f"\nRunbook {plan.runbook} revision {plan.runbook_revision}, mode {plan.mode.value}: {run.outcome or run.state.value}"
     if plan.why:
-        yield f"  chosen because {plan.why}"
-    if run.reason:
-        yield f"  {run.reason}"
+        yield f"  it is for: {_first_sentence(plan.why)}"
+    if why := ending_reason(run):
+        yield f"  {why}"
     records = {record.id: record for record in run.steps}
     for step in plan.steps:
         yield _step(step, records.get(step.id))
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0]
 
 
 def _step(step: PlannedStep, record: StepRecord | None) -> str:

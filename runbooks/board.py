@@ -32,6 +32,7 @@ from runbooks.shadowing import case
 from runbooks.shelf import Shelf
 from runbooks.standing import Standing
 from runbooks.view import ClusterView
+from streams.model.clock import to_the_second
 from streams.model.codec import decode, encode
 from streams.model.control import Control
 from streams.model.conversation import CLUSTER_VERBS, Command, TimelineEntry, Verb
@@ -220,6 +221,9 @@ class Board:
         if command.verb is Verb.RELEASE:
             self._release(command, now)
             return
+        if command.verb is Verb.RESOLVE and (why := self._over_already(command.incident)):
+            self.turn_down(command, why)
+            return
         runs = meant(self.runs.of(command.incident), command)
         for run in runs:
             self._take(decided(run, command, self._policy, now), now)
@@ -232,6 +236,16 @@ class Board:
         if command.verb is Verb.RESOLVE:
             report = Report("run.resolved", actor=command.actor, reason=command.reason)
             self._report(report, command.incident, command.cluster, "", "", command.at)
+
+    def _over_already(self, incident_id: str) -> str:
+        """Why there is nothing left to resolve; empty where there is. A run that is at work yet can always be ended."""
+        if not self._is_over(incident_id) or any(n in self.runs.live for n in self.runs.ids_of(incident_id)):
+            return ""
+        incident = self.incidents.get(incident_id)
+        if incident is None or incident.closed_at is None:
+            return f"{incident_id} is over already"
+        part = f", as part of {incident.merged_into}" if incident.merged_into else ""
+        return f"{incident_id} is over since {to_the_second(incident.closed_at)}{part}"
 
     def _release(self, command: Command, now: datetime) -> None:
         """Give a node back, or say what stands against it."""

@@ -9,8 +9,10 @@ import click
 
 from faultline.explaining import explain
 from faultline.output import json_line, output_option
-from faultline.reading import pick, read_incidents, read_runs
+from faultline.overview import read_nodes
+from faultline.reading import pick, read_incident, read_runs
 from faultline.settings import Settings, load
+from runbooks.containment import Owed, owed
 from streams.model.codec import encode_plain
 from streams.model.incident import Incident
 from streams.model.run import Run
@@ -28,7 +30,7 @@ from streams.model.run import Run
 def command(config: Path | None, incident_id: str, capture: Path | None, output: str) -> None:
     """Say why an incident was decided the way it was. INCIDENT_ID may be shortened as far as it stays unique."""
     settings = load(config)
-    incident, runs = (
+    incident, runs, owing = (
         _from_capture(capture, settings, incident_id)
         if capture
         else asyncio.run(_live(settings, incident_id))
@@ -36,18 +38,23 @@ def command(config: Path | None, incident_id: str, capture: Path | None, output:
     if output == "json":
         json_line({"incident": encode_plain(incident), "runs": [encode_plain(run) for run in runs]})
     else:
-        click.echo(explain(incident, runs))
+        click.echo(explain(incident, runs, owing))
 
 
-async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run]]:
-    incident = pick(await read_incidents(settings.kafka), prefix)
-    return incident, await read_runs(settings.kafka, incident)
+async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run], tuple[Owed, ...]]:
+    incident = await read_incident(settings.kafka, prefix)
+    runs, nodes = await asyncio.gather(
+        read_runs(settings.kafka, incident), read_nodes(settings.kafka, incident.cluster)
+    )
+    return incident, runs, owed(incident.id, runs, nodes)
 
 
-def _from_capture(capture: Path, settings: Settings, prefix: str) -> tuple[Incident, list[Run]]:
+def _from_capture(
+    capture: Path, settings: Settings, prefix: str
+) -> tuple[Incident, list[Run], tuple[Owed, ...]]:
     from faultline.replaying import replay
     from streams.correlate import Config
 
     decided = replay(capture, responder=settings.responder, config=Config.of(settings.correlator))
     incident = pick(decided.incidents, prefix)
-    return incident, [run for run in decided.runs if run.incident == incident.id]
+    return incident, [run for run in decided.runs if run.incident == incident.id], ()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from faultline.deciding import command_of, decide, decision_options, tell
-from faultline.explaining import explain
 from faultline.output import json_line, moment, output_option, table
-from faultline.reading import pick, read_incidents, read_runs, read_timeline
+from faultline.overview import Overview, counts, read_nodes, read_overview
+from faultline.reading import read_incident, read_runs, read_timeline
 from faultline.settings import Settings, load
 from runbooks.approvals import wanted
+from runbooks.containment import Owed, owed, plain_of
 from runbooks.thread_messages import approve_line
 from streams.model.codec import encode_plain
 from streams.model.conversation import Command, TimelineEntry, Verb
@@ -35,27 +37,36 @@ def command(ctx: click.Context) -> None:
 @output_option
 @click.pass_obj
 def list_incidents(config: Path | None, everything: bool, output: str) -> None:
-    """One line per incident, newest first."""
-    found = asyncio.run(read_incidents(load(config).kafka)).values()
-    shown = sorted(
-        (i for i in found if everything or not i.state.is_over),
-        key=lambda i: (i.opened_at, i.id),
-        reverse=True,
-    )
+    """One line per incident: the open ones first, then those of which a node stays closed until its repair."""
+    shown = asyncio.run(read_overview(load(config).kafka, everything=everything))
     if output == "json":
-        for incident in shown:
-            json_line(encode_plain(incident))
+        for one in shown:
+            json_line({**encode_plain(one.incident), **_standing(one)})
         return
     rows = (
-        (i.id, i.state.value, i.severity.value, i.family, i.root, len(i.jobs), moment(i.fault_at), i.title)
-        for i in shown
-    )
-    headings = ("id", "state", "severity", "family", "root", "jobs", "fault at", "title")
+        (
+            one.incident.id, one.standing, one.incident.severity.value, one.incident.family, one.incident.root,
+            len(one.incident.jobs), moment(one.incident.fault_at), one.waits_for, one.incident.title,
+        )
+        for one in shown
+    )  # fmt: skip
+    headings = ("id", "state", "severity", "family", "root", "jobs", "fault at", "waits for", "title")
     table(
         headings,
         rows,
         empty="no incident" if everything else "no open incident (--all shows those that are over)",
     )
+    if shown:
+        click.echo(f"\n{', '.join(counts(shown))}")
+
+
+def _standing(one: Overview) -> dict[str, Any]:
+    """What is known of an incident beyond its document, for scripts."""
+    return {
+        "standing": one.standing,
+        "waits_for": one.waits_for,
+        "owed": [plain_of(owing) for owing in one.owing],
+    }
 
 
 @command.command("show")
@@ -63,27 +74,45 @@ def list_incidents(config: Path | None, everything: bool, output: str) -> None:
 @output_option
 @click.pass_obj
 def show(config: Path | None, incident_id: str, output: str) -> None:
-    """Everything about one incident: what it is, what was done, what was said."""
+    """Everything about one incident: what it is, what was done, what was said, what is owed."""
     asyncio.run(_show(load(config), incident_id, output))
 
 
 async def _show(settings: Settings, prefix: str, output: str) -> None:
-    incident = pick(await read_incidents(settings.kafka), prefix)
-    runs = await read_runs(settings.kafka, incident)
-    timeline = await read_timeline(settings.kafka, incident)
+    # It knows every rule of the correlator, which no other command here needs.
+    from faultline.explaining import explain
+
+    incident = await read_incident(settings.kafka, prefix)
+    runs, timeline, nodes = await asyncio.gather(
+        read_runs(settings.kafka, incident),
+        read_timeline(settings.kafka, incident),
+        read_nodes(settings.kafka, incident.cluster),
+    )
+    one = Overview(incident, tuple(runs), owed(incident.id, runs, nodes))
     if output == "json":
         values = {"runs": [encode_plain(r) for r in runs], "timeline": [encode_plain(t) for t in timeline]}
-        json_line({"incident": encode_plain(incident), **values})
+        json_line({"incident": encode_plain(incident), **_standing(one), **values})
         return
-    click.echo(explain(incident, runs))
+    click.echo(explain(incident, runs, one.owing))
     click.echo()
-    for line in _questions(runs):
+    for line in (*_questions(runs), *_debts(one.owing)):
         click.echo(line)
     table(
         ("when", "who", "what"),
         ((moment(t.at), t.actor, t.text) for t in timeline),
         empty="nothing on the timeline yet",
     )
+
+
+def _debts(owing: Sequence[Owed]) -> Iterator[str]:
+    """The nodes that stay closed, and what ends that."""
+    for one in owing:
+        since = f" since {moment(one.since)}" if one.since else ""
+        yield f"Owed: {one.text}{since}"
+        if one.ticket is not None and one.ticket.url:
+            yield f"  {one.ticket.url}"
+        yield f"  {one.way_out}   # after its repair"
+        yield ""
 
 
 def _questions(runs: list[Run]) -> Iterator[str]:
@@ -140,10 +169,10 @@ async def _decided(
     reason: str,
     wait_s: float,
 ) -> tuple[Command, list[TimelineEntry]]:
-    incident = pick(await read_incidents(settings.kafka), prefix)
+    incident = await read_incident(settings.kafka, prefix)
     plan_digest = None
     if verb in (Verb.APPROVE, Verb.REJECT):
-        run, step = _awaiting(incident, await read_runs(settings.kafka, incident), step)
+        run, step = _asked(incident, await read_runs(settings.kafka, incident), step)
         plan_digest = run.plan.digest
     said = command_of(
         verb, incident.cluster, actor, incident=incident.id, reason=reason, step=step, digest=plan_digest
@@ -151,15 +180,19 @@ async def _decided(
     return said, await decide(settings.kafka, said, wait_s)
 
 
-def _awaiting(incident: Incident, runs: list[Run], step: str | None) -> tuple[Run, str]:
-    """The run and step that wait for a person.
+def _asked(incident: Incident, runs: list[Run], step: str | None) -> tuple[Run, str | None]:
+    """The run and step that wait for a person, or the last run that somebody has decided on: who comes late is told by whom.
 
     Raises:
-        BadInput: when nothing waits, or more than one step does and none was named.
+        BadInput: when nothing waits or did, or more than one step does and none was named.
     """
     waits: Callable[[StepState], bool] = lambda state: state is StepState.AWAITING_APPROVAL  # noqa: E731
     waiting = [(run, s.id) for run in runs for s in run.steps if waits(s.state) and step in (None, s.id)]
     if not waiting:
+        # The responder says who was first and when, and keeps on the timeline that this word came too.
+        decided = [run for run in runs if any(word.digest == run.plan.digest for word in run.approvals)]
+        if decided:
+            return decided[-1], step
         named = f"step {step}" if step else "no step"
         raise BadInput(f"{incident.id}: {named} {'is not waiting' if step else 'waits'} for approval")
     if len({step_id for _, step_id in waiting}) > 1:

@@ -22,6 +22,11 @@ from streams.model.digest import digest
 # differently from what it says, and halves of surrogate pairs that no encoder takes.
 _UNWANTED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
+_PRIORITY = re.compile(r"\A<\d{1,3}>")
+
+_WEB = re.compile(r"https?://[!-;=?-{}~]{1,1000}", re.ASCII)
+"""Addresses without blanks, angle brackets and bars: no sink has to quote them."""
+
 
 class Tone(StrEnum):
     """How a message should feel at a glance; sinks turn it into a colour and never into the only carrier of meaning."""
@@ -52,11 +57,13 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A label with a text or a moment; a moment is shown in the reader's own time where the sink can."""
+    """A label with a text or a moment; a moment is shown in the reader's own time where the sink can, and the text leads to
+    `url` where it can and the address is a plain one of the web."""
 
     label: str
     text: str = ""
     at: datetime | None = None
+    url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +146,13 @@ def some(names: Iterable[str], most: int) -> str:
     names = list(names)
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown}, +{len(names) - most} more"
+
+
+def without_priority(line: str) -> str:
+    """A log line without the number of facility and severity that syslog puts before it (`<4>`)."""
+    return _PRIORITY.sub("", line, count=1)
+
+
+def is_web_address(url: str) -> bool:
+    """Whether a link may be made of it as it stands."""
+    return _WEB.fullmatch(url) is not None

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,7 +21,7 @@ from runbooks.responder import Responder
 from streams.model.clock import utc_now
 from streams.model.codec import decode, encode
 from streams.model.conversation import TimelineEntry
-from streams.model.incident import Incident
+from streams.model.incident import Incident, IncidentState
 from streams.model.inventory import FactRecord, NodeFact
 from streams.model.run import Mode, Run, RunState
 from streams.model.settings import KafkaSettings, ResponderSettings
@@ -48,9 +48,13 @@ class Answer:
     @property
     def json(self) -> dict[str, Any]:
         """The one object on its standard output."""
-        (line,) = self.out.splitlines()
-        found: dict[str, Any] = json.loads(line)
-        return found
+        (line,) = self.lines
+        return line
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The objects on its standard output."""
+        return [json.loads(line) for line in self.out.splitlines()]
 
 
 class Site:
@@ -254,3 +258,66 @@ async def test_what_a_person_does_beside_a_run_in_shadow_is_in_the_report(tmp_pa
             shown = await here.type("shadow", "report")
             assert "people did the same in 1 of 1 (100%)" in shown.out
         assert calls(tmp_path) == []
+
+
+async def test_a_node_that_stays_closed_keeps_its_incident_in_the_list_until_it_is_given_back(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as here:
+        about = fresh()
+        await here.publish(about)
+        async with here.responder(book()):
+            await here.until(RunState.AWAITING_APPROVAL)
+            waiting = await here.type("incidents", "list", "--output", "json")
+            assert waiting.json["waits_for"].startswith(
+                f"approval of cordon_node {NODE} by one person until "
+            )
+            assert (waiting.json["standing"], waiting.json["owed"]) == ("open", [])
+            first = await here.type("incidents", "approve", about.id, "--as", "ada")
+            assert first.code == 0, first.out
+            await here.until(RunState.SUCCEEDED)
+
+            late = await here.type("incidents", "approve", about.id, "--as", "bob", "--output", "json")
+            assert (late.code, late.json["accepted"]) == (1, False)
+            assert "does not count: ada approved it at 20" in late.json["text"]
+
+            await here.show(unschedulable=True, owner_incident=about.id)
+            over = replace(about, state=IncidentState.RESOLVED, revision=9, closed_at=utc_now())
+            await here.publish(over)
+            (contained,) = (await here.type("incidents", "list", "--output", "json")).lines
+            assert (contained["state"], contained["standing"]) == ("resolved", "contained")
+            assert [owed["node"] for owed in contained["owed"]] == [NODE]
+            listed = await here.type("incidents")
+            assert "1 contained" in listed.out
+            assert f"repair: {NODE} stays closed" in " ".join(listed.out.split())
+            shown = await here.type("incidents", "show", about.id)
+            assert f"faultline nodes release {NODE}" in shown.out
+            assert "standstill" not in shown.out
+
+            again = await here.type("incidents", "resolve", about.id, "--as", "bob")
+            assert (again.code, "is over since" in again.out) == (1, True)
+
+            back = await here.type("nodes", "release", NODE, "--as", "ada")
+            assert back.code == 0, back.out
+            await here.show()
+            assert (await here.type("incidents", "list", "--output", "json")).lines == []
+            assert "no open incident" in (await here.type("incidents")).out
+
+
+async def test_after_a_rejection_the_list_and_the_late_comer_are_told_who_said_no(tmp_path: Path) -> None:
+    async with site(tmp_path) as here:
+        about = fresh()
+        await here.publish(about)
+        async with here.responder(book()):
+            await here.until(RunState.AWAITING_APPROVAL)
+            no = await here.type("incidents", "reject", about.id, "--as", "ada", "--reason", "tonight")
+            assert no.code == 0, no.out
+            await here.until(RunState.CANCELLED)
+            late = await here.type("incidents", "approve", about.id, "--as", "bob")
+            assert (late.code, "ada rejected it at 20" in late.out) == (1, True)
+            await here.publish(replace(about, state=IncidentState.AWAITING_HUMAN, revision=2))
+            (waits,) = (await here.type("incidents", "list", "--output", "json")).lines
+            assert waits["waits_for"] == "a person: run rejected, rejected by ada: tonight"
+            shown = await here.type("incidents", "show", about.id)
+            assert "mode approve: rejected" in shown.out
+            assert "cancelled" not in shown.out.split("\nwhen")[0].partition("Runbook")[2].splitlines()[0]

@@ -1,0 +1,88 @@
+"""The list says of each incident what it waits for: a person, a switch, a limit, the next try, a repair."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from connectors.base import Retry
+from runbooks.decisions import decided
+from runbooks.run import advance
+from runbooks.waits import held_by, waits_for
+from streams.model.control import Control, Freeze, Switch
+from streams.model.conversation import Command, Verb
+from streams.model.incident import IncidentState
+from streams.model.run import Mode
+from tests.runbooks.scenes import NOW, Play, at, incident, policy, radius
+
+MITIGATING = incident(state=IncidentState.MITIGATING)
+
+
+def held(control: Control) -> str:
+    """What a run waits for under this control."""
+    play = Play(MITIGATING)
+    play.take(advance(play.run, replace(play.situation, control=control), play.now))
+    return waits_for(MITIGATING, [play.run])
+
+
+def test_a_kill_switch_is_named_with_who_threw_it() -> None:
+    said = held(Control("c1", 1, kill_switch=Switch("eve", NOW, "smoke")))
+    assert said == (
+        "cordon_node node-03 held: kill switch: eve threw it at 2026-03-01T12:00:00Z: smoke; the command unkill lifts it"
+    )
+
+
+def test_a_freeze_is_named_with_its_end() -> None:
+    said = held(Control("c1", 1, freezes=(Freeze("", "eve", NOW, until=at(600.25)),)))
+    assert "held: freeze: eve froze cluster c1" in said
+    assert "until 2026-03-01T12:10:00Z;" in said
+
+
+def test_a_full_blast_radius_is_named_with_its_numbers() -> None:
+    play = Play(MITIGATING, settings=radius(max_nodes=0))
+    play.tick()
+    assert waits_for(MITIGATING, [play.run]).startswith("cordon_node node-03 held: ")
+
+
+def test_an_approval_is_named_with_who_may_give_it_and_until_when() -> None:
+    play = Play(MITIGATING, settings=policy(mode=Mode.APPROVE, approvers=("ada", "bob")))
+    play.play()
+    said = waits_for(MITIGATING, [play.run])
+    assert said == (
+        "approval of cordon_node node-03 by one of responder.approvers (ada, bob) until 2026-03-01T16:00:00Z"
+    )
+
+
+def test_a_call_that_failed_is_named_with_its_next_try() -> None:
+    play = Play(MITIGATING)
+    play.play(until="cordon_node")
+    play.answer(Retry(after_s=4.0, reason="the API server answers 503"), "cordon_node")
+    assert held_by(play.run) == (
+        "cordon_node node-03 tried again at 2026-03-01T12:00:04Z: the API server answers 503"
+    )
+
+
+def test_what_is_simply_under_way_waits_for_nothing() -> None:
+    play = Play(MITIGATING)
+    play.play(until="drain_node")
+    assert waits_for(MITIGATING, [play.run]) == ""
+
+
+def test_after_a_no_it_is_said_who_said_it_and_that_a_person_has_to_act() -> None:
+    settings = policy(mode=Mode.APPROVE)
+    play = Play(MITIGATING, settings=settings)
+    play.play()
+    no = Command(
+        "c-1",
+        MITIGATING.id,
+        "c1",
+        Verb.REJECT,
+        "ada",
+        play.now,
+        digest=play.run.plan.digest,
+        reason="tonight",
+    )
+    play.take(decided(play.run, no, settings, play.now))
+    play.play()
+    waiting = replace(MITIGATING, state=IncidentState.AWAITING_HUMAN)
+    assert waits_for(waiting, [play.run]) == "a person: run rejected, rejected by ada: tonight"
+    assert waits_for(waiting, []) == "a person: no runbook acts on it"
