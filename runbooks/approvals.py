@@ -141,7 +141,7 @@ def wanted(asked: Sequence[Demand]) -> str:
 def who(demand: Demand) -> str:
     """Whom a demand is made of, for people."""
     if demand.people is None:
-        return "everybody who can write a command"
+        return "anybody"
     if not demand.people:
         return f"{demand.group} (nobody is in it here)"
     names = some((member.split("|")[0].strip() for member in demand.people), 6)

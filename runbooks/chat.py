@@ -1,7 +1,8 @@
 """The chat process: one thread per incident, kept true to incidents, runs and timeline. It acts on nothing but the chat.
 
-It owns partitions as the responder does. Incidents and runs are read from their beginning at take-up (they are compacted, so
-that is the present), the timeline from where it was left; only then is anything shown, or an old state would flicker by.
+It owns partitions as the responder does. Incidents, runs and the inventory's nodes are read from their beginning at take-up (they
+are compacted, so that is the present), the timeline from where it was left; only then is anything shown, or an old state would
+flicker by.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import structlog
+from aiokafka import ConsumerRecord
 
 from connectors.base import Connector
 from runbooks.burying import buried
@@ -22,11 +24,12 @@ from streams.model.codec import decode
 from streams.model.conversation import TimelineEntry
 from streams.model.errors import BadInput
 from streams.model.incident import Incident
+from streams.model.inventory import FactRecord, NodeFact
 from streams.model.pulse import Pulse
 from streams.model.run import Run
 from streams.model.settings import KafkaSettings
 from streams.model.thread import Thread
-from streams.topics import INCIDENTS, RUNS, THREADS, TIMELINE
+from streams.topics import INCIDENTS, INVENTORY, RUNS, THREADS, TIMELINE
 
 log = structlog.get_logger(__name__)
 
@@ -64,7 +67,7 @@ class Chat:
             topic=THREADS,
             kind=Thread,
             key=lambda thread: thread.incident,
-            replayed=(INCIDENTS, RUNS),
+            replayed=(INCIDENTS, RUNS, INVENTORY),
             followed=(TIMELINE,),
             let_go=self._let_go,
         )
@@ -88,6 +91,9 @@ class Chat:
 
     def _take(self, arrival: Arrival[Thread]) -> None:
         keeper, record = self._keeper(arrival.owned), arrival.record
+        if arrival.topic == INVENTORY.name:
+            _take_node(keeper, record)
+            return
         if record.value is None:
             return
         try:
@@ -152,3 +158,21 @@ class Chat:
                 self._failure = outcome
         for owned in going:
             del self._keepers[owned]
+
+
+def _take_node(keeper: ThreadKeeper, record: ConsumerRecord[bytes, bytes]) -> None:
+    """Nodes are what may stay closed; of the rest of the inventory only the key is looked at."""
+    cluster, kind, name = [*(record.key or b"").decode(errors="replace").split("/", 2), "", ""][:3]
+    if kind != "node":
+        return
+    if record.value is None:
+        keeper.take_node(cluster, name, None)
+        return
+    try:
+        fact = decode(FactRecord, record.value).fact
+    except BadInput as error:
+        # The inventory's other readers stop for it or bury it; a thread only goes on with what was known.
+        log.error("unreadable record", at=coordinates(record), reason=str(error))
+        return
+    if isinstance(fact, NodeFact):
+        keeper.take_node(cluster, name, fact)

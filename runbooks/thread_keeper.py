@@ -11,6 +11,7 @@ computed from the latest documents whenever the next try comes.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -20,6 +21,7 @@ import structlog
 from aiokafka import TopicPartition
 
 from connectors.base import Absent, AlreadyDone, Connector, Done, Effect, Outcome, Refused, Retry, Unknown
+from runbooks.containment import owed
 from runbooks.journal import Journal, Outgoing
 from runbooks.leases import Lease
 from runbooks.threads import (
@@ -31,6 +33,7 @@ from runbooks.threads import (
     first,
     is_worth_a_thread,
     next_task,
+    still_told,
     wanted,
 )
 from streams.model.clock import Clock, to_millis, utc_now
@@ -38,6 +41,7 @@ from streams.model.codec import encode
 from streams.model.conversation import TimelineEntry
 from streams.model.errors import Fenced
 from streams.model.incident import Incident
+from streams.model.inventory import NodeFact
 from streams.model.message import plain
 from streams.model.run import EffectRecord, EffectState, Run, Target
 from streams.model.signal import Attribute
@@ -87,6 +91,11 @@ class ThreadKeeper:
         self._at = at
         self._incidents: dict[str, Incident] = {}
         self._runs: dict[str, dict[str, Run]] = {}
+        self._nodes: dict[str, dict[str, NodeFact]] = {}
+        self._marked: defaultdict[str, dict[str, NodeFact]] = defaultdict(dict)
+        """Nodes by the incident whose marks they bear, and name."""
+        self._closers: dict[tuple[str, str], set[str]] = {}
+        """Incidents whose runs close a node, by its cluster and name."""
         self._entries: list[tuple[int, TimelineEntry]] = []
         self._records: list[Outgoing] = []
         self._next_offset = 0
@@ -106,7 +115,25 @@ class ThreadKeeper:
     def take_run(self, run: Run) -> None:
         """The latest revision of a run."""
         self._runs.setdefault(run.incident, {})[run.id] = run
+        for planned in run.plan.steps:
+            if planned.action == "cordon_node" and planned.target is not None:
+                self._closers.setdefault((run.cluster, planned.target.name), set()).add(run.incident)
         self._changed(run.incident)
+
+    def take_node(self, cluster: str, name: str, fact: NodeFact | None) -> None:
+        """A node as inventory shows it, or None when it is gone: whether it stays closed is told to whom it is closed for."""
+        nodes = self._nodes.setdefault(cluster, {})
+        before = nodes.pop(name, None)
+        if before is not None and before.owner_incident is not None:
+            self._marked[before.owner_incident].pop(name, None)
+            self._changed(before.owner_incident)
+        if fact is not None:
+            nodes[name] = fact
+        if fact is not None and fact.owner_incident is not None:
+            self._marked[fact.owner_incident][name] = fact
+            self._changed(fact.owner_incident)
+        for incident in self._closers.get((cluster, name), ()):
+            self._changed(incident)
 
     def take_entry(self, entry: TimelineEntry, offset: int) -> None:
         """A line of the timeline and where it lies. What befell the whole cluster has no thread."""
@@ -197,7 +224,11 @@ class ThreadKeeper:
             return None
         runs = list(self._runs.get(incident_id, {}).values())
         standing = frozenset(post.slot for post in thread.posts if post.stands)
-        slots = wanted(incident, runs, thread.log, standing)
+        marked = self._marked[incident_id].values() if incident_id in self._marked else ()
+        owing = owed(incident_id, runs, self._nodes.get(incident.cluster, {}), marked)
+        slots = wanted(incident, runs, thread.log, standing, owing)
+        if not is_worth_a_thread(incident, now):
+            slots = still_told(thread, slots)
         return next_task(thread, slots, now, debounce_s=self._debounce_s, held=self._held)
 
     async def _do(self, incident_id: str, task: Task) -> None:

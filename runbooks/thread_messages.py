@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 import orjson
 
 from runbooks.approvals import wanted, who
+from runbooks.containment import CONTAINED, Owed, is_contained, ticket_of
+from runbooks.waits import ending_reason, waits_for
 from streams.model.conversation import TimelineEntry, Verb
 from streams.model.incident import Incident, IncidentState
 from streams.model.message import (
@@ -28,6 +30,7 @@ from streams.model.message import (
     Tone,
     plain,
     some,
+    without_priority,
 )
 from streams.model.run import Mode, PlannedStep, Run, RunState, StepState
 
@@ -45,6 +48,7 @@ _INCIDENT = {
     IncidentState.SUPPRESSED: ("⚪", "suppressed", Tone.QUIET),
     IncidentState.MERGED: ("⚪", "part of another incident", Tone.QUIET),
 }
+_CONTAINED = ("🔧", CONTAINED, Tone.QUIET)
 _STEP = {
     StepState.PENDING: ("▫️", "not begun", Tone.QUIET),
     StepState.AWAITING_APPROVAL: ("🟣", "waiting for approval", Tone.ASKING),
@@ -63,19 +67,21 @@ _MODE = {
 }
 
 
-def root_message(incident: Incident, runs: Sequence[Run]) -> Message:
-    """The incident as it stands: what, where, what it stops, and what is being done."""
-    glyph, word, tone = _INCIDENT[incident.state]
-    impact = incident.impact
-    stops = f"{impact.gpus} GPUs, {impact.gpu_hours_per_hour:.0f} GPU-hours an hour" if impact.gpus else ""
+def root_message(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed] = ()) -> Message:
+    """The incident as it stands: what, where, what it stops, what is being done, and last what somebody owes."""
+    contained = is_contained(incident, owing)
+    glyph, word, tone = _CONTAINED if contained else _INCIDENT[incident.state]
+    over = "Contained" if contained else "Resolved"
+    ticket = ticket_of(runs)
     facts = [
         Fact("State", f"{word} · {incident.severity} · {incident.certainty}"),
         Fact("Where", f"{incident.root} · {incident.cluster}"),
         Fact("Jobs", some(map(str, incident.jobs), MAX_NAMES)),
-        Fact("Nodes", some(incident.nodes, MAX_NAMES)),
-        Fact("Stands still", stops),
+        Fact("Nodes", some(_culprit_first(incident), MAX_NAMES)),
+        _cost(incident, owing),
+        Fact("Ticket", ticket.key, url=ticket.url or None) if ticket else Fact(""),
         Fact("Began", at=incident.fault_at),
-        Fact("Resolved", at=incident.closed_at) if incident.closed_at else Fact(""),
+        Fact(over, at=incident.closed_at) if incident.closed_at else Fact(""),
         Fact("Lasted", took(incident.closed_at - incident.fault_at)) if incident.closed_at else Fact(""),
         Fact("Flapping", f"{incident.flaps} times") if incident.flaps > 1 else Fact(""),
     ]
@@ -88,8 +94,27 @@ def root_message(incident: Incident, runs: Sequence[Run]) -> Message:
         blocks.append(Paragraph(f"Goes on in {incident.merged_into}."))
     if runs:
         blocks.append(Paragraph(_now(runs[-1])))
+    if not incident.state.is_over and (waits := waits_for(incident, runs)):
+        blocks.append(Paragraph(f"Waits for {waits}"))
     blocks.append(Paragraph(incident.id, quiet=True))
-    return Message(f"{glyph} {word}: {incident.title} · {incident.cluster}", tuple(blocks), tone)
+    blocks += [Paragraph(f"🔧 {one.text}; after its repair: {one.way_out}") for one in owing[:MAX_NAMES]]
+    end = f": {some((one.text for one in owing), 2)}" if contained else ""
+    return Message(f"{glyph} {word}: {incident.title} · {incident.cluster}{end}", tuple(blocks), tone)
+
+
+def _culprit_first(incident: Incident) -> list[str]:
+    """The nodes, the guilty one before those that merely stand still with it."""
+    guilty = [incident.root.node] if incident.root.node in incident.nodes else []
+    return [*guilty, *(node for node in incident.nodes if node not in guilty)]
+
+
+def _cost(incident: Incident, owing: Sequence[Owed]) -> Fact:
+    """What stands still for the incident: its jobs' GPUs while it lasts, then those of the nodes that stay closed."""
+    if incident.state.is_over:
+        return Fact("Out of service", f"{gpus} GPUs" if (gpus := sum(one.gpus for one in owing)) else "")
+    impact = incident.impact
+    stops = f"{impact.gpus} GPUs, {impact.gpu_hours_per_hour:.0f} GPU-hours an hour" if impact.gpus else ""
+    return Fact("Stands still", stops)
 
 
 def evidence_message(incident: Incident) -> Message:
@@ -108,10 +133,11 @@ def evidence_message(incident: Incident) -> Message:
     lines = [evidence.text for proof in proofs for evidence in proof.evidence[:1] if evidence.text]
     blocks: list[Block] = [Heading("Evidence"), Table(("UTC", "role", "what", "where"), rows)]
     if lines:
-        blocks.append(Code("\n".join(plain(line, 400) for line in lines[:MAX_LINES])))
+        blocks.append(Code("\n".join(plain(without_priority(line), 400) for line in lines[:MAX_LINES])))
     if len(proofs) > MAX_PROOFS:
-        blocks.append(Paragraph(f"and {len(proofs) - MAX_PROOFS} more observations", quiet=True))
-    return Message(f"Evidence: {len(proofs)} observations", tuple(blocks))
+        blocks.append(Paragraph(f"and {len(proofs) - MAX_PROOFS} more", quiet=True))
+    many = "1 observation" if len(proofs) == 1 else f"{len(proofs)} observations"
+    return Message(f"Evidence: {many}", tuple(blocks))
 
 
 def step_message(run: Run, planned: PlannedStep, number: int) -> Message:
@@ -128,9 +154,8 @@ def step_message(run: Run, planned: PlannedStep, number: int) -> Message:
         facts.append(Fact("Took", took(step.finished_at - step.started_at)))
     if step.undo is not None:
         facts.append(Fact("Undo", f"{step.undo.state} {step.undo.reason}".strip()))
-    if step.effect is not None:
-        shown = ((name, step.effect.result.get(name)) for name in ("ticket", "url"))
-        facts += [Fact(name.capitalize(), str(value)) for name, value in shown if value]
+    if step.effect is not None and (ticket := step.effect.result.get("ticket")):
+        facts.append(Fact("Ticket", str(ticket), url=str(step.effect.result.get("url") or "") or None))
     heading = f"{glyph} {number}/{len(run.plan.steps)} {what}"
     blocks: list[Block] = [Heading(heading), Facts(tuple(facts))]
     if step.reason:
@@ -194,9 +219,10 @@ def _question(incident: Incident, run: Run, planned: PlannedStep) -> Message:
         if former
         else []
     )
-    small = Paragraph(f"plan {run.plan.digest[:12]} · or: {approve_line(run, planned)}", quiet=True)
+    small = Paragraph(f"plan {run.plan.digest[:12]}", quiet=True)
     blocks: tuple[Block, ...] = (
-        Heading(heading), Facts(facts), *grown, _plan_table(run), Buttons(buttons), small,
+        Heading(heading), Facts(facts), Paragraph("To answer, type:"), Code(_answer_lines(run, planned)), *grown,
+        _plan_table(run), Buttons(buttons), small,
     )  # fmt: skip
     return Message(heading, blocks, Tone.ASKING)
 
@@ -204,6 +230,11 @@ def _question(incident: Incident, run: Run, planned: PlannedStep) -> Message:
 def approve_line(run: Run, planned: PlannedStep) -> str:
     """What a person types to approve the step: it needs no chat."""
     return f"faultline incidents approve {run.incident} --step {shlex.quote(planned.id)}"
+
+
+def _answer_lines(run: Run, planned: PlannedStep) -> str:
+    approve = approve_line(run, planned)
+    return f"{approve}\n{approve.replace(' approve ', ' reject ', 1)}"
 
 
 def log_message(log: Sequence[TimelineEntry]) -> Message:
@@ -236,12 +267,13 @@ def _now(run: Run) -> str:
     head = f"Runbook {run.plan.runbook} ({_MODE[run.plan.mode]})"
     if run.state.is_over:
         ending = {RunState.SUCCEEDED: "is through", RunState.SHADOWED: "has said what it would do"}
-        said = ending.get(run.state, f"has ended: {run.state}")
-        return f"{head} {said}{f': {run.reason}' if run.reason else ''}"
+        said = ending.get(run.state, f"has ended, {run.outcome or run.state}")
+        return f"{head} {said}{f': {why}' if (why := ending_reason(run)) else ''}"
     for number, planned in enumerate(run.plan.steps, start=1):
         step = run.step(planned.id)
         if not step.state.is_over:
-            reason = f", {step.reason}" if step.reason else ""
+            held = step.state in (StepState.AWAITING_APPROVAL, StepState.BLOCKED)
+            reason = f", {step.reason}" if step.reason and not held else ""  # the line below says on what
             return f"{head}: step {number} of {len(run.plan.steps)}, {_what(planned)}, {_STEP[step.state][1]}{reason}"
     return f"{head}: every step is taken"
 
@@ -255,7 +287,9 @@ def _plan_table(run: Run) -> Table:
 
 
 def _what(planned: PlannedStep) -> str:
-    return planned.describe or planned.action.replace("_", " ")
+    said = planned.describe or planned.action.replace("_", " ")
+    # A ticket's step says what the ticket asks for, and that is not done when it is opened.
+    return f"ticket: {said}" if planned.action.endswith("_ticket") and planned.describe else said
 
 
 def _reason(text: str) -> tuple[Paragraph, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from runbooks.containment import Owed
 from runbooks.leases import inherited_wait_s
 from runbooks.thread_messages import (
     approval_message,
@@ -78,11 +79,13 @@ def wanted(
     runs: Sequence[Run],
     log: Sequence[TimelineEntry],
     standing: frozenset[str] = frozenset(),
+    owing: Sequence[Owed] = (),
 ) -> tuple[Slot, ...]:
-    """Every message the thread should hold now, the root first. `standing` are the slots that are there already."""
+    """Every message the thread should hold now, the root first. `standing` are the slots that are there already, `owing` the
+    nodes that stay closed for the incident."""
     runs = sorted(runs, key=lambda run: (run.created_at, run.id))
     return (
-        Slot(ROOT, root_message(incident, runs), _root_mark(incident, runs), Urgency.ROOT),
+        Slot(ROOT, root_message(incident, runs, owing), _root_mark(incident, runs, owing), Urgency.ROOT),
         *_evidence(incident),
         *(slot for run in runs for slot in _of_run(incident, run, standing)),
         *_log(log),
@@ -110,7 +113,8 @@ def first(tasks: Sequence[Task], now: datetime) -> Task | None:
     """The most urgent of the tasks that are due, else the earliest."""
     due = [task for task in tasks if task.due_at <= now]
     if due:
-        return min(due, key=lambda task: (task.slot.urgency, task.due_at, task.slot.name))
+        # Of equals the first: the slots of a thread come in the order in which a reader should see them.
+        return min(due, key=lambda task: (task.slot.urgency, task.due_at))
     return min(tasks, key=lambda task: task.due_at, default=None)
 
 
@@ -120,6 +124,20 @@ def is_worth_a_thread(
     """Whether to open a thread that does not exist yet: not for what was over long before anybody could have told of it."""
     ended = incident.closed_at or incident.updated_at
     return not (incident.state.is_over and now - ended > stale_after)
+
+
+def still_told(thread: Thread, slots: Sequence[Slot]) -> tuple[Slot, ...]:
+    """What is still said in the thread of an incident that was over long ago: that its state is another one, and what was begun.
+    A word that a later version would put differently is no reason to edit every thread there ever was."""
+    return tuple(
+        slot
+        for slot in slots
+        if (post := thread.post(slot.name)) is not None and (post.mark != slot.mark or not _is_settled(post))
+    )
+
+
+def _is_settled(post: Post) -> bool:
+    return post.create.state is EffectState.CONFIRMED and bool(post.shown) and post.check_at is None
 
 
 def _tasks(thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float) -> Iterator[Task]:
@@ -158,8 +176,9 @@ def _edit_due(post: Post, slot: Slot, now: datetime, debounce_s: float) -> datet
     return max(now, post.changed_at + timedelta(seconds=max(debounce_s, slot.patience_s)))
 
 
-def _root_mark(incident: Incident, runs: Sequence[Run]) -> str:
-    return " ".join([incident.state, incident.severity, *(run.state for run in runs)])
+def _root_mark(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed]) -> str:
+    closed = [f"closed:{one.node}" for one in owing] if incident.state.is_over else []
+    return " ".join([incident.state, incident.severity, *(run.state for run in runs), *closed])
 
 
 def _evidence(incident: Incident) -> Iterator[Slot]:

@@ -23,6 +23,7 @@ from streams.model.message import (
     Paragraph,
     Table,
     Tone,
+    is_web_address,
     plain,
 )
 
@@ -54,11 +55,14 @@ def escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def render(message: Message) -> dict[str, Any]:
-    """The `text`, `blocks` and `attachments` of chat.postMessage and chat.update."""
+def render(message: Message, *, answers: bool = False) -> dict[str, Any]:
+    """The `text`, `blocks` and `attachments` of chat.postMessage and chat.update.
+
+    `answers` is whether anybody takes in a press: a button that nobody answers is worse than none, so without it there are none.
+    """
     head = [block for block in message.blocks[:1] if isinstance(block, Heading)]
     headline = head[0].text if head else message.summary
-    body = message.blocks[len(head) :]
+    body = [b for b in message.blocks[len(head) :] if answers or not isinstance(b, Buttons)]
     top = _section(f"*{_mrkdwn(headline.replace(chr(10), ' '), MAX_HEADLINE)}*")
     return {
         "text": _mrkdwn(message.summary, MAX_TEXT),
@@ -127,7 +131,7 @@ def date_token(at: datetime) -> str:
 
 
 def _field(fact: Fact) -> dict[str, Any]:
-    value = date_token(fact.at) if fact.at else _mrkdwn(fact.text, MAX_FIELD)
+    value = date_token(fact.at) if fact.at else _linked(fact)
     return {"type": "mrkdwn", "verbatim": True, "text": f"*{_mrkdwn(fact.label, 60)}*\n{value or '–'}"}
 
 
@@ -143,6 +147,15 @@ def _button(button: Button) -> dict[str, Any]:
         "value": button.value,
     }
     return element if button.style == "plain" else element | {"style": button.style}
+
+
+def _linked(fact: Fact) -> str:
+    """The text, as a link where it has an address. A bar or bracket in it would end the link."""
+    text = _mrkdwn(fact.text, MAX_FIELD)
+    link = f"<{escape(fact.url or '')}|{text}>"
+    if not text or set(text) & set("|<>\n") or not is_web_address(fact.url or "") or len(link) > MAX_FIELD:
+        return text
+    return link
 
 
 def _section(mrkdwn: str) -> SlackBlock:

@@ -27,7 +27,9 @@ STYLES = {
 
 def render(message: Message, *, reply: bool = False) -> RenderableType:
     """One message as a panel with a bar in its tone's colour; a reply is indented under its root."""
-    body = Group(*(_block(block) for block in message.blocks)) if message.blocks else _text(message.summary)
+    # A terminal takes no press: what to type stands beside the buttons.
+    shown = [block for block in message.blocks if not isinstance(block, Buttons)]
+    body = Group(*(_block(block) for block in shown)) if shown else _text(message.summary)
     return Panel(
         body, border_style=STYLES[message.tone], box=box.HEAVY if not reply else box.ROUNDED, padding=(0, 1)
     )
@@ -56,7 +58,7 @@ def _block(block: Block) -> RenderableType:
         case Code():
             return _text(block.text, "cyan")
         case Buttons():
-            return Text("  ").join(_text(f"[ {button.label} ]", "reverse") for button in block.buttons)
+            return Text()
 
 
 def _text(text: str, style: str = "") -> Text:

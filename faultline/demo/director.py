@@ -13,6 +13,7 @@ from faultline.demo.shippers import RunningPod
 from faultline.demo.stack import Stack
 from faultline.demo.world import JOBS, World
 from faultline.embedded.children import ChildFailed
+from runbooks.containment import CONTAINED
 from streams.model.clock import utc_now
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import RunState, StepState
@@ -125,7 +126,8 @@ class Director:
         """Whether the root message of its thread has come as far as the incident."""
         roots = [r for r in self._stack.slack.roots() if incident_of(r.metadata) == incident.id]
         over = incident.state == IncidentState.RESOLVED
-        return any(not over or IncidentState.RESOLVED.value in root.text for root in roots)
+        ends = (IncidentState.RESOLVED.value, CONTAINED)
+        return any(not over or any(end in root.text for end in ends) for root in roots)
 
     def _all_move(self) -> bool:
         return all(self._world.workload.moving(job) for job in JOBS)

@@ -245,6 +245,7 @@ def _texts(block: Mapping[str, Any]) -> list[str]:
 
 
 def _readable(line: str) -> str:
+    line = re.sub(r"<https?://[^|>]*\|([^>]*)>", r"\1", line)
     line = re.sub(r"<!date\^\d+\^[^|>]*\|([^>]*)>", r"\1", line.replace("```", "").replace("*", ""))
     return line.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from connectors.chat.terminal import render as on_terminal
 from connectors.tickets.adf import document
 from faultline.standins.jira import _wrong_document
 from faultline.standins.slack import Posting, _wrong_content
+from runbooks.containment import Owed, Ticket
 from runbooks.threads import wanted
 from streams.model.codec import decode, encode
 from streams.model.conversation import TimelineEntry
@@ -34,7 +36,7 @@ from streams.model.message import (
     Tone,
     plain,
 )
-from streams.model.run import Mode, StepState
+from streams.model.run import EffectRecord, EffectState, Mode, Run, RunState, StepState, Target
 from tests.chat.documents import NOW, incident, run
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -56,6 +58,16 @@ def everything(text: str) -> Message:
     )
 
 
+def with_ticket(made: Run) -> Run:
+    """The run once it is through, its ticket opened."""
+    target = Target("Ticket", made.incident)
+    result = {"ticket": "GPU-61", "url": "https://jira.example/browse/GPU-61"}
+    effect = EffectRecord("k", "open_ticket", target, EffectState.CONFIRMED, NOW, NOW, result=result)
+    cordon, ticket = made.steps
+    steps = (cordon, replace(ticket, effect=effect))
+    return replace(made, steps=steps, state=RunState.SUCCEEDED, outcome="succeeded", reason=incident().reason)
+
+
 CASES = {
     "open": wanted(incident(), [], []),
     "mitigating": wanted(
@@ -69,6 +81,12 @@ CASES = {
         [],
     ),
     "shadow": wanted(incident(), [run(incident(), Mode.SHADOW, cordon=StepState.WOULD)], []),
+    "contained": wanted(
+        incident(state=IncidentState.RESOLVED, closed_at=NOW),
+        [with_ticket(run(incident(), cordon=StepState.DONE, ticket=StepState.DONE))],
+        [],
+        owing=[Owed("node-07", 8, NOW, Ticket("GPU-61", "https://jira.example/browse/GPU-61"))],
+    ),
     "resolved": wanted(incident(state=IncidentState.RESOLVED, closed_at=NOW), [], []),
 }
 
@@ -89,13 +107,15 @@ def test_the_stand_in_shows_what_a_reader_sees() -> None:
     (root, *_, approval) = CASES["asking"]
     posting = _posting(approval.message)
     assert posting.lines[0] == "🟣 May Faultline cordon node-07?"
-    assert "[Approve] [Reject]" in posting.lines
+    assert not [line for line in posting.lines if "[Approve]" in line], "nobody answers a press"
+    assert f"faultline incidents approve {incident().id} --step cordon" in posting.lines
+    assert "[Approve] [Reject]" in _posting(approval.message, answers=True).lines
     assert "Began 2026-03-04 05:05:07 UTC" in _posting(root.message).lines
     assert _posting(Message("s", (Paragraph("a < b & c"),))).lines[-1] == "a < b & c"
 
 
-def _posting(message: Message) -> Posting:
-    content = render(message)
+def _posting(message: Message, *, answers: bool = False) -> Posting:
+    content = render(message, answers=answers)
     return Posting("1.1", "C1", content["text"], content["blocks"], content["attachments"])
 
 
@@ -117,6 +137,28 @@ def test_hostile_text_can_neither_mention_nor_link_nor_leave_its_code_block() ->
     assert all(part["verbatim"] for part in _mrkdwn_parts(shown))
 
 
+def test_a_contained_incident_ends_with_what_is_owed_and_says_its_cause_once() -> None:
+    root, *_ = CASES["contained"]
+    lines = _posting(root.message).lines
+    assert (
+        lines[-1] == "🔧 node-07 stays closed for GPU-61; after its repair: faultline nodes release node-07"
+    )
+    assert sum(incident().reason in line for line in lines) == 1
+    assert not [line for line in lines if "GPU-hours" in line]
+    assert "Out of service 8 GPUs" in lines
+    assert "node-07 stays closed for GPU-61" in root.message.summary
+    assert "<https://jira.example/browse/GPU-61|GPU-61>" in json.dumps(render(root.message))
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "https://a|b", "https://a> <!channel", "https://a b", ""]
+)
+def test_only_a_plain_address_of_the_web_becomes_a_link(url: str) -> None:
+    shown = json.dumps(render(Message("s", (Facts((Fact("Ticket", "GPU-61", url=url),)),))))
+    assert "|GPU-61>" not in shown
+    assert "GPU-61" in shown
+
+
 def _mrkdwn_parts(shown: dict[str, Any]) -> list[dict[str, Any]]:
     """Every text object of a message that Slack parses."""
     blocks = shown["blocks"] + shown["attachments"][0]["blocks"]
@@ -132,14 +174,14 @@ def _mrkdwn_parts(shown: dict[str, Any]) -> list[dict[str, Any]]:
 def test_whatever_it_says_a_message_keeps_within_the_caps(text: str, times: int) -> None:
     *blocks, buttons = everything(text * times or "x").blocks
     message = Message(text * times or "x", (*blocks * times, buttons), Tone.GOOD)
-    assert _wrong_content(render(message)) is None
+    assert _wrong_content(render(message, answers=True)) is None
     assert _wrong_document(document(message, footer="faultline-k")) is None
 
 
 def test_an_overlong_message_says_so_and_keeps_its_buttons() -> None:
     buttons = Buttons((Button("approve", "Approve", "v" * MAX_VALUE),))
     message = Message("s", (Heading("h"), *[Code("x" * 2500)] * 20, buttons))
-    blocks = render(message)["attachments"][0]["blocks"]
+    blocks = render(message, answers=True)["attachments"][0]["blocks"]
     assert [b["type"] for b in blocks[-2:]] == ["actions", "context"]
     assert sum(len(json.dumps(b)) for b in blocks) < MAX_TOTAL + 2000
 

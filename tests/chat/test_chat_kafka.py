@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,9 @@ from streams.model.clock import utc_now
 from streams.model.codec import encode
 from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident, IncidentState
-from streams.model.run import Run, StepState
-from streams.topics import DEAD_LETTERS, INCIDENTS, RUNS, THREADS, TIMELINE, Topic, partition_of
+from streams.model.inventory import FactRecord, NodeFact
+from streams.model.run import EffectRecord, EffectState, Run, RunState, StepState
+from streams.topics import DEAD_LETTERS, INCIDENTS, INVENTORY, RUNS, THREADS, TIMELINE, Topic, partition_of
 from tests.chat import documents
 from tests.testbed.children import Child
 from tests.testbed.kafka import Kafka
@@ -37,7 +39,8 @@ from tests.testbed.waiting import eventually
 pytestmark = pytest.mark.kafka
 
 PARTITIONS = 2
-TOPICS = (INCIDENTS, RUNS, TIMELINE, THREADS, DEAD_LETTERS)
+TOPICS = (INCIDENTS, RUNS, INVENTORY, TIMELINE, THREADS, DEAD_LETTERS)
+Document = Incident | Run | TimelineEntry | FactRecord
 CRASH_POINTS = ("before_intent", "after_intent", "after_call", "after_commit")
 
 
@@ -52,13 +55,15 @@ class World:
     folder: Path
     started: int = 0
 
-    async def tell(self, document: Incident | Run | TimelineEntry) -> None:
+    async def tell(self, document: Document) -> None:
         topic, key = _place(document)
         await self.producer.send_and_wait(
             self.prefix + topic.name,
             encode(document),
             key=key.encode(),
-            partition=partition_of(document.cluster, PARTITIONS),
+            partition=partition_of(
+                document.fact.cluster if isinstance(document, FactRecord) else document.cluster, PARTITIONS
+            ),
         )
 
     @contextmanager
@@ -111,7 +116,7 @@ class World:
         return [reply for root in self.slack.roots() for reply in self.slack.thread(root.ts)]
 
 
-def _place(document: Incident | Run | TimelineEntry) -> tuple[Topic, str]:
+def _place(document: Document) -> tuple[Topic, str]:
     match document:
         case Incident():
             return INCIDENTS, document.id
@@ -119,6 +124,8 @@ def _place(document: Incident | Run | TimelineEntry) -> tuple[Topic, str]:
             return RUNS, document.id
         case TimelineEntry():
             return TIMELINE, document.incident
+        case FactRecord():
+            return INVENTORY, document.fact.key
 
 
 @pytest.fixture
@@ -372,3 +379,35 @@ async def test_under_kills_and_lost_answers_every_message_is_there_once(world: W
     keys = Counter(message.key for message in world.slack.channels["C0INCIDENTS"] if not message.deleted)
     assert set(keys.values()) == {1}
     assert len(keys) == len(incidents) * 4
+
+
+async def test_a_thread_is_not_green_while_the_node_stays_closed_and_is_when_it_is_given_back(
+    world: World,
+) -> None:
+    now = utc_now()
+    about = documents.incident(fault_at=now, opened_at=now, updated_at=now)
+    made = documents.run(about, cordon=StepState.DONE, ticket=StepState.DONE)
+    cordon, ticket = made.steps
+    closed = EffectRecord(
+        "k", "cordon_node", documents.NODE, EffectState.CONFIRMED, now, now, confirmed_at=now
+    )
+    steps = (replace(cordon, effect=closed), ticket)
+    run = replace(made, steps=steps, state=RunState.SUCCEEDED, outcome="succeeded")
+    node = NodeFact("c1", "node-07", "u-7", now, gpus=8, unschedulable=True, owner_incident=about.id)
+    for document in (about, run, FactRecord(node)):
+        await world.tell(document)
+    await world.tell(replace(about, revision=2, state=IncidentState.RESOLVED, closed_at=now))
+
+    def says(word: str) -> bool:
+        return any(word in root.text for root in world.slack.roots())
+
+    with world.chat():
+        await world.see(lambda: says("🔧 contained"), "the node is owed")
+        (root,) = world.slack.roots()
+        assert root.lines[-1].startswith("🔧 node-07 stays closed")
+    # Given back a while later, with no word in incidents or runs: a person has opened the node.
+    later = now + timedelta(minutes=1)
+    await world.tell(FactRecord(replace(node, unschedulable=False, owner_incident=None, observed_at=later)))
+    with world.chat():
+        await world.see(lambda: says("🟢 resolved"), "the node is back")
+    assert len(world.slack.roots()) == 1

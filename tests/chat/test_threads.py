@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from runbooks.leases import MARGIN_S
-from runbooks.thread_messages import took
-from runbooks.threads import Doing, Slot, Urgency, is_worth_a_thread, next_task, wanted
+from runbooks.thread_messages import evidence_message, took
+from runbooks.threads import Doing, Slot, Urgency, is_worth_a_thread, next_task, still_told, wanted
 from streams.model.codec import decode, encode
 from streams.model.incident import IncidentState
-from streams.model.message import Buttons, Message
+from streams.model.message import Buttons, Code, Facts, Message
 from streams.model.run import Approval, EffectRecord, EffectState, Mode, StepState, Target
 from streams.model.thread import ROOT, Post, Thread, post_key
 from tests.chat.documents import NOW, incident, run
@@ -124,6 +124,43 @@ def test_buttons_are_there_while_a_step_waits_and_vanish_with_the_decision() -> 
     for state, buttons in ((asking, 1), (decided, 0), (expired, 0)):
         (shown,) = [s for s in wanted(incident(), [state], [], frozenset({name})) if s.name == name]
         assert sum(isinstance(block, Buttons) for block in shown.message.blocks) == buttons
+
+
+def test_steps_that_are_due_at_once_are_told_in_their_order() -> None:
+    made = run(incident(), cordon=StepState.DONE, ticket=StepState.DONE)
+    steps = tuple(
+        replace(step, id=f"{name}-{step.id}") for name, step in zip("zy", made.plan.steps, strict=True)
+    )
+    records = tuple(replace(record, id=step.id) for record, step in zip(made.steps, steps, strict=True))
+    made = replace(made, plan=replace(made.plan, steps=steps), steps=records)
+    slots = wanted(incident(), [made], [])
+    task = next_task(with_posts(post(ROOT, mark=slots[0].mark)), slots, NOW, debounce_s=60)
+    assert task is not None
+    assert task.slot.name == f"step/{made.id}/z-cordon"
+
+
+def test_the_culprit_stands_before_the_other_nodes_of_its_job() -> None:
+    many = tuple(f"node-{n:02}" for n in range(8))
+    root, *_ = wanted(incident(nodes=many), [], [])
+    (facts,) = [block for block in root.message.blocks if isinstance(block, Facts)]
+    (nodes,) = [fact.text for fact in facts.facts if fact.label == "Nodes"]
+    assert nodes == "node-07, node-00, node-01, node-02, node-03, node-04, +2 more"
+
+
+def test_the_thread_of_what_was_over_long_ago_is_edited_only_for_another_state() -> None:
+    words, state = slot(ROOT, NEW), slot(ROOT, OTHER_STATE, mark="contained")
+    assert still_told(with_posts(post(ROOT)), [words]) == ()
+    assert still_told(with_posts(post(ROOT)), [state]) == (state,)
+    assert still_told(with_posts(post(ROOT, EffectState.INTENDED)), [words]) == (words,)
+    assert still_told(with_posts(), [words]) == ()
+
+
+def test_one_observation_is_one_and_has_no_syslog_priority() -> None:
+    proof = incident().proofs[0]
+    line = replace(proof.evidence[0], text="<4>Mar  3 03:04:12 node-07 kernel: NVRM: Xid 79")
+    shown = evidence_message(incident(proofs=(replace(proof, evidence=(line,)),)))
+    assert shown.summary == "Evidence: 1 observation"
+    assert shown.blocks[-1] == Code("Mar  3 03:04:12 node-07 kernel: NVRM: Xid 79")
 
 
 def test_in_shadow_the_whole_plan_is_one_reply() -> None:

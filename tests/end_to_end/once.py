@@ -33,18 +33,18 @@ async def done_once(installation: Installation, training: Training, incident: In
     (issue,) = installation.jira.issues
     assert bad in issue.summary
     assert len([r for r in installation.jira.calls("/issue", "POST") if r.path.endswith("/issue")]) == 1
-    await thread_says_resolved(installation)
+    await thread_says_contained(installation)
     (root,) = installation.slack.roots()
     assert bad in root.text
     posted = [r.body for r in installation.slack.calls("chat.postMessage") if isinstance(r.body, dict)]
     assert len([body for body in posted if not body.get("thread_ts")]) == 1
 
 
-async def thread_says_resolved(installation: Installation) -> None:
-    """Wait until a root message says that its incident is over."""
+async def thread_says_contained(installation: Installation) -> None:
+    """Wait until a root message says that nothing is left of its incident but a node that waits for its repair."""
 
-    async def resolved() -> bool:
+    async def contained() -> bool:
         installation.revive()
-        return any("resolved" in root.text.lower() for root in installation.slack.roots())
+        return any("contained" in root.text.lower() for root in installation.slack.roots())
 
-    await eventually(resolved, "the thread's root says that the incident is resolved", timeout_s=120)
+    await eventually(contained, "the thread's root says that the incident is contained", timeout_s=120)

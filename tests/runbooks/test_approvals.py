@@ -15,7 +15,7 @@ from runbooks.thread_messages import approval_message
 from streams.model.codec import decode, encode
 from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.incident import Certainty
-from streams.model.message import Buttons, Facts, Paragraph
+from streams.model.message import Buttons, Code, Facts, Paragraph
 from streams.model.run import Demand, Mode, PlannedStep, Run, RunState, StepState, Target
 from streams.model.settings import ResponderSettings
 from tests.runbooks.scenes import ACTIONS, CLUSTER, LIBRARY, NOW, OTHER_JOB, Play, at, cluster, incident
@@ -273,9 +273,10 @@ def test_the_message_says_who_may_how_many_are_missing_until_when_and_the_line_t
     assert told["May approve"] == "oncall (ada, bob)"
     assert told["Missing"] == "one more of oncall (ada, bob), ada having approved"
     assert told["Expires"] == at(4 * 3600)
-    small = message.blocks[-1]
-    assert isinstance(small, Paragraph)
-    assert f"faultline incidents approve {play.about.id} --step cordon" in small.text
+    (typed,) = [block for block in message.blocks if isinstance(block, Code)]
+    assert typed.text.splitlines() == [
+        f"faultline incidents {word} {play.about.id} --step cordon" for word in ("approve", "reject")
+    ]
 
 
 def test_a_word_is_given_to_the_run_of_its_plan_and_answered_once() -> None:
