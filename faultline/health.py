@@ -1,37 +1,94 @@
-"""`/live` and `/ready` of a process, answered from its pulse."""
+"""`/live` and `/ready` of a process, answered from its pulse by a thread of its own.
+
+The event loop may be busy for a while with what has come at once; a kubelet that gets no answer then would end a process that
+works as fast as it can, and the next one would have to begin anew. One that really hangs is told by its pulse.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 from streams.model.pulse import Pulse
+
+REQUEST_S = 5.0
+"""How long whoever connects may take to ask."""
 
 
 @asynccontextmanager
 async def health_server(pulse: Pulse, *, host: str, port: int) -> AsyncIterator[int]:
-    """Serve while the context lasts; yields the port. Does nothing and yields 0 when `port` is 0."""
+    """Serve while the context lasts; yields the port. Does nothing and yields 0 when `port` is 0.
+
+    Raises:
+        OSError: when the address cannot be listened on.
+    """
     if port == 0:
         yield 0
         return
-    from aiohttp import web  # half a second that only a process with probes need wait for
-
-    def answer(good: bool, **more: object) -> web.Response:
-        return web.json_response({"ok": good, **more}, status=200 if good else 503)
-
-    app = web.Application()
-
-    async def live(_: web.Request) -> web.Response:
-        return answer(pulse.is_alive)
-
-    async def ready(_: web.Request) -> web.Response:
-        return answer(pulse.is_ready, **pulse.states)
-
-    app.add_routes([web.get("/live", live), web.get("/ready", ready)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
+    server = _Server(pulse, host, port)
+    thread = Thread(target=server.serve_forever, args=(0.1,), name="probes", daemon=True)
+    thread.start()
     try:
-        await web.TCPSite(runner, host, port).start()
         yield port
     finally:
-        await runner.cleanup()
+        await asyncio.to_thread(server.shutdown)
+        server.server_close()
+        thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # Who asks for a probe and says nothing must not hold up the end of the process.
+    block_on_close = False
+    request_queue_size = 64
+
+    def __init__(self, pulse: Pulse, host: str, port: int) -> None:
+        self.pulse = pulse
+        self.address_family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0][0]
+        super().__init__((host, port), _Probe)
+
+    def server_bind(self) -> None:
+        # The one of the base class asks a name server for the host's name, which may take seconds.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that went away is no news."""
+
+
+class _Probe(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = REQUEST_S
+    server: _Server
+
+    def do_GET(self) -> None:
+        pulse = self.server.pulse
+        match self.path.split("?")[0]:
+            case "/live":
+                stalled = pulse.stalled
+                self._answer(200 if not stalled else 503, not stalled, stalled)
+            case "/ready":
+                ready = pulse.is_ready
+                self._answer(200 if ready else 503, ready, pulse.stalled, **pulse.states)
+            case _:
+                self._answer(404, False, "there are /live and /ready")
+
+    do_HEAD = do_GET
+
+    def _answer(self, status: int, good: bool, why: str, **more: object) -> None:
+        body = json.dumps({"ok": good} | ({"why": why} if why else {}) | more).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Probes are not logged."""

@@ -1,28 +1,47 @@
 """How a process shows that it moves on: the only honest answer to a liveness probe.
 
-An open port proves nothing, and a Kafka client can stay in its group while the work behind it hangs.
+An open port proves nothing, and a Kafka client can stay in its group while the work behind it hangs. So the probe is answered
+beside the work, by a thread of its own, and what it answers depends on how long ago the work last got somewhere.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+MAIN = "main loop"
 
 
 class Pulse:
-    """Beaten by a process's main loop on every turn, idle turns included."""
+    """Beaten by a process's main loop on every turn, idle turns included, and by everything else that has to move on.
+
+    Safe to ask from another thread.
+    """
 
     def __init__(self, *, silence_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._silence_s = silence_s
         self._clock = clock
-        self._last = clock()
+        self._last: dict[str, float] = {MAIN: clock()}
         self._ready = False
         self._counts: dict[str, int] = {}
         self._state: dict[str, object] = {}
 
-    def beat(self) -> None:
-        """One more turn of the loop."""
-        self._last = self._clock()
+    def beat(self, part: str = MAIN) -> None:
+        """One more turn of the loop, or one more piece of long work done in a turn."""
+        self._last[part] = self._clock()
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[Callable[[], None]]:
+        """A loop beside the main one, for as long as it runs; call what this yields on every turn of it.
+
+        When it stands still the process is not alive, however well the main loop goes on. Give each its own name.
+        """
+        self.beat(name)
+        try:
+            yield lambda: self.beat(name)
+        finally:
+            self._last.pop(name, None)
 
     def ready(self, state: bool = True) -> None:
         """Say whether the process does its work now: it has its partitions and has read its state back."""
@@ -50,9 +69,17 @@ class Pulse:
         return dict(self._state)
 
     @property
+    def stalled(self) -> str:
+        """What has stood still for more than `silence_s` seconds, and for how long; empty while everything moves on."""
+        now = self._clock()
+        silent = [(now - at, part) for part, at in list(self._last.items())]
+        longest, part = max(silent)
+        return f"{part}: no progress for {longest:.0f} s" if longest > self._silence_s else ""
+
+    @property
     def is_alive(self) -> bool:
-        """False after more than `silence_s` seconds without a beat."""
-        return self._clock() - self._last <= self._silence_s
+        """False once anything has stood still for too long."""
+        return not self.stalled
 
     @property
     def is_ready(self) -> bool:
