@@ -30,6 +30,7 @@ POLICY = ResponderSettings(
     mode=Mode.AUTO,
     blast_radius=BlastRadius(max_nodes=100_000, max_share=1.0, max_per_window=1_000_000),
     breaker=Breaker(failures=100_000, mass_min_nodes=100_000),
+    tickets_per_10_min=1_000_000,
 )
 """Limits are computed, and wide enough to hold nobody."""
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 
 from runbooks.desk import BLIND_S, Desk, Situation, Turn
 from runbooks.run import LOOK_AGAIN_S, look_up, settle
+from runbooks.slots import Room
 from runbooks.undoing import advance_undo, call_off, fail, look_up_undo
 from streams.model.entity import Entity
 from streams.model.incident import Certainty, Incident, IncidentState
@@ -28,8 +29,8 @@ def advance_blind(run: Run, situation: Situation, now: datetime) -> Turn:
         call_off(desk, "failed", f"its incident could not be read for {BLIND_S:.0f} s", release=True)
     long = run.blind_since is not None and now >= run.blind_since + timedelta(seconds=BLIND_S)
     for planned in run.plan.steps:
-        _step(desk, planned, long=long)
-        look_up_undo(desk, planned, LOOK_AGAIN_S)
+        _step(desk, planned, situation.room, long=long)
+        look_up_undo(desk, planned, LOOK_AGAIN_S, situation.room)
     advance_undo(desk, situation)
     settle(desk, situation)
     return desk.turn()
@@ -56,13 +57,13 @@ def stand_in(run: Run) -> Incident:
     )
 
 
-def _step(desk: Desk, planned: PlannedStep, *, long: bool) -> None:
+def _step(desk: Desk, planned: PlannedStep, room: Room, *, long: bool) -> None:
     record = desk.records[planned.id]
     effect = record.effect
     if record.state.is_over or (effect is not None and effect.state is EffectState.INTENDED):
         return
     if effect is not None and effect.state is EffectState.UNKNOWN:
-        look_up(desk, planned)
+        look_up(desk, planned, room)
     elif desk.stopping:
         desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
     elif long:

@@ -6,12 +6,12 @@ Nothing it says may be acted on before the collected runs are committed.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from connectors.base import Outcome
+from connectors.base import Outcome, Retry
 from runbooks.agenda import Agenda
 from runbooks.blind import advance_blind, stand_in
 from runbooks.briefs import IncidentBrief, RunBrief
@@ -20,6 +20,7 @@ from runbooks.decisions import decided, may_be_superseded, meant, revised, super
 from runbooks.desk import IN_THE_AIR, MAX_REASON, Call, Desk, Note, Report, Situation, Turn, shortened
 from runbooks.escalation import accused, climb, is_above, offenders, takes_nothing
 from runbooks.guardrails import switched_off
+from runbooks.line import Line
 from runbooks.model import Runbook
 from runbooks.observing import Observer
 from runbooks.outcomes import concluded, recover
@@ -30,7 +31,9 @@ from runbooks.runs import LostRun, Runs, age
 from runbooks.select import select
 from runbooks.shadowing import case
 from runbooks.shelf import Shelf
+from runbooks.slots import QUEUES, TICKET_SYSTEM, WINDOW, Limits, Slots, system_of
 from runbooks.standing import Standing
+from runbooks.undoing import holds_a_job
 from runbooks.view import ClusterView
 from streams.model.clock import to_the_second
 from streams.model.codec import decode, encode
@@ -38,7 +41,7 @@ from streams.model.control import Control
 from streams.model.conversation import CLUSTER_VERBS, Command, TimelineEntry, Verb
 from streams.model.entity import Entity
 from streams.model.errors import BadInput
-from streams.model.incident import Incident, IncidentState
+from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.inventory import Fact
 from streams.model.run import Mode, Plan, Run, run_id
 from streams.model.settings import ResponderSettings
@@ -57,6 +60,30 @@ MAX_PLANNED_BYTES = 320 * 1024
 
 MOVED_LOOK_S = 1.0
 """How soon a run that has moved is looked at again, whether or not anything is due."""
+
+CALM_RUNS = 1000
+"""With more open runs than this, each of them is looked at without news less often, so that all looks cost the same."""
+
+LONGEST_HOLD_S = 60.0
+"""The longest that a ticket system which asks for a pause is left alone: it is asked again then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How much one turn takes on at most, the most urgent first; the next turn goes on with the rest.
+
+    A turn runs without a break and its commit is one transaction, so that both have to stay short whatever comes at once.
+    """
+
+    incidents: int
+    runs: int
+
+
+EVERYTHING = Share(10**9, 10**9)
+"""For whoever has no broker and no probes to answer in between."""
+
+A_TURN = Share(50, 100)
+"""A few tenths of a second of work, and some megabytes to commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +122,16 @@ class Board:
         actions: frozenset[str],
         runs: Mapping[str, Run] | Shelf[Run, RunBrief] | None = None,
         lost: Iterable[LostRun] = (),
+        *,
+        limits: Limits | None = None,
+        share: Share = EVERYTHING,
     ) -> None:
+        self._share = share
+        self._slots = Slots(limits or Limits())
+        self._waiting = {(queue, urgent): Line() for queue in QUEUES for urgent in (True, False)}
+        """Runs that wait for a slot."""
+        self._ready = Line()
+        """Runs that are to be moved now."""
         self._runbooks = runbooks
         self._books = {runbook.id: runbook for runbook in runbooks}
         self._policy = policy
@@ -112,7 +148,11 @@ class Board:
                 self._note_busy(None, self.runs[name])
                 self._cluster(self.runs[name].cluster).census.put(self.runs[name])
         self._ended: dict[str, None] = dict.fromkeys(self.runs.incidents())
-        self._fresh: dict[str, None] = {}
+        self._fresh = Line()
+        """Incidents that nothing has been decided about since they were last heard of."""
+        self._heard = 0
+        self._inherited: deque[tuple[str, tuple[Note, ...]]] = deque()
+        """Runs that were taken over in the middle of a call, and what is to be said of it."""
         self._full: set[str] = set()
         """Runs of which it was said that they grow no more."""
         self._stirred: dict[tuple[str, str], None] = {}
@@ -124,9 +164,22 @@ class Board:
         """Take over what a predecessor left: calls whose end nobody saw are looked up once their lease is out."""
         self._recall(now)
         for name in list(self.runs.live):
-            self._take(recover(self.runs[name], now), now)
+            self._inherit(self.runs[name], now)
             self._agenda.sooner(name, now)
             self._cluster(self.runs[name].cluster).inherit(self.runs[name])
+
+    def _inherit(self, run: Run, now: datetime) -> None:
+        """Know of a run's calls that nobody saw the end of. That is written down a few runs at a time: a successor of ours
+        would find out the same."""
+        for record in run.steps:
+            row = record.effect
+            if row is not None and row.action == "open_ticket" and now - row.intended_at < WINDOW:
+                self._slots.opened(row.intended_at)
+        turn = recover(run, now)
+        if turn.run == run:
+            return
+        self._know(turn.run, now)
+        self._inherited.append((run.id, turn.notes))
 
     def _recall(self, now: datetime) -> None:
         """Count those of the finished runs that a guardrail may still ask about: recent ones, and who holds a node closed."""
@@ -182,7 +235,9 @@ class Board:
         known = self.incidents.get(incident.id)
         if known is None or incident.revision > known.revision:
             self.incidents[incident.id] = incident
-            self._fresh[incident.id] = None
+            is_decisive = incident.certainty is Certainty.DECISIVE
+            self._heard += 1
+            self._fresh.put(incident.id, (not is_decisive, self._heard))
 
     def put_away(self, brief: IncidentBrief, raw: bytes) -> bool:
         """Whether this incident need not be read: it is over, and no run has to hear of it. Then it stays as it is."""
@@ -267,6 +322,10 @@ class Board:
 
     def take_outcome(self, call: Call, outcome: Outcome, now: datetime) -> None:
         """What became of a call."""
+        self._slots.give_back(call.slot)
+        if isinstance(outcome, Retry) and (system := system_of(call.effect.action)) == TICKET_SYSTEM:
+            # It asks for a pause or is not there: a thousand tickets must not find that out one by one.
+            self._slots.hold(system, now + timedelta(seconds=min(outcome.after_s, LONGEST_HOLD_S)))
         run = self.runs.get(call.run)
         if run is not None:
             self._take(concluded(run, call.step, call.kind, outcome, now), now)
@@ -276,17 +335,21 @@ class Board:
         run = self.runs.get(call.run)
         if run is None or call.kind != "apply":
             return ""
-        situation = self._situation(run, self.incidents.get(run.incident) or stand_in(run))
+        situation = self._situation(run, self.incidents.get(run.incident) or stand_in(run), now)
         ruling = switched_off(case(Desk(run, now), run.planned(call.step), situation))
         return str(ruling) if ruling is not None else ""
 
     def advance(self, now: datetime) -> None:
-        """Begin runs for new incidents, take in revisions and decisions, and move every run as far as it goes now."""
-        fresh, self._fresh = self._fresh, {}
-        for incident_id in fresh:
+        """Begin runs for new incidents, take in revisions and decisions, and move runs as far as they go now.
+
+        No more than its share of each is done in one go: `is_behind` tells whether there is more.
+        """
+        self._write_inherited(now)
+        for incident_id in self._fresh.take(self._share.incidents):
             self._revise(self.incidents[incident_id], now)
         said, self._said = self._said, []
         for command in said:
+            self._catch_up_with(command.incident, now)
             self._hear(command, now)
         awake = (self.incidents[name] for name in self.incidents if name not in self.incidents.briefs)
         for act, note, about in self._observer.told(awake, self.runs.on):
@@ -295,14 +358,11 @@ class Board:
         for standing in list(self._clusters.values()):
             changed = standing.watch(self.runs, self.incidents, self._policy.breaker, now)
             self._govern(standing, changed, now)
-        for run in sorted(self._due(now), key=age):
-            incident = self.incidents.get(run.incident)
-            if incident is not None:
-                turn = advance(run, self._situation(run, incident), now)
-            else:
-                turn = advance_blind(run, self._situation(run, stand_in(run)), now)
-            self._take(turn, now)
-            self._look_again(run, now)
+        self._call_up(now)
+        for name in self._ready.take(self._share.runs):
+            if (run := self.runs.get(name)) is not None:
+                self._catch_up_with(run.incident, now)
+                self._move(self.runs[name], now)
         self._forget_old(now)
         self._go_on(now)
         self._tell_lost(now)
@@ -311,12 +371,72 @@ class Board:
         """The earliest time at which `advance` may have something to do without news."""
         return self._agenda.earliest
 
-    def _due(self, now: datetime) -> list[Run]:
-        """Runs that are to be moved now: those whose time has come, and those on whose targets there is news."""
+    def is_behind(self, now: datetime) -> bool:
+        """Whether the last `advance` has left something undone that can be done now."""
+        held_up = any(
+            line and self._slots.free(queue, now, urgent=urgent) > 0
+            for (queue, urgent), line in self._waiting.items()
+        )
+        return held_up or bool(self._fresh or self._ready or self._inherited or self._ended)
+
+    def _write_inherited(self, now: datetime) -> None:
+        """Write down and say of a few runs that they were taken over."""
+        for _ in range(min(self._share.runs, len(self._inherited))):
+            name, notes = self._inherited.popleft()
+            if (run := self.runs.get(name)) is None:
+                continue
+            self._pending.runs[name] = None
+            for note in notes:
+                self._say(note, run.incident, run.cluster, now)
+
+    def _catch_up_with(self, incident_id: str, now: datetime) -> None:
+        """Take in an incident's latest revision out of turn: nothing is done on the strength of an earlier one."""
+        if incident_id in self._fresh:
+            self._fresh.drop(incident_id)
+            self._revise(self.incidents[incident_id], now)
+
+    def _call_up(self, now: datetime) -> None:
+        """Let those runs be moved whose time has come, those on whose targets there is news, and as many of those that wait for
+        a slot as there are slots."""
         stirred, self._stirred = self._stirred, {}
         for cluster, target in stirred:
             self._stir(cluster, target, now)
-        return [self.runs[name] for name in self._agenda.take_due(now)]
+        called = self._agenda.take_due(now)
+        for (queue, urgent), line in self._waiting.items():
+            if line and (free := self._slots.free(queue, now, urgent=urgent)) > 0:
+                called += line.take(int(min(free, len(line))))
+        for run in self.runs.read(called):
+            # A run that is called off goes as early: it may make way for another on its node.
+            goes_first = bool(run.outcome) or self._is_urgent(run)
+            self._ready.put(run.id, (not goes_first, age(run)))
+
+    def _is_urgent(self, run: Run) -> bool:
+        """Whether its calls go before others: its fault is beyond doubt and it has yet to act, or a job stands still for it."""
+        if run.plan.mode is Mode.SHADOW:
+            return False
+        steps = list(zip(run.plan.steps, run.steps, strict=True))
+        if any(planned.action == "suspend_job" and record.effect is not None for planned, record in steps):
+            return holds_a_job(Desk(run, run.updated_at))
+        # What was skimmed only is over.
+        incident = None if run.incident in self.incidents.briefs else self.incidents.get(run.incident)
+        if incident is None or incident.certainty is not Certainty.DECISIVE:
+            return False
+        return any(planned.destructive and not record.state.is_over for planned, record in steps)
+
+    def _move(self, run: Run, now: datetime) -> None:
+        """Move one run as far as it goes now, and put it in line for what it has to wait for."""
+        incident, urgent = self.incidents.get(run.incident), self._is_urgent(run)
+        if incident is not None:
+            turn = advance(run, self._situation(run, incident, now), now)
+        else:
+            turn = advance_blind(run, self._situation(run, stand_in(run), now), now)
+        self._take(turn, now, urgent=urgent)
+        for (queue, of_urgent), line in self._waiting.items():
+            if queue in turn.waits and of_urgent is urgent:
+                line.put(run.id, age(run))
+            else:
+                line.drop(run.id)
+        self._look_again(run, now)
 
     def _stir(self, cluster: str, target: str, now: datetime) -> None:
         for name in self.runs.ids_on(cluster, target):
@@ -330,7 +450,10 @@ class Board:
             self._agenda.drop(run.id)
             return
         # What holds a step may lift without news of the run or its targets: a window that passes, another node given back.
-        at = now + timedelta(seconds=HELD_LOOK_S if run is before else MOVED_LOOK_S)
+        look_s = HELD_LOOK_S if run is before else MOVED_LOOK_S
+        if len(self.runs.live) > CALM_RUNS and not self._is_urgent(run):
+            look_s *= len(self.runs.live) / CALM_RUNS
+        at = now + timedelta(seconds=look_s)
         due = due_at(run)
         self._agenda.put(run.id, min(at, due) if due is not None and due > now else at)
 
@@ -447,8 +570,10 @@ class Board:
 
         That is a run that escalates, and an incident that was over in the meantime and has come back.
         """
-        while self._ended:
-            incident_id, _ = self._ended.popitem()
+        begun = 0
+        while self._ended and begun < self._share.incidents:
+            incident_id = next(iter(self._ended))
+            del self._ended[incident_id]
             if self._is_over(incident_id) is not False:
                 continue
             incident, runs = self.incidents[incident_id], self.runs.of(incident_id)
@@ -459,6 +584,9 @@ class Board:
                 self._begin(incident, now, after=last)
             elif last.incident_over or incident.flaps > last.flaps:
                 self._begin(incident, now)
+            else:
+                continue
+            begun += 1
 
     def _bound(self, incident: Incident, runbook: Runbook, ceiling: Mode, now: datetime) -> Plan | None:
         """The runbook bound to the incident; None when that cannot be done, and then it is said."""
@@ -493,7 +621,7 @@ class Board:
             return {}
         return {other.root.node: other.id}
 
-    def _situation(self, run: Run, incident: Incident) -> Situation:
+    def _situation(self, run: Run, incident: Incident, now: datetime) -> Situation:
         standing = self._cluster(run.cluster)
         busy = self._busy.get(run.cluster, {})
         siblings = tuple(other for other in self.runs.of(run.incident) if other.id != run.id)
@@ -501,6 +629,7 @@ class Board:
             incident, standing.view, self.runs.peers(run), self._policy, self._actions,
             busy=busy, siblings=siblings, incidents=self.incidents, runbooks=frozenset(self._books),
             control=standing.control_of(run), census=standing.census,
+            room=self._slots.room(now, urgent=self._is_urgent(run)),
         )  # fmt: skip
 
     def _is_over(self, incident_id: str) -> bool | None:
@@ -535,24 +664,35 @@ class Board:
             )
             self._say(Note("run.lost", text, None, {"run": run.id}), run.incident, run.cluster, now)
 
-    def _take(self, turn: Turn, now: datetime) -> None:
+    def _take(self, turn: Turn, now: datetime, *, urgent: bool = False) -> None:
         run = turn.run
         known = self.runs.get(run.id)
         if known != run:
-            self.runs.put(run)
-            self._cluster(run.cluster).census.put(run)
-            self._agenda.sooner(run.id, now)
+            self._know(run, now)
             self._pending.runs[run.id] = None
-            self._note_busy(known, run)
             for target in self.runs.targets(run.id):
                 self._stir(run.cluster, target, now)
             if run.state.is_over and (known is None or not known.state.is_over):
                 self._ended[run.incident] = None
         self._pending.calls += turn.calls
+        for call in turn.calls:
+            self._slots.take(call.slot, call.effect.action, urgent=urgent)
+            if call.kind == "apply" and call.effect.action == "open_ticket":
+                row = run.step(call.step).effect
+                if row is not None and row.attempts == 1:
+                    self._slots.opened(now)
         for note in turn.notes:
             self._say(note, run.incident, run.cluster, now)
         for report in turn.reports:
             self._report(report, run.incident, run.cluster, run.id, run.plan.runbook, now)
+
+    def _know(self, run: Run, now: datetime) -> None:
+        """Know a run as it is now."""
+        known = self.runs.get(run.id)
+        self.runs.put(run)
+        self._cluster(run.cluster).census.put(run)
+        self._agenda.sooner(run.id, now)
+        self._note_busy(known, run)
 
     def _note_busy(self, old: Run | None, new: Run | None) -> None:
         """Keep account of which targets have a call in the air, and by which runs."""

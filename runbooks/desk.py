@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from connectors.base import Effect
 from runbooks.guardrails.census import Census
+from runbooks.slots import NEW_TICKETS, Room, system_of
 from runbooks.view import ClusterView
 from streams.model.control import Control
 from streams.model.incident import Incident
@@ -67,6 +68,8 @@ class Situation:
     census: Census | None = None
     siblings: Sequence[Run] = ()
     """The other runs of the same incident, oldest first."""
+    room: Room = field(default_factory=Room)
+    """How many calls the run may begin now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,11 @@ class Call:
     step: str
     kind: CallKind
     effect: Effect
+
+    @property
+    def slot(self) -> tuple[str, str, str]:
+        """What tells it from every other call that is under way."""
+        return (self.run, self.step, self.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +115,8 @@ class Turn:
     calls: tuple[Call, ...] = ()
     notes: tuple[Note, ...] = ()
     reports: tuple[Report, ...] = ()
+    waits: frozenset[str] = frozenset()
+    """Queues in which the run has to stand for what it would begin next."""
 
 
 class Desk:
@@ -120,6 +130,7 @@ class Desk:
         self.calls: list[Call] = []
         self.notes: list[Note] = []
         self.reports: list[Report] = []
+        self.waits: set[str] = set()
 
     @property
     def stopping(self) -> bool:
@@ -202,6 +213,21 @@ class Desk:
         )
         self.call(planned, "apply")
 
+    def has_room(self, planned: PlannedStep, kind: CallKind, room: Room) -> bool:
+        """Whether there is a slot for this call, beside those that this turn has begun. If not, the run has to wait for one."""
+        if (self.run.id, planned.id, kind) in room.air:
+            return True
+        system = system_of(planned.action)
+        opens = (
+            planned.action == "open_ticket" and kind == "apply" and self.records[planned.id].effect is None
+        )
+        queue = NEW_TICKETS if opens else system
+        begun = sum(system_of(call.effect.action) == system for call in self.calls)
+        if room.free_in(queue) > begun:
+            return True
+        self.waits.add(queue)
+        return False
+
     def call(self, planned: PlannedStep, kind: CallKind) -> None:
         """Make a call part of the turn. The effect as journaled is handed to the connector."""
         record = self.records[planned.id]
@@ -228,7 +254,7 @@ class Desk:
         run = replace(self.run, steps=tuple(_bounded(self.records[record.id]) for record in self.run.steps))
         if run != self.before:
             run = replace(run, revision=self.before.revision + 1, updated_at=self.now)
-        return Turn(run, tuple(self.calls), tuple(self.notes), tuple(self.reports))
+        return Turn(run, tuple(self.calls), tuple(self.notes), tuple(self.reports), frozenset(self.waits))
 
 
 def _bounded(record: StepRecord) -> StepRecord:

@@ -46,6 +46,9 @@ log = structlog.get_logger(__name__)
 MAX_DOCUMENT_BYTES = 1024 * 1024
 """The largest document a journal takes: recovery reads all of them."""
 
+AT_A_TIME = 100
+"""Documents that are decoded or encoded without a break."""
+
 TRANSACTION_TIMEOUT_MS = 30_000
 """How long a transaction of a dead owner may hold up readers before the broker ends it; a successor ends it at once."""
 
@@ -92,6 +95,10 @@ def nothing_is_left_out(headers: Headers) -> None:
     """Every document has to be read."""
 
 
+def unwatched() -> None:
+    """Nobody asks whether it moves on."""
+
+
 def nothing_rests(key: str, raw: bytes) -> None:
     """Every document is decoded as soon as it is read."""
 
@@ -134,6 +141,7 @@ class Journal(Generic[D]):
         rest: Callable[[str, bytes], Any] = nothing_rests,
         mark: Callable[[D], Headers] = unmarked,
         left_out: Callable[[Headers], Any] = nothing_is_left_out,
+        progress: Callable[[], None] = unwatched,
     ) -> Journal[D]:
         """Fence the predecessor, then read everything it wrote.
 
@@ -142,6 +150,7 @@ class Journal(Generic[D]):
             rest: The brief of the document under a key that need not be decoded before somebody asks for it, else None.
             mark: Headers that a document is written with.
             left_out: What the headers of a document that cannot be read tell of it, where it may be left out, else None.
+            progress: Called again and again while documents are read.
 
         Raises:
             Unreachable: when no broker answers.
@@ -154,8 +163,10 @@ class Journal(Generic[D]):
         )
         try:
             await kafka.started(producer, settings)
-            latest = await _read_back(settings, topic, partition)
-            documents, lost = _laid(latest, Shelf(lambda raw: decode(kind, raw)), key, rest, left_out)
+            latest = await _read_back(settings, topic, partition, progress)
+            documents, lost = await _laid(
+                latest, Shelf(lambda raw: decode(kind, raw)), key, rest, left_out, progress
+            )
         except BaseException:
             await _stop(producer)
             raise
@@ -204,11 +215,14 @@ class Journal(Generic[D]):
         """
         if not (documents or gone or records or offsets):
             return
-        own = [self._outgoing(d) for d in documents]
-        own += [Outgoing(self._topic, self._partition, key, None) for key in gone]
         async with self._turn:
             if self._closed_by is not None:
                 raise self._closed_by
+            own: list[Outgoing] = []
+            for start in range(0, len(documents), AT_A_TIME):
+                own += [self._outgoing(document) for document in documents[start : start + AT_A_TIME]]
+                await asyncio.sleep(0)
+            own += [Outgoing(self._topic, self._partition, key, None) for key in gone]
             try:
                 await self._transaction([*own, *records], dict(offsets or {}), group)
             except asyncio.CancelledError:
@@ -280,7 +294,7 @@ class Journal(Generic[D]):
 
 
 async def _read_back(
-    settings: KafkaSettings, topic: Topic, partition: int
+    settings: KafkaSettings, topic: Topic, partition: int, progress: Callable[[], None]
 ) -> dict[str, ConsumerRecord[bytes, bytes]]:
     """The latest committed record of each key, read from the beginning to the end as it is now."""
     consumer: AIOKafkaConsumer = kafka.consumer(settings, group=None, fetch_max_wait_ms=100)
@@ -297,17 +311,19 @@ async def _read_back(
                 latest.pop(key, None)
                 if record.value is not None:
                     latest[key] = record
+            progress()
     finally:
         await consumer.stop()
     return latest
 
 
-def _laid(
+async def _laid(
     latest: Mapping[str, ConsumerRecord[bytes, bytes]],
     documents: Shelf[D, Any],
     key: Callable[[Any], str],
     rest: Callable[[str, bytes], Any],
     left_out: Callable[[Headers], Any],
+    progress: Callable[[], None],
 ) -> tuple[Shelf[D, Any], dict[str, Lost]]:
     """The documents, and those that cannot be read and need not be.
 
@@ -315,7 +331,11 @@ def _laid(
         BadInput: with the place and key of the first one that cannot be read and may tell of something under way.
     """
     lost: dict[str, Lost] = {}
-    for name, record in latest.items():
+    for number, (name, record) in enumerate(latest.items(), start=1):
+        if number % AT_A_TIME == 0:
+            # Ten thousand of them take seconds, and the group has to hear from this member meanwhile.
+            progress()
+            await asyncio.sleep(0)
         try:
             documents.lay(name, record.value, brief := rest(name, record.value))
             if brief is None and (known := key(documents[name])) != name:

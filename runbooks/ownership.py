@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, ConsumerRecord
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import IllegalStateError
 
-from runbooks.journal import Headers, Journal, nothing_is_left_out, nothing_rests, unmarked
+from runbooks.journal import Headers, Journal, nothing_is_left_out, nothing_rests, unmarked, unwatched
 from streams import kafka
 from streams.model.errors import FaultlineError, Fenced, Unreachable
 from streams.model.settings import KafkaSettings
@@ -79,6 +79,7 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
         mark: Callable[[D], Headers] = unmarked,
         left_out: Callable[[Headers], Any] = nothing_is_left_out,
         let_go: Callable[[Sequence[int]], Awaitable[None]] = _nothing,
+        progress: Callable[[], None] = unwatched,
     ) -> None:
         self._settings = settings
         self._name = name
@@ -91,6 +92,7 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
         self._topics = {kafka.topic_name(settings, t): t for t in (*replayed, *followed)}
         self._replayed = {kafka.topic_name(settings, t) for t in replayed}
         self._let_go = let_go
+        self._progress = progress
         self._consumer: AIOKafkaConsumer | None = None
         self._due: set[int] = set()
         self._broken = False
@@ -176,6 +178,7 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
                 rest=self._rest,
                 mark=self._mark,
                 left_out=self._left_out,
+                progress=self._progress,
             )
             places = [TopicPartition(name, partition) for name in self._topics]
             try:

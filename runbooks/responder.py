@@ -2,7 +2,8 @@
 
 For each owned partition a worker takes turns: let the board advance, commit everything it says in one transaction, then start
 the calls that transaction covers. A call's outcome is only another event for the board. Calls of different runs are in the air
-at the same time; the machine sees to their order inside a run.
+at the same time; the machine sees to their order inside a run, and `slots.py` to how many there are at once. However much comes
+at once, a turn takes on a share of it, the most urgent first.
 
 When something is switched off, the calls that it stops are called back before that is written down: who reads that the kill
 switch is thrown can rely on it.
@@ -22,7 +23,7 @@ import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 
 from connectors.base import Connector, Outcome, Unknown
-from runbooks.board import PROCESS, Board
+from runbooks.board import A_TURN, PROCESS, Board
 from runbooks.briefs import IncidentBrief, epitaph_in, epitaph_of, run_at_rest
 from runbooks.burying import buried
 from runbooks.crash_points import names_of, names_written
@@ -32,6 +33,7 @@ from runbooks.leases import Lease
 from runbooks.model import Runbook
 from runbooks.ownership import LOST, Arrival, Owned, Owner
 from runbooks.runs import LostRun
+from runbooks.slots import Limits
 from streams.kafka import coordinates
 from streams.model.clock import Clock, MonotonicClock, boot_seconds, from_millis, utc_now
 from streams.model.codec import decode, encode
@@ -140,6 +142,7 @@ class Responder:
             replayed=(INVENTORY, INCIDENTS, CONTROLS),
             followed=(COMMANDS,),
             let_go=self._let_go,
+            progress=self._pulse.beat,
         )
 
     async def run(self) -> NoReturn:
@@ -169,7 +172,15 @@ class Responder:
                 LostRun(run.key, run.mark.incident, run.mark.cluster, f"{run.place}: {run.reason}")
                 for run in journal.lost.values()
             ]
-            board = Board(self._runbooks, self._settings, frozenset(self._by_action), journal.documents, lost)
+            board = Board(
+                self._runbooks,
+                self._settings,
+                frozenset(self._by_action),
+                journal.documents,
+                lost,
+                limits=Limits.of(self._settings),
+                share=A_TURN,
+            )
             self._works[owned] = _Work(owned, board)
         return self._works[owned]
 
@@ -258,17 +269,26 @@ class Responder:
             work.worker = asyncio.create_task(self._turns(work), name=f"runs of partition {owned.partition}")
 
     async def _turns(self, work: _Work) -> None:
-        while not work.leaving:
-            work.news.clear()
-            # The lease is counted from before the commit: however long that takes has been paid for.
-            lease = Lease.begin(self._settings.lease_s, clock=self._clock, boot=self._boot)
-            self._stop_where_unreadable(work)
-            work.board.advance(self._clock())
-            await self._commit(work, lease)
-            try:
-                await asyncio.wait_for(work.news.wait(), self._pause_s(work))
-            except TimeoutError:
-                continue
+        with self._pulse.part(f"runs of partition {work.owned.partition}") as moves_on:
+            while not work.leaving:
+                moves_on()
+                await self._turn(work)
+
+    async def _turn(self, work: _Work) -> None:
+        work.news.clear()
+        # The lease is counted from before the commit: however long that takes has been paid for.
+        lease = Lease.begin(self._settings.lease_s, clock=self._clock, boot=self._boot)
+        self._stop_where_unreadable(work)
+        work.board.advance(self._clock())
+        await self._commit(work, lease)
+        if work.board.is_behind(self._clock()):
+            # Whoever polls, answers or calls has its turn in between, also where there was nothing to commit.
+            await asyncio.sleep(0)
+            return
+        try:
+            await asyncio.wait_for(work.news.wait(), self._pause_s(work))
+        except TimeoutError:
+            return
 
     def _stop_where_unreadable(self, work: _Work) -> None:
         """Throw the kill switch of clusters of which nobody can read whether it is thrown."""
@@ -349,7 +369,7 @@ class Responder:
     # ── calls ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, work: _Work, call: Call, lease: Lease) -> None:
-        slot = (call.run, call.step, call.kind)
+        slot = call.slot
         if work.leaving or slot in work.air:
             return
         lease = lease.another()

@@ -26,6 +26,7 @@ from runbooks.internal import start_internal, watch
 from runbooks.model import INTERNAL, TICKETS
 from runbooks.moving import moved_already
 from runbooks.shadowing import case, shadow
+from runbooks.slots import Room
 from runbooks.undoing import advance_undo, call_off, fail, holds_a_job, is_busy, look_up_undo
 from runbooks.waves import held_by_wave
 from streams.model.clock import to_the_second
@@ -117,7 +118,7 @@ def advance(run: Run, situation: Situation, now: datetime) -> Turn:
     else:
         for planned in run.plan.steps:
             _step(desk, planned, situation)
-            look_up_undo(desk, planned, LOOK_AGAIN_S)
+            look_up_undo(desk, planned, LOOK_AGAIN_S, situation.room)
         advance_undo(desk, situation)
     settle(desk, situation)
     return desk.turn()
@@ -233,7 +234,7 @@ def _step(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
         return
     effect = record.effect
     if effect is not None and effect.state is EffectState.UNKNOWN:
-        look_up(desk, planned)
+        look_up(desk, planned, situation.room)
     elif effect is not None and effect.state is EffectState.INTENDED:
         return
     elif desk.stopping:
@@ -274,7 +275,7 @@ def _start(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
         if legacy.state is EffectState.CONFIRMED:
             desk.set(planned.id, effect=legacy)
             desk.finish(planned.id, StepState.DONE, "an earlier run of this incident has opened it")
-    elif _allowed(desk, planned, situation):
+    elif _allowed(desk, planned, situation) and desk.has_room(planned, "apply", situation.room):
         if planned.destructive and record.admitted_at is None:
             desk.admit()
         desk.intend(planned, situation.policy.lease_s, heir_of=legacy)
@@ -346,14 +347,19 @@ def _go_on(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
         fail(desk, planned, f"not done within {planned.deadline_s:.0f} s: {record.reason}")
     elif record.due_at is not None and desk.now < record.due_at:
         return
-    elif not _is_occupied(desk, planned, situation) and _allowed(desk, planned, situation):
+    elif (
+        not _is_occupied(desk, planned, situation)
+        and _allowed(desk, planned, situation)
+        and desk.has_room(planned, "apply", situation.room)
+    ):
         desk.intend(planned, situation.policy.lease_s)
 
 
-def look_up(desk: Desk, planned: PlannedStep) -> None:
+def look_up(desk: Desk, planned: PlannedStep, room: Room) -> None:
     """Ask for what became of a call whose end nobody saw, when that is due."""
     record = desk.records[planned.id]
-    if record.due_at is None or desk.now >= record.due_at:
+    is_due = record.due_at is None or desk.now >= record.due_at
+    if is_due and desk.has_room(planned, "lookup", room):
         desk.set(planned.id, due_at=desk.in_seconds(LOOK_AGAIN_S))
         desk.call(planned, "lookup")
 

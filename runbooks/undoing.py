@@ -20,8 +20,9 @@ from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
 
-from runbooks.desk import BLIND_S, IN_THE_AIR, Desk, Situation, same_target
+from runbooks.desk import BLIND_S, IN_THE_AIR, CallKind, Desk, Situation, same_target
 from runbooks.model import DISRUPTIVE
+from runbooks.slots import Room
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import EffectRecord, EffectState, PlannedStep, StepRecord, StepState
 
@@ -151,6 +152,9 @@ def advance_undo(desk: Desk, situation: Situation) -> None:
             continue
         if _rests_on_it(desk, planned):
             continue
+        kind: CallKind = "compensate" if planned.compensation else "undo"
+        if not desk.has_room(planned, kind, situation.room):
+            return
         desk.intend(planned, situation.policy.lease_s, undo=True)
         return
 
@@ -228,14 +232,16 @@ def _rests_on_it(desk: Desk, planned: PlannedStep) -> bool:
     return False
 
 
-def look_up_undo(desk: Desk, planned: PlannedStep, again_s: float) -> None:
+def look_up_undo(desk: Desk, planned: PlannedStep, again_s: float, room: Room) -> None:
     """An undo whose fate is unknown is looked up before it is sent again."""
     record = desk.records[planned.id]
     if record.undo is None or record.undo.state is not EffectState.UNKNOWN:
         return
-    if record.due_at is None or desk.now >= record.due_at:
+    kind: CallKind = "compensate_lookup" if planned.compensation else "undo_lookup"
+    is_due = record.due_at is None or desk.now >= record.due_at
+    if is_due and desk.has_room(planned, kind, room):
         desk.set(planned.id, due_at=desk.in_seconds(again_s))
-        desk.call(planned, "compensate_lookup" if planned.compensation else "undo_lookup")
+        desk.call(planned, kind)
 
 
 def holds_a_job(desk: Desk) -> bool:

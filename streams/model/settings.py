@@ -369,6 +369,19 @@ class ResponderSettings(Section):
         description="asked about, not acted on: an incident not updated for longer, and a fault whose newest "
         "evidence was older when it was read",
     )
+    calls_at_once: int = Field(
+        32,
+        ge=1,
+        le=1000,
+        description="calls under way at once that act on the cluster or look at what one did",
+    )
+    tickets_at_once: int = Field(8, ge=1, le=1000, description="the same for the ticket system")
+    tickets_per_10_min: int = Field(
+        60,
+        ge=1,
+        le=100_000,
+        description="tickets opened within ten minutes; further ones wait, and an incident that ends meanwhile gets none",
+    )
     approval_expiry_s: float = Field(
         4 * 3600.0, gt=0, le=31 * DAY_S, description="how long an approval is waited for"
     )

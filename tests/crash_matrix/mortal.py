@@ -53,6 +53,7 @@ NO_LIMITS = {
     "blast_radius": BlastRadius(max_nodes=100_000, max_share=1.0, max_per_window=1_000_000),
     "breaker": Breaker(failures=0, mass_min_nodes=0),
     "protect": Protection(keep_per_pool=0),
+    "tickets_per_10_min": 1_000_000,
 }
 """Guardrails have tests of their own; here whatever is decided is carried out."""
 
