@@ -56,7 +56,7 @@ def laid_out(rows: Sequence[Sequence[str]], width: int) -> list[str]:
 
     Rich lays a table out cell by cell in a way that takes a second for two thousand rows.
     """
-    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
     # The first column is the name of the thing: it is copied into the next command, and stays whole.
     widths = [widths[0], *_shrunk(widths[1:], width - widths[0] - 2 * (len(widths) - 1))]
     lines: list[str] = []
@@ -68,6 +68,11 @@ def laid_out(rows: Sequence[Sequence[str]], width: int) -> list[str]:
             )
             lines.append("  ".join(line).rstrip())
     return lines
+
+
+def _width(text: str) -> int:
+    """Columns that a text takes; of ASCII without control characters that is its length."""
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def _shrunk(widths: list[int], room: int) -> list[int]:
@@ -83,11 +88,11 @@ def _shrunk(widths: list[int], room: int) -> list[int]:
 
 
 def _folded(cell: str, width: int) -> list[str]:
-    if "\n" not in cell and cell_len(cell) <= width:
+    if "\n" not in cell and _width(cell) <= width:
         return [cell]
     lines = [line for text in cell.splitlines() for line in textwrap.wrap(text, width) or [""]]
     return [
-        piece for line in lines for piece in (chop_cells(line, width) if cell_len(line) > width else [line])
+        piece for line in lines for piece in (chop_cells(line, width) if _width(line) > width else [line])
     ]
 
 

@@ -54,6 +54,11 @@ class Overview:
 async def read_overview(settings: KafkaSettings, *, everything: bool = False) -> list[Overview]:
     """Incidents that are open, then those that keep a node closed, then (`everything`) those over; each newest first."""
     told = await read_raw(settings, INCIDENTS, RUNS, INVENTORY)
+    return overview_of(told, everything=everything)
+
+
+def overview_of(told: Mapping[str, Sequence[ConsumerRecord]], *, everything: bool = False) -> list[Overview]:
+    """As `read_overview`, of the records of the three topics by their names."""
     revisions = revisions_of(told[INCIDENTS.name])
     nodes = nodes_of(told[INVENTORY.name])
     open_ = {name for name, found in revisions.items() if not found[-1].brief.state.is_over}
