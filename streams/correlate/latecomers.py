@@ -65,9 +65,13 @@ class Latecomers:
         tally = self._tallies.get(source)
         if tally is None:
             tally = self._tallies[source] = _Tally(signal.observed_at, signal.occurred_at, lag, lag)
-        tally.count += 1
-        tally.left_out += lag > PAST
-        tally.ahead += lag < timedelta()
+        many = signal.attributes.get("count", 1)
+        many = (
+            many if isinstance(many, int) and many > 0 else 1
+        )  # the detector folds what is repeated within a second
+        tally.count += many
+        tally.left_out += many * (lag > PAST)
+        tally.ahead += many * (lag < timedelta())
         tally.oldest = min(tally.oldest, signal.occurred_at)
         tally.least, tally.most = min(tally.least, lag), max(tally.most, lag)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from streams.correlate.families import families, level
+from streams.correlate.families import RECOVERY_ACTION, families, level
 from streams.correlate.hypotheses import Hypothesis
 from streams.correlate.sightings import Sighting, order
 from streams.model.incident import Incident
@@ -25,13 +25,16 @@ def newest(h: Hypothesis) -> Sighting | None:
 
 
 def _bearing(h: Hypothesis) -> list[Sighting]:
-    firing = [s for s in h.causes if s.firing]
+    firing = [s for s in h.causes or h.symptoms if s.firing]
     if h.facts.get("panic") is True:
         # A node that reboots is NotReady and reads its old panic again: how new the panic is counts.
         return [s for s in firing if s.text("subtype") == "kernel_panic"] or firing
     table = families()
     own = [s for s in firing if table.family_of(s) == h.family]
-    return [s for s in own if level(table.certainty(s)) >= level(h.certainty)] or own or firing
+    sure = [s for s in own if level(table.certainty(s)) >= level(h.certainty)]
+    # A 154 may be what makes it certain. Where a line is certain by itself, a later one that only tells of repairs says less.
+    asked = [s for s in firing if s.code == RECOVERY_ACTION] if own else []
+    return sure or [*own, *asked] or firing
 
 
 def carried(old: Incident, new: Incident) -> Incident:

@@ -67,6 +67,34 @@ def test_a_lesser_line_of_now_does_not_make_an_old_loss_new() -> None:
     assert (told.only().family, told.only().evident_at) == ("gpu_off_bus", at(-2 * HOUR))
 
 
+def test_a_recovery_action_of_now_makes_new_what_it_makes_certain() -> None:
+    told = world()
+    told.see(read_at(xid("n2", 74, -2 * HOUR), 2))
+    before = told.only()
+    told.see(xid("n2", 154, 5, action="reset_gpu"))
+    assert (before.evident_at, told.only().evident_at) == (at(-2 * HOUR), at(5))
+
+
+def test_a_hang_that_is_read_again_is_as_old_as_its_reports() -> None:
+    told = world()
+    ranks = [r for r in range(32) if r // 8 != 1]
+    told.see(*(read_at(line, 1) for line in timeouts("llama", ranks, -2000)))
+    told.pass_to(90)
+    assert told.only().family == "silent_node"
+    newest = told.only().evident_at
+    assert newest is not None
+    assert at(-2000) <= newest <= at(-1990)
+
+
+def test_a_hang_older_than_what_is_kept_opens_nothing_and_is_told_of() -> None:
+    told = world()
+    told.see(*(read_at(line, 1) for line in timeouts("llama", range(8, 32), -2 * HOUR)))
+    told.pass_to(90)
+    assert not told.incidents()
+    said = [entry.attributes for entry in told.timeline if entry.event == "reports.late"]
+    assert sum(int(str(numbers["reports"])) for numbers in said) == 24
+
+
 def test_an_old_panic_read_again_by_a_node_that_boots_stays_old() -> None:
     told = world()
     told.see(not_ready("n2", 3))
