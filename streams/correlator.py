@@ -11,7 +11,9 @@ Faust would do differently are taken out of its hands:
   revisions. The other way round a crash in between would leave an incident that nobody knows: what is read again is judged
   with what came since, and may come out otherwise.
 - Timers may not write tables. Time comes in as a record: one tick per owned partition and second, on `ticks`. While signals
-  are still unread, it is the time of the last one read: a backlog must not look like silence.
+  are still unread, it is the time of the last one read: a backlog must not look like silence. A record of signals tells its
+  own time as well, so what is decisive opens its incident without waiting for a tick. Until everything that was there when a
+  partition was taken over has been read, facts included, no time passes: nothing is opened on half of what is known.
 - Whoever lost a partition in the middle of an event neither writes nor acknowledges: the new owner reads it again. Whoever
   stood still for long asks the broker first whether it still owns it.
 
@@ -67,6 +69,9 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 SILENCE_S = 45.0
 """An owned partition brings at least our own tick every second. When none has come for so long, the stream has stalled."""
 
+CATCHING_UP_S = 0.2
+"""How often to look whether everything is read, once partitions were taken over: nothing is opened before that."""
+
 MAX_TOGETHER = {SIGNALS.name: 8, INVENTORY.name: 500}
 """Records that are taken as one. At 500 signals each, what is said of one incident waits for no more than 4,000."""
 
@@ -114,6 +119,8 @@ class Correlator:
         self._stream: Any = None
         self._latest_tick: dict[int, datetime] = {}
         self._read_at: dict[int, datetime] = {}
+        self._current: set[int] = set()
+        """Partitions of which everything had been read once since they were taken over."""
         self._heard: dict[int, float] = {}
         self._unsettled_since = 0.0
         self._awake = boot_seconds()
@@ -162,7 +169,9 @@ class Correlator:
         """Send ticks until told to stop or until something fails."""
         assert self._failure is not None
         while True:
-            await asyncio.wait({self._failure}, timeout=self._settings.tick_s)
+            in_step = self._settled and self._current >= self._owned()
+            pause_s = self._settings.tick_s if in_step else min(CATCHING_UP_S, self._settings.tick_s)
+            await asyncio.wait({self._failure}, timeout=pause_s)
             self._look_for_a_stall()
             if self._failure.done():
                 return self._failure.result()
@@ -207,8 +216,11 @@ class Correlator:
         name = kafka.topic_name(self._kafka, TICKS)
         now = self._clock()
         for partition in sorted(self._owned()):
-            told = now if await self._has_caught_up(partition) else self._read_at.get(partition)
-            if told is not None:
+            has_caught_up = await self._has_caught_up(partition)
+            if has_caught_up:
+                self._current.add(partition)
+            told = now if has_caught_up else self._read_at.get(partition)
+            if told is not None and partition in self._current:
                 await self._producer.send_and_wait(name, rfc3339(told).encode(), partition=partition)
 
     async def _has_caught_up(self, partition: int) -> bool:
@@ -258,7 +270,7 @@ class Correlator:
         if not self._settled:
             return ()  # left over from before a rebalance; it is read again by whoever owns it then
         message, term = event.message, self._term
-        partition, at, topic = message.partition, from_millis(message.timestamp), self._topic(message.topic)
+        partition, at, topic = message.partition, _written_at(message), self._topic(message.topic)
         gathered = self._gathered.pop(partition, None) or _Gathered(topic)
         if gathered.topic != topic:
             if not await self._work(gathered.steps(), partition, term):
@@ -267,7 +279,7 @@ class Correlator:
         gathered.events.append(event)
         try:
             if topic == SIGNALS.name:
-                gathered.see(self._batch(event.value, partition), at)
+                gathered.see(self._batch(event.value, partition), at if partition in self._current else None)
             elif topic == INVENTORY.name:
                 gathered.tell(*self._fact(message.key, event.value, partition), at)
             else:
@@ -276,7 +288,7 @@ class Correlator:
             await self._bury(event, str(error))
         if term != self._term:
             return ()
-        if topic != TICKS.name:
+        if topic == SIGNALS.name:  # facts may be read up to the present while signals of long ago are unread
             self._read_at[partition] = max(at, self._read_at.get(partition, at))
         if len(gathered.events) < MAX_TOGETHER.get(topic, 1) and self._is_followed(event):
             self._gathered[partition] = gathered
@@ -417,6 +429,7 @@ class Correlator:
         self._stored = None
         self._latest_tick.clear()
         self._read_at.clear()
+        self._current.clear()
 
     def _take_ownership(self, *_: Any, **__: Any) -> None:
         self._settled = True
@@ -454,7 +467,7 @@ class Correlator:
         log.warning("record cannot be read", topic=message.topic, offset=message.offset, reason=reason)
         topic = self._topic(message.topic)
         record = RawRecord(
-            topic, message.partition, message.offset, from_millis(message.timestamp), message.key, event.value
+            topic, message.partition, message.offset, _written_at(message), message.key, event.value
         )
         key, value, headers = dead_letter(record, stage="correlator", reasons=[reason])
         name = kafka.topic_name(self._kafka, DEAD_LETTERS)
@@ -475,6 +488,11 @@ class Correlator:
         return self._app.topic(*names, key_serializer="raw", value_serializer="raw", allow_empty=True)
 
 
+def _written_at(message: Any) -> datetime:
+    """When a record was written. Kafka counts milliseconds, but Faust hands them out as seconds with a fraction."""
+    return from_millis(round(message.timestamp * 1000))
+
+
 @dataclass(slots=True)
 class _Gathered:
     """Records of one topic and partition that are taken together."""
@@ -484,12 +502,12 @@ class _Gathered:
     signals: dict[str, list[Signal]] = field(default_factory=dict)
     facts: dict[str, list[tuple[str, Fact | None, datetime]]] = field(default_factory=dict)
     ticks: list[Step] = field(default_factory=list)
-    at: datetime = _NEVER
+    at: datetime | None = None
 
-    def see(self, batch: SignalBatch, at: datetime) -> None:
+    def see(self, batch: SignalBatch, at: datetime | None) -> None:
         """Add a record of signals."""
         self.signals.setdefault(batch.cluster, []).extend(batch.signals)
-        self.at = max(self.at, at)
+        self.at = max(self.at, at) if self.at is not None and at is not None else at
 
     def tell(self, key: str, fact: Fact | None, at: datetime) -> None:
         """Add a record of the inventory."""
@@ -502,7 +520,7 @@ class _Gathered:
         return [*found, *self.ticks]
 
 
-def _seen(signals: Sequence[Signal], at: datetime) -> Callable[[Core], Changes]:
+def _seen(signals: Sequence[Signal], at: datetime | None) -> Callable[[Core], Changes]:
     return lambda core: core.on_signals(signals, at)
 
 

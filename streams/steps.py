@@ -48,8 +48,8 @@ class Changes(Protocol):
 class Core(Protocol):
     """The pure core, for one cluster."""
 
-    def on_signals(self, signals: Sequence[Signal], now: datetime) -> Changes:
-        """Take in observations."""
+    def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
+        """Take in observations, read at that time; None while it is not known how late it is."""
 
     def on_facts(self, facts: Sequence[tuple[str, Fact | None, datetime]]) -> Changes:
         """Take in what is where; None when it is gone."""

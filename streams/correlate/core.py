@@ -102,22 +102,37 @@ class Core:
         self._pruned_at: datetime | None = None
         self._touched = self._intake.everything()
 
-    def on_signals(self, signals: Sequence[Signal], now: datetime) -> Changes:
-        """Take in signals of this cluster. `now` is when they were read, in Kafka's time."""
+    def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
+        """Take in signals of this cluster.
+
+        `now` is when they were read, in Kafka's time. It is None while what else came before them may be unread: they are
+        kept then, and open nothing that was not open at the last time told.
+        """
         for signal in signals:
             self._latecomers.note(signal)
             self._intake.signal(signal, self._touched)
-        return self._settle(now, self._config.judged_per_signal * len(signals))
+        return self._settle_if_timed(now or self._now, len(signals))
 
     def on_fact(self, key: str, fact: Fact | None, at: datetime) -> Changes:
         """Take in one inventory record: its key `<cluster>/<kind>/<name>`, its fact (None for a tombstone) and its time."""
         return self.on_facts([(key, fact, at)])
 
     def on_facts(self, facts: Sequence[tuple[str, Fact | None, datetime]]) -> Changes:
-        """Take in several inventory records in order, and judge what they touch once."""
+        """Take in several inventory records in order, and judge what they touch once.
+
+        Facts let no time pass: they may be read up to the present while the signals of hours are not, and whatever waits to
+        be contradicted would open.
+        """
         for key, fact, at in facts:
             self._touched |= self._intake.fact(key, fact, at)
-        return self._settle(max(at for _, _, at in facts), self._config.judged_per_signal * len(facts))
+        return self._settle_if_timed(self._now, len(facts))
+
+    def _settle_if_timed(self, now: datetime | None, records: int) -> Changes:
+        """Judge what so many records touched; before any time was told it is only kept."""
+        if now is None:
+            self._state.flush()
+            return Changes()
+        return self._settle(now, self._config.judged_per_signal * records)
 
     def on_tick(self, now: datetime) -> Changes:
         """Let time pass: what was waited for is decided, what is over is forgotten."""

@@ -1,8 +1,8 @@
 """The correlator as a program of its own, so that a test can kill it: `python -m tests.correlate.correlator_process JSON`.
 
-The argument is a JSON object: `kafka` (settings), and optionally `settle` (how long it waits before it decides), `die_at` (a
-crash point's label) with `after` (how often it is passed before), and `fail_on` (an XID that the core cannot bear: a fault of
-ours, not of the record).
+The argument is a JSON object: `kafka` (settings), and optionally `settle` (how long it waits before it decides), `tick_s` (how
+often it tells the time), `die_at` (a crash point's label) with `after` (how often it is passed before), and `fail_on` (an XID
+that the core cannot bear: a fault of ours, not of the record).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Frail(Core):
         super().__init__(cluster, rows, config)
         self._fail_on = fail_on
 
-    def on_signals(self, signals: Sequence[Signal], now: datetime) -> Changes:
+    def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
         if any(s.attributes.get("xid") == self._fail_on for s in signals):
             raise ZeroDivisionError("a fault of ours")
         return super().on_signals(signals, now)
@@ -51,7 +51,7 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     hasty = {"hang_settle_s": 2.0, "application_settle_s": 1.0, "node_settle_s": 5.0}
-    settings = CorrelatorSettings(tick_s=0.2, **(wishes.get("settle") or hasty))
+    settings = CorrelatorSettings(tick_s=wishes.get("tick_s", 0.2), **(wishes.get("settle") or hasty))
     config = Config.of(settings)
 
     def make(cluster: str, rows: Rows) -> Core:

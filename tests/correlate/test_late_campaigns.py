@@ -40,7 +40,8 @@ def recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[Arri
     arrivals: list[Arrival] = []
 
     class Recording(Core):
-        def on_signals(self, signals: Sequence[Signal], now: datetime) -> Changes:
+        def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
+            assert now is not None
             arrivals.append((now, tuple(signals)))
             return super().on_signals(signals, now)
 
