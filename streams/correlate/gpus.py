@@ -59,7 +59,9 @@ class _Group:
                     _weight(s) < gravest,
                     s.entity.gpu is None,
                     families().blames_its_peer(s),
-                    order(s),
+                    s.at,
+                    s.seen_at,  # many logs know whole seconds only: the one that is read first opens the incident
+                    s.id,
                 ),
             ).entity
         return self._leader

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from streams.correlate import Core
@@ -52,6 +54,17 @@ def test_the_same_fault_on_two_hundred_nodes_at_once_is_two_hundred_incidents_at
     world.see(*(xid(name, 79, 0) for name in names))
     assert sorted(i.root.node or "" for i in world.incidents()) == sorted(names)
     assert {i.revision for i in world.incidents()} == {1}
+
+
+def test_gpus_of_a_node_that_leave_the_bus_in_the_same_second_are_one_incident_from_the_first_line_on() -> (
+    None
+):
+    world = World(cluster({"llama": FOUR}))
+    for place, index in enumerate((5, 2, 7, 0, 6, 1, 4, 3)):
+        world.see(replace(xid("n2", 79, 10, index=index), observed_at=at(10.5 + 0.01 * place)))
+    world.pass_to(60)
+    assert {i.id for i in world.revisions} == {world.only().id}
+    assert world.only().root == xid("n2", 79, 10, index=5).entity
 
 
 def test_a_node_that_is_not_ready_and_one_whose_storage_is_away_still_have_to_be_so_for_a_while() -> None:
