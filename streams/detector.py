@@ -285,11 +285,13 @@ def _collect_seldom() -> None:
 
 
 def _raw(topic: str, record: Any) -> RawRecord:
+    # A shipper puts the clock of its node on a record. If that is ahead, what it says would open nothing before its time comes.
+    now = utc_now()
     return RawRecord(
         topic,
         record.partition,
         record.offset,
-        from_millis(record.timestamp) if record.timestamp > 0 else utc_now(),
+        min(from_millis(record.timestamp), now) if record.timestamp > 0 else now,
         record.key,
         record.value,
         tuple(record.headers),

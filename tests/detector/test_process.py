@@ -365,6 +365,20 @@ async def test_of_a_pods_progress_the_first_and_the_newest_are_told(settings: Ka
     assert sum(signal.count for signal in found) == 100
 
 
+async def test_a_shipper_whose_clock_is_ahead_was_heard_when_it_was_heard(settings: KafkaSettings) -> None:
+    name = clients.topic_name(settings, RAW_NODE_LOGS)
+    ahead = int((datetime.now(UTC) + timedelta(minutes=50)).timestamp() * 1000)
+    async with producing(settings) as producer:
+        await producer.send_and_wait(name, xid(1), key=b"gpu-1", timestamp_ms=ahead)
+    async with detecting(settings):
+
+        async def told() -> list[Signal]:
+            return await signals(settings)
+
+        (signal,) = await eventually(told, "the line is a signal", timeout_s=DEADLINE_S)
+    assert signal.observed_at <= datetime.now(UTC)
+
+
 async def test_a_node_that_floods_is_counted_and_not_repeated(settings: KafkaSettings) -> None:
     name = clients.topic_name(settings, RAW_NODE_LOGS)
     at_ms = round(datetime.now(UTC).timestamp() * 1000)
