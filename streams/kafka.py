@@ -20,6 +20,7 @@ from aiokafka import (
 )
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError, KafkaError
+from aiokafka.producer import sender
 from aiokafka.structs import OffsetAndMetadata
 
 from streams.model.errors import Unreachable
@@ -38,6 +39,13 @@ __all__ = [
     "started",
     "topic_name",
 ]
+
+
+RETRY_TRANSACTION_S = 0.002
+"""The markers of a transaction are written a moment after it is committed, and the next one is refused until then. aiokafka asks
+again after 20 ms, longer than a whole transaction takes, and has no setting for it."""
+
+sender.BACKOFF_OVERRIDE = RETRY_TRANSACTION_S
 
 
 def topic_name(settings: KafkaSettings, topic: Topic) -> str:
