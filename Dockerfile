@@ -5,14 +5,15 @@ COPY requirements-image.lock ./
 RUN python -m venv /opt/faultline \
  && /opt/faultline/bin/pip install --no-cache-dir --require-hashes -r requirements-image.lock
 # The build backend comes by hash as well, from the lock that development uses, and stays out of the image.
-COPY requirements.lock pyproject.toml README.md ./
+COPY requirements.lock ./
+RUN python -m venv /tmp/backend \
+ && /tmp/backend/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
+COPY pyproject.toml README.md ./
 COPY faultline faultline
 COPY streams streams
 COPY runbooks runbooks
 COPY connectors connectors
-RUN python -m venv /tmp/backend \
- && /tmp/backend/bin/pip install --no-cache-dir --require-hashes -r requirements.lock \
- && /tmp/backend/bin/pip wheel --no-deps --no-build-isolation --no-index -w /tmp/wheel . \
+RUN /tmp/backend/bin/pip wheel --no-deps --no-build-isolation --no-index -w /tmp/wheel . \
  && /opt/faultline/bin/pip install --no-deps --no-index /tmp/wheel/*.whl
 
 FROM python:3.11-slim
