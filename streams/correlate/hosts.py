@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from heapq import nsmallest
 from itertools import pairwise
 
 from streams.correlate.rows import NodeRow, names_told
 from streams.model.hostnames import NOBODYS, address_in, folded, is_address, is_within, parents
 
+_MAX_SURE = 50_000
+"""Names whose meaning is remembered; logs can have any number."""
+_MAX_CANDIDATES = 64
 _NOBODY: frozenset[str] = frozenset()
 _EVER = datetime.max.replace(tzinfo=UTC)
 
@@ -32,6 +36,8 @@ class Found:
     node: str | None = None
     candidates: tuple[str, ...] = ()
     by_domain: bool = False
+    timed: bool = False
+    """Whether the name had another meaning at other times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,8 @@ class Hosts:
         """By any other name that a node has or had."""
         self._longer = _Index()
         """By what a name of a node begins with, up to a dot."""
+        self._sure: dict[str, Found] = {}
+        """What was found for names that mean the same at any time, until a node's names change."""
 
     def __contains__(self, node: str) -> bool:
         """Whether facts know a node of exactly this name."""
@@ -101,6 +109,7 @@ class Hosts:
         old = self._known.get(node)
         if new == old:
             return set()
+        self._sure.clear()
         keys: set[str] = set()
         for known, enter in ((old, False), (new, True)):
             if known is not None:
@@ -115,6 +124,14 @@ class Hosts:
         """Which node a name meant at a time."""
         if said in self._known:
             return Found(said)
+        found = self._sure.get(said)
+        if found is None:
+            found = self._find(said, at)
+            if not found.timed and len(self._sure) < _MAX_SURE:
+                self._sure[said] = found
+        return found
+
+    def _find(self, said: str, at: datetime) -> Found:
         key = folded(said)
         if key in NOBODYS:
             return Found()
@@ -123,6 +140,8 @@ class Hosts:
         for name in (key, address_in(key)):
             if name is not None and (others := self._other[name]):
                 return self._one(others, name, at)
+        if len(self._longer[key]) > _MAX_CANDIDATES:  # `gpu`, of thousands of `gpu.rack.row`
+            return Found(None, tuple(nsmallest(_MAX_CANDIDATES, self._longer[key])))
         fitting = set(self._longer[key])
         for parent in parents(key):
             fitting |= self._exact[parent] | self._other[parent]
@@ -168,7 +187,9 @@ class Hosts:
             first, last = min(since for since, _, _ in spans), max(until for _, until, _ in spans)
             holding = {node for since, _, node in spans if at < first == since}
             holding |= {node for _, until, node in spans if at >= last == until}
-        return Found(holding.pop()) if len(holding) == 1 else Found(None, candidates)
+        if len(holding) == 1:
+            return Found(holding.pop(), timed=True)
+        return Found(None, candidates, timed=True)
 
     def _spans(self, node: str, name: str | None) -> Iterable[Span]:
         """When a node went by a name."""

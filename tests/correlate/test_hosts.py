@@ -119,3 +119,25 @@ def test_facts_in_any_order_leave_the_same_names() -> None:
             made = with_names(made, node_fact("n1", since=since, aliases=tuple(names)))
         rows.append(made.names)
     assert rows[0] == rows[1] == rows[2]
+
+
+def test_a_name_that_was_asked_for_is_asked_anew_when_names_change() -> None:
+    known = hosts(("n1", ["10.0.0.1"]))
+    assert [known.find(said, at(0)).node for said in ("n1.example", "10.0.0.1", "n2.example")] == [
+        "n1",
+        "n1",
+        None,
+    ]
+    known.put("n2", row("n2", ["10.0.0.1"]))
+    assert [known.find(said, at(0)).node for said in ("n1.example", "10.0.0.1", "n2.example")] == [
+        "n1",
+        None,
+        "n2",
+    ]
+
+
+def test_a_beginning_that_thousands_of_nodes_share_is_nobodys_and_names_a_few() -> None:
+    known = hosts(*((f"gpu.rack-{i}.row-1", []) for i in range(3000)))
+    assert known.find("gpu", at(0)).node is None
+    assert len(known.find("gpu", at(0)).candidates) == 64
+    assert known.find("gpu.rack-7", at(0)).node == "gpu.rack-7.row-1"
