@@ -22,6 +22,7 @@ from aiokafka import TopicPartition
 
 from connectors.base import Absent, AlreadyDone, Connector, Done, Effect, Outcome, Refused, Retry, Unknown
 from runbooks.containment import owed
+from runbooks.guardrails.closed import owners_of
 from runbooks.journal import Journal, Outgoing
 from runbooks.leases import Lease
 from runbooks.threads import (
@@ -124,14 +125,15 @@ class ThreadKeeper:
         """A node as inventory shows it, or None when it is gone: whether it stays closed is told to whom it is closed for."""
         nodes = self._nodes.setdefault(cluster, {})
         before = nodes.pop(name, None)
-        if before is not None and before.owner_incident is not None:
-            self._marked[before.owner_incident].pop(name, None)
-            self._changed(before.owner_incident)
+        if before is not None:
+            for owner in owners_of(before):
+                self._marked[owner].pop(name, None)
+                self._changed(owner)
         if fact is not None:
             nodes[name] = fact
-        if fact is not None and fact.owner_incident is not None:
-            self._marked[fact.owner_incident][name] = fact
-            self._changed(fact.owner_incident)
+            for owner in owners_of(fact):
+                self._marked[owner][name] = fact
+                self._changed(owner)
         for incident in self._closers.get((cluster, name), ()):
             self._changed(incident)
 

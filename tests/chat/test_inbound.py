@@ -34,7 +34,7 @@ def press(**changes: Any) -> bytes:
     """A press of the first button of the approval message, as Slack would send it."""
     asked = wanted(incident(), [run(incident(), Mode.APPROVE, cordon=StepState.AWAITING_APPROVAL)], [])
     (approval,) = [slot for slot in asked if slot.name.startswith("approval/")]
-    blocks = render(approval.message)["attachments"][0]["blocks"]
+    blocks = render(approval.message, answers=True)["attachments"][0]["blocks"]
     (button, *_) = next(block["elements"] for block in blocks if block["type"] == "actions")
     action = {
         "action_id": button["action_id"],

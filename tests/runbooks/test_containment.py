@@ -98,12 +98,18 @@ def test_a_node_that_is_gone_is_owed_no_more_and_without_any_inventory_the_run_i
 def test_a_node_opened_by_hand_that_keeps_our_taint_is_told_as_that() -> None:
     (one,) = owed(incident().id, runs_of(incident()), nodes(unschedulable=False))
     assert one.text == f"{NODE} is open again and keeps Faultline's taint for GPU-61"
+    assert one.way_out == f"kubectl taint node {NODE} faultline.dev/incident-"
 
 
 def test_the_marks_tell_of_a_node_whose_run_is_long_forgotten() -> None:
     (one,) = owed(incident().id, (), nodes())
     assert one.text == f"{NODE} stays closed, and no ticket asks for its repair"
     assert owed("inc-of-another", (), nodes()) == ()
+    both = nodes(owner_incident=f"{incident().id},inc-of-another")
+    assert [one.node for name in (incident().id, "inc-of-another") for one in owed(name, (), both)] == [
+        NODE,
+        NODE,
+    ]
 
 
 def test_in_shadow_nothing_is_closed_and_nothing_owed() -> None:

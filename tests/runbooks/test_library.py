@@ -36,6 +36,14 @@ def test_every_runbook_has_its_sample() -> None:
     assert sorted(sample.runbook for sample in SAMPLES) == sorted(BOOKS)
 
 
+def test_every_ticket_is_tried_for_the_week_that_operations_promises() -> None:
+    week_s = 7 * 86_400
+    deadlines = {step.deadline_s for book in LIBRARY for step in book.steps if step.action == "open_ticket"}
+    assert deadlines == {week_s}
+    operations = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+    assert "which is 7 days in the shipped runbooks" in operations
+
+
 @pytest.mark.parametrize("sample", [s for s in SAMPLES if not s.escalated], ids=lambda s: s.runbook)
 def test_the_sample_chooses_its_runbook_and_no_other(sample: Sample) -> None:
     choice = select(sample.incident, LIBRARY)
