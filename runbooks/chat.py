@@ -70,6 +70,7 @@ class Chat:
             replayed=(INCIDENTS, RUNS, INVENTORY),
             followed=(TIMELINE,),
             let_go=self._let_go,
+            progress=self._pulse.beat,
         )
 
     async def run(self) -> NoReturn:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NoReturn
 
@@ -31,11 +31,14 @@ from runbooks.threads import (
     Doing,
     Slot,
     Task,
-    first,
+    Urgency,
+    has_acted,
     is_worth_a_thread,
     next_task,
     still_told,
+    tasks_of,
     wanted,
+    weight,
 )
 from streams.model.clock import Clock, to_millis, utc_now
 from streams.model.codec import encode
@@ -59,6 +62,21 @@ MAX_GENERATIONS = 3
 SKEW = timedelta(minutes=5)
 """How much earlier than our own clock a message of ours may seem to be."""
 LOG_TEXT = 300
+AT_A_TIME = 50
+"""Threads whose messages are worked out without a break."""
+MAX_LINES = 500
+"""Lines of the timeline that are written down in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Errand:
+    """A task without its message: there may be thousands that wait, and each is worked out anew when its turn has come."""
+
+    doing: Doing
+    name: str
+    urgency: Urgency
+    weight: tuple[bool, bool, int]
+    due_at: datetime
 
 
 def ignore(label: str) -> None:
@@ -100,7 +118,10 @@ class ThreadKeeper:
         self._entries: list[tuple[int, TimelineEntry]] = []
         self._records: list[Outgoing] = []
         self._next_offset = 0
-        self._unsettled: set[str] = set()
+        self._stale: dict[str, None] = {}
+        """Incidents of which it has to be worked out what is to be done."""
+        self._errands: dict[str, tuple[_Errand, ...]] = {}
+        """What is to be done, by incident; those of which everything is shown are left out."""
         self._held: dict[Doing, datetime] = {}
         self._failures: dict[Doing, int] = {}
         self._news = asyncio.Event()
@@ -160,7 +181,7 @@ class ThreadKeeper:
         """
         while True:
             await self._write_log()
-            due = self._next()
+            due = await self._next()
             wait_s = None if due is None else (due[1].due_at - self._clock()).total_seconds()
             if due is not None and wait_s is not None and wait_s <= 0:
                 await self._do(*due)
@@ -168,7 +189,7 @@ class ThreadKeeper:
                 await self._wait(wait_s)
 
     def _changed(self, incident: str) -> None:
-        self._unsettled.add(incident)
+        self._stale[incident] = None
         self._news.set()
 
     def _took(self, offset: int) -> None:
@@ -185,53 +206,103 @@ class ThreadKeeper:
 
     async def _write_log(self) -> None:
         """Take the timeline into the thread documents and commit how far it was read, in one transaction."""
-        entries, self._entries = self._entries, []
-        records, self._records = self._records, []
-        if not entries and not records:
-            return
-        changed: dict[str, Thread] = {}
-        for offset, entry in entries:
-            thread = changed.get(entry.incident) or self._thread(entry.incident, entry.cluster)
-            if offset > thread.log_offset:
-                bounded = replace(entry, text=plain(entry.text, LOG_TEXT), attributes={})
-                lines = (*thread.log, bounded)[-MAX_LOG:]
-                changed[entry.incident] = replace(thread, log=lines, log_offset=offset)
+        while self._entries or self._records:
+            entries, self._entries = self._entries[:MAX_LINES], self._entries[MAX_LINES:]
+            records: list[Outgoing] = []
+            if not self._entries:
+                records, self._records = self._records, []
+            changed: dict[str, Thread] = {}
+            for offset, entry in entries:
+                thread = changed.get(entry.incident) or self._thread(entry.incident, entry.cluster)
+                if offset > thread.log_offset:
+                    bounded = replace(entry, text=plain(entry.text, LOG_TEXT), attributes={})
+                    lines = (*thread.log, bounded)[-MAX_LOG:]
+                    changed[entry.incident] = replace(thread, log=lines, log_offset=offset)
+            now = self._clock()
+            read_to = self._entries[0][0] if self._entries else self._next_offset
+            await self._journal.commit(
+                [replace(t, revision=t.revision + 1, updated_at=now) for t in changed.values()],
+                records=records,
+                offsets={self._timeline: read_to},
+                group=self._group,
+            )
+
+    async def _next(self) -> tuple[str, Task] | None:
+        """The task to do or to wait for, over all incidents of which not everything is shown."""
         now = self._clock()
-        await self._journal.commit(
-            [replace(t, revision=t.revision + 1, updated_at=now) for t in changed.values()],
-            records=records,
-            offsets={self._timeline: self._next_offset},
-            group=self._group,
+        await self._work_out(now)
+        while (name := self._first(now)) is not None:
+            task = self._next_of(name, now)
+            if task is not None and (task.due_at <= now or self._chosen_due_at(name, now) > now):
+                return name, task
+            # Time has passed since it was worked out, and what was to be done is not any more, or not yet.
+            self._see(name, now)
+        return None
+
+    async def _work_out(self, now: datetime) -> None:
+        """Work out what is to be done for every incident that there is news of, a few at a time."""
+        count = 0
+        while self._stale:
+            name = next(iter(self._stale))
+            del self._stale[name]
+            self._see(name, now)
+            count += 1
+            if count % AT_A_TIME == 0:
+                await asyncio.sleep(0)
+
+    def _see(self, name: str, now: datetime) -> None:
+        incident = self._incidents.get(name)
+        tasks = self._tasks_of(incident, now) if incident is not None else ()
+        if incident is None or not tasks:
+            self._errands.pop(name, None)
+            return
+        heavy = weight(incident)
+        self._errands[name] = tuple(
+            _Errand(task.doing, task.slot.name, task.slot.urgency, heavy, task.due_at) for task in tasks
         )
 
-    def _next(self) -> tuple[str, Task] | None:
-        """The task to do or to wait for, over all incidents that are not settled."""
-        now = self._clock()
-        tasks: dict[str, Task] = {}
-        for incident_id in list(self._unsettled):
-            task = self._next_of(incident_id, now)
-            if task is None:
-                self._unsettled.discard(incident_id)
-            else:
-                tasks[incident_id] = task
-        chosen = first(list(tasks.values()), now)
-        return next(((name, task) for name, task in tasks.items() if task is chosen), None)
+    def _first(self, now: datetime) -> str | None:
+        """The incident whose turn it is: with the most urgent errand that is due, else with the one that is due first."""
+        best: tuple[object, ...] | None = None
+        chosen = None
+        for name, errands in self._errands.items():
+            for errand in errands:
+                due = self._due_at(errand)
+                place = (
+                    (False, errand.urgency, errand.weight, due, errand.name)
+                    if due <= now
+                    else (True, due, errand.urgency, errand.weight, errand.name)
+                )
+                if best is None or place < best:
+                    best, chosen = place, name
+        return chosen
+
+    def _due_at(self, errand: _Errand) -> datetime:
+        return max(errand.due_at, self._held.get(errand.doing, errand.due_at))
+
+    def _chosen_due_at(self, name: str, now: datetime) -> datetime:
+        """When the first errand of an incident is due."""
+        return min((self._due_at(errand) for errand in self._errands.get(name, ())), default=now)
 
     def _next_of(self, incident_id: str, now: datetime) -> Task | None:
-        incident = self._incidents.get(incident_id)
-        if incident is None:
-            return None
+        incident = self._incidents[incident_id]
         thread = self._thread(incident.id, incident.cluster)
-        if thread.post(ROOT) is None and not is_worth_a_thread(incident, now):
-            return None
-        runs = list(self._runs.get(incident_id, {}).values())
-        standing = frozenset(post.slot for post in thread.posts if post.stands)
-        marked = self._marked[incident_id].values() if incident_id in self._marked else ()
-        owing = owed(incident_id, runs, self._nodes.get(incident.cluster, {}), marked)
-        slots = wanted(incident, runs, thread.log, standing, owing)
-        if not is_worth_a_thread(incident, now):
-            slots = still_told(thread, slots)
+        slots = self._slots_of(incident, thread, now)
         return next_task(thread, slots, now, debounce_s=self._debounce_s, held=self._held)
+
+    def _tasks_of(self, incident: Incident, now: datetime) -> tuple[Task, ...]:
+        thread = self._thread(incident.id, incident.cluster)
+        return tuple(tasks_of(thread, self._slots_of(incident, thread, now), now, self._debounce_s))
+
+    def _slots_of(self, incident: Incident, thread: Thread, now: datetime) -> tuple[Slot, ...]:
+        runs = list(self._runs.get(incident.id, {}).values())
+        if thread.post(ROOT) is None and not is_worth_a_thread(incident, now, acted=has_acted(runs)):
+            return ()
+        standing = frozenset(post.slot for post in thread.posts if post.stands)
+        marked = self._marked[incident.id].values() if incident.id in self._marked else ()
+        owing = owed(incident.id, runs, self._nodes.get(incident.cluster, {}), marked)
+        slots = wanted(incident, runs, thread.log, standing, owing)
+        return slots if is_worth_a_thread(incident, now) else still_told(thread, slots)
 
     async def _do(self, incident_id: str, task: Task) -> None:
         incident = self._incidents[incident_id]
@@ -412,7 +483,7 @@ class ThreadKeeper:
     async def _commit(self, thread: Thread) -> Thread:
         thread = replace(thread, revision=thread.revision + 1, updated_at=self._clock())
         await self._journal.commit([thread])
-        self._unsettled.add(thread.incident)
+        self._stale[thread.incident] = None
         return thread
 
     def _lease(self) -> Lease:

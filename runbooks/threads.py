@@ -7,13 +7,14 @@ wait a moment and be shown together with the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from runbooks.containment import Owed
 from runbooks.leases import inherited_wait_s
+from runbooks.model import TICKETS
 from runbooks.thread_messages import (
     approval_message,
     evidence_message,
@@ -23,7 +24,7 @@ from runbooks.thread_messages import (
     step_message,
 )
 from streams.model.conversation import TimelineEntry
-from streams.model.incident import Incident
+from streams.model.incident import Certainty, Incident
 from streams.model.message import Message
 from streams.model.run import EffectState, Mode, Run, StepState
 from streams.model.thread import ROOT, Post, Thread
@@ -33,6 +34,10 @@ MAX_LOG = 30
 
 CHECK_AFTER_S = 30.0
 """When to look for a second copy of a message that had to be sent again."""
+
+
+UNTOUCHED_AFTER = timedelta(minutes=1)
+"""How long an incident that nothing was done about may be over and still get its thread."""
 
 
 class Urgency(StrEnum):
@@ -104,7 +109,7 @@ def next_task(
     held = held or {}
     tasks = [
         Task(task.doing, task.slot, max(task.due_at, held.get(task.doing, task.due_at)))
-        for task in _tasks(thread, slots, now, debounce_s)
+        for task in tasks_of(thread, slots, now, debounce_s)
     ]
     return first(tasks, now)
 
@@ -119,11 +124,15 @@ def first(tasks: Sequence[Task], now: datetime) -> Task | None:
 
 
 def is_worth_a_thread(
-    incident: Incident, now: datetime, *, stale_after: timedelta = timedelta(hours=24)
+    incident: Incident, now: datetime, *, acted: bool = True, stale_after: timedelta = timedelta(hours=24)
 ) -> bool:
-    """Whether to open a thread that does not exist yet: not for what was over long before anybody could have told of it."""
+    """Whether to open a thread that does not exist yet: not for what was over long before anybody could have told of it.
+
+    Where nothing was done about it (`acted`), that is soon: after a storm nobody reads of each node that was away for a moment,
+    one post a second, for hours.
+    """
     ended = incident.closed_at or incident.updated_at
-    return not (incident.state.is_over and now - ended > stale_after)
+    return not (incident.state.is_over and now - ended > (stale_after if acted else UNTOUCHED_AFTER))
 
 
 def still_told(thread: Thread, slots: Sequence[Slot]) -> tuple[Slot, ...]:
@@ -140,7 +149,26 @@ def _is_settled(post: Post) -> bool:
     return post.create.state is EffectState.CONFIRMED and bool(post.shown) and post.check_at is None
 
 
-def _tasks(thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float) -> Iterator[Task]:
+def has_acted(runs: Iterable[Run]) -> bool:
+    """Whether anything was done, or tried, besides writing tickets."""
+    return any(
+        record.effect is not None and planned.action not in TICKETS
+        for run in runs
+        for planned, record in zip(run.plan.steps, run.steps, strict=True)
+    )
+
+
+def weight(incident: Incident) -> tuple[bool, bool, int]:
+    """How much an incident matters among others that want the same: what is open, beyond doubt and grave comes first."""
+    return (
+        incident.state.is_over,
+        incident.certainty is not Certainty.DECISIVE,
+        -incident.severity.rank,
+    )
+
+
+def tasks_of(thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float) -> Iterator[Task]:
+    """Everything that is to be done for a thread as it is now, whenever that is due."""
     root = thread.post(ROOT)
     for slot in slots:
         if slot.name != ROOT and not (root and root.stands):
