@@ -61,8 +61,12 @@ MAX_PLANNED_BYTES = 320 * 1024
 MOVED_LOOK_S = 1.0
 """How soon a run that has moved is looked at again, whether or not anything is due."""
 
-CALM_RUNS = 1000
-"""With more open runs than this, each of them is looked at without news less often, so that all looks cost the same."""
+CALM_RUNS = 250
+"""With more open runs than this, those that have nothing urgent to do are looked at without news less often, so that all looks
+together cost the same."""
+
+FIRST, SOON, LATER = range(3)
+"""Ranks of runs. The first two have slots that the last one cannot take."""
 
 LONGEST_HOLD_S = 60.0
 """The longest that a ticket system which asks for a pause is left alone: it is asked again then."""
@@ -406,34 +410,37 @@ class Board:
             if line and (free := self._slots.free(queue, now, urgent=urgent)) > 0:
                 called += line.take(int(min(free, len(line))))
         for run in self.runs.read(called):
-            # A run that is called off goes as early: it may make way for another on its node.
-            goes_first = bool(run.outcome) or self._is_urgent(run)
-            self._ready.put(run.id, (not goes_first, age(run)))
+            self._ready.put(run.id, (self._rank(run), age(run)))
 
-    def _is_urgent(self, run: Run) -> bool:
-        """Whether its calls go before others: its fault is beyond doubt and it has yet to act, or a job stands still for it."""
+    def _rank(self, run: Run) -> int:
+        """How soon its calls have to go. First of all is the first blow against a fault beyond doubt, which is cheap, and what
+        makes way for others; then what follows it, above all where a job stands still."""
         if run.plan.mode is Mode.SHADOW:
-            return False
+            return LATER
+        if run.outcome and not run.state.is_over:
+            return FIRST
         steps = list(zip(run.plan.steps, run.steps, strict=True))
         if any(planned.action == "suspend_job" and record.effect is not None for planned, record in steps):
-            return holds_a_job(Desk(run, run.updated_at))
+            return SOON if holds_a_job(Desk(run, run.updated_at)) else LATER
         # What was skimmed only is over.
         incident = None if run.incident in self.incidents.briefs else self.incidents.get(run.incident)
         if incident is None or incident.certainty is not Certainty.DECISIVE:
-            return False
-        return any(planned.destructive and not record.state.is_over for planned, record in steps)
+            return LATER
+        if all(record.state.is_over for planned, record in steps if planned.destructive):
+            return LATER
+        return FIRST if run.admitted_at is None else SOON
 
     def _move(self, run: Run, now: datetime) -> None:
         """Move one run as far as it goes now, and put it in line for what it has to wait for."""
-        incident, urgent = self.incidents.get(run.incident), self._is_urgent(run)
+        incident, rank = self.incidents.get(run.incident), self._rank(run)
         if incident is not None:
             turn = advance(run, self._situation(run, incident, now), now)
         else:
             turn = advance_blind(run, self._situation(run, stand_in(run), now), now)
-        self._take(turn, now, urgent=urgent)
-        for (queue, of_urgent), line in self._waiting.items():
-            if queue in turn.waits and of_urgent is urgent:
-                line.put(run.id, age(run))
+        self._take(turn, now, urgent=rank < LATER)
+        for (queue, urgent), line in self._waiting.items():
+            if queue in turn.waits and urgent is (rank < LATER):
+                line.put(run.id, (rank, age(run)))
             else:
                 line.drop(run.id)
         self._look_again(run, now)
@@ -451,8 +458,8 @@ class Board:
             return
         # What holds a step may lift without news of the run or its targets: a window that passes, another node given back.
         look_s = HELD_LOOK_S if run is before else MOVED_LOOK_S
-        if len(self.runs.live) > CALM_RUNS and not self._is_urgent(run):
-            look_s *= len(self.runs.live) / CALM_RUNS
+        if self._rank(run) == LATER:
+            look_s *= max(1.0, len(self.runs.live) / CALM_RUNS)
         at = now + timedelta(seconds=look_s)
         due = due_at(run)
         self._agenda.put(run.id, min(at, due) if due is not None and due > now else at)
@@ -629,7 +636,7 @@ class Board:
             incident, standing.view, self.runs.peers(run), self._policy, self._actions,
             busy=busy, siblings=siblings, incidents=self.incidents, runbooks=frozenset(self._books),
             control=standing.control_of(run), census=standing.census,
-            room=self._slots.room(now, urgent=self._is_urgent(run)),
+            room=self._slots.room(now, urgent=self._rank(run) < LATER),
         )  # fmt: skip
 
     def _is_over(self, incident_id: str) -> bool | None:

@@ -57,7 +57,7 @@ class Standin:
     """Base of a stand-in. Subclasses add routes to `self.app` and answer with `web.Response`.
 
     Use it as an async context manager, or `start` and `stop` it. While `down`, every connection is cut without a look at the
-    request and counted in `turned_away`.
+    request and counted in `turned_away`. Each answer takes `takes_s`; `most_at_once` requests were under way at one time.
     """
 
     def __init__(self) -> None:
@@ -65,6 +65,9 @@ class Standin:
         self.requests: list[Request] = []
         self.down = False
         self.turned_away = 0
+        self.takes_s = 0.0
+        self.most_at_once = 0
+        self._under_way = 0
         self._playing = _Playing()
         self._runner: web.AppRunner | None = None
         self._port = 0
@@ -116,7 +119,18 @@ class Standin:
         if self.down:
             self.turned_away += 1
             return _cut(request)
+        self._under_way += 1
+        self.most_at_once = max(self.most_at_once, self._under_way)
+        try:
+            return await self._answer(request, handler)
+        finally:
+            self._under_way -= 1
+
+    async def _answer(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
         raw = await request.read()
+        await asyncio.sleep(self.takes_s)
         fault = self._playing.take(request.path)
         self.requests.append(
             Request(request.method, request.path, dict(request.query), _parsed(raw), fault is not None)

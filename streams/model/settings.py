@@ -370,7 +370,7 @@ class ResponderSettings(Section):
         "evidence was older when it was read",
     )
     calls_at_once: int = Field(
-        32,
+        64,
         ge=1,
         le=1000,
         description="calls under way at once that act on the cluster or look at what one did",
