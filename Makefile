@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # The stamp carries the lock's checksum, so a changed lock re-installs and a fresh checkout of the same lock does not.
 READY  := $(VENV)/.ready-$(shell cksum requirements.lock | cut -d' ' -f1)
 
-.PHONY: demo test quick check format testbed bench fuzz soak crash-matrix compete lock docs clean
+.PHONY: demo test quick check format testbed bench fuzz soak storm crash-matrix compete nightly lock docs clean
 
 $(READY):
 	@$(PYTHON) -c 'import sys; sys.exit("Faultline needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -52,6 +52,11 @@ soak: $(READY)
 	@$(BIN)/python -m tests.testbed.build --if-toolchain
 	@$(BIN)/python -m tests.soak.run $(ARGS)
 
+# 2,000 nodes that miss their leases at once, and one dead GPU among the others; ARGS="--nodes 200" for less.
+storm: $(READY)
+	@$(BIN)/python -m tests.testbed.build --if-toolchain
+	@$(BIN)/python -m tests.storm.run $(ARGS)
+
 # The responder killed at every point of every step; ARGS="--only drain_node" or "--sample 50" for less.
 crash-matrix: $(READY)
 	@$(BIN)/python -m tests.testbed.build --if-toolchain
@@ -61,6 +66,10 @@ crash-matrix: $(READY)
 compete: $(READY)
 	@$(BIN)/python -m tests.testbed.build --if-toolchain
 	@$(BIN)/python -m tests.crash_matrix.compete $(ARGS)
+
+# All that takes too long for every change, one after the other; one that fails does not keep the next from running.
+nightly:
+	@$(MAKE) --no-print-directory --keep-going -j1 storm soak crash-matrix compete fuzz
 
 docs: $(READY)
 	@$(BIN)/python -m faultline.reference docs
