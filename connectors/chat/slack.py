@@ -45,8 +45,6 @@ class Slack:
         limits: Limits | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        if not settings.channel:
-            raise ConfigError("slack.channel: not set; give the channel's id (C…)")
         if limits is None:
             limits = Limits(posts_per_s=settings.posts_per_s, calls_per_minute=settings.calls_per_minute)
         self._api = SlackApi(settings, limits)

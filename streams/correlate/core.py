@@ -13,6 +13,7 @@ from datetime import datetime
 
 from streams.correlate.common import CommonFaults
 from streams.correlate.config import Config
+from streams.correlate.deaths import Unheard, unheard_of, weighed
 from streams.correlate.evidence import Evidence
 from streams.correlate.fabric import (
     BY_VOTES,
@@ -32,9 +33,11 @@ from streams.correlate.links import LinkFault, excuses, host_links, nic_link, up
 from streams.correlate.lives import Lives
 from streams.correlate.moments import LINK
 from streams.correlate.nodes import taken_away
-from streams.correlate.nodewise import NodeRoots, hard_roots, silent_roots, weighed_roots
+from streams.correlate.nodewise import NodeRoots, hard_roots, silent_roots, stands_alone, weighed_roots
+from streams.correlate.outages import Census
 from streams.correlate.placement import Placements
 from streams.correlate.publishing import Changes, Publisher
+from streams.correlate.pulses import Pulses
 from streams.correlate.rows import JobRow, NodeRow, PortRow, Rows, State
 from streams.correlate.sightings import Sighting
 from streams.correlate.spreading import Spread, spread
@@ -73,7 +76,11 @@ class Core:
         self._switches: dict[str, list[SwitchFault]] = {}
         self._blamed: dict[str, dict[str, list[Blame]]] = defaultdict(dict)
         """By switch and job: failing connections that meet there."""
-        self._common = CommonFaults(cluster, self._lives)
+        census = Census(self._intake.nodes_known, self._intake.nodes_in_rack, self._intake.nodes_at_leaf)
+        self._common = CommonFaults(cluster, self._lives, census)
+        self._pulses = Pulses(self._state, self._placements, self._config.slack)
+        self._unheard: dict[str, list[Unheard]] = {}
+        """Nodes of which progress of their jobs may tell that they live although they are, or were, NotReady."""
         self._roots: dict[str, NodeRoots] = {}
         self._hosts: dict[str, str] = {}
         """Of a root that became part of another: whose."""
@@ -180,11 +187,12 @@ class Core:
         self._now = now = max(now, self._now or now)
         touched, self._touched = self._touched, Touched()
         touched.jobs |= self._publisher.waiting_for_progress(touched.causes)
+        touched.nodes |= self._unheard_under(touched)
         self._evaluate_ports(touched)
         self._evaluate_nodes(touched)
         self._evaluate_switches(touched, touched.switches)
         self._follow_storms(touched)
-        self._evaluate_common(touched)
+        self._evaluate_common(touched, now)
         self._put_off(touched, purse)
         self._evaluate_jobs(touched)
         for node in touched.nodes:
@@ -246,10 +254,24 @@ class Core:
             if before != after:
                 for place in {place for fault in (*before, *after) for place in fault.members}:
                     touched.scope(place)
+                touched.shared |= self._common.doubted()
                 touched.jobs |= self._troubled(*(fault.hypothesis for fault in (*before, *after)))
+
+    def _unheard_under(self, touched: Touched) -> set[str]:
+        """Nodes that are NotReady under jobs of which something was told that may matter to them."""
+        if not self._unheard:
+            return set()
+        moves = [(job, at) for job, at in touched.moves] + [(job, None) for job in touched.placed]
+        return {
+            stay.node
+            for job, at in moves
+            for stay in self._placements.stays_of(job)
+            if any(at is None or since.may_hear(at) for since in self._unheard.get(stay.node, ()))
+        }
 
     def _evaluate_nodes(self, touched: Touched) -> None:
         stormy = False
+        self._pulses.forget()
         for node in list(touched.nodes):
             row = self._state.nodes.get(node, NodeRow())
             before = self._hard.pop(node, [])
@@ -264,11 +286,18 @@ class Core:
                 if (left := row.left_at) is not None:
                     stood = self._placements.on_node
                     after = [h if stood(node, h.fault_at, left) else taken_away(h, left) for h in after]
+                pulses = self._pulses
+                after = [
+                    weighed(h, row, ports, pulses.on(node, h.fault_at), self._config)
+                    if h.family == "node_down"
+                    else h
+                    for h in after
+                ]
             touched.switches |= self._links.put(f"node/{node}", [f for f, excused in links if not excused])
             if after:
                 self._hard[node] = after
                 self._home |= {h.id: h.scope for h in after}
-            touched.shared |= self._common.put(node, row, after)
+            touched.shared |= self._common.put(node, row, after, self._gone_alone(node, after))
             near = self._placements.jobs_near(node) | self._intake.jobs_failing_on(node)
             touched.jobs |= near
             if {h.id for h in before} - {h.id for h in after}:
@@ -279,8 +308,23 @@ class Core:
         if stormy:
             self._weigh_storms(touched)
 
-    def _evaluate_common(self, touched: Touched) -> None:
+    def _gone_alone(self, node: str, hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """When the node was NotReady, and nothing else that is wrong with it explains that."""
+        down = [h for h in hypotheses if h.family == "node_down"]
+        if unheard := [u for h in down if (u := unheard_of(h)) is not None]:
+            self._unheard[node] = unheard
+        else:
+            self._unheard.pop(node, None)
+        return [h for h in down if stands_alone(h, hypotheses, self._lives, self._config)]
+
+    def _evaluate_common(self, touched: Touched, now: datetime) -> None:
         """What several nodes have in common. Nodes for which that changed are put together anew, and so are their jobs."""
+        self._touched.shared |= self._common.put_off(touched.shared, now)
+        more, held = self._common.gather(
+            touched.shared, lambda node, h: self._switch_behind(f"node/{node}", h) is not None
+        )
+        touched.shared |= more
+        touched.nodes |= held
         for group in sorted(touched.shared):
             moved, changed = self._common.judge(group, self._intake.nodes_in_rack)
             for node in moved:
@@ -411,6 +455,7 @@ class Core:
         links = [h.id for h in self._at_switches() if h.rule != BY_VOTES]
         self._evaluate_switches(touched, switches)
         touched.switches |= switches
+        self._touched.shared |= self._common.doubted()
         if links != [h.id for h in self._at_switches() if h.rule != BY_VOTES]:
             self._touched.jobs |= self._troubled()
 
@@ -499,7 +544,8 @@ class Core:
         closed = self._lives.closed((*hard, *silent))
         for merged in self._roots.get(node, NodeRoots()).merged:
             self._hosts.pop(merged, None)
-        roots = weighed_roots(hard, silent, row, closed, self._config)
+        missed = not any(self._common.owner(h.id) for h in hard if h.family == "node_down")
+        roots = weighed_roots(hard, silent, row, closed, self._config, missed_alone=missed)
         self._give_away(node, roots)
         self._hosts |= roots.merged
         if roots.standing or roots.merged:
@@ -512,6 +558,7 @@ class Core:
         for h in list(roots.standing):
             if (owner := self._switch_behind(f"node/{node}", h) or self._common.owner(h.id)) is not None:
                 roots.hand_over(h, owner.id)
+        roots.standing = [self._common.held(h) for h in roots.standing]
 
     def _switch_behind(self, place: str, h: Hypothesis) -> Hypothesis | None:
         """The fault of a switch that took this place's links away, if there is one: that with the most neighbours."""
@@ -540,7 +587,7 @@ class Core:
         shared = [h for h in self._common.roots() if h.id in self._state.documents]
         storms = (h for found in self._fabric.values() for h in found)
         spread_from = {h.scope for h in storms if self._spread.part_of.get(h.id) in self._state.documents}
-        nodes = {f"node/{node}" for h in shared for node in h.nodes}
+        nodes = {f"node/{node}" for h in shared for node in h.nodes or self._common.parts(h.id).values()}
         return spread_from.union(nodes, *(self._members_of(h) for h in told))
 
     def _publish(self, touched: Touched, now: datetime) -> Changes:

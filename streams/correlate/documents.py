@@ -49,9 +49,11 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
     affected = {stay.node for stay in around.stays}
     nodes = tuple(sorted({*affected, *h.nodes, h.root.node} - {None}, key=str))
     words = _words(h, jobs)
-    reason = row.reason.format_map(words)
     impact = _impact(h, around.stays, jobs, nodes)
     latest = newest(h)
+    reason = row.reason.format_map(words)
+    if any(stay.node == h.root.node for stay in around.stays):
+        reason += row.with_ranks.format_map(words)
     return Incident(
         id=h.id,
         cluster=h.root.cluster,

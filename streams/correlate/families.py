@@ -36,6 +36,7 @@ class Family(Strict):
     severity: Severity
     title: str
     reason: str
+    with_ranks: str = ""
     found_on: FoundOn = "own"
     explains: tuple[str, ...] = ()
     explains_near: tuple[str, ...] = ()

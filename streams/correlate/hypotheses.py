@@ -49,6 +49,10 @@ class Hypothesis:
     """Which hangs of jobs it can be the reason for (`families.yaml`)."""
     nodes: tuple[str, ...] = ()
     """Nodes that it reaches, where its root is none."""
+    sure_at: datetime | None = None
+    """From when on it is decisive, if nothing tells otherwise by then; None for never."""
+    sure: str = ""
+    """Why it is decisive then."""
     id: str = field(init=False)
     """The incident it is."""
 

@@ -66,6 +66,10 @@ class Touched:
     causes: set[str] = field(default_factory=set)
     pressing: set[str] = field(default_factory=set)
     """Of the jobs, those that may take over what an incident was opened for."""
+    moves: list[tuple[str, datetime]] = field(default_factory=list)
+    """Jobs that told of their progress, and when they made it."""
+    placed: set[str] = field(default_factory=set)
+    """Jobs whose pods or whose end the inventory told of anew."""
 
     def __ior__(self, other: Touched) -> Touched:
         self.nodes |= other.nodes
@@ -75,6 +79,8 @@ class Touched:
         self.shared |= other.shared
         self.causes |= other.causes
         self.pressing |= other.pressing
+        self.moves += other.moves
+        self.placed |= other.placed
         return self
 
     def scope(self, scope: str) -> None:
@@ -192,6 +198,14 @@ class Intake:
     def nodes_in_rack(self, rack: str) -> int:
         """How many nodes a rack has, as far as labels tell."""
         return len(self._racks.get(rack, ()))
+
+    def nodes_at_leaf(self, leaf: str) -> int:
+        """How many nodes hang on a leaf, as far as labels tell."""
+        return len(self._leaves.get(leaf, ()))
+
+    def nodes_known(self) -> int:
+        """How many nodes there are, as far as the inventory tells."""
+        return len(self._state.nodes) - len(self._strangers["node"]) - len(self._left)
 
     def switches_of(self, node: str) -> set[str]:
         """The switches a node hangs on, by its cables and by the label of its leaf."""
@@ -482,6 +496,7 @@ class Intake:
             nodes=busy | {n for n in nodes if self._ports.get(n)},
             jobs=jobs | (guessed if row.seen else set()),
             causes={f"job:{job}" for job in jobs},
+            placed=jobs,
         )
 
     def _job(self, name: str, fact: JobFact | None, gone_at: datetime | None) -> Touched:
@@ -490,7 +505,7 @@ class Intake:
             row = replace(row, fact=fact)
         if gone_at is not None:
             row = replace(row, gone_at=max(gone_at, row.gone_at or gone_at))
-        return Touched(jobs={name}) if self._state.jobs.put(name, row) else Touched()
+        return Touched(jobs={name}, placed={name}) if self._state.jobs.put(name, row) else Touched()
 
     def _link(self, name: str, link: LinkFact) -> Touched:
         self._strangers["port"].discard(name)
@@ -616,7 +631,9 @@ class Intake:
             return
         row = self._state.pods.get(pod.key, PodRow())
         if self._state.pods.put(pod.key, with_progress(row, seen.at, seen.number("step"))):
-            touched.causes |= {f"job:{stay.job.key}" for stay in self._placements.of_pod(pod.key)}
+            jobs = {stay.job.key for stay in self._placements.of_pod(pod.key)}
+            touched.causes |= {f"job:{job}" for job in jobs}
+            touched.moves += ((job, seen.at) for job in sorted(jobs))
 
     def _run(self, seen: Sighting, touched: Touched) -> None:
         incident = seen.text("incident")

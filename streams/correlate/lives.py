@@ -150,13 +150,19 @@ class Lives:
         return number
 
     def sessions(
-        self, root: Entity, domain: str, spells: Iterable[Spell], names: Sequence[Entity] = ()
+        self,
+        root: Entity,
+        domain: str,
+        spells: Iterable[Spell],
+        names: Sequence[Entity] = (),
+        again: timedelta | None = None,
     ) -> list[Session]:
         """Spells of one place put together into incarnations. `names` are the roots it may be published under, if not `root`.
 
         A spell that begins while the last incarnation is open, or within the linger after its end, is part of it (a flap, if
         it had ended). Once a run or a person has closed it, anything later than the linger is a new one. A place that ends and
-        begins again by itself a third time is flapping: it stays the same incarnation from then on.
+        begins again by itself a third time is flapping: it stays the same incarnation from then on. With `again` it does so from
+        the second time on, when that comes so soon after its end.
         """
         base = self.base(root, domain)
         count = base.count if base else 0
@@ -167,7 +173,7 @@ class Lives:
                 continue
             current = sessions[-1] if sessions else None
             if current is None or (
-                self._is_over(current, names, domain, spell.start)
+                self._is_over(current, names, domain, spell.start, again)
                 and not self._flaps(sessions, names, domain, spell.start)
             ):
                 after = current.incarnation if current else count
@@ -177,9 +183,13 @@ class Lives:
                 sessions[-1] = _joined(current, spell)
         return sessions
 
-    def _is_over(self, session: Session, names: Sequence[Entity], domain: str, at: datetime) -> bool:
-        ends = [session.cleared_at, *(self.closing(name, domain, session.incarnation) for name in names)]
-        return any(end is not None and at > end + self._linger for end in ends)
+    def _is_over(
+        self, session: Session, names: Sequence[Entity], domain: str, at: datetime, again: timedelta | None
+    ) -> bool:
+        if session.cleared_at is not None and at > session.cleared_at + (again or self._linger):
+            return True
+        closed = (self.closing(name, domain, session.incarnation) for name in names)
+        return any(end is not None and at > end + self._linger for end in closed)
 
     def _flaps(self, sessions: Sequence[Session], names: Sequence[Entity], domain: str, at: datetime) -> bool:
         if len(sessions) < 2:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from streams.correlate.config import Config
 from streams.correlate.families import families
 from streams.correlate.hypotheses import Hypothesis
-from streams.correlate.lives import Lives, Session, spells
+from streams.correlate.lives import Lives, Session, Spell, spells
 from streams.correlate.rows import NodeRow, in_maintenance
 from streams.correlate.sightings import Sighting
 from streams.model.digest import digest
@@ -53,10 +53,15 @@ def down_sessions(
     """When the node was not ready or died; blips shorter than the settling time are left out."""
     stretches = [
         spell
-        for spell in spells(s for s in seen if s.kind == NOT_READY or is_death(s))
+        for spell in down_spells(seen)
         if spell.end is None or spell.end - spell.start >= config.node_settle
     ]
     return lives.sessions(root, "node", stretches)
+
+
+def down_spells(seen: Iterable[Sighting]) -> list[Spell]:
+    """Each time that the node was not ready or died, blips and all."""
+    return spells(s for s in seen if s.kind == NOT_READY or is_death(s))
 
 
 def is_death(s: Sighting) -> bool:

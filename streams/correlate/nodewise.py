@@ -61,8 +61,12 @@ def weighed_roots(
     row: NodeRow,
     closed: Mapping[str, datetime],
     config: Config,
+    *,
+    missed_alone: bool = True,
 ) -> NodeRoots:
     """Let each root take in what follows from it; weak ones come last, whatever their rank.
+
+    `missed_alone` is False where many nodes are NotReady with it: that says nothing against this one.
 
     What begins after a node was closed for one of them, and before that one is over, belongs to it as well: the node is being
     handled, and whoever looks at it will find the rest.
@@ -84,8 +88,15 @@ def weighed_roots(
     for since, name in row.cordons:
         _take_in_later(result, since, name, closed)
     not_ready = [s for group in row.seen.values() for s in group if s.kind == NOT_READY and s.firing]
-    result.standing = [_with_readiness(h, not_ready, config) for h in result.standing]
+    result.standing = [_with_readiness(h, not_ready, config, missed_alone) for h in result.standing]
     return result
+
+
+def stands_alone(down: Hypothesis, others: Iterable[Hypothesis], lives: Lives, config: Config) -> bool:
+    """Whether no other root of the node explains why it is down."""
+    hosts = [h for h in others if h is not down]
+    closed = lives.closed(hosts)
+    return not any(_takes_in(h, down, closed, config) for h in hosts)
 
 
 def _take_in_later(result: NodeRoots, since: datetime, name: str, closed: Mapping[str, datetime]) -> None:
@@ -186,8 +197,11 @@ def _with(
 ) -> Hypothesis:
     reason = why or f"{host.family} on {host.root.node} explains it"
     note = Candidate(other.root, other.family, False, rule, reason)
+    dies = other.family == "node_down" and host.family in policy().deadly
     return replace(
         host,
+        sure_at=other.sure_at if dies else host.sure_at,
+        sure=f"the node is not ready, and {other.sure}" if dies and other.sure else host.sure,
         context=tuple(
             sorted({s.id: s for s in (*host.context, *other.causes, *other.context)}.values(), key=order)
         ),
@@ -196,7 +210,9 @@ def _with(
     )
 
 
-def _with_readiness(h: Hypothesis, not_ready: Sequence[Sighting], config: Config) -> Hypothesis:
+def _with_readiness(
+    h: Hypothesis, not_ready: Sequence[Sighting], config: Config, missed_alone: bool
+) -> Hypothesis:
     if h.family == "node_down":
         return h
     near = [s for s in not_ready if h.fault_at - config.before <= s.at <= h.last_at + config.before]
@@ -204,7 +220,7 @@ def _with_readiness(h: Hypothesis, not_ready: Sequence[Sighting], config: Config
         return h
     known = {s.id for s in h.context}
     certainty, why = h.certainty, h.why
-    if h.family == "silent_node":
+    if h.family == "silent_node" and missed_alone:
         certainty, why = Certainty.DECISIVE, f"{h.why}; and the node is NotReady"
     return replace(
         h,

@@ -72,6 +72,7 @@ class Policy(Strict):
     flapping_s: int
     maintenance: MaintenancePolicy
     handled: HandledPolicy
+    deadly: frozenset[str]
     repeats: RepeatPolicy
     severity: tuple[SeverityRow, ...]
 

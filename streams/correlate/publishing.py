@@ -158,6 +158,7 @@ class Publisher:
 
     def _ends(self, h: Hypothesis) -> list[datetime]:
         ends = [h.cleared_at + self._config.linger] if h.cleared_at else []
+        ends += [h.sure_at] if h.sure_at is not None else []
         if (stale := self._stale(h)) is not None:
             ends.append(h.last_at + stale)
         return ends
@@ -172,7 +173,7 @@ class Publisher:
     def _amend(
         self, scope: str, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime
     ) -> Changes:
-        h = _strengthened(h, claims)
+        h = _sure(_strengthened(h, claims), now)
         before = self._state.documents.get(h.id)
         old = before.incident if before else None
         new = document(h, self._around(h, old, claims, now), now)
@@ -389,6 +390,13 @@ def _latest(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> datetime
     """When the last was seen of it or of anything that it explains."""
     told = (*h.causes, *h.context, *h.symptoms, *(s for found in claims.values() for s in found))
     return max([h.last_at, *(s.at for s in told)])
+
+
+def _sure(h: Hypothesis, now: datetime) -> Hypothesis:
+    """What lasted long enough without anything that tells otherwise is certain."""
+    if h.sure_at is None or h.sure_at > now or h.certainty is not Certainty.LIKELY:
+        return h
+    return replace(h, certainty=Certainty.DECISIVE, why=f"{h.why}; and {h.sure}")
 
 
 def _strengthened(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> Hypothesis:

@@ -23,11 +23,11 @@ Said = tuple[str, Hypothesis]
 """A node and one of its hypotheses."""
 
 
-def of_rack(hypotheses: Sequence[Hypothesis]) -> tuple[Hypothesis, ...]:
-    """What of a node's hypotheses may be its rack's."""
-    return tuple(
-        h for h in hypotheses if h.family in (POWER, GONE) and h.facts.get("maintenance") is not True
-    )
+def of_rack(hypotheses: Sequence[Hypothesis], gone_alone: Sequence[Hypothesis]) -> tuple[Hypothesis, ...]:
+    """What of a node's hypotheses may be its rack's: of its absences those that nothing else on it explains but its power."""
+    power = [h for h in hypotheses if h.family == POWER]
+    gone = [h for h in hypotheses if h.family == GONE] if power else gone_alone
+    return tuple(h for h in (*power, *gone) if h.facts.get("maintenance") is not True)
 
 
 def of_nvlink_domain(hypotheses: Sequence[Hypothesis]) -> tuple[Hypothesis, ...]:

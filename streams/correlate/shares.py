@@ -45,6 +45,10 @@ class Shares(Generic[T]):
             self._of_node[node] = said
         return touched
 
+    def groups(self) -> list[str]:
+        """Groups in which anything is said."""
+        return sorted(self._of_group)
+
     def of(self, group: str) -> list[tuple[str, T]]:
         """Nodes and what they say in a group, by name."""
         return sorted(self._of_group.get(group, {}).items(), key=lambda pair: pair[0])

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from connectors.base import Absent, AlreadyDone, Done, NoLease, Refused, Retry, Unknown
 from connectors.chat.limits import MAX_WAIT_S, Limits
@@ -162,11 +162,14 @@ async def test_a_wrong_token_is_a_refusal(server: SlackStandin) -> None:
     assert "xoxb-wrong" not in outcome.reason
 
 
-@pytest.mark.parametrize("missing", ["token", "channel"])
-def test_without_token_or_channel_there_is_no_connector(missing: str) -> None:
-    settings = {"token": SecretStr("t"), "channel": CHANNEL} | {missing: None if missing == "token" else ""}
-    with pytest.raises(ConfigError, match=rf"slack\.{missing}"):
-        Slack(SlackSettings(**settings))
+def test_without_a_token_there_is_no_connector() -> None:
+    with pytest.raises(ConfigError, match=r"slack\.token"):
+        Slack(SlackSettings(channel=CHANNEL))
+
+
+def test_a_token_without_a_channel_is_no_setting() -> None:
+    with pytest.raises(ValidationError, match="there must be a channel"):
+        SlackSettings(token=SecretStr("t"))
 
 
 async def test_a_long_turn_is_handed_back_and_a_short_one_waited_for() -> None:

@@ -467,7 +467,7 @@ def test_a_second_fault_on_a_node_that_is_being_handled_joins_the_first() -> Non
 def test_a_lesser_incident_that_is_being_handled_takes_in_what_is_graver_later() -> None:
     world = World(cluster({"llama": ["n1"]}, spare=["n2"]))
     world.see(not_ready("n2", 0))
-    world.pass_to(60)
+    world.pass_to(70)
     first = world.only().id
     world.see(run("started", first, 61))
     world.tell(node_fact("n2", since=62, ready=False, unschedulable=True, owner_incident=first))

@@ -418,7 +418,7 @@ def test_hosts_of_a_rack_that_lost_their_power_are_not_the_switchs_fault() -> No
         *(port("leaf-2", f"Ethernet{4 * i}", 0.1 * i) for i in range(4)),
         *(not_ready(n, 45 + i) for i, n in enumerate(FOUR)),
     )
-    assert {i.family for i in world.incidents()} == {"node_down"}
+    assert {i.family for i in world.incidents()} == {"nodes_not_ready"}
 
 
 def test_a_rail_that_dies_is_the_leaf_of_that_rail() -> None:

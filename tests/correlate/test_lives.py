@@ -92,7 +92,7 @@ def test_a_restored_storm_closes_and_one_that_comes_and_goes_is_counted() -> Non
 def test_a_node_that_returns_closes_its_incident_but_not_under_a_run() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(not_ready("n2", 0))
-    world.pass_to(60)
+    world.pass_to(70)
     name = world.only().id
     world.see(run("started", name, 61), not_ready("n2", 70, ready=True))
     world.pass_to(400)
@@ -211,7 +211,7 @@ def test_a_job_made_anew_under_its_name_is_not_forgotten_with_the_one_before() -
 def test_a_node_that_was_deleted_is_down_no_more_and_is_forgotten() -> None:
     world = World(cluster({"llama": FOUR}, spare=["m1"]))
     world.see(not_ready("m1", 0))
-    world.pass_to(60)
+    world.pass_to(70)
     assert world.only().state is IncidentState.OPEN
     world.gone(node_fact("m1"), 65)
     world.pass_to(300)

@@ -78,6 +78,8 @@ SAMPLES = (
         Certainty.WEAK,
     ),
     Sample("node-down", "node_down", ON_NODE, {"node_not_ready": True, "maintenance": False}),
+    Sample("kubelet-down", "node_down", ON_NODE, {"node_not_ready": True, "maintenance": False, "lives": True}, LIKELY),
+    Sample("many-nodes-down", "nodes_not_ready", Entity(CLUSTER), {"nodes_hit": 1800, "nodes_known": 2000}, LIKELY, jobs=()),
     Sample("node-idle-down", "node_down", ON_NODE, {"node_not_ready": True, "maintenance": False}, jobs=()),
     Sample("host-memory", "host_fault", ON_NODE, signs("node.memory.uncorrectable"), LIKELY),
     Sample("host-kernel", "host_fault", ON_NODE, signs("node.kernel.hard_lockup"), LIKELY),
