@@ -80,9 +80,11 @@ class Chat:
             Unreachable: when no broker answers.
             BadInput: when a thread document cannot be read.
         """
+        self._pulse.lag = self._owner.lag
         try:
             while True:
                 for arrival in await self._owner.poll():
+                    self._pulse.count("records")
                     self._take(arrival)
                 self._begin_work()
                 self._see_to_workers()

@@ -124,6 +124,10 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
         await self._note_positions(self._consumer)
         return arrivals
 
+    async def lag(self) -> int | None:
+        """How many records are still to be read of what is assigned."""
+        return await kafka.lag(self._consumer) if self._consumer is not None else 0
+
     def lost(self, owned: Owned[D], error: FaultlineError) -> None:
         """A commit failed: drop the partition now and join the group anew at the next poll."""
         if self.owned.get(owned.partition) is owned:

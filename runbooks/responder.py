@@ -152,9 +152,11 @@ class Responder:
             Unreachable: when no broker answers.
             BadInput: when a run cannot be read back.
         """
+        self._pulse.lag = self._owner.lag
         try:
             while True:
                 for arrival in await self._owner.poll():
+                    self._pulse.count("records")
                     self._take(arrival)
                 for owned in list(self._owner.owned.values()):
                     self._begin(owned)

@@ -157,6 +157,7 @@ class Correlator:
             self._unsettled_since = monotonic()
             await self._app.start()
             log.info("correlator started", partitions=self._partitions)
+            self._pulse.lag = self._lag
             await self._live()
         except KafkaError as error:
             raise Unreachable(f"Kafka at {self._kafka.bootstrap}: {error!r}") from error
@@ -164,6 +165,10 @@ class Correlator:
             self._pulse.ready(False)
             await self._app.stop()
             await self._producer.stop()
+
+    async def _lag(self) -> int | None:
+        consumer: Any = self._app.consumer
+        return None if consumer is None else await consumer.lag()
 
     async def _live(self) -> None:
         """Send ticks until told to stop or until something fails."""
@@ -440,6 +445,7 @@ class Correlator:
 
     async def _publish(self, changes: Changes, partition: int) -> None:
         """Incidents and timeline, confirmed by the broker."""
+        self._pulse.count("incidents", len(changes.incidents))
         out = [(INCIDENTS, incident.id.encode(), encode(incident)) for incident in changes.incidents]
         for entry in changes.timeline:
             if not entry.incident:
@@ -464,6 +470,7 @@ class Correlator:
     async def _bury(self, event: Any, reason: str) -> None:
         assert self._producer is not None
         message = event.message
+        self._pulse.count("dead_letters")
         log.warning("record cannot be read", topic=message.topic, offset=message.offset, reason=reason)
         topic = self._topic(message.topic)
         record = RawRecord(

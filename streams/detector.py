@@ -99,6 +99,7 @@ class DetectorProcess:
         producer = kafka.producer(self._kafka, linger_ms=2)
         self._holdings.consumer, self._holdings.producer = consumer, producer
         kafka.subscribe(consumer, self._names, self._holdings)
+        self._pulse.lag = lambda: kafka.lag(consumer)
         try:
             await kafka.started(producer, self._kafka)
             await kafka.started(consumer, self._kafka)
@@ -187,6 +188,9 @@ class DetectorProcess:
         await self._holdings.commit(ends)
         for topic, counts in batch.counts.items():
             self.counts[topic].add(counts)
+            self._pulse.count("records", counts.records)
+            self._pulse.count("signals", counts.signals)
+            self._pulse.count("dead_letters", counts.dead_letters)
         self._at("detector:after_commit")
 
     async def _wait(self) -> None:

@@ -23,6 +23,8 @@ from aiokafka.errors import IllegalStateError
 from faust.transport.drivers import aiokafka
 from faust.types import TP
 
+from streams import kafka
+
 
 class Consumer(aiokafka.Consumer):
     """A consumer of the streams' own topics that hands out every record at least once."""
@@ -40,6 +42,7 @@ class Consumer(aiokafka.Consumer):
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         """Note that positions are uncertain from now on."""
         self.placed = self._resumed = False
+        kafka.tell_assigned(tp for tp in assigned if not self._is_changelog_tp(tp))
         await super().on_partitions_assigned(assigned, generation_id)
 
     def resume_partitions(self, tps: Iterable[TP]) -> None:
@@ -75,6 +78,18 @@ class Consumer(aiokafka.Consumer):
     async def owns(self, tp: TP) -> bool:
         """Whether the group still counts this member in, asked of the broker: who was put out may not commit."""
         return tp in self.assignment() and bool(await self._commit({tp: self._committed_offset[tp] or 0}))
+
+    async def lag(self) -> int | None:
+        """How many records are still to be read of what is assigned, the changelog left out; None around a rebalance."""
+        left = 0
+        try:
+            for tp in self.assignment():
+                end = None if self._is_changelog_tp(tp) else self.highwater(tp)
+                position = await self.position(tp) if end is not None else None
+                left += max(0, end - position) if end is not None and position is not None else 0
+        except (IllegalStateError, AssertionError):
+            return None
+        return left
 
     async def _return_again(self) -> None:
         # When the next rebalance has begun it ends with a return. That something is assigned aiokafka asserts.

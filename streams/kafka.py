@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import structlog
 from aiokafka import (
     AIOKafkaConsumer,
     AIOKafkaProducer,
@@ -27,6 +28,8 @@ from streams.model.errors import Unreachable
 from streams.model.settings import KafkaSettings
 from streams.topics import MAX_RECORD_BYTES, Topic
 
+log = structlog.get_logger(__name__)
+
 __all__ = [
     "KafkaError",
     "admin",
@@ -34,9 +37,11 @@ __all__ = [
     "consumer",
     "group_name",
     "honour_cancellation",
+    "lag",
     "producer",
     "ssl_context",
     "started",
+    "tell_assigned",
     "topic_name",
 ]
 
@@ -179,7 +184,45 @@ def subscribe(
     client: AIOKafkaConsumer, names: Iterable[str], listener: ConsumerRebalanceListener | None = None
 ) -> None:
     """Subscribe by exact names; `listener` is told of every change of ownership before records of it arrive."""
-    client.subscribe(list(names), listener=listener)
+    wanted = sorted(names)
+    log.info("joining the group", group=client._group_id, topics=wanted)
+    client.subscribe(wanted, listener=_Told(listener))
+
+
+class _Told(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Says in the log what a member of a group is given."""
+
+    def __init__(self, listener: ConsumerRebalanceListener | None) -> None:
+        self._listener = listener
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        if self._listener is not None:
+            await self._listener.on_partitions_revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        tell_assigned(assigned)
+        if self._listener is not None:
+            await self._listener.on_partitions_assigned(assigned)
+
+
+def tell_assigned(assigned: Iterable[TopicPartition]) -> None:
+    """One line with the partitions of each topic."""
+    by_topic: dict[str, list[int]] = {}
+    for place in sorted(assigned):
+        by_topic.setdefault(place.topic, []).append(place.partition)
+    log.info("partitions assigned", partitions=by_topic)
+
+
+async def lag(client: AIOKafkaConsumer) -> int | None:
+    """How many records of its partitions a consumer has still to be handed; None when they are taken from it meanwhile."""
+    left = 0
+    try:
+        for place in client.assignment():
+            end = client.highwater(place)
+            left += max(0, end - await client.position(place)) if end is not None else 0
+    except KafkaError:
+        return None
+    return left
 
 
 def ssl_context(settings: KafkaSettings) -> ssl.SSLContext:

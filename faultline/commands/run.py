@@ -22,5 +22,5 @@ def command(config: Path | None, name: str) -> None:
     """Start one process. Logs go to stderr: JSON, or one readable line each on a terminal."""
     settings = load(config)
     require(settings, name)
-    configure(name, level=settings.log_level, form=settings.log_format)
-    asyncio.run(serve(name, settings, work_of(name, settings)))
+    folding = configure(name, level=settings.log_level, form=settings.log_format)
+    asyncio.run(serve(name, settings, work_of(name, settings), look=folding.look))

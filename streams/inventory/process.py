@@ -130,6 +130,7 @@ class InventoryProcess:
                 changes += self._settle()
                 settle_by = float("inf")
             await self._send(producer, changes)
+            self._pulse.count("facts", len(changes))
             if self.settled:
                 self._unserved.remind(now())
             self._pulse.ready(self.settled)

@@ -6,11 +6,14 @@ beside the work, by a thread of its own, and what it answers depends on how long
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 MAIN = "main loop"
+
+_LAG_S = 2.0
 
 
 class Pulse:
@@ -26,6 +29,8 @@ class Pulse:
         self._ready = False
         self._counts: dict[str, int] = {}
         self._state: dict[str, object] = {}
+        self.lag: Callable[[], Awaitable[int | None]] | None = None
+        """How many records are still to be read, where the process can tell; None while it cannot."""
 
     def beat(self, part: str = MAIN) -> None:
         """One more turn of the loop, or one more piece of long work done in a turn."""
@@ -52,7 +57,17 @@ class Pulse:
         """Count something done, for the next line of the log that says how it goes."""
         self._counts[what] = self._counts.get(what, 0) + more
 
-    def counted(self) -> dict[str, int]:
+    async def report(self) -> dict[str, object]:
+        """What was counted since the last report, how far behind it is, and how things stand."""
+        try:
+            async with asyncio.timeout(_LAG_S):
+                lag = await self.lag() if self.lag is not None else None
+        except TimeoutError:
+            lag = None
+        behind = {} if lag is None else {"lag": lag}
+        return {**self._counted(), **behind, **self._state}
+
+    def _counted(self) -> dict[str, int]:
         """What was counted since this was asked last; what was counted once is named for ever, with 0."""
         found, self._counts = self._counts, dict.fromkeys(self._counts, 0)
         return found
