@@ -188,7 +188,8 @@ def topics_page() -> Iterator[str]:
 
 
 def _topic(topic: Topic) -> Row:
-    kept = "latest per key" if topic.retention_ms is None else _span(topic.retention_ms)
+    for_ever = "latest per key" if topic.cleanup == "compact" else "for ever"
+    kept = for_ever if topic.retention_ms is None else _span(topic.retention_ms)
     return (
         code(topic.name), code(topic.partitions), code(topic.cleanup), kept, text(topic.key), text(topic.value),
     )  # fmt: skip

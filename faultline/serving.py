@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from importlib.metadata import version
@@ -14,7 +15,7 @@ import structlog
 
 from faultline.health import health_server
 from faultline.settings import Settings
-from streams import provisioning
+from streams import installation, provisioning
 from streams.model.pulse import Pulse
 
 GRACE_S = 50.0
@@ -40,7 +41,7 @@ async def serve(
     """Check the topics, answer the probes, and do `work` until SIGTERM or SIGINT. `look` is called about once a second.
 
     Raises:
-        ConfigError: when the topics are not as they have to be.
+        ConfigError: when the topics are not as they have to be, or are another cluster's.
         FaultlineError: whatever ends the work.
     """
     log.info(
@@ -52,8 +53,11 @@ async def serve(
         **({"mode": settings.responder.mode.value} if name == "responder" else {}),
     )
     await provisioning.verify(settings.kafka)
+    is_held = await installation.hold(settings.kafka, settings.cluster, f"{name} on {socket.gethostname()}")
     pulse = Pulse()
     beside: list[Coroutine[Any, Any, object]] = [_tell(pulse, look)]
+    if is_held:
+        beside.append(installation.watch_on(settings.kafka, settings.cluster))
     task = asyncio.ensure_future(_together(work(pulse), beside))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -89,6 +89,17 @@ DETECTOR_STATE = Topic(
     },
 )
 
+INSTALLATION = Topic(
+    "installation",
+    "cluster",
+    "delete",
+    None,
+    "cluster",
+    "Claim; the first one holds the topics for its cluster (partition 0 alone)",
+    # Never taken away, whatever the broker's own limits: without it a second cluster could come in.
+    {"retention.ms": "-1", "retention.bytes": "-1"},
+)
+
 ALL = (
     *RAW,
     INVENTORY,
@@ -102,6 +113,7 @@ ALL = (
     CONTROLS,
     DEAD_LETTERS,
     DETECTOR_STATE,
+    INSTALLATION,
 )
 """Every topic that `faultline topics apply` looks after, besides the correlator's changelog."""
 

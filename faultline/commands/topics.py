@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from pathlib import Path
 
 import click
 
 from faultline.cli import EXIT_NO
 from faultline.output import json_line, output_option, table
-from faultline.settings import load
-from streams import provisioning
+from faultline.settings import Settings, load
+from streams import installation, provisioning
 from streams.provisioning import Change
 
 
@@ -20,13 +21,33 @@ def command() -> None:
 
 
 @command.command("apply")
+@click.option(
+    "--rename-from",
+    "old",
+    default=None,
+    metavar="CLUSTER",
+    help="The name that the cluster had until now; stop all processes first.",
+)
 @output_option
 @click.pass_obj
-def apply(config: Path | None, output: str) -> None:
-    """Create and alter what differs, and wait until the brokers show it."""
-    _show(
-        asyncio.run(provisioning.apply(load(config).kafka)), output, empty="all topics are as they have to be"
-    )
+def apply(config: Path | None, old: str | None, output: str) -> None:
+    """Create and alter what differs, wait until the brokers show it, and bind the topics to `cluster` of the settings.
+
+    Topics that are another cluster's are left as they are, with exit code 2.
+    """
+    settings = load(config)
+    changes = asyncio.run(_apply(settings, old))
+    _show(changes, output, empty="all topics are as they have to be")
+
+
+async def _apply(settings: Settings, old: str | None) -> list[Change]:
+    by = f"topics apply on {socket.gethostname()}"
+    if old is not None:
+        await installation.rename(settings.kafka, old, settings.cluster, by)
+    await installation.refuse_others(settings.kafka, settings.cluster)
+    changes = await provisioning.apply(settings.kafka)
+    await installation.claim(settings.kafka, settings.cluster, by)
+    return changes
 
 
 @command.command("diff")

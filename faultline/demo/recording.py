@@ -13,9 +13,9 @@ from faultline.demo.site import CLUSTER
 from streams.model.clock import from_millis
 from streams.model.record import RawRecord
 from streams.model.settings import KafkaSettings
-from streams.topics import ALL, TICKS, Topic
+from streams.topics import ALL, INSTALLATION, TICKS, Topic
 
-TOPICS: tuple[Topic, ...] = tuple(topic for topic in ALL if topic != TICKS)
+TOPICS: tuple[Topic, ...] = tuple(topic for topic in ALL if topic not in (TICKS, INSTALLATION))
 """What the pipeline was told, and for comparison what it said itself, which a replay decides anew."""
 
 SETTINGS = "faultline.yaml"
