@@ -19,7 +19,7 @@ from connectors.chat.limits import Limits
 from connectors.chat.slack_api import EVENT_TYPE, Posted, SlackApi
 from connectors.http import translated
 from streams.model.codec import decode
-from streams.model.errors import BadInput, ConfigError, Permanent
+from streams.model.errors import BadInput, Permanent
 from streams.model.message import Message
 from streams.model.settings import SlackSettings
 
