@@ -15,7 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from streams import kafka
 from streams.dead_letters import why_buried
 from streams.model.codec import decode, encode
-from streams.model.conversation import DeadLetter
+from streams.model.conversation import DeadLetter, TimelineEntry
 from streams.model.incident import Incident
 from streams.model.inventory import Fact, FactRecord
 from streams.model.settings import KafkaSettings
@@ -36,6 +36,8 @@ class Stage:
     folder: Path
     published: list[Incident] = field(default_factory=list)
     buried: list[DeadLetter] = field(default_factory=list)
+    timeline: list[tuple[str, TimelineEntry]] = field(default_factory=list)
+    """With the keys of the records."""
     started: int = 0
 
     async def tell(self, *facts: Fact) -> None:
@@ -63,6 +65,8 @@ class Stage:
                     self.published.append(decode(Incident, record.value))
                 elif record.topic.endswith(DEAD_LETTERS.name):
                     self.buried.append(why_buried(record.headers))
+                else:
+                    self.timeline.append((record.key.decode(), decode(TimelineEntry, record.value)))
 
     async def latest(self) -> dict[str, Incident]:
         """The latest revision of every incident."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from faultline.embedded import broker as embedded
 from streams.model.incident import Incident, IncidentState
 from streams.topics import INVENTORY, SIGNALS
 from tests.correlate.stage import Stage, present, stage
-from tests.correlate.world import CLUSTER, FOUR, cluster, run, timeouts, xid
+from tests.correlate.world import CLUSTER, FOUR, at, cluster, run, timeouts, xid
 from tests.testbed.waiting import eventually
 
 pytestmark = pytest.mark.embedded
@@ -89,3 +90,21 @@ async def test_a_fault_of_its_own_ends_the_process_and_loses_nothing(scene: Stag
             return bool(await scene.latest())
 
         await eventually(opened, "the signal is read again", timeout_s=DEADLINE_S)
+
+
+async def test_lines_of_three_days_ago_are_logged_and_put_on_the_timeline_of_the_cluster(
+    scene: Stage,
+) -> None:
+    await scene.tell(*cluster({"llama": FOUR}))
+    await scene.see(*(replace(xid("n2", 79, i), occurred_at=at(i - 3 * 86_400)) for i in range(20)))
+    with scene.correlator() as child:
+
+        async def told() -> bool:
+            await scene.read()
+            return any(entry.event == "reports.late" for _, entry in scene.timeline)
+
+        await eventually(told, "they are told of", timeout_s=DEADLINE_S)
+        assert "reports.late" in child.tail()
+    ((key, entry),) = [(key, entry) for key, entry in scene.timeline if entry.event == "reports.late"]
+    assert (key, entry.incident, entry.attributes["left_out"]) == (CLUSTER, "", 20)
+    assert not scene.published
