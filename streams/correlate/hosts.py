@@ -146,9 +146,8 @@ class Hosts:
         for parent in parents(key):
             fitting |= self._exact[parent] | self._other[parent]
         found = self._one({node for node in fitting if self._agrees(node, key)}, None, at)
-        return replace(
-            found, by_domain=found.node is not None and "." not in folded(found.node) and "." in key
-        )
+        by_domain = found.node is not None and "." in key and not self._full_names(found.node, key)
+        return replace(found, by_domain=by_domain)
 
     def keys(self, said: str) -> set[str]:
         """What the meaning of a name depends on: when `put` names one of these, it may mean another node."""
@@ -167,11 +166,17 @@ class Hosts:
 
     def _agrees(self, node: str, key: str) -> bool:
         """Whether a name may be this node's, as far as its own full names tell: another domain is another host."""
+        full = self._full_names(node, key) if "." in key else []
+        return any(is_within(key, name) for name in full or self._names_like(node, key))
+
+    def _full_names(self, node: str, key: str) -> list[str]:
+        """The names of a node that begin like this one and have a domain."""
+        return [name for name in self._names_like(node, key) if "." in name]
+
+    def _names_like(self, node: str, key: str) -> list[str]:
         first = key.partition(".")[0]
         names = [folded(node), *self._known[node].names]
-        alike = [name for name in names if name.partition(".")[0] == first and not is_address(name)]
-        full = [name for name in alike if "." in name] if "." in key else []
-        return any(is_within(key, name) for name in full or alike)
+        return [name for name in names if name.partition(".")[0] == first and not is_address(name)]
 
     def _one(self, nodes: Iterable[str], name: str | None, at: datetime) -> Found:
         """The one of these nodes that went by the name at that time; by None when it is a form of its own name.

@@ -554,7 +554,7 @@ class Intake:
             return
         if link.node:
             self._ports[self._plugged.pop(name, link.node)].discard(name)
-            for key in self._hosts.keys(link.node):
+            for key in self._hosts.keys(link.node) & self._cabled.keys():
                 self._cabled[key].discard(name)
         if peer := _peer(link):
             self._beyond[peer].discard(name)

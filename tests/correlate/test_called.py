@@ -138,6 +138,14 @@ def test_two_hosts_of_one_short_name_in_two_domains_are_not_the_one_node_of_that
     assert all("it may be n2, and none" in i.reason for i in standing)
 
 
+def test_a_host_of_another_domain_casts_no_doubt_on_a_node_whose_domain_is_known() -> None:
+    world = World([node_fact("n2", addresses=("n2.cluster-a.example",))])
+    world.see(xid("n2.cluster-b.example", 79, 0), xid("n2.cluster-a", 79, 5))
+    world.pass_to(20)
+    standing = [i for i in world.incidents() if i.state is IncidentState.OPEN]
+    assert sorted(str(i.root.node) for i in standing) == ["n2", "n2.cluster-b.example"]
+
+
 def test_the_exact_name_is_believed_whatever_else_is_called_so() -> None:
     facts = [node_fact("n1"), node_fact("n2", aliases=("n1",))]
     for told in (facts, facts[::-1]):
