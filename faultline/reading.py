@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -84,46 +84,51 @@ async def read_incident(settings: KafkaSettings, prefix: str) -> Incident:
 
 async def read_runs(settings: KafkaSettings, incident: Incident) -> list[Run]:
     """The runs of one incident, oldest first."""
-    name = incident.id.encode()
-    found: dict[bytes, ConsumerRecord] = {}
     async with _reader(settings) as client:
-        async for record in _records(client, settings, [RUNS], incident.cluster):
-            # Whatever names it nowhere is not about it; the others are decoded and asked.
-            if record.value is not None and name in record.value:
-                found[record.key or b""] = record
-            else:
-                found.pop(record.key or b"", None)
-    runs = [run for record in found.values() if (run := readable(Run, record)) is not None]
-    return sorted((r for r in runs if r.incident == incident.id), key=lambda r: (r.created_at, r.id))
+        records = [record async for record in _records(client, settings, [RUNS], incident.cluster)]
+    # What names it nowhere is not about it; the others are decoded and asked.
+    name = incident.id.encode()
+    about = {key: found for key, found in _by_key(records).items() if name in (found[-1].value or b"")}
+    return _oldest_first(run for run in _last_readable(Run, about) if run.incident == incident.id)
 
 
 async def read_facts(settings: KafkaSettings, cluster: str) -> dict[str, Fact]:
     """What inventory knows of a cluster now, by record key."""
-    latest: dict[str, Fact] = {}
     async with _reader(settings) as client:
-        async for record in _records(client, settings, [INVENTORY], cluster):
-            key = (record.key or b"").decode(errors="replace")
-            if not key.startswith(f"{cluster}/"):
-                continue
-            if record.value is None:
-                latest.pop(key, None)
-            elif (told := readable(FactRecord, record)) is not None:
-                latest[key] = told.fact
-    return latest
+        records = [record async for record in _records(client, settings, [INVENTORY], cluster)]
+    mine = {k: found for k, found in _by_key(records).items() if k.startswith(f"{cluster}/".encode())}
+    return {told.fact.key: told.fact for told in _last_readable(FactRecord, mine)}
 
 
 async def read_runs_of(settings: KafkaSettings, cluster: str) -> list[Run]:
     """Every run of a cluster, oldest first."""
-    latest: dict[str, Run] = {}
     async with _reader(settings) as client:
-        async for record in _records(client, settings, [RUNS], cluster):
-            run_id = (record.key or b"").decode(errors="replace")
-            if record.value is None:
-                latest.pop(run_id, None)
-            elif (run := readable(Run, record)) is not None:
-                latest[run_id] = run
-    found = [run for run in latest.values() if run.cluster == cluster]
-    return sorted(found, key=lambda run: (run.created_at, run.id))
+        records = [record async for record in _records(client, settings, [RUNS], cluster)]
+    return _oldest_first(run for run in _last_readable(Run, _by_key(records)) if run.cluster == cluster)
+
+
+def _by_key(records: Iterable[ConsumerRecord]) -> dict[bytes, list[ConsumerRecord]]:
+    """The records under each key since its last tombstone, in their order."""
+    found: dict[bytes, list[ConsumerRecord]] = {}
+    for record in records:
+        key = record.key or b""
+        if record.value is None:
+            found.pop(key, None)
+        else:
+            found.setdefault(key, []).append(record)
+    return found
+
+
+def _last_readable(kind: type[T], records: Mapping[bytes, Sequence[ConsumerRecord]]) -> Iterator[T]:
+    """The last document under each key that can be read. Those before it are not decoded."""
+    for found in records.values():
+        whole = (readable(kind, record) for record in reversed(found))
+        if (document := next((one for one in whole if one is not None), None)) is not None:
+            yield document
+
+
+def _oldest_first(runs: Iterable[Run]) -> list[Run]:
+    return sorted(runs, key=lambda run: (run.created_at, run.id))
 
 
 async def read_control(settings: KafkaSettings, cluster: str) -> Control:

@@ -21,6 +21,7 @@ from faultline.deciding import (
 from faultline.output import json_line, output_option, table
 from faultline.reading import read_facts, read_incident, read_runs_of
 from faultline.settings import Settings, load
+from runbooks.containment import ticket_of
 from runbooks.releasing import SCOPE, holds_of
 from streams.model.clock import to_the_second
 from streams.model.conversation import Command, TimelineEntry, Verb
@@ -52,7 +53,7 @@ def list_nodes(config: Path | None, everything: bool, output: str) -> None:
             json_line(node)
         return
     table(
-        ("node", "takes work", "ready", "closed by", "held for", "since", "run"),
+        ("node", "takes work", "ready", "closed by", "held for", "since", "ticket", "run"),
         (
             (
                 n["node"],
@@ -61,7 +62,10 @@ def list_nodes(config: Path | None, everything: bool, output: str) -> None:
                 n["by"],
                 ", ".join(hold["incident"] for hold in n["held_for"]),
                 ", ".join(hold["since"] for hold in n["held_for"]),
-                ", ".join(f"{hold['run']} ({hold['run_state']})" for hold in n["held_for"]),
+                ", ".join(hold["ticket"] for hold in n["held_for"] if hold["ticket"]),
+                ", ".join(
+                    f"{hold['run']} ({hold['outcome'] or hold['run_state']})" for hold in n["held_for"]
+                ),
             )
             for n in shown
         ),
@@ -109,6 +113,8 @@ def standing(facts: Iterable[Fact], runs: list[Run]) -> Iterator[dict[str, Any]]
                     "incident": hold.run.incident,
                     "run": hold.run.id,
                     "run_state": hold.run.state.value,
+                    "outcome": hold.run.outcome,
+                    "ticket": _ticket(hold.run.incident, runs),
                     "runbook": hold.run.plan.runbook,
                     "since": to_the_second(hold.since) if hold.since else "",
                 }
@@ -116,6 +122,11 @@ def standing(facts: Iterable[Fact], runs: list[Run]) -> Iterator[dict[str, Any]]
             ],
             "marks": fact.owner_incident or "",
         }
+
+
+def _ticket(incident: str, runs: list[Run]) -> str:
+    ticket = ticket_of(run for run in runs if run.incident == incident)
+    return ticket.key if ticket is not None else ""
 
 
 def _closed_by(fact: NodeFact) -> str:
