@@ -161,6 +161,8 @@ class Board:
         """Runs of which it was said that they grow no more."""
         self._stirred: dict[tuple[str, str], None] = {}
         self._said: list[Command] = []
+        self._resolved: dict[str, Command] = {}
+        """Who has resolved an incident: the correlator takes a moment until it says that it is over."""
         self._observer = Observer()
         self._pending = _Pending()
 
@@ -280,9 +282,11 @@ class Board:
         if command.verb is Verb.RELEASE:
             self._release(command, now)
             return
-        if command.verb is Verb.RESOLVE and (why := self._over_already(command.incident)):
-            self.turn_down(command, why)
-            return
+        if command.verb is Verb.RESOLVE:
+            if why := self._over_already(command):
+                self.turn_down(command, why)
+                return
+            self._resolved[command.incident] = command
         runs = meant(self.runs.of(command.incident), command)
         for run in runs:
             self._take(decided(run, command, self._policy, now), now)
@@ -296,15 +300,18 @@ class Board:
             report = Report("run.resolved", actor=command.actor, reason=command.reason)
             self._report(report, command.incident, command.cluster, "", "", command.at)
 
-    def _over_already(self, incident_id: str) -> str:
+    def _over_already(self, command: Command) -> str:
         """Why there is nothing left to resolve; empty where there is. A run that is at work yet can always be ended."""
-        if not self._is_over(incident_id) or any(n in self.runs.live for n in self.runs.ids_of(incident_id)):
+        name, first = command.incident, self._resolved.get(command.incident)
+        if first is not None and first.id != command.id:
+            return f"{first.actor} resolved it at {to_the_second(first.at)}"
+        if not self._is_over(name) or any(run in self.runs.live for run in self.runs.ids_of(name)):
             return ""
-        incident = self.incidents.get(incident_id)
+        incident = self.incidents.get(name)
         if incident is None or incident.closed_at is None:
-            return f"{incident_id} is over already"
+            return f"{name} is over already"
         part = f", as part of {incident.merged_into}" if incident.merged_into else ""
-        return f"{incident_id} is over since {to_the_second(incident.closed_at)}{part}"
+        return f"{name} is over since {to_the_second(incident.closed_at)}{part}"
 
     def _release(self, command: Command, now: datetime) -> None:
         """Give a node back, or say what stands against it."""

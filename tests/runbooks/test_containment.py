@@ -139,3 +139,17 @@ def test_an_incident_is_resolved_once_and_whoever_comes_later_is_told_since_when
     assert answer.event == "command.refused"
     assert answer.text.endswith(f"{incident().id} is over since 2026-03-01T12:15:00Z")
     assert not changes.signals
+
+
+def test_a_second_word_that_comes_before_the_correlator_has_spoken_is_told_who_was_first() -> None:
+    board = Board(LIBRARY, policy(mode=Mode.APPROVE), ACTIONS)
+    board.take_incident(incident())
+    board.advance(at(0))
+    for name, actor in (("c-1", "ada"), ("c-1", "ada"), ("c-2", "bob")):
+        board.take_command(Command(name, incident().id, CLUSTER, Verb.RESOLVE, actor, at(60)))
+    board.advance(at(60))
+    said = board.collect().timeline
+    (refused,) = [entry for entry in said if entry.event == "command.refused"]
+    assert refused.attributes["command"] == "c-2"
+    assert refused.text.endswith("ada resolved it at 2026-03-01T12:01:00Z")
+    assert [entry.event for entry in said].count("person.resolved") == 1
