@@ -84,12 +84,12 @@ async def _followed(
             done = sum(max(0, at.offset) for partition, at in offsets.items() if partition.topic == topic)
             seen.append((time.monotonic(), done))
             if before is None and done:
-                before = done, _cpu_s(process.pid)
+                before = done, spent_cpu_s(process.pid)
             await asyncio.sleep(_LOOK_EVERY_S)
     finally:
         await admin.close()
     first, cpu_s = before or (0, 0.0)
-    return seen, (_cpu_s(process.pid) - cpu_s) * records / max(1, records - first)
+    return seen, (spent_cpu_s(process.pid) - cpu_s) * records / max(1, records - first)
 
 
 @asynccontextmanager
@@ -134,6 +134,7 @@ def _status_mb(pid: int, name: str) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))
 
 
-def _cpu_s(pid: int) -> float:
+def spent_cpu_s(pid: int) -> float:
+    """CPU time of a process so far in s."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
