@@ -23,7 +23,7 @@ test: check
 	@$(BIN)/python -m tests.side_by_side $(ARGS)
 
 quick: $(READY)
-	@$(BIN)/python -m pytest -q -m "not kafka and not cluster and not embedded" $(ARGS)
+	@$(BIN)/python -m pytest -q -m "not kafka and not cluster and not embedded and not containers" $(ARGS)
 
 check: $(READY)
 	@$(BIN)/ruff format --check .

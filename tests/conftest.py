@@ -17,7 +17,7 @@ from tests.testbed.build import in_ci
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 
-MARKERS = ("kafka", "cluster", "rsyslog", "telegraf")
+MARKERS = ("kafka", "cluster", "rsyslog", "telegraf", "containers")
 # How long an example takes says how busy the machine is. What else holds by default (in continuous integration the same
 # examples each time) stays.
 settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -1,6 +1,6 @@
-"""`python -m tests.side_by_side [PYTEST ARGUMENT …]`: the tests on real servers, in two pytest runs at once.
+"""`python -m tests.side_by_side [PYTEST ARGUMENT …]`: the tests on real servers, in three pytest runs at once.
 
-They mostly wait for servers, so two halves take little longer than the longer one alone. Each half starts servers of its own.
+They mostly wait for servers, so three parts take little longer than the longest alone. Each part starts servers of its own.
 What failed is named once more at the very end, where also a reader sees it who is shown only the tail.
 """
 
@@ -11,8 +11,12 @@ import sys
 import threading
 from collections.abc import Sequence
 
-HALVES = {"cluster": "cluster", "broker": "(kafka or embedded) and not cluster"}
-"""The control plane's tests, and all others that take real time, by pytest's markers."""
+PARTS = {
+    "cluster": "cluster and not containers",
+    "broker": "(kafka or embedded) and not cluster and not containers",
+    "containers": "containers",
+}
+"""The control plane's tests, all others that take real time, and those in containers, by pytest's markers."""
 
 _NOTHING_SELECTED = 5
 _FAILURES = ("FAILED ", "ERROR ")
@@ -20,8 +24,8 @@ _FAILURES = ("FAILED ", "ERROR ")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run both, each line of output under its half's name; the exit code is 0 when neither failed."""
-    runs = {name: _start(marks, arguments) for name, marks in HALVES.items()}
+    """Run all, each line of output under its part's name; the exit code is 0 when none failed."""
+    runs = {name: _start(marks, arguments) for name, marks in PARTS.items()}
     failures: list[str] = []
     tellers = [threading.Thread(target=_tell, args=(name, run, failures)) for name, run in runs.items()]
     for teller in tellers:

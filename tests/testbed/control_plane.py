@@ -115,6 +115,11 @@ class ControlPlane:
         token = self.kubectl("create", "token", name, "--namespace", namespace, "--duration", "24h").strip()
         return self._site.identities.kubeconfig(user, token)
 
+    @property
+    def certificate(self) -> Path:
+        """The certificate by which clients know the API server; it stands for `kubernetes.default.svc` too."""
+        return self._site.identities.certificate
+
     @asynccontextmanager
     async def kube_client(self, user: str = ADMIN) -> AsyncIterator[ApiClient]:
         """Yield a client of the official library that acts as ``user``."""

@@ -46,9 +46,34 @@ class Tool:
         return None
 
 
+@dataclass(frozen=True)
+class Ability:
+    """Something the build and the tests do that a machine may refuse; ``command`` ends with 0 where it can."""
+
+    command: tuple[str, ...]
+    missing: str
+
+    def lacking(self) -> str | None:
+        """Return what this machine cannot do, or None."""
+        if shutil.which(self.command[0]) is None:
+            return self.missing
+        return (
+            None
+            if subprocess.run(self.command, capture_output=True, check=False).returncode == 0
+            else self.missing
+        )
+
+
 JAVA = (Tool("java", ("-version",), (17, 0)), Tool("mvn"))
 GO = (Tool("go", ("env", "GOVERSION"), (1, 24)),)
 DEBIAN = (Tool("apt-get"), Tool("dpkg-deb"))
+CONTAINERS = (
+    Ability(
+        ("python3", "-c", "import os, sys; sys.exit(os.geteuid() != 0)"), "root is needed to run containers"
+    ),
+    Ability(("unshare", "--mount", "--pid", "--net", "--fork", "true"), "this machine allows no namespaces"),
+    Ability(("grep", "-q", "VERSION_CODENAME=bookworm", "/etc/os-release"), "Debian 12 is needed"),
+)
 
 
 @dataclass(frozen=True)
@@ -57,17 +82,22 @@ class Part:
 
     ``marker`` is the pytest marker of the tests that need it. ``programs`` maps a binary in ``bin/`` to the Go package
     it is built from, with the build ``tags``. ``copies`` maps a path in the build to ``MODULE/PATH``, a folder of a Go
-    module the recipe pins. ``packages`` are Debian's, unpacked and not installed.
+    module the recipe pins. ``packages`` are Debian's, unpacked and not installed; ``installs`` are installed, for
+    ``commands``. ``images`` are the names of container images. ``needs`` are parts that are built before.
     """
 
     name: str
     version: str
     marker: str
-    tools: tuple[Tool, ...]
+    tools: tuple[Tool | Ability, ...]
     programs: tuple[tuple[str, str], ...] = ()
     copies: tuple[tuple[str, str, str], ...] = ()
     tags: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
+    installs: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
 
     @property
     def recipe(self) -> Path:
@@ -82,8 +112,20 @@ class Part:
     def checksum(self) -> str:
         """Return a checksum over everything that decides what comes out."""
         total = hashlib.sha256(
-            repr((self.version, self.programs, self.copies, *self.tags, *self.packages)).encode()
+            repr(
+                (
+                    self.version,
+                    self.programs,
+                    self.copies,
+                    *self.tags,
+                    *self.packages,
+                    *self.installs,
+                    *self.images,
+                )
+            ).encode()
         )
+        for needed in (part for part in PARTS if part.name in self.needs):
+            total.update(needed.checksum().encode())
         for file in sorted(self.recipe.rglob("*")):
             if file.is_file():
                 total.update(file.name.encode() + b"\0" + file.read_bytes())
@@ -91,11 +133,16 @@ class Part:
 
     def built(self) -> bool:
         """Tell whether the build is there and made from the present recipe."""
-        return self.stamp.is_file() and self.stamp.read_text() == self.checksum()
+        made = self.stamp.is_file() and self.stamp.read_text() == self.checksum()
+        may_use = os.geteuid() == 0 or self.marker != "containers"
+        return made and may_use and all(shutil.which(command) for command in self.commands)
 
     def lacking_tools(self) -> list[str]:
         """Return what keeps this machine from building it."""
-        return [lack for tool in self.tools if (lack := tool.lacking())]
+        lacks = [lack for tool in self.tools if (lack := tool.lacking())]
+        for needed in (part for part in PARTS if part.name in self.needs and not part.built()):
+            lacks += [f"{needed.name} cannot be built" for _ in needed.lacking_tools()[:1]]
+        return lacks
 
 
 PARTS = (
@@ -143,6 +190,22 @@ PARTS = (
         "rsyslog",
         DEBIAN,
         packages=("rsyslog", "rsyslog-kafka", "librdkafka1", "libestr0", "libfastjson4"),
+    ),
+    Part(
+        "engine",
+        "debian",
+        "containers",
+        (*CONTAINERS, Tool("apt-get")),
+        installs=("podman", "buildah", "runc", "netavark", "aardvark-dns", "iptables", "debootstrap"),
+        commands=("podman", "buildah", "runc", "debootstrap", "iptables"),
+    ),
+    Part(
+        "images",
+        "1",
+        "containers",
+        (*CONTAINERS, Tool("apt-get")),
+        images=("python:3.11-slim", "apache/kafka:4.1.1"),
+        needs=("kafka", "engine"),
     ),
 )
 
