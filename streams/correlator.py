@@ -1,6 +1,6 @@
 """The correlator process: a Faust agent around the pure core.
 
-One agent reads signals, inventory and ticks; its state lies in one table whose changelog we create ourselves. Four things
+One agent reads signals, inventory and ticks; its state lies in a changelog that we write and read ourselves. Five things
 Faust would do differently are taken out of its hands:
 
 - Faust acknowledges an event when the agent asks for the next one, is cancelled, or fails. Here an event is acknowledged by
@@ -10,10 +10,13 @@ Faust would do differently are taken out of its hands:
   when the broker has them what is said. Whoever takes over says what was noted last once more, with the same ids and
   revisions. The other way round a crash in between would leave an incident that nobody knows: what is read again is judged
   with what came since, and may come out otherwise.
-- Timers may not write tables. Time comes in as a record: one tick per owned partition and second, on `ticks`. While signals
-  are still unread, it is the time of the last one read: a backlog must not look like silence. A record of signals tells its
-  own time as well, so what is decisive opens its incident without waiting for a tick. Until everything that was there when a
-  partition was taken over has been read, facts included, no time passes: nothing is opened on half of what is known.
+- State is read before the group is joined, and followed from then on (`streams.changelog`): a partition is taken over by reading
+  what was written in the last moment, not by reading everything.
+- Time comes in as a record: one tick per owned partition and second, on `ticks`. While a partition has signals that are not
+  read, its time is that of the last one read: a backlog must not look like silence. Each partition is judged by itself. A record
+  of signals tells its own time as well, so what is decisive opens its incident without waiting for a tick. What was there when a
+  partition was taken over is read first, facts included, and no time passes meanwhile: nothing is opened on half of what is
+  known. Only of a backlog that is longer than what is kept, the beginning is judged as it is read.
 - Whoever lost a partition in the middle of an event neither writes nor acknowledges: the new owner reads it again. Whoever
   stood still for long asks the broker first whether it still owns it.
 
@@ -26,30 +29,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import monotonic
 from typing import Any
 
-import faust
 import structlog
 from aiokafka import AIOKafkaProducer
 from faust.types import TP
 
 from streams import kafka
+from streams.changelog import Changelog
 from streams.dead_letters import dead_letter
 from streams.faust_app import build_app
 from streams.kafka import KafkaError
 from streams.model.clock import Clock, boot_seconds, from_millis, parse_rfc3339, rfc3339, utc_now
 from streams.model.codec import decode, encode
-from streams.model.errors import BadInput, FaultlineError, Unreachable
+from streams.model.errors import BadInput, Unreachable
 from streams.model.inventory import Fact, FactRecord
 from streams.model.pulse import Pulse
 from streams.model.record import RawRecord
 from streams.model.settings import CorrelatorSettings, KafkaSettings
 from streams.model.signal import Signal, SignalBatch
+from streams.progress import Progress
 from streams.steps import Changes, Core, Held, Rows
-from streams.table_rows import Changelog, TableRows
+from streams.table_rows import Records, TableRows
 from streams.topics import (
     CHANGELOG,
     DEAD_LETTERS,
@@ -67,7 +71,8 @@ log = structlog.get_logger(__name__)
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 SILENCE_S = 45.0
-"""An owned partition brings at least our own tick every second. When none has come for so long, the stream has stalled."""
+"""An owned partition brings at least our own tick every second. When none has come for so long, the stream has stalled.
+What stands in line behind another partition's records has come, and time in which one record is worked on does not count."""
 
 CATCHING_UP_S = 0.2
 """How often to look whether everything is read, once partitions were taken over: nothing is opened before that."""
@@ -76,7 +81,10 @@ MAX_TOGETHER = {SIGNALS.name: 8, INVENTORY.name: 500}
 """Records that are taken as one. At 500 signals each, what is said of one incident waits for no more than 4,000."""
 
 JOINING_S = 90.0
-"""How long joining the group may take, besides two session timeouts and besides reading the state back."""
+"""How long joining the group and reading on to the end of the state may take, besides two session timeouts."""
+
+STOPPING_S = 20.0
+"""How long Faust may take to end; well within the time that Kubernetes gives a pod."""
 
 
 def ignore(label: str) -> None:
@@ -104,24 +112,30 @@ class Correlator:
         pulse: Pulse | None = None,
         at: Callable[[str], None] = ignore,
     ) -> None:
-        self._kafka = kafka_settings
+        session_ms = min(kafka_settings.session_timeout_ms, settings.session_timeout_ms)
+        self._kafka = kafka_settings = kafka_settings.model_copy(update={"session_timeout_ms": session_ms})
         self._settings = settings
         self._make_core = make_core
         self._clock = clock
         self._pulse = pulse or Pulse()
         self._at = at
         self._cores: dict[str, Held] = {}
-        self._stored: dict[int, set[str]] | None = None
+        self._stored: dict[int, set[str]] = {}
         self._term = 0
         self._settled = False
-        self._busy = False
+        self._in_hand: float | None = None
+        self._moved = self._looked = monotonic()
+        self._silent: dict[int, float] = {}
+        self._behind: dict[int, Progress] = {}
         self._gathered: dict[int, _Gathered] = {}
-        self._stream: Any = None
         self._latest_tick: dict[int, datetime] = {}
         self._read_at: dict[int, datetime] = {}
+        self._ends: dict[int, dict[TP, int]] = {}
+        """How far a partition's topics went when it was taken over."""
         self._current: set[int] = set()
-        """Partitions of which everything had been read once since they were taken over."""
-        self._heard: dict[int, float] = {}
+        """Partitions of which all that has been read."""
+        # Half of it: what is read meanwhile must not be forgotten before it is judged.
+        self._held_back = timedelta(minutes=settings.retention_minutes) / 2
         self._unsettled_since = 0.0
         self._awake = boot_seconds()
         self._stood_still = False
@@ -129,15 +143,7 @@ class Correlator:
         self._producer: AIOKafkaProducer | None = None
         self._partitions = kafka_settings.cluster_partitions
         self._app = build_app(kafka_settings)
-        self._table = self._app.Table(
-            "state",
-            partitions=self._partitions,
-            key_type=bytes,
-            value_type=bytes,
-            schema=faust.Schema(
-                key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw"
-            ),
-        )
+        self._changelog = Changelog(kafka_settings, beat=self._pulse.beat)
         self._app.agent(self._source(), name="correlate", concurrency=1)(self._correlate)
         self._app.on_partitions_revoked.connect(self._lose_ownership)
         self._app.on_partitions_assigned.connect(self._lose_ownership)
@@ -153,6 +159,7 @@ class Correlator:
         self._producer = kafka.producer(self._kafka, linger_ms=2)
         try:
             await kafka.started(self._producer, self._kafka)
+            await self._changelog.start()
             self._app.finalize()
             self._unsettled_since = monotonic()
             await self._app.start()
@@ -163,8 +170,18 @@ class Correlator:
             raise Unreachable(f"Kafka at {self._kafka.bootstrap}: {error!r}") from error
         finally:
             self._pulse.ready(False)
-            await self._app.stop()
-            await self._producer.stop()
+            await self._stop()
+
+    async def _stop(self) -> None:
+        """Leave the group. After a crash Faust may wait for itself for ever, and would keep the error to itself."""
+        assert self._producer is not None
+        try:
+            async with asyncio.timeout(STOPPING_S):
+                await self._app.stop()
+        except TimeoutError:
+            log.error("the stream worker did not stop and is left behind", after_s=STOPPING_S)
+        await self._changelog.stop()
+        await self._producer.stop()
 
     async def _lag(self) -> int | None:
         consumer: Any = self._app.consumer
@@ -181,39 +198,72 @@ class Correlator:
             if self._failure.done():
                 return self._failure.result()
             if self._app.crashed or self._app.should_stop:
-                raise FaultlineError(f"the stream worker ended by itself: {self._app.crash_reason!r}")
-            if self._settled and not self._app.rebalancing and not self._app.in_recovery:
+                raise Unreachable(f"the stream worker ended by itself: {self._app.crash_reason!r}")
+            if self._settled and not self._app.rebalancing:
                 self._look_for_silence()
                 self._pulse.ready()
                 await self._send_ticks()
+                self._tell_progress()
             else:
+                self._looked = monotonic()
                 self._look_for_a_stalled_join()
 
     def _look_for_silence(self) -> None:
         """Faust can be up, own its partitions and deliver nothing; nothing else would notice.
 
         Raises:
-            FaultlineError: when an owned partition has brought nothing for `SILENCE_S`, not even a tick. Nothing is lost by
+            Unreachable: when an owned partition has brought nothing for `SILENCE_S`, not even a tick. Nothing is lost by
                 ending: what was not acknowledged is read again.
         """
-        now = monotonic()
+        now, before = monotonic(), self._looked
+        self._looked = now
+        at_work = self._in_hand is not None and self._in_hand <= before
+        passed_s = 0.0 if at_work else min(now - before, max(1.0, 2 * self._settings.tick_s))
         for partition in self._owned():
-            if now - self._heard.setdefault(partition, now) > SILENCE_S and not self._busy:
-                raise FaultlineError(
-                    f"partition {partition} brought nothing for {SILENCE_S:g} s, not even our own ticks"
+            if self._moved > before and self._stands_in_line(partition):
+                self._silent[partition] = 0.0
+            silent_s = self._silent[partition] = self._silent.get(partition, 0.0) + passed_s
+            if silent_s > SILENCE_S:
+                raise Unreachable(
+                    f"Kafka at {self._kafka.bootstrap}: partition {partition} brought nothing for {SILENCE_S:g} s, "
+                    "not even our own ticks"
                 )
 
+    def _stands_in_line(self, partition: int) -> bool:
+        """Whether something of a partition was fetched, and waits for what others brought before it."""
+        consumer: Any = self._app.consumer
+        return any(
+            consumer.has_unhandled(self._tp(topic, partition)) for topic in (TICKS, SIGNALS, INVENTORY)
+        )
+
     def _look_for_a_stalled_join(self) -> None:
-        """The same for a rebalance that does not end. Reading the state back may take its time.
+        """The same for a rebalance that does not end.
 
         Raises:
-            FaultlineError: when it took longer than `JOINING_S` and two session timeouts.
+            Unreachable: when it took longer than `JOINING_S` and two session timeouts.
         """
-        if self._app.in_recovery:
-            self._unsettled_since = monotonic()
         limit_s = JOINING_S + 2 * self._kafka.session_timeout_ms / 1000
         if monotonic() - self._unsettled_since > limit_s:
-            raise FaultlineError(f"joining the group did not end within {limit_s:g} s")
+            raise Unreachable(
+                f"Kafka at {self._kafka.bootstrap}: joining the group did not end within {limit_s:g} s"
+            )
+
+    def _tell_progress(self) -> None:
+        """Say how far a partition is that has been behind for a while, and when it no longer is."""
+        consumer: Any = self._app.consumer
+        for partition in self._owned():
+            tps = [self._tp(topic, partition) for topic in (SIGNALS, INVENTORY)]
+            left = sum(consumer.left(tp) for tp in tps)
+            progress = self._behind.get(partition)
+            if left and progress is None:
+                self._behind[partition] = Progress(left)
+            elif left and progress is not None:
+                if told := progress.told(left):
+                    log.info("catching up", partition=partition, progress=told)
+            elif progress is not None:
+                del self._behind[partition]
+                if progress.has_told:
+                    log.info("caught up", partition=partition, seconds=round(progress.seconds, 1))
 
     async def _send_ticks(self) -> None:
         """One tick for each owned partition."""
@@ -221,28 +271,54 @@ class Correlator:
         name = kafka.topic_name(self._kafka, TICKS)
         now = self._clock()
         for partition in sorted(self._owned()):
-            has_caught_up = await self._has_caught_up(partition)
-            if has_caught_up:
+            if partition not in self._current and await self._has_read_what_was_there(partition):
                 self._current.add(partition)
-            told = now if has_caught_up else self._read_at.get(partition)
-            if told is not None and partition in self._current:
+            has_caught_up = await self._has_caught_up(partition)
+            told = self._timed(partition, now if has_caught_up else self._read_at.get(partition))
+            if told is not None:
                 await self._producer.send_and_wait(name, rfc3339(told).encode(), partition=partition)
 
-    async def _has_caught_up(self, partition: int) -> bool:
-        """Whether every signal and fact that the broker has is read. Positions count, not offsets of records handled: the
-        last offset may be a transaction's marker, which nobody ever handles."""
+    def _timed(self, partition: int, at: datetime | None) -> datetime | None:
+        """The time that has come in a partition when something of it is read; None while none may pass."""
+        if partition in self._current or (at is not None and self._clock() - at > self._held_back):
+            return at
+        return None
+
+    async def _has_read_what_was_there(self, partition: int) -> bool:
+        """Whether everything is handled that its topics held when it was taken over, however much has come since."""
         consumer: Any = self._app.consumer
-        if self._busy or not consumer.placed:
+        if not consumer.placed:
             return False
-        if self._stream is not None and not self._stream.channel.queue.empty():
-            return False
-        for topic in (SIGNALS, INVENTORY):
-            tp = TP(kafka.topic_name(self._kafka, topic), partition)
-            end = consumer.highwater(tp)
+        ends = self._ends.setdefault(partition, {})
+        for tp in (self._tp(topic, partition) for topic in (SIGNALS, INVENTORY)):
+            if tp not in ends and (end := consumer.highwater(tp)) is not None:
+                ends[tp] = end
             position = await consumer.position(tp)
-            if end is None or position is None or position < end:
+            if (
+                tp not in ends
+                or position is None
+                or position < ends[tp]
+                or not consumer.is_handled(tp, ends[tp])
+            ):
                 return False
         return True
+
+    async def _has_caught_up(self, partition: int) -> bool:
+        """Whether every signal and fact that the broker has is handled. Positions count, not offsets of records handled: the
+        last offset may be a transaction's marker, which nobody ever handles."""
+        consumer: Any = self._app.consumer
+        if not consumer.placed:
+            return False
+        for topic in (SIGNALS, INVENTORY):
+            tp = self._tp(topic, partition)
+            end = consumer.highwater(tp)
+            position = await consumer.position(tp)
+            if end is None or position is None or position < end or consumer.has_unhandled(tp):
+                return False
+        return True
+
+    def _tp(self, topic: Topic, partition: int) -> TP:
+        return TP(kafka.topic_name(self._kafka, topic), partition)
 
     def _owned(self) -> set[int]:
         name = kafka.topic_name(self._kafka, SIGNALS)
@@ -250,21 +326,25 @@ class Correlator:
 
     async def _correlate(self, stream: Any) -> AsyncIterator[None]:
         stream.enable_acks = False
-        self._stream = stream
+        consumer: Any = self._app.consumer
         async for event in stream.events():
-            self._busy = True
+            self._in_hand = monotonic()
+            consumer.taken(event.message)
             try:
                 done = await self._handle(event)
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001 - nothing may escape an agent: Faust would go on behind it
-                await self._give_up(error)
+                self._fail(error)
+                await asyncio.Event().wait()  # never return, so that the event is not acknowledged
             else:
                 for one in done:
                     await stream.ack(one)
+                    consumer.handled(one.message)
             finally:
-                self._busy = False
-                self._heard[event.message.partition] = monotonic()
+                self._in_hand = None
+                self._moved = monotonic()
+                self._silent[event.message.partition] = 0.0
             yield
 
     async def _handle(self, event: Any) -> Sequence[Any]:
@@ -284,7 +364,7 @@ class Correlator:
         gathered.events.append(event)
         try:
             if topic == SIGNALS.name:
-                gathered.see(self._batch(event.value, partition), at if partition in self._current else None)
+                gathered.see(self._batch(event.value, partition), self._timed(partition, at))
             elif topic == INVENTORY.name:
                 gathered.tell(*self._fact(message.key, event.value, partition), at)
             else:
@@ -310,8 +390,11 @@ class Correlator:
             self._at("correlator:before_store")
             if not await self._still_owns(partition, term):
                 return False
-            for rows in held.store(changes):
-                await self._store(rows, partition)
+            offsets = [
+                offset for rows in held.store(changes) for offset in await self._store(rows, partition)
+            ]
+            if term == self._term:
+                self._changelog.wrote(partition, offsets)
             self._at("correlator:after_store")
             if not await self._still_owns(partition, term):
                 return False
@@ -379,11 +462,10 @@ class Correlator:
 
     def _clusters(self, partition: int) -> set[str]:
         """Clusters of a partition: those with rows, and those heard of since."""
-        if self._stored is None:
-            self._stored = {}
-            for name in {bytes(key).partition(b"\0")[0].decode() for key in self._table}:
-                self._stored.setdefault(partition_of(name, self._partitions), set()).add(name)
-        return self._stored.setdefault(partition, set())
+        if partition not in self._stored:
+            rows = self._changelog.rows(partition)
+            self._stored[partition] = {key.partition(b"\0")[0].decode() for key in rows}
+        return self._stored[partition]
 
     def _look_for_a_stall(self) -> None:
         """A process that was frozen hears last that it was taken for dead."""
@@ -411,11 +493,13 @@ class Correlator:
         """The cluster's core; what a predecessor may have left undone is done first. None when the partition was lost by then."""
         if cluster in self._cores:
             return self._cores[cluster]
-        held = Held(TableRows(self._table, cluster), partial(self._make_core, cluster))
+        held = Held(TableRows(self._changelog.rows(partition), cluster), partial(self._make_core, cluster))
         if not await self._still_owns(partition, term):
             return None
         rows, again = held.taken_over()
-        await self._store(rows, partition)
+        offsets = await self._store(rows, partition)
+        if term == self._term:
+            self._changelog.wrote(partition, offsets)
         if not await self._still_owns(partition, term):
             return None
         await self._publish(again, partition)
@@ -428,20 +512,31 @@ class Correlator:
         self._term += 1
         self._settled = False
         self._unsettled_since = monotonic()
-        self._heard.clear()
+        self._changelog.leave()
+        self._silent.clear()
+        self._behind.clear()
         self._gathered.clear()
         self._cores.clear()
-        self._stored = None
+        self._stored.clear()
         self._latest_tick.clear()
         self._read_at.clear()
+        self._ends.clear()
         self._current.clear()
 
-    def _take_ownership(self, *_: Any, **__: Any) -> None:
-        self._settled = True
+    async def _take_ownership(self, *_: Any, **__: Any) -> None:
+        """Read the state on to its end. Only then does Faust go on, and hand records out."""
+        term, owned = self._term, self._owned()
+        try:
+            read = await self._changelog.take(owned)
+        except Exception as error:  # noqa: BLE001 - Faust would only log it, and go on with half of the state
+            self._fail(error)
+        else:
+            self._settled = term == self._term
+            log.info("partitions taken over", partitions=sorted(owned), rows_read=read)
 
-    async def _store(self, rows: Changelog, partition: int) -> None:
-        """Rows, confirmed by the broker."""
-        await self._send([(CHANGELOG, *row) for row in rows], partition)
+    async def _store(self, rows: Records, partition: int) -> Sequence[int]:
+        """Rows, confirmed by the broker; returns the offsets at which they lie."""
+        return await self._send([(CHANGELOG, *row) for row in rows], partition)
 
     async def _publish(self, changes: Changes, partition: int) -> None:
         """Incidents and timeline, confirmed by the broker."""
@@ -456,8 +551,10 @@ class Correlator:
         ]
         await self._send(out, partition)
 
-    async def _send(self, records: Sequence[tuple[Topic, bytes, bytes | None]], partition: int) -> None:
-        """Write records and wait until the broker has them."""
+    async def _send(
+        self, records: Sequence[tuple[Topic, bytes, bytes | None]], partition: int
+    ) -> Sequence[int]:
+        """Write records and wait until the broker has them; returns their offsets."""
         assert self._producer is not None
         sent = [
             await self._producer.send(
@@ -465,7 +562,7 @@ class Correlator:
             )
             for topic, key, value in records
         ]
-        await asyncio.gather(*sent)
+        return [written.offset for written in await asyncio.gather(*sent)]
 
     async def _bury(self, event: Any, reason: str) -> None:
         assert self._producer is not None
@@ -480,12 +577,11 @@ class Correlator:
         name = kafka.topic_name(self._kafka, DEAD_LETTERS)
         await self._producer.send_and_wait(name, value, key=key, headers=headers)
 
-    async def _give_up(self, error: Exception) -> None:
-        """End the process and never return, so that the event is not acknowledged."""
+    def _fail(self, error: Exception) -> None:
+        """End the process."""
         assert self._failure is not None
         if not self._failure.done():
             self._failure.set_exception(error)
-        await asyncio.Event().wait()
 
     def _topic(self, name: str) -> str:
         return name.removeprefix(self._kafka.topic_prefix)

@@ -27,7 +27,7 @@ class App(faust.App):
 
 
 def build_app(settings: KafkaSettings) -> App:
-    """An application that declares no topics, serves no web pages and keeps its tables in memory and their changelog.
+    """An application that declares no topics, serves no web pages and has no tables: the correlator reads its own changelog.
 
     Raises:
         ConfigError: for a security setting Faust cannot speak.
@@ -38,17 +38,18 @@ def build_app(settings: KafkaSettings) -> App:
         broker=[f"kafka://{address.strip()}" for address in settings.bootstrap.split(",")],
         broker_credentials=_credentials(settings),
         broker_session_timeout=session_s,
-        broker_heartbeat_interval=max(0.3, session_s / 5),
+        broker_heartbeat_interval=max(
+            0.3, session_s / 12
+        ),  # also how soon a member hears that another has left
         broker_rebalance_timeout=session_s * 2,
         broker_request_timeout=max(40.0, session_s * 2),
         broker_commit_interval=1.0,
         broker_check_crcs=settings.check_crcs,
         consumer_auto_offset_reset="earliest",
-        store="memory://",  # the whole state fits, and a local file could disagree with the changelog
-        stream_buffer_maxsize=32768,  # pausing and resuming a hot partition costs more than the records
+        stream_buffer_maxsize=32768,  # never reached: what waits is bounded by its bytes (`streams.backpressure`)
         stream_wait_empty=False,  # a stuck event must not keep the process from ending
         stream_recovery_delay=0.0,
-        table_standby_replicas=1,
+        table_standby_replicas=1,  # without it Faust deals a partition's topics out to different members
         topic_allow_declare=False,  # topics are ours to make, with counts that are certain
         topic_disable_leader=True,
         topic_partitions=settings.cluster_partitions,

@@ -21,7 +21,7 @@ from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident
 from streams.model.inventory import Fact
 from streams.model.signal import Signal
-from streams.table_rows import Changelog, TableRows
+from streams.table_rows import Records, TableRows
 
 Rows = MutableMapping[str, bytes]
 """The core's state as rows; what is written here is in the changelog before the event's offset is committed."""
@@ -91,13 +91,13 @@ class Held:
                     del rows[key]
         self.core = make_core(rows)
 
-    def taken_over(self) -> tuple[Changelog, Again]:
+    def taken_over(self) -> tuple[Records, Again]:
         """What has to be written and said before anything else: a predecessor may have died before."""
         rows = self.rows.store()
         self.strike()  # or the next step, if it leaves no note, would be undone by this one once more
         return rows, self._left[0].again if self._left is not None else Again()
 
-    def store(self, changes: Changes) -> tuple[Changelog, Changelog]:
+    def store(self, changes: Changes) -> tuple[Records, Records]:
         """Keep what a step changed; returns the note and the rows, for the changelog. The rows only when the note is there."""
         changed = [(key, value) for key, value in self.rows.waiting() if not key.startswith(NOTE)]
         pieces: dict[str, bytes] = {}

@@ -1,23 +1,21 @@
-"""One cluster's rows inside the Faust table that all clusters share.
+"""One cluster's rows among those of the partition.
 
-Faust sends a row to the changelog when it likes, and nobody can wait for it. Here the table is only Faust's memory: rows are
-put into it past Faust, and whoever stores them sends them to the changelog and waits until the broker has them.
+What is stored is in memory only: whoever stores rows sends them to the changelog, and waits until the broker has them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any
 
-Changelog = list[tuple[bytes, bytes | None]]
-"""Records for the table's changelog, in the order in which they have to be there; None where a row is gone."""
+Records = list[tuple[bytes, bytes | None]]
+"""Records for the changelog, in the order in which they have to be there; None where a row is gone."""
 
 
 class TableRows(MutableMapping[str, bytes]):
-    """The rows of one cluster inside the table all clusters share. Writes wait for `store`."""
+    """The rows of one cluster among those of its partition. Writes wait for `store`."""
 
-    def __init__(self, table: Any, cluster: str) -> None:
-        self._table = table
+    def __init__(self, stored: MutableMapping[bytes, bytes], cluster: str) -> None:
+        self._stored = stored
         self._prefix = cluster.encode() + b"\0"
         self._waiting: dict[str, bytes | None] = {}
 
@@ -26,17 +24,17 @@ class TableRows(MutableMapping[str, bytes]):
         return [
             (key, value)
             for key, value in self._waiting.items()
-            if value is not None or self._name(key) in self._table.data
+            if value is not None or self._name(key) in self._stored
         ]
 
-    def store(self) -> Changelog:
-        """Put what was written into the table's memory; returns what has to be in the changelog before it counts."""
+    def store(self) -> Records:
+        """Keep what was written; returns what has to be in the changelog before it counts."""
         changed = [(self._name(key), value) for key, value in self.waiting()]
         for name, value in changed:
             if value is not None:
-                self._table.data[name] = value
+                self._stored[name] = value
             else:
-                del self._table.data[name]
+                del self._stored[name]
         self._waiting.clear()
         return changed
 
@@ -45,7 +43,7 @@ class TableRows(MutableMapping[str, bytes]):
 
     def __getitem__(self, key: str) -> bytes:
         waiting = self._waiting.get(key)
-        value: bytes | None = waiting if key in self._waiting else self._table.get(self._name(key))
+        value: bytes | None = waiting if key in self._waiting else self._stored.get(self._name(key))
         if value is None:
             raise KeyError(key)
         return value
@@ -63,9 +61,7 @@ class TableRows(MutableMapping[str, bytes]):
 
     def __iter__(self) -> Iterator[str]:
         stored = {
-            bytes(key)[len(self._prefix) :].decode()
-            for key in list(self._table)
-            if bytes(key).startswith(self._prefix)
+            key[len(self._prefix) :].decode() for key in list(self._stored) if key.startswith(self._prefix)
         }
         return iter(
             sorted((stored | self._waiting.keys()) - {k for k, v in self._waiting.items() if v is None})

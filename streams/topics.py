@@ -125,8 +125,16 @@ CHANGELOG = Topic(
     None,
     "row key",
     "one row of the correlator's state",
+    {
+        # Whoever starts reads all of it. A segment is only compacted when it is closed: by default after a week or a GiB.
+        "segment.bytes": str(32 * 1024 * 1024),
+        "segment.ms": str(30 * 60 * 1000),
+        "min.cleanable.dirty.ratio": "0.2",
+        # Every correlator follows it as it is written; nobody comes back to it after days.
+        "delete.retention.ms": str(DAY_MS),
+    },
 )
-"""Faust's changelog of the correlator's table, created by us so that its partition count is certain."""
+"""The correlator's state, row by row; followed by every correlator (`streams.changelog`)."""
 
 
 def partition_of(cluster: str, partitions: int) -> int:

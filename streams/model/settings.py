@@ -191,6 +191,12 @@ class CorrelatorSettings(Section):
     """The process that joins signals into incidents."""
 
     tick_s: float = Field(1.0, gt=0, le=15, description="how often time is told to the correlator")
+    session_timeout_ms: int = Field(
+        6000,
+        ge=1000,
+        le=300_000,
+        description="how long a correlator that was killed keeps its clusters; kafka.session_timeout_ms where that is less",
+    )
     retention_minutes: float = Field(
         45.0,
         gt=0,

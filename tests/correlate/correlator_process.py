@@ -1,8 +1,9 @@
 """The correlator as a program of its own, so that a test can kill it: `python -m tests.correlate.correlator_process JSON`.
 
 The argument is a JSON object: `kafka` (settings), and optionally `settle` (how long it waits before it decides), `tick_s` (how
-often it tells the time), `die_at` (a crash point's label) with `after` (how often it is passed before), and `fail_on` (an XID
-that the core cannot bear: a fault of ours, not of the record).
+often it tells the time), `die_at` (a crash point's label) with `after` (how often it is passed before), `fail_on` (an XID that
+the core cannot bear: a fault of ours, not of the record), `slow_s` (how long the core takes for signals) and `silence_s` (after
+which a silent stream is given up).
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import json
 import os
 import signal
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from faultline import logs
+from streams import correlator as process
 from streams.correlate import Changes, Config, Core
 from streams.correlator import Correlator
 from streams.model.settings import CorrelatorSettings, KafkaSettings
@@ -26,14 +29,18 @@ from streams.steps import Rows
 
 
 class Frail(Core):
-    """A core with a fault of its own."""
+    """A core with a fault of its own, or a slow one."""
 
-    def __init__(self, cluster: str, rows: Rows, config: Config, fail_on: int) -> None:
+    def __init__(
+        self, cluster: str, rows: Rows, config: Config, *, fail_on: int | None, slow_s: float
+    ) -> None:
         super().__init__(cluster, rows, config)
         self._fail_on = fail_on
+        self._slow_s = slow_s
 
     def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
-        if any(s.attributes.get("xid") == self._fail_on for s in signals):
+        time.sleep(self._slow_s)
+        if any(s.attributes.get("xid", 0) == self._fail_on for s in signals):
             raise ZeroDivisionError("a fault of ours")
         return super().on_signals(signals, now)
 
@@ -55,9 +62,9 @@ def main() -> None:
     config = Config.of(settings)
 
     def make(cluster: str, rows: Rows) -> Core:
-        fail_on = wishes.get("fail_on")
-        return Frail(cluster, rows, config, fail_on) if fail_on else Core(cluster, rows, config)
+        return Frail(cluster, rows, config, fail_on=wishes.get("fail_on"), slow_s=wishes.get("slow_s", 0.0))
 
+    process.SILENCE_S = wishes.get("silence_s", process.SILENCE_S)
     logs.configure("correlator", level="debug" if wishes.get("loud") else "info", form="json")
 
     async def work() -> None:

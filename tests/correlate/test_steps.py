@@ -17,20 +17,12 @@ from streams.model.incident import Incident
 from streams.model.inventory import Fact
 from streams.model.signal import Signal
 from streams.steps import Changes, Held, Rows
-from streams.table_rows import Changelog, TableRows
+from streams.table_rows import Records, TableRows
 from tests.correlate import test_order
 from tests.correlate.deliveries import essence, standing
 from tests.correlate.world import CLUSTER, at
 
 Step = Callable[[steps.Core], Changes]
-
-
-class Table(dict[bytes, bytes]):
-    """Faust's table: what is put into `data` is in memory only."""
-
-    @property
-    def data(self) -> dict[bytes, bytes]:
-        return self
 
 
 class Broker:
@@ -47,7 +39,7 @@ class Broker:
     def take_over(self) -> None:
         """A new process reads the changelog, and may die again at once."""
         while True:
-            self.held = Held(TableRows(Table(self.changelog), CLUSTER), partial(make_core, CLUSTER))
+            self.held = Held(TableRows(dict(self.changelog), CLUSTER), partial(make_core, CLUSTER))
             rows, again = self.held.taken_over()
             if self._dies(rows):
                 continue
@@ -67,7 +59,7 @@ class Broker:
                 self.deaths += 1
             self.take_over()
 
-    def _dies(self, rows: Changelog) -> bool:
+    def _dies(self, rows: Records) -> bool:
         """Write rows one by one; True when the process ended in between."""
         dies = bool(rows) and self.chance.random() < 0.3
         for key, value in rows[: self.chance.randrange(len(rows))] if dies else rows:
@@ -143,7 +135,7 @@ class Steady(random.Random):
 
 def test_pieces_of_two_notes_never_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "PIECE", 60)
-    table = Table()
+    table: dict[bytes, bytes] = {}
     held = Held(TableRows(table, CLUSTER), partial(make_core, CLUSTER))
     quiet = held.core.on_tick(at(0))
     held.rows["a"], held.rows["b"] = b"1" * 90, b"2"
@@ -155,7 +147,7 @@ def test_pieces_of_two_notes_never_make_one(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(note) >= 3
 
     def read_after(count: int) -> bytes:
-        table = Table({**before, **dict(written[:count])})
+        table = {**before, **dict(written[:count])}
         return Held(TableRows(table, CLUSTER), partial(make_core, CLUSTER)).rows["a"]
 
     assert [read_after(count) for count in range(len(written) + 1)] == [
@@ -168,11 +160,11 @@ def test_what_was_done_for_a_predecessor_is_not_done_again_over_a_later_row() ->
     changelog: dict[bytes, bytes] = {}
 
     def take_over() -> Held:
-        held = Held(TableRows(Table(changelog), CLUSTER), partial(make_core, CLUSTER))
+        held = Held(TableRows(dict(changelog), CLUSTER), partial(make_core, CLUSTER))
         write(held.taken_over()[0])
         return held
 
-    def write(*parts: Changelog) -> None:
+    def write(*parts: Records) -> None:
         for key, value in chain(*parts):
             if value is not None:
                 changelog[key] = value
