@@ -27,6 +27,8 @@ judged once, published once and written once. They are acknowledged together as 
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -173,13 +175,16 @@ class Correlator:
             await self._stop()
 
     async def _stop(self) -> None:
-        """Leave the group. After a crash Faust may wait for itself for ever, and would keep the error to itself."""
+        """Leave the group. After a crash Faust may wait for itself for ever, and its threads would keep the process alive."""
         assert self._producer is not None
         try:
             async with asyncio.timeout(STOPPING_S):
                 await self._app.stop()
         except TimeoutError:
-            log.error("the stream worker did not stop and is left behind", after_s=STOPPING_S)
+            log.error("the stream worker did not stop; the process is ended", after_s=STOPPING_S)
+            last_resort = threading.Timer(STOPPING_S, os._exit, (3,))
+            last_resort.daemon = True
+            last_resort.start()
         await self._changelog.stop()
         await self._producer.stop()
 
