@@ -15,6 +15,14 @@ Figures:
   `kills`, `takeover_s`, `takeover_max_s`   how often the elder of two processes was killed in a campaign, and how long until
                               time was told again; with `kills_wrong`, incidents that are not as undisturbed, and
                               `kills_gaps`, revisions that are missing. Not with --quick
+  `catch_up_records_per_s`, `_signals_per_s`, `_rss_mb`, `_deaths`, `_idle_s`   40,000 records of 36 signals from 5,000 pods wait
+                              in one of eight partitions: how fast they are read, the most memory meanwhile, how often the
+                              process ended, and how long a GPU lost meanwhile in another partition's cluster waits for its
+                              incident. Not with --quick
+  `blind_ordered_s`, `blind_killed_s`   from the signal until GPUs lost at that moment in the clusters of all eight partitions
+                              are decided: SIGTERM or SIGKILL, the next correlator is started when the last one has ended;
+                              `_standby_` with another beside it, `_200k_` with 200,000 records in the changelog;
+                              `interpreter_s` is what Python and its imports take of it. Not with --quick
   `rss_mb_10k`                resident memory with 10,000 nodes of eight GPUs and NICs, 500 jobs and the bad day's evidence
 """
 
@@ -24,13 +32,15 @@ import argparse
 import asyncio
 import gc
 import multiprocessing
+import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from bench import correlator_process
+from bench import correlator_away, correlator_process
 from bench.brokered import installation
 from bench.correlator_process import recent
 from bench.figures import Figure, middle, progress, report
@@ -248,8 +258,37 @@ def essence(published: Iterable[Incident]) -> set[tuple[str, str, str, tuple[str
     }
 
 
-PARTS = ("core", "scale", "burst_16384", "burst_200", "kafka", "kills")
-NOT_QUICK = {"kills"}
+async def through_a_backlog(bootstrap: str, records: int) -> Figures:
+    """A correlator that was away for ten minutes of 5,000 pods' progress."""
+    settings = installation(bootstrap, "away", 1).model_copy(update={"cluster_partitions": 8})
+    await apply(settings)
+    return await correlator_away.catch_up(settings, _LOG, records=records, pods=5_000)
+
+
+async def through_restarts(bootstrap: str, rounds: int) -> Figures:
+    """How long nobody decides while a correlator gives place to the next."""
+    settings = installation(bootstrap, "restart", 1).model_copy(update={"cluster_partitions": 8})
+    await apply(settings)
+    figures: Figures = {"interpreter_s": middle([await correlator_away.interpreter_s() for _ in range(3)])}
+    async with correlator_away.site(settings) as found:
+        for size in ("", "_200k"):
+            if size:
+                await correlator_away.lengthen(found, 200_000)
+            for standby in (False, True):
+                for name, number in (("ordered", signal.SIGTERM), ("killed", signal.SIGKILL)):
+                    times = await correlator_away.blind_s(
+                        found, _LOG, number=number, standby=standby, rounds=rounds
+                    )
+                    figure = f"blind_{name}{'_standby' if standby else ''}{size}_s"
+                    progress(f"{figure}: {', '.join(f'{s:.1f}' for s in times)}")
+                    figures[figure] = middle(times)
+    return figures
+
+
+PARTS = ("core", "scale", "burst_16384", "burst_200", "kafka", "kills", "catch_up", "restart")
+NOT_QUICK = {"kills", "catch_up", "restart"}
+
+_LOG = Path(tempfile.gettempdir()) / "faultline-bench-correlator.log"
 
 
 def measure(parts: Sequence[str], *, quick: bool) -> Figures:
@@ -274,12 +313,16 @@ def measure(parts: Sequence[str], *, quick: bool) -> Figures:
         rounds = [apart(burst_of_many_faults, 200, 1_800)]
         figures["burst_200_s"] = median_of(rounds, "s")
         figures["burst_200_wrong"] = rounds[0]["wrong"]
-    if {"kafka", "kills"} & set(parts):
+    if {"kafka", "kills", "catch_up", "restart"} & set(parts):
         with Kafka.running() as server:
             if "kafka" in parts:
                 figures |= asyncio.run(through_kafka(server.bootstrap, 60 if quick else 100))
             if "kills" in parts:
                 figures |= asyncio.run(through_kills(server.bootstrap, 4 if quick else 10))
+            if "catch_up" in parts:
+                figures |= asyncio.run(through_a_backlog(server.bootstrap, 5_000 if quick else 40_000))
+            if "restart" in parts:
+                figures |= asyncio.run(through_restarts(server.bootstrap, 1 if quick else 3))
     return figures
 
 
