@@ -75,18 +75,18 @@ class Stage:
 
     async def ticked(self, times: int) -> None:
         """Wait until some correlator has told the time so often from now on: it does while it works."""
-        name = kafka.topic_name(self.settings, TICKS)
-        parts = [TopicPartition(name, p) for p in range(self.settings.cluster_partitions)]
-
-        async def told() -> int:
-            return sum((await self.reader.end_offsets(parts)).values())
-
-        begun = await told()
+        begun = await self.end(TICKS)
 
         async def enough() -> bool:
-            return await told() >= begun + times
+            return await self.end(TICKS) >= begun + times
 
         await eventually(enough, f"{times} ticks", timeout_s=120)
+
+    async def end(self, topic: Topic) -> int:
+        """How many records were ever written to a topic."""
+        name = kafka.topic_name(self.settings, topic)
+        parts = [TopicPartition(name, p) for p in range(self.settings.cluster_partitions)]
+        return sum((await self.reader.end_offsets(parts)).values())
 
     @contextmanager
     def correlator(self, **wishes: object) -> Iterator[Child]:

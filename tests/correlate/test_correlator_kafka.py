@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import uuid
@@ -9,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -19,6 +21,7 @@ from streams.model.incident import Incident, IncidentState
 from streams.model.inventory import Fact
 from streams.model.settings import CorrelatorSettings, KafkaSettings
 from streams.model.signal import Signal
+from streams.topics import CHANGELOG
 from tests.correlate import test_order
 from tests.correlate.stage import Stage, present, stage
 from tests.correlate.world import at
@@ -155,6 +158,15 @@ async def test_a_second_correlator_takes_over_what_the_killed_one_held(scene: St
             await scene.see(*signals[len(signals) // 2 :])
         await ends_with(scene, expected, timeout_s=240)
         assert other.exit_code is None
+        taken: list[dict[str, Any]] = []
+
+        async def it_has_all() -> bool:
+            lines = [json.loads(line) for line in other.log.read_text().splitlines() if line.startswith("{")]
+            taken[:] = [line for line in lines if line["event"] == "partitions taken over"]
+            return bool(taken[-1]["partitions"] == [0, 1, 2])
+
+        await eventually(it_has_all, "the other has all partitions", timeout_s=120)
+        assert taken[-1]["rows_read"] < await scene.end(CHANGELOG) / 2, "it had followed the state all along"
 
 
 async def test_a_frozen_correlator_that_comes_back_stores_nothing(scene: Stage) -> None:
