@@ -14,6 +14,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from streams import kafka
 from streams.dead_letters import why_buried
+from streams.model.clock import to_millis
 from streams.model.codec import decode, encode
 from streams.model.conversation import DeadLetter, TimelineEntry
 from streams.model.incident import Incident
@@ -45,16 +46,22 @@ class Stage:
         for fact in facts:
             await self.write(INVENTORY, fact.cluster, encode(FactRecord(fact)), key=fact.key)
 
-    async def see(self, *signals: Signal) -> None:
-        """Write signals of one cluster as a batch."""
+    async def see(self, *signals: Signal, at: datetime | None = None) -> None:
+        """Write signals of one cluster as a batch, now or as if it had been written then."""
         cluster = signals[0].entity.cluster
-        await self.write(SIGNALS, cluster, encode(SignalBatch(cluster, signals)), key=cluster)
+        await self.write(SIGNALS, cluster, encode(SignalBatch(cluster, signals)), key=cluster, at=at)
 
-    async def write(self, topic: Topic, cluster: str, value: bytes | None, *, key: str) -> None:
+    async def write(
+        self, topic: Topic, cluster: str, value: bytes | None, *, key: str, at: datetime | None = None
+    ) -> None:
         """Write one record where the cluster's belong."""
         partition = partition_of(cluster, self.settings.cluster_partitions)
         await self.writer.send_and_wait(
-            kafka.topic_name(self.settings, topic), value, key=key.encode(), partition=partition
+            kafka.topic_name(self.settings, topic),
+            value,
+            key=key.encode(),
+            partition=partition,
+            timestamp_ms=None if at is None else to_millis(at),
         )
 
     async def read(self) -> None:

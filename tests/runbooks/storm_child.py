@@ -27,7 +27,7 @@ POLICY = ResponderSettings(
     mode=Mode.AUTO,
     lease_s=9.0,
     breaker=Breaker(failures=0, mass_min_nodes=0),
-    tickets_per_10_min=1_000_000,
+    tickets_per_10_min=100_000,
 )
 """The breaker has tests of its own; here nothing but its own work may keep the responder from acting."""
 
