@@ -5,6 +5,7 @@ The topics hold weeks of what is over. It is skimmed, and decoded only where it 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,8 +54,13 @@ class Overview:
 
 async def read_overview(settings: KafkaSettings, *, everything: bool = False) -> list[Overview]:
     """Incidents that are open, then those that keep a node closed, then (`everything`) those over; each newest first."""
-    told = await read_raw(settings, INCIDENTS, RUNS, INVENTORY)
-    return overview_of(told, everything=everything)
+    # Thousands of documents come to stay and none goes: the collector would walk all of them again and again for nothing.
+    gc.disable()
+    try:
+        told = await read_raw(settings, INCIDENTS, RUNS, INVENTORY)
+        return overview_of(told, everything=everything)
+    finally:
+        gc.enable()
 
 
 def overview_of(told: Mapping[str, Sequence[ConsumerRecord]], *, everything: bool = False) -> list[Overview]:
