@@ -24,8 +24,8 @@ from tests.testbed.waiting import eventually
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
 PARTITIONS = 3
-RECORDS, PODS_OF_A_RECORD = 400, 4
-SILENCE_S = 3.0
+RECORDS, PODS_OF_A_RECORD = 640, 2
+SILENCE_S = 8.0
 """Much less than the backlog takes."""
 SLOW_S = 0.3
 """For up to eight records at once."""
