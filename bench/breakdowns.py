@@ -154,6 +154,21 @@ class Past:
             now = self._run(about, until="suspend_job")
             yield about.id, encode(about), now.id, encode(now)
 
+    def storm(self, count: int) -> Iterator[tuple[str, bytes, str, bytes]]:
+        """As `documents`, of so many runs in the middle of a call, several on a node: what a storm leaves behind."""
+        about = incident(0, self.now - timedelta(seconds=60), incarnation=3)
+        made = self._run(about, until="suspend_job")
+        told, run = encode(about), encode(made)
+        for number in range(count):
+            name, of = f"inc-{number:016x}", f"run-{number:016x}"
+            names = {
+                about.id.encode(): name.encode(),
+                made.id.encode(): of.encode(),
+                node(0).encode(): node(number % self.nodes).encode(),
+                b"job-00000": f"job-{number % self.nodes // 2:05}".encode(),
+            }
+            yield name, _renamed(told, names), of, _renamed(run, names)
+
     def _open(self) -> Sequence[Incident]:
         minute_ago = self.now - timedelta(seconds=60)
         return [incident(number, minute_ago, incarnation=2) for number in range(self._running)]

@@ -15,6 +15,9 @@ Figures:
   `recovery_s`                10,000 finished and 200 running runs with their incidents: from the moment the partition falls to
                               the process until the last of the 200 goes on with a call; `recovery_cpu_s` what that cost,
                               `recovery_decoded` how many run documents were decoded for it
+  `storm_ready_s`             10,000 runs in the middle of a call, as a storm leaves them: from the moment the partition falls to
+                              the process until it is ready; `storm_first_s` until its first call, `storm_cpu_s` what being
+                              ready cost, `storm_calls_1s` calls begun in the second after the first
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import argparse
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from statistics import quantiles
 
@@ -120,11 +123,13 @@ async def at_once(bootstrap: str, incidents: int) -> dict[str, float]:
     }
 
 
-async def fill(out: Writer, past: Past) -> None:
+async def fill(
+    out: Writer, past: Past, documents: Iterable[tuple[str, bytes, str, bytes]] | None = None
+) -> None:
     """Write a history in the order in which it came to be, a piece at a time."""
     await out.write(INVENTORY, records(list(past.facts())))
     about, runs = [], []
-    for name, told, of, run in past.documents():
+    for name, told, of, run in documents or past.documents():
         about.append((name, told))
         runs.append((of, run))
         if len(runs) == 500:
@@ -166,7 +171,37 @@ async def recovery(bootstrap: str, finished: int, running: int, rounds: int) -> 
     return found
 
 
-PARTS = ("steady", "at_once", "recovery")
+async def after_a_storm(bootstrap: str, running: int) -> dict[str, float]:
+    """A process takes up a partition with nothing but open runs."""
+    settings = await fresh(bootstrap)
+    past = Past(NODES, 0, 0, now())
+    first = 0.0
+
+    def enough(line: Line) -> bool:
+        nonlocal first
+        if line["what"] in ("apply", "lookup"):
+            first = first or line["at"]
+            return bool(line["at"] > first + 1)
+        return False
+
+    async with writer(settings) as out:
+        await fill(out, past, past.storm(running))
+    async with started(settings) as process:
+        lines = await process.until(enough, timeout_s=300)
+    begin = next(line for line in lines if line["what"] == "partition assigned")
+    up = next(line for line in lines if line["what"] == "partition ready")
+    calls = [line for line in lines if line["what"] in ("apply", "lookup") and line["at"] <= first + 1]
+    found = {
+        "ready_s": up["at"] - begin["at"],
+        "cpu_s": up["cpu"] - begin["cpu"],
+        "first_s": first - begin["at"],
+        "calls_1s": len(calls),
+    }
+    progress("storm: " + ", ".join(f"{name} {value:,.4g}" for name, value in found.items()))
+    return found
+
+
+PARTS = ("steady", "at_once", "recovery", "storm")
 
 
 def measure(parts: Sequence[str], *, quick: bool) -> dict[str, Figure]:
@@ -201,6 +236,11 @@ def measure(parts: Sequence[str], *, quick: bool) -> dict[str, Figure]:
             figures["recovery_journal_s"] = middle(r["journal_s"] for r in found)
             figures["recovery_inputs_s"] = middle(r["inputs_s"] for r in found)
             figures["recovery_decoded"] = middle(r["decoded"] for r in found)
+        if "storm" in parts:
+            figures |= {
+                f"storm_{name}": value
+                for name, value in asyncio.run(after_a_storm(server.bootstrap, 10_000)).items()
+            }
     return figures
 
 

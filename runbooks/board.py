@@ -7,7 +7,7 @@ Nothing it says may be acted on before the collected runs are committed.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -64,6 +64,9 @@ MOVED_LOOK_S = 1.0
 CALM_RUNS = 250
 """With more open runs than this, those that have nothing urgent to do are looked at without news less often, so that all looks
 together cost the same."""
+
+AT_A_TIME = 100
+"""Runs that are taken over without a break."""
 
 FIRST, SOON, LATER = range(3)
 """Ranks of runs. The first two have slots that the last one cannot take."""
@@ -129,8 +132,11 @@ class Board:
         *,
         limits: Limits | None = None,
         share: Share = EVERYTHING,
+        taken_up: bool = False,
     ) -> None:
+        """`taken_up` says that `inherit` or `inheriting` follows before the first `advance`, and counts the runs."""
         self._share = share
+        self._taken_up = taken_up
         self._slots = Slots(limits or Limits())
         self._waiting = {(queue, urgent): Line() for queue in QUEUES for urgent in (True, False)}
         """Runs that wait for a slot."""
@@ -147,10 +153,10 @@ class Board:
         self._old_looked_at: datetime | None = None
         self._busy: dict[str, dict[str, frozenset[str]]] = {}
         self._clusters: dict[str, Standing] = {}
-        for name in self.runs:
-            if name not in self.runs.asleep:
-                self._note_busy(None, self.runs[name])
-                self._cluster(self.runs[name].cluster).census.put(self.runs[name])
+        if not taken_up:
+            for name in self.runs:
+                if name not in self.runs.asleep:
+                    self._count(self.runs[name])
         self._ended: dict[str, None] = dict.fromkeys(self.runs.incidents())
         self._fresh = Line()
         """Incidents that nothing has been decided about since they were last heard of."""
@@ -168,35 +174,53 @@ class Board:
 
     def inherit(self, now: datetime) -> None:
         """Take over what a predecessor left: calls whose end nobody saw are looked up once their lease is out."""
-        self._recall(now)
-        for name in list(self.runs.live):
+        for _ in self.inheriting(now):
+            pass
+
+    def inheriting(self, now: datetime) -> Iterator[None]:
+        """`inherit`, some runs at a time: there may be ten thousand, and the group has to hear from us meanwhile."""
+        for number, (name, brief) in enumerate(list(self.runs.asleep.items()), start=1):
+            self._recall(name, brief, now)
+            if number % AT_A_TIME == 0:
+                yield
+        awake = [name for name in self.runs if name not in self.runs.asleep]
+        for number, name in enumerate(awake, start=1):
             self._inherit(self.runs[name], now)
-            self._agenda.sooner(name, now)
-            self._cluster(self.runs[name].cluster).inherit(self.runs[name])
+            if number % AT_A_TIME == 0:
+                yield
 
     def _inherit(self, run: Run, now: datetime) -> None:
         """Know of a run's calls that nobody saw the end of. That is written down a few runs at a time: a successor of ours
         would find out the same."""
+        if self._taken_up:
+            self._count(run)
+        if run.id not in self.runs.live:
+            return
         for record in run.steps:
             row = record.effect
             if row is not None and row.action == "open_ticket" and now - row.intended_at < WINDOW:
                 self._slots.opened(row.intended_at)
         turn = recover(run, now)
-        if turn.run == run:
-            return
-        self._know(turn.run, now)
-        self._inherited.append((run.id, turn.notes))
+        if turn.run != run:
+            self._know(turn.run, now)
+            self._inherited.append((run.id, turn.notes))
+        self._agenda.sooner(run.id, now)
+        self._cluster(run.cluster).inherit(turn.run)
 
-    def _recall(self, now: datetime) -> None:
-        """Count those of the finished runs that a guardrail may still ask about: recent ones, and who holds a node closed."""
+    def _count(self, run: Run) -> None:
+        """Let guardrails know of a run."""
+        self._note_busy(None, run)
+        self._cluster(run.cluster).census.put(run)
+
+    def _recall(self, name: str, brief: RunBrief, now: datetime) -> None:
+        """Count a finished run that a guardrail may still ask about: a recent one, or one that holds a node closed."""
         policy = self._policy
         window_s = policy.blast_radius.window_s
         longest_s = max(window_s, policy.breaker.failures_window_s, policy.breaker.mass_window_s)
-        for name, brief in list(self.runs.asleep.items()):
-            recent = brief.updated_at > now - timedelta(seconds=longest_s)
-            asked = recent or brief.holds(self.view(brief.cluster).nodes, now, window_s)
-            if asked and (run := self.runs.get(name)) is not None:
-                self._cluster(brief.cluster).census.put(run)
+        recent = brief.updated_at > now - timedelta(seconds=longest_s)
+        asked = recent or brief.holds(self.view(brief.cluster).nodes, now, window_s)
+        if asked and (run := self.runs.get(name)) is not None:
+            self._cluster(brief.cluster).census.put(run)
 
     def view(self, cluster: str) -> ClusterView:
         """What is known of a cluster's inventory."""

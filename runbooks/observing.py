@@ -7,8 +7,8 @@ only, and not more often than `MAX_LOOSE` in `LOOSE_WINDOW`: a whole cluster tha
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -130,12 +130,13 @@ class Observer:
         seen, self._seen = self._seen, []
         if not seen:
             return
-        known = list(incidents)
+        # A whole cluster may be changed at once, with as many incidents open: nobody goes through all of them for each act.
+        by_place = _by_place(incidents)
         for act in seen:
             runs = list(runs_on(act.cluster, act.target.key))
             if any(_is_of_run(act, run) for run in runs) or _has_moved(act, runs_on):
                 continue
-            concerned = _concerned(act, known, runs)
+            concerned = _concerned(act, by_place.get((act.cluster, act.target.key), ()), runs)
             if concerned:
                 yield from ((act, act.note(), incident) for incident in concerned)
             elif act.target.kind == "Node":
@@ -276,9 +277,7 @@ def _concerned(act: Act, incidents: Iterable[Incident], runs: Iterable[Run]) -> 
     found = {
         incident.id: incident.opened_at
         for incident in incidents
-        if incident.cluster == act.cluster
-        and (incident.closed_at is None or act.at <= incident.closed_at + AFTERMATH)
-        and _is_of(act.target, incident)
+        if incident.closed_at is None or act.at <= incident.closed_at + AFTERMATH
     }
     for run in runs:
         if run.finished_at is None or act.at <= run.finished_at + AFTERMATH:
@@ -286,11 +285,14 @@ def _concerned(act: Act, incidents: Iterable[Incident], runs: Iterable[Run]) -> 
     return sorted(found, key=lambda name: (found[name], name), reverse=True)[:MAX_INCIDENTS]
 
 
-def _is_of(target: Target, incident: Incident) -> bool:
-    if target.kind == "Node":
-        return target.name == incident.root.node or target.name in incident.nodes
-    root = incident.root.job
-    jobs = (*incident.jobs, *([root] if root else []))
-    return any(
-        (job.kind, job.namespace, job.name) == (target.kind, target.namespace, target.name) for job in jobs
-    )
+def _by_place(incidents: Iterable[Incident]) -> Mapping[tuple[str, str], list[Incident]]:
+    """The incidents that each node and job belongs to, by cluster and key."""
+    found: defaultdict[tuple[str, str], list[Incident]] = defaultdict(list)
+    for incident in incidents:
+        jobs = (*incident.jobs, *([incident.root.job] if incident.root.job else []))
+        nodes = (*incident.nodes, *([incident.root.node] if incident.root.node else []))
+        keys = {Target("Node", name).key for name in nodes}
+        keys |= {Target(job.kind, job.name, job.namespace).key for job in jobs}
+        for key in keys:
+            found[incident.cluster, key].append(incident)
+    return found

@@ -159,7 +159,7 @@ class Responder:
                     self._pulse.count("records")
                     self._take(arrival)
                 for owned in list(self._owner.owned.values()):
-                    self._begin(owned)
+                    await self._begin(owned)
                 self._see_to_workers()
                 self._pulse.ready(all(owned.caught_up for owned in self._owner.owned.values()))
         finally:
@@ -182,6 +182,7 @@ class Responder:
                 lost,
                 limits=Limits.of(self._settings),
                 share=A_TURN,
+                taken_up=True,
             )
             self._works[owned] = _Work(owned, board)
         return self._works[owned]
@@ -255,20 +256,27 @@ class Responder:
 
     # ── turns ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _begin(self, owned: Owned[Run]) -> None:
+    async def _begin(self, owned: Owned[Run]) -> None:
         """Start working a partition once everything that was there has been read."""
+        if not owned.caught_up or self._owner.owned.get(owned.partition) is not owned:
+            return
         work = self._work(owned)
-        if owned.caught_up and work.worker is None and not work.leaving:
-            work.board.inherit(self._clock())
-            log.info(
-                "partition ready",
-                partition=owned.partition,
-                runs=len(work.board.runs),
-                decoded=work.board.runs.decoded,
-                live=len(work.board.runs.live),
-            )
-            self._at("taken_up")
-            work.worker = asyncio.create_task(self._turns(work), name=f"runs of partition {owned.partition}")
+        if work.worker is not None or work.leaving:
+            return
+        for _ in work.board.inheriting(self._clock()):
+            self._pulse.beat()
+            await asyncio.sleep(0)
+            if work.leaving or self._owner.owned.get(owned.partition) is not owned:
+                return
+        log.info(
+            "partition ready",
+            partition=owned.partition,
+            runs=len(work.board.runs),
+            decoded=work.board.runs.decoded,
+            live=len(work.board.runs.live),
+        )
+        self._at("taken_up")
+        work.worker = asyncio.create_task(self._turns(work), name=f"runs of partition {owned.partition}")
 
     async def _turns(self, work: _Work) -> None:
         with self._pulse.part(f"runs of partition {work.owned.partition}") as moves_on:

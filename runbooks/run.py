@@ -275,7 +275,12 @@ def _start(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
         if legacy.state is EffectState.CONFIRMED:
             desk.set(planned.id, effect=legacy)
             desk.finish(planned.id, StepState.DONE, "an earlier run of this incident has opened it")
-    elif _allowed(desk, planned, situation) and desk.has_room(planned, "apply", situation.room):
+    elif not _allowed(desk, planned, situation):
+        return
+    elif not desk.has_room(planned, "apply", situation.room):
+        if planned.action == "open_ticket" and (why := situation.room.no_tickets):
+            desk.set(planned.id, reason=why)
+    else:
         if planned.destructive and record.admitted_at is None:
             desk.admit()
         desk.intend(planned, situation.policy.lease_s, heir_of=legacy)

@@ -25,6 +25,8 @@ QUEUES = (CLUSTER, TICKET_SYSTEM, NEW_TICKETS)
 WINDOW = timedelta(minutes=10)
 """The time in which `tickets_per_10_min` tickets are opened."""
 
+_TURN = "this one waits for its turn"
+
 SlotKey = tuple[str, str, str]
 """Run, step and kind of a call."""
 
@@ -40,6 +42,8 @@ class Room:
 
     free: Mapping[str, float] = field(default_factory=dict)
     air: Mapping[SlotKey, object] = field(default_factory=dict)
+    no_tickets: str = ""
+    """Why no ticket is opened now, for whoever looks for it; empty where it is only a matter of moments."""
 
     def free_in(self, queue: str) -> float:
         """How many calls may be begun."""
@@ -105,7 +109,13 @@ class Slots:
 
     def room(self, now: datetime, *, urgent: bool) -> Room:
         """What a run may begin now."""
-        return Room({queue: self.free(queue, now, urgent=urgent) for queue in QUEUES}, self._air)
+        free = {queue: self.free(queue, now, urgent=urgent) for queue in QUEUES}
+        why = (
+            ""
+            if self._tickets_left(now)
+            else f"{len(self._opened)} tickets were opened within 10 minutes; {_TURN}"
+        )
+        return Room(free, self._air, why)
 
     def _tickets_left(self, now: datetime) -> float:
         while self._opened and self._opened[0] <= now - WINDOW:

@@ -179,6 +179,10 @@ def test_more_tickets_than_may_be_opened_wait_and_an_incident_that_ends_meanwhil
         world.answer(world.air)
     assert len(world.tickets()) == 5
     assert not world.board.is_behind(world.now), "it waits without turning in circles"
+    waiting = [run for run in world.documents.values() if run.incident not in world.tickets()]
+    assert {run.step("ticket").reason for run in waiting} == {
+        "5 tickets were opened within 10 minutes; this one waits for its turn"
+    }
     told = [one for one in about if one.id in world.tickets()]
     over = [one for one in about if one.id not in world.tickets()][:4]
     for one in over:
