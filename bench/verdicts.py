@@ -146,6 +146,8 @@ def fits(root: Entity, place: Root) -> bool:
         return bool(said) and (said.startswith(place.storage) or place.storage.startswith(said))
     if place.switch is not None:
         return root.switch == place.switch and (not place.port or not root.port or root.port == place.port)
+    if place.cluster is not None:
+        return root.kind == "cluster"
     assert place.job is not None, "a place of the truth names something"
     job = root.job
     return (

@@ -27,12 +27,15 @@ class Root:
     """`kind`, `namespace`, `name`."""
     rack: str | None = None
     storage: str | None = None
+    cluster: str | None = None
+    """Its name, where nothing less than all of it is the place."""
 
     def plain(self) -> dict[str, Any]:
         """What is known of it."""
         parts = {
             "node": self.node, "gpu": dict(self.gpu) if self.gpu else None, "nic": self.nic, "switch": self.switch,
             "port": self.port, "job": dict(self.job) if self.job else None, "rack": self.rack, "storage": self.storage,
+            "cluster": self.cluster,
         }  # fmt: skip
         return {name: part for name, part in parts.items() if part is not None}
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from faultline.simulation.faults import fabric, gpus, hosts, platform, several, shared, workloads
+from faultline.simulation.faults import clusterwide, fabric, gpus, hosts, platform, several, shared, workloads
 from faultline.simulation.faults.kinds import Kind
 from faultline.simulation.stage import Stage
 from streams.model.errors import BadInput
 
 KINDS: dict[str, Kind] = {
     name: kind
-    for module in (gpus, hosts, workloads, fabric, shared, platform, several)
+    for module in (gpus, hosts, workloads, fabric, shared, platform, clusterwide, several)
     for name, kind in module.KINDS.items()
 }
 
