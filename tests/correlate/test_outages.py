@@ -231,3 +231,44 @@ def test_a_restart_in_the_middle_changes_nothing() -> None:
     told([s for s in signals if s.observed_at >= at(100)], 1000, world)
     whole = told(signals, 1000)
     assert standing(world) == standing(whole) == {("nodes_not_ready", "cluster"), ("node_down", "node/n00")}
+
+
+def some_outage(chance: random.Random) -> list[Signal]:
+    """Nodes that go and come back, together and alone, in two waves."""
+    signals: list[Signal] = []
+    for start in (0.0, chance.choice([150.0, 700.0])):
+        for node in chance.sample(NAMES[:16], chance.choice([1, 2, 4, 6, 10, 14])):
+            gone = start + chance.choice([0, 1, 5, 20, 50, 90]) + chance.random()
+            signals.append(not_ready(node, gone))
+            if chance.random() < 0.8:
+                signals.append(not_ready(node, gone + chance.choice([10, 45, 120, 350]), ready=True))
+    if chance.random() < 0.5:
+        signals.append(xid(chance.choice(NAMES[:16]), 79, chance.choice([10, 60, 200])))
+    if chance.random() < 0.5:
+        signals += [progress("llama", 30 * i, i) for i in range(chance.choice([2, 8]))]
+    return signals
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_in_whatever_order_it_is_told_it_is_the_same_in_the_end(seed: int) -> None:
+    chance = random.Random(seed)
+    signals = some_outage(chance)
+
+    def ended(order: Sequence[Signal], *, restarts: bool) -> set[tuple[object, ...]]:
+        world = World(facts(16))
+        for number, signal in enumerate(order):
+            world.see(signal)
+            if number % 3 == 0:
+                world.pass_to((world.now - at(0)).total_seconds() + 1)
+            if restarts and number % 7 == 6:
+                world.restart()
+        world.pass_to(2400, step=20)
+        return {
+            (i.id, i.family, i.fault_at, i.state, i.certainty, i.flaps, i.facts.get("nodes_hit"))
+            for i in world.incidents()
+            if not i.reason.startswith("Withdrawn")
+        }
+
+    first = ended(sorted(signals, key=lambda s: s.observed_at), restarts=False)
+    assert first == ended(chance.sample(signals, len(signals)), restarts=False)
+    assert first == ended(list(reversed(signals)), restarts=True)
