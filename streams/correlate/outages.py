@@ -332,7 +332,7 @@ def _facts(waves: Sequence[_Wave], hit: int, known: int) -> dict[str, Attribute]
 
 
 def _live(waves: Sequence[_Wave]) -> bool:
-    """Whether any of the nodes showed that it lives, and none that did not come back is known dead."""
+    """Whether any of the nodes showed that it lives."""
     return any(a.hypothesis.facts.get("lives") is True for wave in waves for a in wave.absences)
 
 
@@ -351,9 +351,7 @@ def _why(root: Entity, waves: Sequence[_Wave], hit: int, known: int) -> str:
         pool = f" They are all of pool {pools.pop()}." if len(pools) == 1 and None not in pools else ""
         why += f".{pool} Look at what they share (API server, network, an upgrade) before at any of them"
     if _live(waves):
-        why += (
-            ". Their own logs or jobs go on: nodes live, and it is what watches them that does not hear them"
-        )
+        why += ". Logs or jobs of some of them go on: these live, and it is what watches them that does not hear them"
     if len(waves) > 1:
         why += f". It has come in {len(waves)} waves"
     return f"{why}. Nothing is done to any node because of it"
