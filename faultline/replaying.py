@@ -54,6 +54,8 @@ class Replayed:
     runs: tuple[Run, ...] = ()
     actions: tuple[ActionLine, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
+    late: list[TimelineEntry] = field(default_factory=list)
+    """What was said of sources whose reports came late, and of what was left out. No decision, and so not part of the hash."""
     records: int = 0
     signals: int = 0
     dead_letters: int = 0
@@ -70,9 +72,11 @@ class Replayed:
             yield _incident_line(incident)
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Everything in the shape of `--output json`: incidents, actions, and last the summary."""
+        """Everything in the shape of `--output json`: incidents, actions, what came late, and last the summary."""
         yield from self.incident_lines()
         yield from map(_action_line, self.actions)
+        for entry in self.late:
+            yield {"record": "late", "at": rfc3339(entry.at), **entry.attributes, "text": entry.text}
         counts = {"records": self.records, "signals": self.signals, "incidents": len(self.incidents)}
         yield {
             "record": "summary",
@@ -209,6 +213,7 @@ class _Player:
                 self._hear(due, now)
 
     def _publish(self, changes: Changes, now: datetime) -> None:
+        self._result.late += (entry for entry in changes.timeline if not entry.incident)
         for incident in changes.incidents:
             self._result.incidents[incident.id] = incident
             self._hear(self._responder.take_incident(incident, now), now)

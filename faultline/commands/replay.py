@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from faultline.output import json_line, moment, output_option, table
+from faultline.output import MAX_CELL, json_line, moment, output_option, table
 from faultline.replaying import Replayed, replay
 from faultline.settings import load
 from streams.correlate import Config
+from streams.model.message import plain
 
 
 @click.command("replay")
@@ -47,5 +48,7 @@ def _show(decided: Replayed) -> None:
         empty="nothing would be done",
     )
     click.echo()
+    for entry in decided.late:
+        click.echo(f"{moment(entry.at)}  {plain(entry.text, MAX_CELL)}")
     click.echo(f"{decided.records} records, {decided.signals} signals, {decided.dead_letters} dead letters")
     click.echo(f"decision hash {decided.decision_hash}")

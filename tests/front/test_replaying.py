@@ -131,6 +131,31 @@ def test_the_json_lines_have_the_shape_that_scripts_rely_on() -> None:
     assert set(lines[-1]) == {"record", "records", "signals", "incidents", "dead_letters", "decision_hash"}
 
 
+def test_lines_that_are_too_old_to_count_are_told_with_their_number() -> None:
+    whole = capture()
+    _, _, value = kernel_line(
+        90, NODES[0], "NVRM: Xid (PCI:0000:5e:00): 48, pid='<unknown>', name=<unknown>, DBE"
+    )
+    stale = value | {"@timestamp": (NOON - timedelta(hours=47)).timestamp()}
+    late = [
+        RawRecord(
+            "raw.node-logs", 7, i, NOON + timedelta(seconds=90 + i), None, orjson.dumps(stale | {"n": i})
+        )
+        for i in range(3)
+    ]
+    with_late = Capture(
+        whole.meta,
+        {**whole.records, "raw.node-logs": (*whole.records["raw.node-logs"], *late)},
+        whole.kube_changes,
+    )
+    decided = replay_capture(with_late)
+    told = [line for line in decided.lines() if line["record"] == "late"]
+    assert told
+    assert {line["place"] for line in told} == {NODES[0]}
+    assert all(line["left_out"] == line["reports"] and "are left out" in line["text"] for line in told)
+    assert decided.decision_hash == replay_capture(whole).decision_hash
+
+
 @settings(max_examples=10, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_the_decision_does_not_depend_on_how_partitions_interleave(shuffle: random.Random) -> None:
