@@ -16,6 +16,7 @@ from streams.correlate.lives import Lives, Spell
 from streams.correlate.nodes import NOT_READY, node_down
 from streams.correlate.places import place_faults
 from streams.correlate.policy import policy
+from streams.correlate.recency import newest
 from streams.correlate.rows import NodeRow, PortRow
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.storms import host_storms
@@ -167,12 +168,21 @@ def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothe
 def _takes_in(host: Hypothesis, other: Hypothesis, closed: Mapping[str, datetime], config: Config) -> bool:
     if not _explains(host, other, config):
         return False
+    # An old line that is read now (a log read again) is asked about: it must not hold up what is seen to happen now.
+    if _came_late(host, config) and not _came_late(other, config):
+        return False
     over = closed.get(host.id) or host.cleared_at
     if over is not None and other.fault_at > over + config.linger:
         return False
     # A kernel that panics logs no more: what its GPUs say later is not what it died of.
     early = config.skew if other.facts.get("panic") is True else config.before
     return other.fault_at >= host.fault_at - early
+
+
+def _came_late(h: Hypothesis, config: Config) -> bool:
+    """Whether what it rests on was older, when it was read, than what is kept of everything else."""
+    latest = newest(h)
+    return latest is not None and latest.seen_at - latest.at > config.retention
 
 
 def _explains(host: Hypothesis, other: Hypothesis, config: Config) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from streams.inventory.machine import aliases
 from streams.inventory.names import NodeLabels, names
@@ -22,6 +22,9 @@ from streams.inventory.objects import (
 )
 from streams.model.inventory import NodeFact
 
+_JOINING = timedelta(minutes=2)
+"""A kubelet may register its node, fall silent while it is set up, and come back."""
+
 INCIDENT = "faultline.dev/incident"
 """The annotation in which a cordon says whose it is."""
 
@@ -36,6 +39,7 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
         BadInput: when the object has no name.
     """
     ready = condition(node, "Ready")
+    since = time(ready, "lastTransitionTime")
     taints = sorted(_taint(taint) for taint in items(node, "spec", "taints"))
     where = labels or names().node_labels
     return NodeFact(
@@ -44,7 +48,8 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
         uid=text(part(node, "metadata"), "uid") or "",
         observed_at=at,
         ready=ready.get("status") == "True",
-        ready_since=time(ready, "lastTransitionTime") if ready.get("status") == "True" else None,
+        ready_since=since if ready.get("status") == "True" else None,
+        joining=ready.get("status") != "True" and _is_new(node, since),
         unschedulable=part(node, "spec").get("unschedulable") is True,
         gpus=gpus_in(part(node, "status", "capacity"), slices=False),
         gpus_allocatable=gpus_in(part(node, "status", "allocatable"), slices=False),
@@ -64,6 +69,12 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
         owner_incident=text(annotations_of(node), INCIDENT),
         boot_id=text(part(node, "status", "nodeInfo"), "bootID"),
     )
+
+
+def _is_new(node: KubeObject, since: datetime | None) -> bool:
+    """Whether the node has been not Ready since it was made, as each is that joins a cluster."""
+    made = time(part(node, "metadata"), "creationTimestamp")
+    return made is not None and (since is None or since - made < _JOINING)
 
 
 def _in_maintenance(node: KubeObject) -> bool:

@@ -21,6 +21,8 @@ class NodeFact:
     observed_at: AwareDatetime
     ready: bool = True
     ready_since: AwareDatetime | None = None
+    joining: bool = False
+    """It has not been Ready yet: it came to be what it is now when it was made."""
     unschedulable: bool = False
     gpus: int = 0
     gpus_allocatable: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -230,3 +231,13 @@ def test_the_order_changes_nothing(order: str) -> None:
     world.pass_to(900, step=5)
     assert down(world).certainty is Certainty.DECISIVE
     assert "an alert tells" in down(world).reason
+
+
+@pytest.mark.parametrize("read_again", [95.0, 400.0])
+def test_an_old_line_that_is_read_now_does_not_hold_up_what_is_seen_to_happen_now(read_again: float) -> None:
+    old = replace(xid(DEAD, 79, -7200), observed_at=at(read_again))
+    world = told([*moving(0, 100), old, not_ready(DEAD, 105)], 900)
+    assert down(world).certainty is Certainty.DECISIVE
+    assert not down(world).state.is_over
+    (lost,) = [i for i in world.incidents() if i.family == "gpu_off_bus"]
+    assert lost.evident_at == at(-7200)

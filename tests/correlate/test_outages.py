@@ -272,3 +272,19 @@ def test_in_whatever_order_it_is_told_it_is_the_same_in_the_end(seed: int) -> No
     first = ended(sorted(signals, key=lambda s: s.observed_at), restarts=False)
     assert first == ended(chance.sample(signals, len(signals)), restarts=False)
     assert first == ended(list(reversed(signals)), restarts=True)
+
+
+def test_nodes_that_join_a_cluster_are_no_outage_and_what_goes_later_is() -> None:
+    world = World(facts())
+    joiners = [f"new{i:02d}" for i in range(12)]
+    for i, name in enumerate(joiners):
+        world.pass_to(3 * i)
+        world.tell(node_fact(name, since=3 * i, ready=False, joining=True))
+    world.pass_to(240, step=5)
+    for name in joiners:
+        world.tell(node_fact(name, since=240, ready=True, ready_since=at(240)))
+    world.pass_to(600, step=5)
+    assert not world.incidents()
+    world.tell(node_fact(joiners[0], since=600, ready=False))
+    world.pass_to(1200, step=5)
+    assert standing(world) == {("node_down", f"node/{joiners[0]}")}

@@ -41,6 +41,15 @@ def test_a_node_that_stopped_answering_is_not_ready(status: str) -> None:
     assert (fact.ready, fact.ready_since) == (False, None)
 
 
+@pytest.mark.parametrize("status", ["False", "Unknown"])
+@pytest.mark.parametrize(
+    ("made", "joining"), [("2026-03-01T07:59:40Z", True), ("2026-03-01T07:00:00Z", False)]
+)
+def test_a_node_that_never_was_ready_is_joining(status: str, made: str, joining: bool) -> None:
+    assert node_fact("c1", node(ready=status, creationTimestamp=made), AT).joining is joining
+    assert not node_fact("c1", node(creationTimestamp=made), AT).joining
+
+
 def test_a_ready_node_says_since_when() -> None:
     assert node_fact("c1", node(), AT).ready_since == datetime(2026, 3, 1, 8, tzinfo=UTC)
 
