@@ -385,7 +385,7 @@ class ResponderSettings(Section):
     tickets_per_10_min: int = Field(
         60,
         ge=1,
-        le=100_000,
+        le=1_000_000,
         description="tickets opened within ten minutes; further ones wait, and an incident that ends meanwhile gets none",
     )
     approval_expiry_s: float = Field(
