@@ -14,7 +14,7 @@ from aiokafka import ConsumerRecord
 from faultline.reading import latest, read_raw, readable, revisions_of
 from runbooks.briefs import SkimmedRun
 from runbooks.containment import Owed, is_contained, may_stand, owed, standing_of
-from runbooks.guardrails.closed import is_held, owners_of
+from runbooks.guardrails.closed import is_held
 from runbooks.waits import waits_for
 from streams.model.incident import Incident
 from streams.model.inventory import FactRecord, NodeFact
@@ -71,7 +71,7 @@ def overview_of(told: Mapping[str, Sequence[ConsumerRecord]], *, everything: boo
     runs = runs_that_matter(told[RUNS.name], open_, nodes)
     marked: dict[str, list[NodeFact]] = {}
     for fact in (fact for known in nodes.values() for fact in known.values()):
-        for owner in owners_of(fact) if is_held(fact) else ():
+        for owner in fact.owners if is_held(fact) else ():
             marked.setdefault(owner, []).append(fact)
     shown: list[Overview] = []
     for name, found in revisions.items():

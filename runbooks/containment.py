@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from runbooks.guardrails.closed import INVENTORY_LAG, cordons, is_held, owners_of
+from runbooks.guardrails.closed import INVENTORY_LAG, cordons, is_held
 from streams.model.clock import rfc3339
 from streams.model.incident import Incident
 from streams.model.inventory import NodeFact
@@ -88,7 +88,7 @@ def owed(
                 continue
             found[planned.target.name] = _owed(planned.target.name, fact, since, ticket)
     for fact in nodes.values() if marked is None else marked:
-        if incident in owners_of(fact) and fact.name not in found and is_held(fact):
+        if incident in fact.owners and fact.name not in found and is_held(fact):
             found[fact.name] = _owed(fact.name, fact, None, ticket)
     return tuple(found[name] for name in sorted(found))
 

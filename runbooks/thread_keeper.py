@@ -22,7 +22,6 @@ from aiokafka import TopicPartition
 
 from connectors.base import Absent, AlreadyDone, Connector, Done, Effect, Outcome, Refused, Retry, Unknown
 from runbooks.containment import owed
-from runbooks.guardrails.closed import owners_of
 from runbooks.journal import Journal, Outgoing
 from runbooks.leases import Lease
 from runbooks.threads import (
@@ -147,12 +146,12 @@ class ThreadKeeper:
         nodes = self._nodes.setdefault(cluster, {})
         before = nodes.pop(name, None)
         if before is not None:
-            for owner in owners_of(before):
+            for owner in before.owners:
                 self._marked[owner].pop(name, None)
                 self._changed(owner)
         if fact is not None:
             nodes[name] = fact
-            for owner in owners_of(fact):
+            for owner in fact.owners:
                 self._marked[owner][name] = fact
                 self._changed(owner)
         for incident in self._closers.get((cluster, name), ()):

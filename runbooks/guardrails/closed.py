@@ -65,11 +65,6 @@ def is_held(fact: NodeFact) -> bool:
     return fact.owner_incident is not None and (fact.unschedulable or tainted)
 
 
-def owners_of(fact: NodeFact) -> tuple[str, ...]:
-    """The incidents whose marks a node bears; each that has closed it is named there."""
-    return tuple(filter(None, (fact.owner_incident or "").split(",")))
-
-
 def _given_back(run: Run, cordon: PlannedStep) -> bool:
     """Whether the run itself has opened the node again, as the last step of a repair does."""
     for planned in run.plan.steps:

@@ -64,6 +64,9 @@ class CommonFaults:
         """
         touched: set[str] = set()
         fact = row.fact
+        # A node that was closed for this is being handled, also when it came back and went again with others.
+        handled = {name for _, name in row.cordons}
+        gone_alone = [h for h in gone_alone if h.id not in handled]
         power = of_rack(hypotheses, gone_alone)
         racks = {f"rack/{fact.rack}": power} if power and fact and fact.rack else {}
         touched |= self._racks.put(node, racks)

@@ -464,13 +464,17 @@ class Intake:
             if fact.rack:
                 self._racks[fact.rack].add(fact.name)
             row = replace(row, fact=fact)
-        if fact.owner_incident:
-            row = with_cordon(row, fact.owner_incident, fact.observed_at)
+        for owner in fact.owners:
+            row = with_cordon(row, owner, fact.observed_at)
         row = with_names(with_upkeep(row, fact), fact)
         changed = self._state.nodes.put(fact.name, row)
         told = readiness(fact)
         # A node that never was Ready has gone nowhere: nothing is lost with it, however many join at once.
-        if (told.firing and not fact.joining) or any(k.startswith("node.not_ready") for k in row.seen) or fact.ready_since:
+        if (
+            (told.firing and not fact.joining)
+            or any(k.startswith("node.not_ready") for k in row.seen)
+            or fact.ready_since
+        ):
             changed |= self._state.nodes.see(fact.name, f"node.not_ready|{told.firing}", told)
         ports = set(self._told.get(fact.name, ())) if new else set()
         return Touched(nodes={fact.name}, ports=ports, switches=leaves) if changed else Touched()

@@ -280,11 +280,11 @@ class Publisher:
             return None
         if row.fact.maintenance and (not hit or h.family in policy().maintenance.expected):
             return "The node is in planned maintenance"
-        owner = row.fact.owner_incident
-        since = min((at for at, name in row.cordons if name == owner), default=None)
-        if owner in (None, h.id) or hit or since is None or h.fault_at < since:
+        owners = row.fact.owners
+        since = min((at for at, name in row.cordons if name in owners), default=None)
+        if h.id in owners or hit or since is None or h.fault_at < since:
             return None
-        return f"The node is closed already, by {owner}"
+        return f"The node is closed already, by {' and '.join(owners)}"
 
     def _carried_over(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:
         new = replace(new, revision=old.revision + 1, opened_at=old.opened_at)

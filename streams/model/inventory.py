@@ -44,7 +44,7 @@ class NodeFact:
     taints: tuple[str, ...] = ()
     """`key=value:effect` each, sorted."""
     owner_incident: str | None = None
-    """The incident whose cordon this is, from Faultline's own annotation."""
+    """The incident whose cordon this is, from Faultline's own annotation; several have a comma between them."""
     boot_id: str | None = None
     """The kernel's id of this boot: another one means that the node was rebooted."""
     kind: Literal["node"] = "node"
@@ -53,6 +53,11 @@ class NodeFact:
     def key(self) -> str:
         """The record key."""
         return f"{self.cluster}/node/{self.name}"
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """The incidents whose marks it bears; each that has closed it is named there."""
+        return tuple(filter(None, (self.owner_incident or "").split(",")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,18 @@ import pytest
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.inventory import Fact
 from streams.model.signal import Signal
-from tests.correlate.world import World, at, cluster, node_fact, not_ready, progress, sign, timeouts, xid
+from tests.correlate.world import (
+    World,
+    at,
+    cluster,
+    node_fact,
+    not_ready,
+    progress,
+    run,
+    sign,
+    timeouts,
+    xid,
+)
 
 NAMES = [f"n{i:02d}" for i in range(64)]
 
@@ -288,3 +299,19 @@ def test_nodes_that_join_a_cluster_are_no_outage_and_what_goes_later_is() -> Non
     world.tell(node_fact(joiners[0], since=600, ready=False))
     world.pass_to(1200, step=5)
     assert standing(world) == {("node_down", f"node/{joiners[0]}")}
+
+
+@pytest.mark.parametrize("owners", ["{}", "inc-0123456789abcdef,{}"])
+def test_a_node_that_is_being_handled_stays_so_when_it_goes_again_with_all_others(owners: str) -> None:
+    dead = NAMES[5]
+    world = told([not_ready(dead, 0)], 400)
+    mine = world.only()
+    assert mine.certainty is Certainty.DECISIVE
+    closed = {"unschedulable": True, "owner_incident": owners.format(mine.id), "rack": "r0", "leaf": "leaf-5"}
+    world.see(run("started", mine.id, 401))
+    world.tell(node_fact(dead, since=402, ready=False, **closed))
+    told(back([dead], 450), 500, world)
+    told(went(NAMES[:58], 520), 900, world)
+    found = {i.id: i for i in world.incidents()}
+    assert found[mine.id].state is not IncidentState.MERGED
+    assert ("nodes_not_ready", "cluster") in standing(world)
