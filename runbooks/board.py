@@ -391,7 +391,7 @@ class Board:
             self._say(note, about, act.cluster, act.at)
         self._go_on(now)
         for standing in list(self._clusters.values()):
-            changed = standing.watch(self.runs, self.incidents, self._policy.breaker, now)
+            changed = standing.watch(self.runs, self.incidents, self._policy, now)
             self._govern(standing, changed, now)
         self._call_up(now)
         for name in self._ready.take(self._share.runs):

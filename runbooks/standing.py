@@ -13,7 +13,7 @@ from runbooks.view import ClusterView
 from streams.model.control import Control, Trip
 from streams.model.incident import Incident
 from streams.model.run import EffectState, Mode, Run
-from streams.model.settings import Breaker
+from streams.model.settings import ResponderSettings
 
 
 @dataclass(slots=True)
@@ -42,7 +42,11 @@ class Standing:
                 self.inherited_until = max(self.inherited_until or record.due_at, record.due_at)
 
     def watch(
-        self, runs: Mapping[str, Run], incidents: Mapping[str, Incident], policy: Breaker, now: datetime
+        self,
+        runs: Mapping[str, Run],
+        incidents: Mapping[str, Incident],
+        policy: ResponderSettings,
+        now: datetime,
     ) -> Changed:
         """Let freezes run out, and trip the breaker when that is due."""
         changed = thawed(self.control, now)

@@ -2,6 +2,10 @@
 
 Either acting does not help (run after run fails), or so much is broken at once that a sensor or a change is the likelier
 cause: then closing what it accuses would close the cluster. Runs in shadow trip nothing that lasts; they only say what would.
+
+What is so much broken at once is what is broken now. Faults that were old when they were first read, such as a log that is
+shipped again, tell nothing of that: they are asked about and hold up no fresh one. Each counts once a person has approved it.
+A fresh fault counts even where a person is asked first: a sensor that is wrong about many nodes is wrong about the next one too.
 """
 
 from __future__ import annotations
@@ -11,11 +15,12 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from runbooks.guardrails.census import Census
+from runbooks.guardrails.evidence import is_old
 from runbooks.view import ClusterView
 from streams.model.control import Control, Trip
 from streams.model.incident import Incident
 from streams.model.run import Run
-from streams.model.settings import Breaker
+from streams.model.settings import Breaker, ResponderSettings
 
 SHOWN = 5
 """Names that a trip's reason gives."""
@@ -27,27 +32,27 @@ def trip(
     runs: Mapping[str, Run],
     incidents: Mapping[str, Incident],
     view: ClusterView,
-    policy: Breaker,
+    policy: ResponderSettings,
     now: datetime,
     *,
     shadow: bool = False,
 ) -> Trip | None:
     """The trip that is due now, None when none is. What came before the last reset does not count."""
-    return (None if shadow else _failures(control, census, policy, now)) or _mass_faults(
+    return (None if shadow else _failures(control, census, policy.breaker, now)) or _mass_faults(
         control, census, runs, incidents, view, policy, now, shadow
     )
 
 
-def _failures(control: Control, census: Census, policy: Breaker, now: datetime) -> Trip | None:
-    if policy.failures == 0:
+def _failures(control: Control, census: Census, limits: Breaker, now: datetime) -> Trip | None:
+    if limits.failures == 0:
         return None
-    failed = census.failures(_since(control, now, policy.failures_window_s))
-    if len(failed) < policy.failures:
+    failed = census.failures(_since(control, now, limits.failures_window_s))
+    if len(failed) < limits.failures:
         return None
     return Trip(
         "failures",
         now,
-        f"{len(failed)} runs that had begun to act failed within {policy.failures_window_s:.0f} s, {policy.failures} trip it: "
+        f"{len(failed)} runs that had begun to act failed within {limits.failures_window_s:.0f} s, {limits.failures} trip it: "
         + _some(failed),
     )
 
@@ -58,28 +63,37 @@ def _mass_faults(
     runs: Mapping[str, Run],
     incidents: Mapping[str, Incident],
     view: ClusterView,
-    policy: Breaker,
+    policy: ResponderSettings,
     now: datetime,
     shadow: bool,
 ) -> Trip | None:
-    if policy.mass_min_nodes == 0:
+    limits = policy.breaker
+    if limits.mass_min_nodes == 0:
         return None
-    since = _since(control, now, policy.mass_window_s)
+    since = _since(control, now, limits.mass_window_s)
     nodes: set[str] = set()
     for run_id, wanted in census.wanting(shadow=shadow, since=since):
-        incident = incidents.get(runs[run_id].incident) if run_id in runs else None
+        run = runs.get(run_id)
+        incident = incidents.get(run.incident) if run is not None else None
+        if run is None or incident is None or incident.state.is_over:
+            continue
         # A responder that was away plans old incidents all at once: when they were opened is what counts.
-        if incident is not None and incident.opened_at > since and not incident.state.is_over:
+        if incident.opened_at > since and (_has_leave(run) or not is_old(incident, view, policy.freshness_s)):
             nodes |= wanted
-    enough = max(policy.mass_min_nodes, ceil(policy.mass_share * len(view.nodes)))
+    enough = max(limits.mass_min_nodes, ceil(limits.mass_share * len(view.nodes)))
     if len(nodes) < enough:
         return None
     return Trip(
         "mass faults",
         now,
-        f"incidents of the last {policy.mass_window_s:.0f} s want to act on {len(nodes)} of {len(view.nodes)} nodes, {enough} "
-        f"trip it (mass_share {policy.mass_share:g}, mass_min_nodes {policy.mass_min_nodes}): {_some(sorted(nodes))}",
+        f"incidents of the last {limits.mass_window_s:.0f} s want to act on {len(nodes)} of {len(view.nodes)} nodes, {enough} "
+        f"trip it (mass_share {limits.mass_share:g}, mass_min_nodes {limits.mass_min_nodes}): {_some(sorted(nodes))}",
     )
+
+
+def _has_leave(run: Run) -> bool:
+    """Whether a run acts whatever stands against it at first: a person has approved it, or the limits have let it in."""
+    return run.admitted_at is not None or any(word.approved for word in run.approvals)
 
 
 def _since(control: Control, now: datetime, window_s: float) -> datetime:

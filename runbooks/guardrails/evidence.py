@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from runbooks.guardrails.case import Case, Kind, Ruling
+from runbooks.view import ClusterView
 from streams.model.clock import to_the_second
 from streams.model.incident import Certainty, Incident
 from streams.model.run import Mode, Run
@@ -42,9 +43,7 @@ def old_evidence(case: Case) -> Ruling | None:
     What goes on to this moment is not old, whoever told of it when: a node that is NotReady still is.
     """
     about, limit_s = case.incident, case.policy.freshness_s
-    if about.evident_at is None or (about.opened_at - about.evident_at).total_seconds() <= limit_s:
-        return None
-    if _goes_on(case):
+    if about.evident_at is None or not is_old(about, case.view, limit_s):
         return None
     age_s = (about.opened_at - about.evident_at).total_seconds()
     return Ruling(
@@ -56,10 +55,17 @@ def old_evidence(case: Case) -> Ruling | None:
     )
 
 
-def _goes_on(case: Case) -> bool:
+def is_old(about: Incident, view: ClusterView, limit_s: float) -> bool:
+    """Whether a fault was older than `limit_s` seconds when it was first read, and nothing newer shows it."""
+    if about.evident_at is None or (about.opened_at - about.evident_at).total_seconds() <= limit_s:
+        return False
+    return not _goes_on(about, view)
+
+
+def _goes_on(about: Incident, view: ClusterView) -> bool:
     """Whether the inventory shows the fault to this moment. An old panic is none that a NotReady confirms."""
-    node = case.view.nodes.get(case.incident.root.node or "")
-    told = case.incident.facts.get("node_not_ready") is True and case.incident.facts.get("panic") is not True
+    node = view.nodes.get(about.root.node or "")
+    told = about.facts.get("node_not_ready") is True and about.facts.get("panic") is not True
     return told and node is not None and not node.ready
 
 

@@ -173,6 +173,53 @@ def test_fewer_faults_or_faults_of_long_ago_do_not_trip_it() -> None:
     assert played.control(CLUSTER).breaker is None
 
 
+OLD: dict[str, Any] = {"evident_at": at(-7200), "evident_read_at": NOW}
+"""A line that was two hours old when it was read."""
+
+
+def test_faults_that_were_old_when_read_trip_nothing_and_hold_up_no_fresh_one() -> None:
+    played = board(policy(blast_radius=WIDE))
+    for node in range(10):
+        played.take_incident(broken(node, **OLD))
+    assert actions(turn(played, NOW)) == []
+    played.take_incident(broken(12, opened_at=at(20), updated_at=at(20), evident_at=at(20)))
+    changes = turn(played, at(20))
+    assert played.control(CLUSTER).breaker is None
+    assert [(call.effect.action, call.effect.target.name) for call in changes.calls] == [
+        ("cordon_node", "node-12")
+    ]
+    asked = [run for run in played.runs.values() if run.state is RunState.AWAITING_APPROVAL]
+    assert {run.step("cordon").reason.split(":")[0] for run in asked} == {"old evidence"}
+    assert len(asked) == 10
+
+
+def test_old_faults_that_newer_evidence_shows_again_do_trip_it() -> None:
+    played = board(policy(blast_radius=WIDE))
+    for node in range(10):
+        played.take_incident(broken(node, **OLD))
+    turn(played, NOW)
+    for node in range(8):
+        played.take_incident(broken(node, revision=2, updated_at=at(20), evident_at=at(20)))
+    assert actions(turn(played, at(20))) == []
+    assert played.control(CLUSTER).breaker is not None
+
+
+def test_old_faults_that_a_person_approves_by_the_dozen_trip_it() -> None:
+    played = board(policy(blast_radius=WIDE))
+    faults = [broken(node, **OLD) for node in range(10)]
+    for about in faults:
+        played.take_incident(about)
+    turn(played, NOW)
+    words = [
+        Command(f"yes-{i}", about.id, CLUSTER, Verb.APPROVE, "ada", at(5), digest=run.plan.digest)
+        for i, about in enumerate(faults)
+        for run in played.runs.values()
+        if run.incident == about.id
+    ]
+    assert actions(turn(played, at(5), *words)) == []
+    assert played.control(CLUSTER).breaker is not None
+
+
 def test_after_a_reset_what_came_before_trips_it_no_more_and_old_news_is_asked_about() -> None:
     settings = policy(blast_radius=WIDE, freshness_s=600.0)
     played = board(settings)
