@@ -20,6 +20,8 @@ from runbooks.decisions import decided, may_be_superseded, meant, revised, super
 from runbooks.desk import IN_THE_AIR, MAX_REASON, Call, Desk, Note, Report, Situation, Turn, shortened
 from runbooks.escalation import accused, climb, is_above, offenders, takes_nothing
 from runbooks.guardrails import switched_off
+from runbooks.guardrails.breaker import has_leave
+from runbooks.guardrails.evidence import is_old
 from runbooks.line import Line
 from runbooks.model import Runbook
 from runbooks.observing import Observer
@@ -31,7 +33,7 @@ from runbooks.runs import LostRun, Runs, age
 from runbooks.select import select
 from runbooks.shadowing import case
 from runbooks.shelf import Shelf
-from runbooks.slots import QUEUES, TICKET_SYSTEM, WINDOW, Limits, Slots, system_of
+from runbooks.slots import CLUSTER, NEW_TICKETS, QUEUES, TICKET_SYSTEM, WINDOW, Limits, Slots, system_of
 from runbooks.standing import Standing
 from runbooks.undoing import holds_a_job
 from runbooks.view import ClusterView
@@ -441,7 +443,7 @@ class Board:
             if line and (free := self._slots.free(queue, now, urgent=urgent)) > 0:
                 called += line.take(int(min(free, len(line))))
         for run in self.runs.read(called):
-            self._ready.put(run.id, (self._rank(run), age(run)))
+            self._ready.put(run.id, (self._rank(run), not self._is_beyond_doubt(run), age(run)))
 
     def _rank(self, run: Run) -> int:
         """How soon its calls have to go. First of all is the first blow against a fault beyond doubt, which is cheap, and what
@@ -453,13 +455,26 @@ class Board:
         steps = list(zip(run.plan.steps, run.steps, strict=True))
         if any(planned.action == "suspend_job" and record.effect is not None for planned, record in steps):
             return SOON if holds_a_job(Desk(run, run.updated_at)) else LATER
-        # What was skimmed only is over.
-        incident = None if run.incident in self.incidents.briefs else self.incidents.get(run.incident)
-        if incident is None or incident.certainty is not Certainty.DECISIVE:
+        if not self._is_beyond_doubt(run):
             return LATER
         if all(record.state.is_over for planned, record in steps if planned.destructive):
             return LATER
         return FIRST if run.admitted_at is None else SOON
+
+    def _is_beyond_doubt(self, run: Run) -> bool:
+        """Whether its fault is decisive and of now: what was old when it was read waits for a person anyway."""
+        # What was skimmed only is over.
+        incident = None if run.incident in self.incidents.briefs else self.incidents.get(run.incident)
+        if incident is None or incident.certainty is not Certainty.DECISIVE:
+            return False
+        return has_leave(run) or not is_old(incident, self.view(run.cluster), self._policy.freshness_s)
+
+    def _is_urgent(self, run: Run, queue: str) -> bool:
+        """Whether what a run waits for in this queue goes first. The ticket of a fault beyond doubt does so also after its node
+        is closed: a person has to hear of it."""
+        if self._rank(run) < LATER:
+            return True
+        return queue != CLUSTER and run.plan.mode is not Mode.SHADOW and self._is_beyond_doubt(run)
 
     def _move(self, run: Run, now: datetime) -> None:
         """Move one run as far as it goes now, and put it in line for what it has to wait for."""
@@ -468,9 +483,10 @@ class Board:
             turn = advance(run, self._situation(run, incident, now), now)
         else:
             turn = advance_blind(run, self._situation(run, stand_in(run), now), now)
-        self._take(turn, now, urgent=rank < LATER)
+        urgent_in = {queue: self._is_urgent(run, queue) for queue in QUEUES}
+        self._take(turn, now, urgent_in)
         for (queue, urgent), line in self._waiting.items():
-            if queue in turn.waits and urgent is (rank < LATER):
+            if queue in turn.waits and urgent is urgent_in[queue]:
                 line.put(run.id, (rank, age(run)))
             else:
                 line.drop(run.id)
@@ -667,7 +683,9 @@ class Board:
             incident, standing.view, self.runs.peers(run), self._policy, self._actions,
             busy=busy, siblings=siblings, incidents=self.incidents, runbooks=frozenset(self._books),
             control=standing.control_of(run), census=standing.census,
-            room=self._slots.room(now, urgent=self._rank(run) < LATER),
+            room=self._slots.room(
+                now, urgent=self._rank(run) < LATER, urgent_ticket=self._is_urgent(run, NEW_TICKETS)
+            ),
         )  # fmt: skip
 
     def _is_over(self, incident_id: str) -> bool | None:
@@ -702,7 +720,7 @@ class Board:
             )
             self._say(Note("run.lost", text, None, {"run": run.id}), run.incident, run.cluster, now)
 
-    def _take(self, turn: Turn, now: datetime, *, urgent: bool = False) -> None:
+    def _take(self, turn: Turn, now: datetime, urgent_in: Mapping[str, bool] | None = None) -> None:
         run = turn.run
         known = self.runs.get(run.id)
         if known != run:
@@ -714,7 +732,8 @@ class Board:
                 self._ended[run.incident] = None
         self._pending.calls += turn.calls
         for call in turn.calls:
-            self._slots.take(call.slot, call.effect.action, urgent=urgent)
+            system = system_of(call.effect.action)
+            self._slots.take(call.slot, call.effect.action, urgent=(urgent_in or {}).get(system, False))
             if call.kind == "apply" and call.effect.action == "open_ticket":
                 row = run.step(call.step).effect
                 if row is not None and row.attempts == 1:

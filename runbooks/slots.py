@@ -5,6 +5,8 @@ queue. A step that finds no slot waits without holding up any other step of its 
 
 Urgent calls are those for decisive faults and for jobs that stand still for us. Neither they nor the others may take the last
 quarter of a system's slots, so that none of the two ever starves the other.
+
+Of the tickets that may be opened within `WINDOW`, the last quarter is for urgent ones alone: what is old or only likely waits.
 """
 
 from __future__ import annotations
@@ -99,7 +101,8 @@ class Slots:
     def free(self, queue: str, now: datetime, *, urgent: bool) -> float:
         """How many calls may be begun now of what is waited for in this queue."""
         if queue == NEW_TICKETS:
-            return min(self._tickets_left(now), self.free(TICKET_SYSTEM, now, urgent=urgent))
+            left = self._tickets_left(now, urgent=urgent)
+            return min(left, self.free(TICKET_SYSTEM, now, urgent=urgent))
         if now < self._held_until.get(queue, now):
             return 0
         if (width := self.limits.at_once.get(queue)) is None:
@@ -107,17 +110,25 @@ class Slots:
         mine, others = self._used[queue, urgent], self._used[queue, not urgent]
         return max(0, min(width - width // 4 - mine, width - mine - others))
 
-    def room(self, now: datetime, *, urgent: bool) -> Room:
-        """What a run may begin now."""
-        free = {queue: self.free(queue, now, urgent=urgent) for queue in QUEUES}
-        why = (
-            ""
-            if self._tickets_left(now)
-            else f"{len(self._opened)} tickets were opened within 10 minutes; {_TURN}"
-        )
-        return Room(free, self._air, why)
+    def room(self, now: datetime, *, urgent: bool, urgent_ticket: bool | None = None) -> Room:
+        """What a run may begin now. `urgent_ticket` is for the ticket system, where it differs."""
+        by_queue = dict.fromkeys(QUEUES, urgent)
+        if urgent_ticket is not None:
+            by_queue |= {TICKET_SYSTEM: urgent_ticket, NEW_TICKETS: urgent_ticket}
+        free = {queue: self.free(queue, now, urgent=mine) for queue, mine in by_queue.items()}
+        return Room(free, self._air, self._no_tickets(now, urgent=by_queue[NEW_TICKETS]))
 
-    def _tickets_left(self, now: datetime) -> float:
+    def _no_tickets(self, now: datetime, *, urgent: bool) -> str:
+        """Why no ticket is opened now; empty where one may be."""
+        if self._tickets_left(now, urgent=urgent):
+            return ""
+        kept = self._tickets_left(now, urgent=True)
+        rest = f", the rest ({kept:.0f}) is kept for fresh decisive faults" if kept else ""
+        return f"{len(self._opened)} tickets were opened within 10 minutes{rest}; {_TURN}"
+
+    def _tickets_left(self, now: datetime, *, urgent: bool) -> float:
         while self._opened and self._opened[0] <= now - WINDOW:
             self._opened.popleft()
-        return max(0, self.limits.tickets - len(self._opened))
+        limit = self.limits.tickets
+        kept = 0 if urgent or limit == inf else limit // 4
+        return max(0, limit - kept - len(self._opened))

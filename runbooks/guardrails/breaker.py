@@ -78,7 +78,7 @@ def _mass_faults(
         if run is None or incident is None or incident.state.is_over:
             continue
         # A responder that was away plans old incidents all at once: when they were opened is what counts.
-        if incident.opened_at > since and (_has_leave(run) or not is_old(incident, view, policy.freshness_s)):
+        if incident.opened_at > since and (has_leave(run) or not is_old(incident, view, policy.freshness_s)):
             nodes |= wanted
     enough = max(limits.mass_min_nodes, ceil(limits.mass_share * len(view.nodes)))
     if len(nodes) < enough:
@@ -91,7 +91,7 @@ def _mass_faults(
     )
 
 
-def _has_leave(run: Run) -> bool:
+def has_leave(run: Run) -> bool:
     """Whether a run acts whatever stands against it at first: a person has approved it, or the limits have let it in."""
     return run.admitted_at is not None or any(word.approved for word in run.approvals)
 

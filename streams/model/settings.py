@@ -386,7 +386,8 @@ class ResponderSettings(Section):
         60,
         ge=1,
         le=1_000_000,
-        description="tickets opened within ten minutes; further ones wait, and an incident that ends meanwhile gets none",
+        description="tickets opened within ten minutes, the last quarter for fresh decisive faults; further ones wait, "
+        "and an incident that ends meanwhile gets none",
     )
     approval_expiry_s: float = Field(
         4 * 3600.0, gt=0, le=31 * DAY_S, description="how long an approval is waited for"

@@ -170,7 +170,7 @@ def test_who_takes_over_looks_no_more_up_at_once_than_it_may() -> None:
 
 
 def test_more_tickets_than_may_be_opened_wait_and_an_incident_that_ends_meanwhile_gets_none() -> None:
-    world = World(board(limits=Limits({TICKET_SYSTEM: 3}, tickets=5)))
+    world = World(board(limits=Limits({TICKET_SYSTEM: 3}, tickets=6)))
     about = storm(12)
     for one in about:
         world.board.take_incident(one)
@@ -181,7 +181,7 @@ def test_more_tickets_than_may_be_opened_wait_and_an_incident_that_ends_meanwhil
     assert not world.board.is_behind(world.now), "it waits without turning in circles"
     waiting = [run for run in world.documents.values() if run.incident not in world.tickets()]
     assert {run.step("ticket").reason for run in waiting} == {
-        "5 tickets were opened within 10 minutes; this one waits for its turn"
+        "5 tickets were opened within 10 minutes, the rest (1) is kept for fresh decisive faults; this one waits for its turn"
     }
     told = [one for one in about if one.id in world.tickets()]
     over = [one for one in about if one.id not in world.tickets()][:4]
@@ -195,6 +195,58 @@ def test_more_tickets_than_may_be_opened_wait_and_an_incident_that_ends_meanwhil
     assert len(world.tickets()) == 8
     assert not set(world.tickets()) & {one.id for one in over}
     assert {one.id for one in told} < set(world.tickets())
+
+
+def old_faults(count: int) -> list[Incident]:
+    """Decisive faults of two hours ago that are first read now: each asks for a ticket, and a person is asked."""
+    return [
+        incident(
+            root=Entity(CLUSTER, node=f"node-{number:02}"),
+            nodes=(f"node-{number:02}",),
+            jobs=(),
+            evident_at=at(-7200),
+            evident_read_at=NOW,
+        )
+        for number in range(20, 20 + count)
+    ]
+
+
+@pytest.mark.parametrize("crowd", [storm(30), old_faults(30)], ids=["likely", "old"])
+def test_a_fresh_decisive_fault_gets_its_ticket_whatever_else_has_asked_for_one(
+    crowd: list[Incident],
+) -> None:
+    world = World(board(limits=Limits({TICKET_SYSTEM: 3}, tickets=8)))
+    for one in crowd:
+        world.board.take_incident(one)
+    for _ in range(40):
+        world.turn()
+        world.answer(world.air)
+    assert len(world.tickets()) == 6, "the last quarter is kept"
+    world.board.take_incident(replace(incident(), opened_at=world.now, updated_at=world.now))
+    for _ in range(10):
+        world.turn()
+        world.answer(world.air)
+    assert incident().id in world.tickets()
+    assert len(world.tickets()) == 7
+    assert not world.board.is_behind(world.now), "it waits without turning in circles"
+
+
+def test_the_ticket_of_a_fresh_decisive_fault_goes_first_also_after_its_node_is_closed() -> None:
+    world = World(board(limits=Limits({CALLS: 8, TICKET_SYSTEM: 1}, tickets=8)))
+    for one in storm(30):
+        world.board.take_incident(one)
+    world.turn()
+    world.board.take_incident(incident(jobs=()))
+    for _ in range(10):
+        world.turn()
+        world.answer([call for call in world.air if call.effect.action != "open_ticket"])
+    run = next(run for run in world.documents.values() if run.incident == incident().id)
+    assert run.step("cordon").effect is not None
+    assert run.step("ticket").effect is None
+    for _ in range(2):
+        world.answer(world.air)
+        world.turn()
+    assert world.tickets()[1] == incident().id
 
 
 def test_tickets_that_were_opened_before_a_restart_count_after_it() -> None:
