@@ -202,6 +202,8 @@ class Desk:
             self.call(planned, "compensate" if planned.compensation else "undo")
             return
         deadline = record.deadline_at if record.effect else None
+        # What a guardrail or a full queue held it for is over; what the connector said last still stands.
+        was_held = record.effect is None or bool(record.verdict)
         self.set(
             planned.id,
             effect=row,
@@ -209,6 +211,7 @@ class Desk:
             due_at=None,
             started_at=record.started_at or self.now,
             deadline_at=deadline or self.in_seconds(planned.deadline_s),
+            reason="" if was_held else record.reason,
             verdict="",
         )
         self.call(planned, "apply")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from connectors.base import Retry
+import pytest
+
+from connectors.base import Retry, Waiting
 from runbooks.decisions import decided
 from runbooks.run import advance
 from runbooks.waits import held_by, waits_for
 from streams.model.control import Control, Freeze, Switch
 from streams.model.conversation import Command, Verb
 from streams.model.incident import IncidentState
-from streams.model.run import Mode
+from streams.model.run import Mode, StepState
 from tests.runbooks.scenes import NOW, Play, at, incident, policy, radius
 
 MITIGATING = incident(state=IncidentState.MITIGATING)
@@ -86,3 +88,39 @@ def test_after_a_no_it_is_said_who_said_it_and_that_a_person_has_to_act() -> Non
     waiting = replace(MITIGATING, state=IncidentState.AWAITING_HUMAN)
     assert waits_for(waiting, [play.run]) == "a person: run rejected, rejected by ada: tonight"
     assert waits_for(waiting, []) == "a person: no runbook acts on it"
+
+
+KILLED = Control("c1", 1, kill_switch=Switch("eve", NOW, "smoke"))
+FROZEN = Control("c1", 1, freezes=(Freeze("", "eve", NOW),))
+
+
+@pytest.mark.parametrize("control", [KILLED, FROZEN], ids=["kill switch", "freeze"])
+def test_a_step_that_goes_on_after_a_hold_no_longer_says_what_held_it(control: Control) -> None:
+    play = Play(MITIGATING)
+    play.take(advance(play.run, replace(play.situation, control=control), play.now))
+    assert "eve" in play.run.step("cordon").reason
+    play.tick(5.0)
+    cordon = play.run.step("cordon")
+    assert (cordon.state, cordon.reason) == (StepState.RUNNING, "")
+
+
+def test_nor_does_one_that_was_held_half_way_through() -> None:
+    play = Play(MITIGATING)
+    play.play(until="suspend_job")
+    play.answer(Waiting(2.0, "research/llm is suspended, its pods are going"), "suspend_job")
+    suspend = next(p.id for p in play.run.plan.steps if p.action == "suspend_job")
+    play.now = at(2)
+    play.take(advance(play.run, replace(play.situation, control=KILLED), play.now))
+    assert "eve" in play.run.step(suspend).reason
+    play.tick(1.0)
+    assert play.run.step(suspend).state is StepState.RUNNING
+    assert "eve" not in play.run.step(suspend).reason
+
+
+def test_what_a_connector_says_again_and_again_is_told_once() -> None:
+    play = Play(MITIGATING)
+    play.play(until="suspend_job")
+    for _ in range(3):
+        play.answer(Waiting(2.0, "its pods are going"), "suspend_job")
+        play.tick(2.0)
+    assert len([note for note in play.notes if "its pods are going" in note]) == 1
