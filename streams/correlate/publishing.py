@@ -29,7 +29,6 @@ from streams.model.message import some
 
 ACTOR = "correlator"
 _NAMES_TOLD = 6
-_ACTIVE = (IncidentState.MITIGATING, IncidentState.VERIFYING, IncidentState.AWAITING_HUMAN)
 
 Successor = Callable[[str, str, Sequence[JobRef], datetime], Hypothesis | None]
 Claims = Mapping[str, Mapping[str, Sequence[Sighting]]]
@@ -180,12 +179,15 @@ class Publisher:
         new = self._counted(new)
         if old is not None:
             new = self._carried_over(old, new, h, now)
-            progressed = self._progressed(old, new)
-            if told_apart(new) == told_apart(old) and not progressed and not renewed(old, new):
+            news = told_apart(new) != told_apart(old) or renewed(old, new)
+            if not news and not self._progressed(old, new):
                 return Changes()
+        else:
+            news = True
         row = DocumentRow(new, scope, _latest(h, claims))
         self._keep(row, old)
-        return Changes((new,), (_line(old, new, now),))
+        # A run that waits for progress reads it in the document; to a person the job's every iteration is no news.
+        return Changes((new,), (_line(old, new, now),) if news else ())
 
     def _keep(self, row: DocumentRow, old: Incident | None) -> None:
         self._state.documents.put(row.incident.id, row)
@@ -303,11 +305,18 @@ class Publisher:
         return new
 
     def _progressed(self, old: Incident, new: Incident) -> bool:
-        """Progress is told while somebody waits for it, and not for every iteration."""
-        if new.state not in _ACTIVE or new.progress == old.progress:
+        """Progress is told while a run may wait for it, and not for every iteration."""
+        if new.progress == old.progress:
             return False
+        match new.state:
+            case IncidentState.VERIFYING:
+                every = self._config.progress_every
+            case IncidentState.MITIGATING:
+                # Most of the time its run does other things; one of its jobs may go on while another is still moved.
+                every = self._config.progress_mitigating
+            case _:
+                return False
         known = {p.job.key: p.at for p in old.progress}
-        every = self._config.progress_every
         return any(p.job.key not in known or p.at >= known[p.job.key] + every for p in new.progress)
 
     def _give_up(

@@ -130,6 +130,34 @@ def test_progress_after_the_fault_is_told_while_somebody_waits_for_it() -> None:
     assert world.only().progress[0].step == 106
 
 
+def test_progress_that_only_a_run_waits_for_is_no_line_on_the_timeline() -> None:
+    world = World(cluster({"llama": FOUR}, spare=["n9"]))
+    world.see(progress("llama", -5, 100), xid("n2", 79, 0))
+    world.see(run("started", world.only().id, 5), run("verifying", world.only().id, 100))
+    lines, revisions = len(world.timeline), len(world.revisions)
+    world.see(progress("llama", 120, 101))
+    assert (len(world.revisions), len(world.timeline)) == (revisions + 1, lines)
+
+
+@pytest.mark.parametrize(("state", "most"), [(None, 0), ("awaiting_approval", 0), ("started", 17)])
+def test_a_job_that_goes_on_beside_an_open_incident_is_told_of_rarely_or_not_at_all(
+    state: str | None, most: int
+) -> None:
+    world = World(cluster({"llama": FOUR}, spare=["n9"]))
+    world.see(progress("llama", -5, 100), not_ready("n2", 0))
+    for i in range(1, 60):
+        world.see(progress("llama", i, 100 + i))
+    world.pass_to(70)
+    name = world.only().id
+    if state:
+        world.see(run(state, name, 70))
+    assert world.only().facts["lives"] is True
+    before = len(world.revisions)
+    for i in range(480):
+        world.see(progress("llama", 71 + i, 200 + i))
+    assert len(world.revisions) - before <= most
+
+
 def test_a_hang_ends_when_the_job_moves_again() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(*timeouts("llama", range(32), 600))
