@@ -70,7 +70,7 @@ class Config:
     progress_every: timedelta = timedelta(seconds=5)
     """How often a job's progress is told while a run verifies that it goes on."""
     progress_mitigating: timedelta = timedelta(seconds=30)
-    """The same while its run is still at work. While nothing is done, or a person is asked, nobody waits for progress."""
+    """The same while its run is still at work, or asks. While nothing is done, nobody waits for progress."""
     stale: timedelta = timedelta(hours=6)
     """A hang or application incident that nobody closed and of which nothing more was heard ends after this."""
     slack: timedelta = timedelta(seconds=15)

@@ -311,8 +311,9 @@ class Publisher:
         match new.state:
             case IncidentState.VERIFYING:
                 every = self._config.progress_every
-            case IncidentState.MITIGATING:
-                # Most of the time its run does other things; one of its jobs may go on while another is still moved.
+            case IncidentState.MITIGATING | IncidentState.AWAITING_HUMAN:
+                # Most of the time its run does other things; one of its jobs may go on while another is still moved, or
+                # while somebody is asked about something else.
                 every = self._config.progress_mitigating
             case _:
                 return False

@@ -139,7 +139,7 @@ def test_progress_that_only_a_run_waits_for_is_no_line_on_the_timeline() -> None
     assert (len(world.revisions), len(world.timeline)) == (revisions + 1, lines)
 
 
-@pytest.mark.parametrize(("state", "most"), [(None, 0), ("awaiting_approval", 0), ("started", 17)])
+@pytest.mark.parametrize(("state", "most"), [(None, 0), ("awaiting_approval", 17), ("started", 17)])
 def test_a_job_that_goes_on_beside_an_open_incident_is_told_of_rarely_or_not_at_all(
     state: str | None, most: int
 ) -> None:
