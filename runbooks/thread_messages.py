@@ -92,9 +92,10 @@ def root_message(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed] 
     ]
     if incident.merged_into:
         blocks.append(Paragraph(f"Goes on in {incident.merged_into}."))
+    waits = "" if incident.state.is_over else waits_for(incident, runs)
     if runs:
-        blocks.append(Paragraph(_now(runs[-1])))
-    if not incident.state.is_over and (waits := waits_for(incident, runs)):
+        blocks.append(Paragraph(_now(runs[-1], told=bool(waits))))
+    if waits:
         blocks.append(Paragraph(f"Waits for {waits}"))
     blocks.append(Paragraph(incident.id, quiet=True))
     blocks += [Paragraph(f"🔧 {one.text}; after its repair: {one.way_out}") for one in owing[:MAX_NAMES]]
@@ -262,8 +263,8 @@ def clock_time(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%H:%M:%S")
 
 
-def _now(run: Run) -> str:
-    """One line on how far the run has come."""
+def _now(run: Run, *, told: bool) -> str:
+    """One line on how far the run has come. `told` says that what it waits for is told in the line below."""
     head = f"Runbook {run.plan.runbook} ({_MODE[run.plan.mode]})"
     if run.state.is_over:
         ending = {RunState.SUCCEEDED: "is through", RunState.SHADOWED: "has said what it would do"}
@@ -272,8 +273,7 @@ def _now(run: Run) -> str:
     for number, planned in enumerate(run.plan.steps, start=1):
         step = run.step(planned.id)
         if not step.state.is_over:
-            held = step.state in (StepState.AWAITING_APPROVAL, StepState.BLOCKED)
-            reason = f", {step.reason}" if step.reason and not held else ""  # the line below says on what
+            reason = f", {step.reason}" if step.reason and not told else ""
             return f"{head}: step {number} of {len(run.plan.steps)}, {_what(planned)}, {_STEP[step.state][1]}{reason}"
     return f"{head}: every step is taken"
 

@@ -1,4 +1,4 @@
-"""What an incident waits for, in a few words: a person, a switch, a limit, the next try, a repair. Pure.
+"""What an incident waits for, in a few words: a person, a switch, a limit, the next try, pods, progress, a repair. Pure.
 
 `mitigating` says that a run is at work. Where it stands still all the same, a reader of the list has to see on what.
 """
@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from enum import IntEnum
 
 from runbooks.approvals import wanted
 from runbooks.containment import Owed
+from runbooks.model import TICKETS
 from streams.model.clock import to_the_second
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import EffectState, Mode, PlannedStep, Run, StepRecord, StepState
@@ -21,10 +23,11 @@ class _Weight(IntEnum):
     PERSON = 0
     HELD = 1
     RETRY = 2
+    UNDER_WAY = 3
 
 
 def waits_for(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed] = ()) -> str:
-    """What has to happen before the incident goes on, or is done with; empty where it is worked on or nothing is left.
+    """What has to happen before the incident goes on, or is done with; empty where a call is out or nothing is left.
 
     Args:
         incident: As it stands.
@@ -47,12 +50,21 @@ def waits_for(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed] = (
 
 
 def held_by(run: Run) -> str:
-    """What the run's open steps wait for, the gravest first; empty where a step is simply under way."""
-    found = [said for planned in run.plan.steps for said in _held(planned, run.step(planned.id))]
+    """What the run's open steps wait for, the gravest first; empty where a call is simply out."""
+    found = [
+        (_order(weight, planned), text)
+        for planned in run.plan.steps
+        for weight, text in _held(planned, run.step(planned.id))
+    ]
     if not found:
         return ""
     _, text = min(found, key=lambda said: said[0])
     return text
+
+
+def _order(weight: _Weight, planned: PlannedStep) -> tuple[bool, bool, _Weight, bool]:
+    """What goes first. A ticket that waits stops neither the fault nor the job, whatever it waits for."""
+    return weight is not _Weight.PERSON, planned.action in TICKETS, weight, not planned.destructive
 
 
 def ending_reason(run: Run) -> str:
@@ -63,19 +75,31 @@ def ending_reason(run: Run) -> str:
 def _held(planned: PlannedStep, record: StepRecord) -> Iterator[tuple[_Weight, str]]:
     effect = record.effect
     if record.state is StepState.AWAITING_APPROVAL:
-        until = f" until {to_the_second(record.deadline_at)}" if record.deadline_at else ""
-        yield (
-            _Weight.PERSON,
-            f"approval of {_name(planned)} by {wanted(record.demands) or 'one person'}{until}",
-        )
+        people = wanted(record.demands) or "one person"
+        yield _Weight.PERSON, f"approval of {_name(planned)} by {people}{_until(record.deadline_at)}"
     elif record.state is StepState.BLOCKED or (record.state is StepState.PENDING and record.reason):
         yield _Weight.HELD, f"{_name(planned)} held: {record.reason}"
-    elif effect is None or record.state.is_over:
+    elif record.state.is_over:
         return
+    elif effect is None:
+        if planned.action == "await_progress" and record.state is StepState.RUNNING:
+            yield (
+                _Weight.UNDER_WAY,
+                f"progress of {planned.target}{_until(record.due_at or record.deadline_at)}",
+            )
     elif effect.state is EffectState.UNKNOWN:
         yield _Weight.RETRY, f"what became of {_name(planned)}, looked up{_at(record)}: {record.reason}"
     elif effect.state is EffectState.WAITING and effect.failures:
         yield _Weight.RETRY, f"{_name(planned)} tried again{_at(record)}: {record.reason}"
+    elif effect.landed and record.reason and effect.state in (EffectState.WAITING, EffectState.INTENDED):
+        # It has taken hold and is looked at every few seconds, so that a look that is just out changes nothing.
+        pods = planned.action == "suspend_job" and planned.target is not None
+        text = f"pods of {planned.target} to end" if pods else f"{_name(planned)}: {record.reason}"
+        yield _Weight.UNDER_WAY, f"{text}{_until(record.deadline_at)}"
+
+
+def _until(at: datetime | None) -> str:
+    return f" until {to_the_second(at)}" if at else ""
 
 
 def _at(record: StepRecord) -> str:

@@ -8,12 +8,15 @@ import pytest
 
 from connectors.base import Retry, Waiting
 from runbooks.decisions import decided
+from runbooks.outcomes import concluded
 from runbooks.run import advance
+from runbooks.slots import NEW_TICKETS, Room
 from runbooks.waits import held_by, waits_for
-from streams.model.control import Control, Freeze, Switch
+from streams.model.clock import to_the_second
+from streams.model.control import Control, Freeze, Switch, Trip
 from streams.model.conversation import Command, Verb
 from streams.model.incident import IncidentState
-from streams.model.run import Mode, StepState
+from streams.model.run import Mode, RunState, StepState
 from tests.runbooks.scenes import NOW, Play, at, incident, policy, radius
 
 MITIGATING = incident(state=IncidentState.MITIGATING)
@@ -124,3 +127,52 @@ def test_what_a_connector_says_again_and_again_is_told_once() -> None:
         play.answer(Waiting(2.0, "its pods are going"), "suspend_job")
         play.tick(2.0)
     assert len([note for note in play.notes if "its pods are going" in note]) == 1
+
+
+def test_what_holds_the_cordon_is_told_before_what_holds_its_ticket() -> None:
+    """Neither a ticket that is not opened nor one whose system does not answer hides that the node stays open."""
+    tripped = Control("c1", 1, breaker=Trip("mass faults", NOW, "9 of 16 nodes"))
+    room = Room({NEW_TICKETS: 0}, {}, "60 tickets were opened within 10 minutes; this one waits for its turn")
+    play = Play(MITIGATING)
+    play.take(advance(play.run, replace(play.situation, control=tripped, room=room), play.now))
+    assert play.run.step("ticket").reason
+    assert held_by(play.run).startswith("cordon_node node-03 held: breaker: ")
+
+
+def test_a_cordon_that_is_tried_again_is_told_before_its_ticket() -> None:
+    room = Room({NEW_TICKETS: 0}, {}, "60 tickets were opened within 10 minutes; this one waits for its turn")
+    play = Play(MITIGATING)
+    play.take(advance(play.run, replace(play.situation, room=room), play.now))
+    play.air = [call for call in play.air if call.effect.action == "cordon_node"]
+    play.take(concluded(play.run, "cordon", "apply", Retry(4.0, "the API server answers 503"), play.now))
+    assert held_by(play.run).startswith("cordon_node node-03 tried again at ")
+
+
+def test_a_job_whose_pods_are_going_waits_for_them_also_while_they_are_looked_at() -> None:
+    play = Play(MITIGATING)
+    play.play(until="suspend_job")
+    assert waits_for(MITIGATING, [play.run]) == ""
+    play.answer(Waiting(2.0, "research/llm is suspended, its pods are going"), "suspend_job")
+    said = waits_for(MITIGATING, [play.run])
+    assert said.startswith("pods of PyTorchJob research/llm to end until 2026-03-01T12:")
+    play.tick(2.0)
+    assert [call.effect.action for call in play.air] == ["suspend_job"]
+    assert waits_for(MITIGATING, [play.run]) == said
+
+
+def test_a_job_that_runs_again_waits_for_its_progress() -> None:
+    play = Play(MITIGATING)
+    play.progress(step=90)
+    play.play()
+    assert play.stands() is RunState.VERIFYING
+    watched = next(
+        r for p, r in zip(play.run.plan.steps, play.run.steps, strict=True) if p.action == "await_progress"
+    )
+    assert watched.deadline_at is not None
+    assert waits_for(MITIGATING, [play.run]) == (
+        f"progress of PyTorchJob research/llm until {to_the_second(watched.deadline_at)}"
+    )
+    play.now = at(60)
+    play.progress(step=100)
+    play.play()
+    assert waits_for(MITIGATING, [play.run]) == ""
