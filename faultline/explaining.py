@@ -32,7 +32,8 @@ def _lines(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed]) -> It
     if incident.jobs:
         yield f"  jobs       {', '.join(map(str, incident.jobs))}"
     if not incident.state.is_over:
-        yield f"  standstill {_standstill(incident.impact)}"
+        if incident.facts.get("lives") is not True or incident.impact.gpus:
+            yield f"  standstill {_standstill(incident.impact)}"
         if waits := waits_for(incident, runs):
             yield f"  waits for  {waits}"
     elif owing:

@@ -49,10 +49,11 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
     affected = {stay.node for stay in around.stays}
     nodes = tuple(sorted({*affected, *h.nodes, h.root.node} - {None}, key=str))
     words = _words(h, jobs)
-    impact = _impact(h, around.stays, jobs, nodes)
+    stopped = () if _goes_on(h, around.symptoms) else around.stays
+    impact = _impact(h, stopped, jobs, nodes)
     latest = newest(h)
     reason = row.reason.format_map(words)
-    if any(stay.node == h.root.node for stay in around.stays):
+    if not around.state.is_over and any(stay.node == h.root.node for stay in stopped):
         reason += row.with_ranks.format_map(words)
     return Incident(
         id=h.id,
@@ -125,6 +126,11 @@ def _signs(h: Hypothesis) -> str:
     for s in sorted(h.causes, key=order):
         codes[families().says(s)] = None
     return ", ".join(list(codes)[:5])
+
+
+def _goes_on(h: Hypothesis, symptoms: Sequence[Sighting]) -> bool:
+    """Whether the jobs go on beside it: the node lives, and no rank of theirs waits or fails."""
+    return h.facts.get("lives") is True and not any(s.kind.startswith("nccl.") for s in symptoms)
 
 
 def _impact(h: Hypothesis, stays: Sequence[Stay], jobs: Sequence[JobRef], nodes: Sequence[object]) -> Impact:

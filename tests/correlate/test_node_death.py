@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from faultline.explaining import explain
+from runbooks.thread_messages import root_message
 from streams.model.entity import Entity
-from streams.model.incident import Certainty, Incident
+from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.inventory import Fact, JobFact
 from streams.model.signal import Severity, Signal, signal
 from tests.correlate.world import (
@@ -23,6 +25,7 @@ from tests.correlate.world import (
     pods,
     port,
     progress,
+    run,
     sign,
     timeouts,
     xid,
@@ -84,6 +87,23 @@ def test_a_dead_kubelet_under_a_job_that_goes_on_is_never_decisive() -> None:
     assert sure_at(world) is None
     assert "still makes progress" in down(world).reason
     assert down(world).facts["lives"] is True
+
+
+def test_where_the_job_goes_on_nothing_stands_still() -> None:
+    world = told([*moving(-600, 300), not_ready(DEAD, 0)], 300)
+    found = down(world)
+    assert found.jobs == (job("llama"),)
+    assert (found.impact.gpus, found.impact.ranks, found.impact.gpu_hours_per_hour) == (0, 0, 0.0)
+    assert "standstill" not in explain(found)
+    assert "GPU-hours" not in str(root_message(found, []))
+
+
+def test_once_its_job_runs_again_its_ranks_are_not_said_to_be_waited_for() -> None:
+    world = told([xid(DEAD, 79, 0)], 60)
+    assert "its job waits for them" in world.only().reason
+    world.see(run("finished", world.only().id, 61, "succeeded"))
+    assert world.only().state is IncidentState.RESOLVED
+    assert "its job waits for them" not in world.only().reason
 
 
 def test_a_job_that_logs_every_five_minutes_is_given_time_to_say_that_it_lives() -> None:
