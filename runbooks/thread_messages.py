@@ -32,7 +32,7 @@ from streams.model.message import (
     some,
     without_priority,
 )
-from streams.model.run import Mode, PlannedStep, Run, RunState, StepState
+from streams.model.run import Mode, PlannedStep, Run, RunState, StepRecord, StepState
 
 MAX_PROOFS = 10
 MAX_LINES = 4
@@ -60,6 +60,10 @@ _STEP = {
     StepState.FAILED: ("❌", "failed", Tone.BAD),
     StepState.CANCELLED: ("🚫", "cancelled", Tone.QUIET),
 }
+_TAKE_ON = (
+    "Approve it if you take this on: the runbook waits for nobody any longer. Reject it if you do not: the runbook ends, jobs "
+    "that it holds are resumed, and the incident is left to a person."
+)
 _MODE = {
     Mode.SHADOW: "shadow: touches nothing",
     Mode.APPROVE: "asks before it acts",
@@ -97,6 +101,7 @@ def root_message(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed] 
         blocks.append(Paragraph(_now(runs[-1], told=bool(waits))))
     if waits:
         blocks.append(Paragraph(f"Waits for {waits}"))
+        blocks += [Paragraph(why) for why in _whys(runs)]
     blocks.append(Paragraph(incident.id, quiet=True))
     blocks += [Paragraph(f"🔧 {one.text}; after its repair: {one.way_out}") for one in owing[:MAX_NAMES]]
     end = f": {some((one.text for one in owing), 2)}" if contained else ""
@@ -186,6 +191,8 @@ def approval_message(incident: Incident, run: Run, planned: PlannedStep) -> Mess
     last = words[-1]
     same = [word for word in words if word.approved is last.approved and word.digest == last.digest]
     glyph, word = ("✅", "approved") if last.approved else ("⛔", "rejected")
+    if planned.action == "ask" and last.approved:
+        word = "taken on"
     heading = f"{glyph} {what}: {word} by {some(dict.fromkeys(w.actor for w in same), MAX_NAMES)}"
     tone = Tone.GOOD if last.approved else Tone.QUIET
     reasons = "; ".join(dict.fromkeys(w.reason for w in same if w.reason))
@@ -198,7 +205,10 @@ def _question(incident: Incident, run: Run, planned: PlannedStep) -> Message:
     """Who may answer, how many of them are missing, until when, and how it is done without any chat."""
     step = run.step(planned.id)
     what = _what(planned)
-    heading = f"🟣 May Faultline {what[:1].lower()}{what[1:]}?"
+    asks = planned.action == "ask"
+    heading = (
+        f"🟣 {what[:1].upper()}{what[1:]}" if asks else f"🟣 May Faultline {what[:1].lower()}{what[1:]}?"
+    )
     expires = [Fact("Expires", at=step.deadline_at)] if step.deadline_at else []
     facts = (
         Fact("Incident", incident.title),
@@ -222,10 +232,28 @@ def _question(incident: Incident, run: Run, planned: PlannedStep) -> Message:
     )
     small = Paragraph(f"plan {run.plan.digest[:12]}", quiet=True)
     blocks: tuple[Block, ...] = (
-        Heading(heading), Facts(facts), Paragraph("To answer, type:"), Code(_answer_lines(run, planned)), *grown,
-        _plan_table(run), Buttons(buttons), small,
+        Heading(heading), *_reason(_TAKE_ON if asks else _why(step)), Facts(facts), Paragraph("To answer, type:"),
+        Code(_answer_lines(run, planned)), *grown, _plan_table(run), Buttons(buttons), small,
     )  # fmt: skip
     return Message(heading, blocks, Tone.ASKING)
+
+
+def _why(step: StepRecord) -> str:
+    """The whole ruling for which a step is not taken without a person."""
+    return f"Why it asks: {step.reason}" if step.reason else ""
+
+
+def _whys(runs: Sequence[Run]) -> list[str]:
+    """Why the latest run's steps ask for approval; what only asks has said so in its own text."""
+    if not runs or runs[-1].plan.mode is Mode.SHADOW:
+        return []
+    latest = runs[-1]
+    asking = [
+        latest.step(planned.id)
+        for planned in latest.plan.steps
+        if planned.action != "ask" and latest.step(planned.id).state is StepState.AWAITING_APPROVAL
+    ]
+    return [why for why in dict.fromkeys(map(_why, asking)) if why][:MAX_LINES]
 
 
 def approve_line(run: Run, planned: PlannedStep) -> str:

@@ -76,7 +76,8 @@ def _held(planned: PlannedStep, record: StepRecord) -> Iterator[tuple[_Weight, s
     effect = record.effect
     if record.state is StepState.AWAITING_APPROVAL:
         people = wanted(record.demands) or "one person"
-        yield _Weight.PERSON, f"approval of {_name(planned)} by {people}{_until(record.deadline_at)}"
+        asked = f"{people}{_until(record.deadline_at)}"
+        yield _Weight.PERSON, _question(planned, asked, cause_of(record.reason))
     elif record.state is StepState.BLOCKED or (record.state is StepState.PENDING and record.reason):
         yield _Weight.HELD, f"{_name(planned)} held: {record.reason}"
     elif record.state.is_over:
@@ -100,6 +101,19 @@ def _held(planned: PlannedStep, record: StepRecord) -> Iterator[tuple[_Weight, s
 
 def _until(at: datetime | None) -> str:
     return f" until {to_the_second(at)}" if at else ""
+
+
+def cause_of(ruling: str) -> str:
+    """What a guardrail says against a step, in its first few words; empty where it said nothing."""
+    _, _, reason = ruling.partition(": ")
+    return reason.partition("; ")[0]
+
+
+def _question(planned: PlannedStep, people: str, cause: str) -> str:
+    """What a person is asked. A step that only asks is not approved but taken on, and its own text says what."""
+    if planned.action == "ask":
+        return f"{people} to take it on: {planned.describe or 'a person is asked to look'}"
+    return f"approval of {_name(planned)} by {people}" + (f": {cause}" if cause else "")
 
 
 def _at(record: StepRecord) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from runbooks.guardrails.case import Case, Kind, Ruling
 from runbooks.view import ClusterView
@@ -45,12 +45,11 @@ def old_evidence(case: Case) -> Ruling | None:
     about, limit_s = case.incident, case.policy.freshness_s
     if about.evident_at is None or not is_old(about, case.view, limit_s):
         return None
-    age_s = (about.opened_at - about.evident_at).total_seconds()
     return Ruling(
         Kind.ASK,
         OLD_EVIDENCE,
-        f"its newest evidence is of {to_the_second(about.evident_at)}, {age_s:.0f} s before it was read, "
-        f"and at most {limit_s:.0f} s count as fresh; {_suspected(about)}",
+        f"its newest evidence was {_age(about.opened_at - about.evident_at)} old when it was read; it is of "
+        f"{to_the_second(about.evident_at)}, and at most {limit_s:.0f} s count as fresh; {_suspected(about)}",
         "an approval or newer evidence of the fault lifts it",
     )
 
@@ -60,6 +59,13 @@ def is_old(about: Incident, view: ClusterView, limit_s: float) -> bool:
     if about.evident_at is None or (about.opened_at - about.evident_at).total_seconds() <= limit_s:
         return False
     return not _goes_on(about, view)
+
+
+def _age(span: timedelta) -> str:
+    """In hours and minutes, as a person says it."""
+    hours, minutes = divmod(round(span.total_seconds() / 60), 60)
+    told = ([f"{hours} h"] if hours else []) + ([f"{minutes} min"] if minutes else [])
+    return " ".join(told) or f"{span.total_seconds():.0f} s"
 
 
 def _goes_on(about: Incident, view: ClusterView) -> bool:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from connectors.base import Retry, Waiting
+from connectors.chat.blocks import render
 from runbooks.decisions import decided
 from runbooks.outcomes import concluded
 from runbooks.run import advance
 from runbooks.slots import NEW_TICKETS, Room
+from runbooks.thread_messages import approval_message, root_message
 from runbooks.waits import held_by, waits_for
 from streams.model.clock import to_the_second
 from streams.model.control import Control, Freeze, Switch, Trip
 from streams.model.conversation import Command, Verb
-from streams.model.incident import IncidentState
-from streams.model.run import Mode, RunState, StepState
+from streams.model.incident import Incident, IncidentState
+from streams.model.run import Mode, PlannedStep, Run, RunState, StepRecord, StepState
 from tests.runbooks.scenes import NOW, Play, at, incident, policy, radius
 
 MITIGATING = incident(state=IncidentState.MITIGATING)
@@ -53,8 +56,41 @@ def test_an_approval_is_named_with_who_may_give_it_and_until_when() -> None:
     play.play()
     said = waits_for(MITIGATING, [play.run])
     assert said == (
-        "approval of cordon_node node-03 by one of responder.approvers (ada, bob) until 2026-03-01T16:00:00Z"
+        "approval of cordon_node node-03 by one of responder.approvers (ada, bob) until 2026-03-01T16:00:00Z: mode approve"
     )
+
+
+def test_an_approval_for_old_evidence_says_how_old_it_was_and_its_root_says_all_of_it() -> None:
+    about = replace(
+        MITIGATING, fault_at=at(-21600), evident_at=at(-21600), evident_read_at=NOW, opened_at=NOW
+    )
+    play = Play(about)
+    play.play()
+    assert "its newest evidence was 6 h old when it was read" in waits_for(about, [play.run])
+    shown = on_slack(about, play.run)
+    question = on_slack_question(about, play.run)
+    for text in (shown, question):
+        assert "off by 6 h almost to the second: the time zone in the logs of node-03 may be wrong" in text
+
+
+def test_a_step_that_only_asks_is_told_in_its_own_words() -> None:
+    play = Play(MITIGATING)
+    steps = (PlannedStep("ask", "ask", None, {}, False, describe="please look at its kubelet"),)
+    record = StepRecord("ask", StepState.AWAITING_APPROVAL, reason="please look at its kubelet")
+    run = replace(play.run, plan=replace(play.run.plan, steps=steps), steps=(record,))
+    assert waits_for(MITIGATING, [run]) == "one person to take it on: please look at its kubelet"
+    question = approval_message(MITIGATING, run, steps[0])
+    assert question.summary == "🟣 Please look at its kubelet"
+    assert "Reject it if you do not" in json.dumps(render(question))
+
+
+def on_slack(about: Incident, run: Run) -> str:
+    return json.dumps(render(root_message(about, [run])))
+
+
+def on_slack_question(about: Incident, run: Run) -> str:
+    asked = next(p for p in run.plan.steps if run.step(p.id).state is StepState.AWAITING_APPROVAL)
+    return json.dumps(render(approval_message(about, run, asked)))
 
 
 def test_a_call_that_failed_is_named_with_its_next_try() -> None:
