@@ -6,7 +6,7 @@ are NotReady together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -141,8 +141,14 @@ class CommonFaults:
         taken = {p for f in before.faults for p in f.parts} ^ {
             p for f in self._outages.faults for p in f.parts
         }
-        racks = {f"rack/{a.rack}" for a in said if a.rack and (a.node in moved or a.hypothesis.id in taken)}
-        return racks & set(self._racks.groups()), moved
+        racks = {f"rack/{a.rack}" for a in said if a.rack and a.node in moved} & set(self._racks.groups())
+        if taken:
+            # What was part of an outage may be explained by now, and no absence: its rack has it back all the same.
+            racks |= {rack for rack in self._racks.groups() if not taken.isdisjoint(self._ids_in(rack))}
+        return racks, moved
+
+    def _ids_in(self, rack: str) -> Iterator[str]:
+        return (h.id for _, found in self._racks.of(rack) for h in found)
 
     def _is_held_otherwise(self, h: Hypothesis, before: Outages) -> bool:
         after = self._outages
