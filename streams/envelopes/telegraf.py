@@ -61,9 +61,9 @@ def read_metric(
         for field, value in fields.items():
             devices.add(device, str(field), value, at, outside, into)
         return
-    if isinstance(line := fields.get("value"), str) and "path" in tags:
+    # Tags get lost, the file's path among them: text in `value` is a line wherever it was read.
+    if isinstance(line := fields.get("value"), str):
         text.read(line, outside, into, at=at, node=tags.get("host"))
-        return
     wanted = [
         (name if field in _UNNAMED else str(field), value)
         for field, value in fields.items()
