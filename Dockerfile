@@ -13,6 +13,7 @@ COPY faultline faultline
 COPY streams streams
 COPY runbooks runbooks
 COPY connectors connectors
+COPY sandbox sandbox
 RUN /tmp/backend/bin/pip wheel --no-deps --no-build-isolation --no-index -w /tmp/wheel . \
  && /opt/faultline/bin/pip install --no-deps --no-index /tmp/wheel/*.whl
 

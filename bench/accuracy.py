@@ -1,6 +1,6 @@
 """How much of what a cluster says is found, how exactly, and how often something harmless is taken for a fault.
 
-Reads the corpus of the tests (`tests/detect/corpus/*.jsonl`) or files given on the command line, each case in the two ways in
+Reads the corpus of the tests (`tests/streams/detect/corpus/*.jsonl`) or files given on the command line, each case in the two ways in
 which lines come in: as Kafka records and as `faultline detect` reads them. A case counts as found when every expected signal
 is there with its kind, place and state; as exact when all its fields are as expected too and nothing else was raised.
 
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.figures import Figure, progress, report
-from tests.detect.cases import Case, Way, cases_of, from_kafka, from_the_command, missing
+from tests.streams.detect.cases import Case, Way, cases_of, from_kafka, from_the_command, missing
 
-CORPUS = Path(__file__).parent.parent / "tests/detect/corpus"
+CORPUS = Path(__file__).parent.parent / "tests/streams/detect/corpus"
 WAYS: tuple[Way, ...] = (from_kafka, from_the_command)
 
 

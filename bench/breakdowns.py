@@ -7,19 +7,19 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from connectors.base import Done
-from runbooks.desk import Situation
-from runbooks.loading import load_text
-from runbooks.model import Runbook
-from runbooks.outcomes import concluded
-from runbooks.plan import plan
-from runbooks.run import advance, begin
-from runbooks.view import ClusterView
+from runbooks.engine.run.machine import advance, begin
+from runbooks.engine.run.outcomes import concluded
+from runbooks.engine.run.plan import plan
+from runbooks.engine.run.transition import Situation
+from runbooks.language.loader import load_text
+from runbooks.language.schema import Runbook
+from streams.config.settings import BlastRadius, Breaker, ResponderSettings
+from streams.inventory.cluster_view import ClusterView
 from streams.model.codec import encode
 from streams.model.entity import Entity, Gpu, JobRef
+from streams.model.facts import Fact, JobFact, NodeFact, PodFact
 from streams.model.incident import Certainty, Impact, Incident, IncidentState, Proof, incident_id
-from streams.model.inventory import Fact, JobFact, NodeFact, PodFact
 from streams.model.run import Mode, Run
-from streams.model.settings import BlastRadius, Breaker, ResponderSettings
 from streams.model.signal import Evidence, Severity
 
 CLUSTER = "bench"

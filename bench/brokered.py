@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from streams.model.settings import KafkaSettings
+from streams.config.settings import KafkaSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 

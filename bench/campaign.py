@@ -29,11 +29,11 @@ from pathlib import Path
 
 from bench.figures import Figure, progress, report
 from bench.verdicts import Verdict, verdict
-from faultline.replaying import replay_capture
-from faultline.simulation.campaign import NoPlace, simulate
-from faultline.simulation.scenario import load
-from runbooks.loading import load as load_runbooks
-from runbooks.model import Runbook
+from faultline.replay.replay import replay_capture
+from runbooks.language.loader import load as load_runbooks
+from runbooks.language.schema import Runbook
+from sandbox.simulation.campaign import NoPlace, simulate
+from sandbox.simulation.scenario import load
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 SEEDS = {8: 12, 32: 12, 128: 8, 512: 3, 1024: 1, 2048: 1}

@@ -46,9 +46,9 @@ from bench.correlator_process import recent
 from bench.figures import Figure, middle, progress, report
 from bench.trouble import CLUSTER, Cluster, Fault, bad_day, batches, moment
 from streams.correlate import Changes, Core
+from streams.kafka.provisioning import apply
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.signal import Signal
-from streams.provisioning import apply
 from tests.testbed.kafka import Kafka
 
 Figures = dict[str, Figure]

@@ -21,15 +21,15 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from bench.brokered import ROOT, environment
 from bench.figures import Figure, progress
 from bench.trouble import Cluster
-from streams import kafka
+from streams.config.settings import KafkaSettings
+from streams.kafka import clients
+from streams.kafka.topics import CHANGELOG, CORRELATOR_APP, INCIDENTS, INVENTORY, SIGNALS, Topic, partition_of
 from streams.model.codec import decode, encode
 from streams.model.entity import Entity, PodRef
+from streams.model.facts import FactRecord, NodeFact
 from streams.model.incident import Incident
-from streams.model.inventory import FactRecord, NodeFact
-from streams.model.settings import KafkaSettings
 from streams.model.signal import Evidence, Severity, Signal, SignalBatch
 from streams.model.signal import signal as make_signal
-from streams.topics import CHANGELOG, CORRELATOR_APP, INCIDENTS, INVENTORY, SIGNALS, Topic, partition_of
 
 _DEADLINE_S = 600
 _LOOK_EVERY_S = 0.2
@@ -54,7 +54,7 @@ class Site:
 
     async def write(self, topic: Topic, records: Iterator[tuple[int, bytes, bytes, int | None]]) -> int:
         """Write (partition, key, value, time in ms) records; returns how many."""
-        name, sent, written = kafka.topic_name(self.settings, topic), [], 0
+        name, sent, written = clients.topic_name(self.settings, topic), [], 0
         for partition, key, value, at_ms in records:
             sent.append(
                 await self._writer.send(name, value, key=key, partition=partition, timestamp_ms=at_ms)
@@ -100,17 +100,17 @@ class Site:
 
     async def end(self, topic: Topic) -> int:
         """The sum of all partitions' ends."""
-        name = kafka.topic_name(self.settings, topic)
+        name = clients.topic_name(self.settings, topic)
         where = [TopicPartition(name, p) for p in range(self.settings.cluster_partitions)]
         return sum((await self._reader.end_offsets(where)).values())
 
     async def changelog(self) -> list[tuple[int, bytes, bytes]]:
         """Every row that is there."""
-        reader = kafka.consumer(self.settings, group=None)
-        name = kafka.topic_name(self.settings, CHANGELOG)
+        reader = clients.consumer(self.settings, group=None)
+        name = clients.topic_name(self.settings, CHANGELOG)
         where = [TopicPartition(name, p) for p in range(self.settings.cluster_partitions)]
         reader.assign(where)
-        await kafka.started(reader, self.settings)
+        await clients.started(reader, self.settings)
         await reader.seek_to_beginning()
         rows: dict[tuple[int, bytes], bytes | None] = {}
         try:
@@ -123,10 +123,10 @@ class Site:
     async def members(self) -> int:
         """How many correlators the group has; 0 while it rebalances."""
         group = self.settings.topic_prefix + CORRELATOR_APP
-        admin = await kafka.started(kafka.admin(self.settings), self.settings)
+        admin = await clients.started(clients.admin(self.settings), self.settings)
         try:
             (answer,) = await admin.describe_consumer_groups([group])
-        except kafka.KafkaError:
+        except clients.KafkaError:
             return 0  # nobody has joined yet, and the group has no coordinator
         finally:
             await admin.close()
@@ -140,11 +140,11 @@ class Site:
 @asynccontextmanager
 async def site(settings: KafkaSettings) -> AsyncIterator[Site]:
     """A writer and a reader on these topics."""
-    writer = await kafka.started(kafka.producer(settings, linger_ms=5, max_batch_size=262144), settings)
-    reader = kafka.consumer(settings, group=None, fetch_max_wait_ms=20)
-    name = kafka.topic_name(settings, INCIDENTS)
+    writer = await clients.started(clients.producer(settings, linger_ms=5, max_batch_size=262144), settings)
+    reader = clients.consumer(settings, group=None, fetch_max_wait_ms=20)
+    name = clients.topic_name(settings, INCIDENTS)
     reader.assign([TopicPartition(name, p) for p in range(settings.cluster_partitions)])
-    await kafka.started(reader, settings)
+    await clients.started(reader, settings)
     await reader.seek_to_end()
     try:
         yield Site(settings, writer, reader)
@@ -217,13 +217,13 @@ async def catch_up(settings: KafkaSettings, log: Path, *, records: int, pods: in
 async def _caught_up(found: Site, log: Path, busy: str, idle: str, records: int) -> dict[str, Figure]:
     process, deaths, rss = await start(found.settings, log), 0, 0.0
     where = TopicPartition(
-        kafka.topic_name(found.settings, SIGNALS), partition_of(busy, found.settings.cluster_partitions)
+        clients.topic_name(found.settings, SIGNALS), partition_of(busy, found.settings.cluster_partitions)
     )
     times: list[tuple[float, int]] = []
     waited: asyncio.Task[float] | None = None
     try:
         while True:
-            committed = await kafka.committed(found.settings, "correlator", [where])
+            committed = await clients.committed(found.settings, "correlator", [where])
             done = committed[where].offset if where in committed else 0
             times.append((time.monotonic(), done))
             if done and waited is None:
@@ -335,7 +335,7 @@ async def lengthen(found: Site, records: int) -> int:
 async def interpreter_s() -> float:
     """How long the interpreter and the imports of a correlator take, before any of it runs."""
     began = time.monotonic()
-    imports = "import faultline.wiring, streams.correlator, streams.correlate, aiohttp.web"
+    imports = "import faultline.runtime.wiring, streams.correlate.process, streams.correlate, aiohttp.web"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", imports, cwd=ROOT)
     await process.wait()
     return time.monotonic() - began

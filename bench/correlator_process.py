@@ -15,13 +15,13 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from bench.brokered import ROOT, environment
-from streams import kafka
+from streams.config.settings import KafkaSettings
+from streams.kafka import clients
+from streams.kafka.topics import CHANGELOG, CORRELATOR_APP, INCIDENTS, INVENTORY, SIGNALS, TICKS, Topic
 from streams.model.codec import decode, encode
+from streams.model.facts import Fact, FactRecord
 from streams.model.incident import Incident
-from streams.model.inventory import Fact, FactRecord
-from streams.model.settings import KafkaSettings
 from streams.model.signal import Signal, SignalBatch
-from streams.topics import CHANGELOG, CORRELATOR_APP, INCIDENTS, INVENTORY, SIGNALS, TICKS, Topic
 from tests.testbed.waiting import eventually
 
 _LOOK_EVERY_S = 0.02
@@ -51,12 +51,12 @@ class Feed:
 
     async def end(self, topic: Topic) -> int:
         """The offset after the last record."""
-        where = TopicPartition(kafka.topic_name(self.settings, topic), PARTITION)
+        where = TopicPartition(clients.topic_name(self.settings, topic), PARTITION)
         return int((await self._reader.end_offsets([where]))[where])
 
     async def committed(self, topic: Topic) -> int:
         """How far the correlators have acknowledged."""
-        name = kafka.topic_name(self.settings, topic)
+        name = clients.topic_name(self.settings, topic)
         offsets = await self._admin.list_consumer_group_offsets(self.settings.topic_prefix + CORRELATOR_APP)
         return max((int(at.offset) for where, at in offsets.items() if where.topic == name), default=0)
 
@@ -70,7 +70,7 @@ class Feed:
             self.published += (decode(Incident, r.value) for batch in records.values() for r in batch)
 
     async def _write(self, topic: Topic, records: Iterable[tuple[str, bytes]]) -> None:
-        name = kafka.topic_name(self.settings, topic)
+        name = clients.topic_name(self.settings, topic)
         sent = []
         for key, value in records:
             sent.append(await self._writer.send(name, value, key=key.encode(), partition=PARTITION))
@@ -80,11 +80,11 @@ class Feed:
 @asynccontextmanager
 async def feed(settings: KafkaSettings) -> AsyncIterator[Feed]:
     """A writer and readers on these topics."""
-    writer = await kafka.started(kafka.producer(settings, linger_ms=5), settings)
-    admin = await kafka.started(kafka.admin(settings), settings)
-    reader = kafka.consumer(settings, group=None)
-    reader.assign([TopicPartition(kafka.topic_name(settings, INCIDENTS), PARTITION)])
-    await kafka.started(reader, settings)
+    writer = await clients.started(clients.producer(settings, linger_ms=5), settings)
+    admin = await clients.started(clients.admin(settings), settings)
+    reader = clients.consumer(settings, group=None)
+    reader.assign([TopicPartition(clients.topic_name(settings, INCIDENTS), PARTITION)])
+    await clients.started(reader, settings)
     try:
         await reader.seek_to_beginning()
         yield Feed(settings, writer, reader, admin)

@@ -33,13 +33,13 @@ from bench import chatter, detector_process
 from bench.brokered import Rival, Timed, fill, installation
 from bench.figures import Figure, middle, progress, report
 from bench.rivals import quix_environment
-from streams import kafka
+from streams.config.settings import KafkaSettings
 from streams.detect import Detector
+from streams.kafka import clients
+from streams.kafka.provisioning import apply
+from streams.kafka.topics import RAW_METRICS, RAW_NODE_LOGS, Topic
 from streams.model.clock import from_millis
 from streams.model.record import RawRecord
-from streams.model.settings import KafkaSettings
-from streams.provisioning import apply
-from streams.topics import RAW_METRICS, RAW_NODE_LOGS, Topic
 from tests.testbed.kafka import Kafka
 
 SEED = 20261121
@@ -134,7 +134,7 @@ class Bench:
         records = self._sizes.lines
         floor = await self._getmany.ask(
             settings=settings.model_dump(mode="json"),
-            topic=kafka.topic_name(settings, RAW_NODE_LOGS),
+            topic=clients.topic_name(settings, RAW_NODE_LOGS),
             partitions=PARTITIONS,
             records=records,
         )
@@ -163,8 +163,8 @@ class Bench:
     ) -> None:
         done = await rival.ask(
             bootstrap=self._bootstrap,
-            topic=kafka.topic_name(settings, RAW_NODE_LOGS),
-            reports=kafka.topic_name(settings, RAW_METRICS),
+            topic=clients.topic_name(settings, RAW_NODE_LOGS),
+            reports=clients.topic_name(settings, RAW_METRICS),
             records=count,
             run=f"{part}-{datetime.now(UTC):%H%M%S%f}",
         )
@@ -179,7 +179,7 @@ class Bench:
     async def _written(self, part: str, topic: Topic, values: Iterable[bytes]) -> KafkaSettings:
         settings = installation(self._bootstrap, part, PARTITIONS)
         await apply(settings)
-        name = kafka.topic_name(settings, topic)
+        name = clients.topic_name(settings, topic)
         written = await fill(self._bootstrap, name, PARTITIONS, self._timed(values))
         progress(f"{part}: {written / 1e6:.0f} MB written")
         return settings

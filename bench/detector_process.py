@@ -15,9 +15,9 @@ import orjson
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from bench.brokered import ROOT, begin_again, environment, rate_per_s
-from streams import kafka
-from streams.model.settings import KafkaSettings
-from streams.topics import SIGNALS, Topic
+from streams.config.settings import KafkaSettings
+from streams.kafka import clients
+from streams.kafka.topics import SIGNALS, Topic
 
 _LOOK_EVERY_S = 0.02
 _GROUP = "detector"
@@ -41,7 +41,7 @@ async def one_pass(settings: KafkaSettings, topic: Topic, records: int) -> Pass:
     Raises:
         RuntimeError: when the process ends before that.
     """
-    name, group = kafka.topic_name(settings, topic), kafka.group_name(settings, _GROUP)
+    name, group = clients.topic_name(settings, topic), clients.group_name(settings, _GROUP)
     await begin_again(settings.bootstrap, group, name, settings.raw_partitions)
     async with _reader(settings, SIGNALS) as signals:
         began = time.monotonic()
@@ -73,7 +73,7 @@ async def _followed(
     settings: KafkaSettings, group: str, topic: str, records: int, process: asyncio.subprocess.Process
 ) -> tuple[list[tuple[float, int]], float]:
     """What the group had committed at which time, until it is all, and the CPU time of that in s, without the start's."""
-    admin = await kafka.started(kafka.admin(settings), settings)
+    admin = await clients.started(clients.admin(settings), settings)
     seen = [(time.monotonic(), 0)]
     before: tuple[int, float] | None = None
     try:
@@ -95,9 +95,9 @@ async def _followed(
 @asynccontextmanager
 async def _reader(settings: KafkaSettings, topic: Topic) -> AsyncIterator[AIOKafkaConsumer]:
     """A reader of what is written from now on."""
-    consumer = kafka.consumer(settings, group=None)
+    consumer = clients.consumer(settings, group=None)
     partitions = [
-        TopicPartition(kafka.topic_name(settings, topic), number)
+        TopicPartition(clients.topic_name(settings, topic), number)
         for number in range(settings.cluster_partitions)
     ]
     consumer.assign(partitions)

@@ -38,12 +38,12 @@ import orjson
 from bench.brokered import ROOT
 from bench.detector_process import spent_cpu_s
 from bench.figures import Figure, progress, report
+from streams.kafka.topics import INCIDENTS, RAW_NODE_LOGS, RUNS, SIGNALS
 from streams.model.clock import from_millis
 from streams.model.codec import decode
 from streams.model.incident import Incident
 from streams.model.run import Run
 from streams.model.signal import SignalBatch
-from streams.topics import INCIDENTS, RAW_NODE_LOGS, RUNS, SIGNALS
 from tests.end_to_end import shippers
 from tests.end_to_end.installation import Installation
 from tests.testbed import workloads

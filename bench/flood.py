@@ -18,7 +18,7 @@ import orjson
 from aiokafka import AIOKafkaProducer
 
 from bench.chatter import ordinary
-from streams.topics import RAW_JOB_LOGS, RAW_NODE_LOGS
+from streams.kafka.topics import RAW_JOB_LOGS, RAW_NODE_LOGS
 from tests.end_to_end import shippers
 
 EVERY_S = 0.02

@@ -25,12 +25,12 @@ from bench.breakdowns import CLUSTER, Past
 from bench.brokered import environment, installation
 from bench.figures import Figure, middle, progress, report
 from bench.responder_process import now, writer
+from streams.config.settings import KafkaSettings
+from streams.kafka.provisioning import apply
+from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS
 from streams.model.codec import decode, encode
+from streams.model.facts import FactRecord
 from streams.model.incident import Incident, IncidentState
-from streams.model.inventory import FactRecord
-from streams.model.settings import KafkaSettings
-from streams.provisioning import apply
-from streams.topics import INCIDENTS, INVENTORY, RUNS
 from tests.testbed.kafka import Kafka
 
 INCIDENTS_OVER, INCIDENTS_OPEN = 1_880, 20

@@ -34,11 +34,11 @@ from bench.breakdowns import Past, facts, incident
 from bench.brokered import installation
 from bench.figures import Figure, middle, progress, report
 from bench.responder_process import Line, Process, Writer, now, started, writer
+from streams.config.settings import KafkaSettings
+from streams.kafka.provisioning import apply
+from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS
 from streams.model.codec import encode
-from streams.model.inventory import Fact, FactRecord
-from streams.model.settings import KafkaSettings
-from streams.provisioning import apply
-from streams.topics import INCIDENTS, INVENTORY, RUNS
+from streams.model.facts import Fact, FactRecord
 from tests.testbed.kafka import Kafka
 
 NODES = 2_000

@@ -22,11 +22,11 @@ from aiokafka import AIOKafkaProducer
 from bench.breakdowns import ACTIONS, POLICY, runbooks
 from bench.brokered import ROOT
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Waiting
-from runbooks.loading import load
-from runbooks.responder import Responder
-from streams import kafka
-from streams.model.settings import KafkaSettings
-from streams.topics import Topic
+from runbooks.engine.process import Responder
+from runbooks.language.loader import load
+from streams.config.settings import KafkaSettings
+from streams.kafka import clients
+from streams.kafka.topics import Topic
 
 PARTITION = 0
 Line = dict[str, Any]
@@ -159,7 +159,7 @@ class Writer:
 
     async def write(self, topic: Topic, records: Iterable[tuple[str, bytes]]) -> None:
         """Write records and wait until all are committed."""
-        name = kafka.topic_name(self._settings, topic)
+        name = clients.topic_name(self._settings, topic)
         sent = [
             await self._producer.send(name, value, key=key.encode(), partition=PARTITION)
             for key, value in records
@@ -171,7 +171,7 @@ class Writer:
 async def writer(settings: KafkaSettings) -> AsyncIterator[Writer]:
     """A producer on these topics."""
     # A history is written with few requests; one incident still goes out as soon as it is handed over.
-    producer = await kafka.started(kafka.producer(settings, max_batch_size=512 * 1024), settings)
+    producer = await clients.started(clients.producer(settings, max_batch_size=512 * 1024), settings)
     try:
         yield Writer(settings, producer)
     finally:

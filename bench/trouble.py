@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from streams.model.entity import Entity, Gpu, JobRef, PodRef
-from streams.model.inventory import Fact, JobFact, LinkFact, NodeFact, PodFact
+from streams.model.facts import Fact, JobFact, LinkFact, NodeFact, PodFact
 from streams.model.signal import MAX_BATCH, Attribute, Evidence, Severity, Signal, SignalState, signal
 
 CLUSTER = "bench"

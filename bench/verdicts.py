@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 
-from faultline.replaying import Replayed
-from faultline.simulation.campaign import Simulated
-from faultline.simulation.truth import Fault, Root
+from faultline.replay.replay import Replayed
+from sandbox.simulation.campaign import Simulated
+from sandbox.simulation.truth import Fault, Root
 from streams.model.entity import Entity
 from streams.model.incident import Incident, IncidentState
 

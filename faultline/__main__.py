@@ -1,5 +1,5 @@
 """`python -m faultline`: the same as the `faultline` command."""
 
-from faultline.cli import main
+from faultline.cli.main import main
 
 main()

@@ -9,15 +9,15 @@ import time
 import orjson
 from aiokafka import TopicPartition
 
-from streams import kafka
-from streams.detector import FETCHING
-from streams.model.settings import DetectorSettings, KafkaSettings
+from streams.config.settings import DetectorSettings, KafkaSettings
+from streams.detect.process import FETCHING
+from streams.kafka import clients
 
 
 async def one_pass(settings: KafkaSettings, topic: str, partitions: int, records: int) -> dict[str, float]:
     """Read `records` records from the topic's beginning; the first poll only starts the clock."""
     taken = DetectorSettings()
-    consumer = kafka.consumer(settings, group=None, **FETCHING)
+    consumer = clients.consumer(settings, group=None, **FETCHING)
     consumer.assign([TopicPartition(topic, number) for number in range(partitions)])
     await consumer.start()
     done = first = size = 0

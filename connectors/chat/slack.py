@@ -15,13 +15,13 @@ import structlog
 
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused
 from connectors.chat.blocks import render
-from connectors.chat.limits import Limits
+from connectors.chat.rate_limits import Limits
 from connectors.chat.slack_api import EVENT_TYPE, Posted, SlackApi
 from connectors.http import translated
+from streams.config.settings import SlackSettings
 from streams.model.codec import decode
 from streams.model.errors import BadInput, Permanent
 from streams.model.message import Message
-from streams.model.settings import SlackSettings
 
 log = structlog.get_logger(__name__)
 

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from connectors.base import LeaseHeld
-from connectors.chat.limits import Limits
+from connectors.chat.rate_limits import Limits
 from connectors.http import Ambiguous, Rejected, change, http_client, read
+from streams.config.settings import SlackSettings
 from streams.model.errors import ConfigError, Fenced, Temporary
-from streams.model.settings import SlackSettings
 
 EVENT_TYPE = "faultline_thread"
 """Metadata of every message we post: its payload holds the incident and the key, and no secret, for all apps can read it."""

@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome, Refused, Waiting
-from connectors.jobs.levers import Lever
-from connectors.kubernetes.client import Object
-from connectors.kubernetes.marks import (
+from connectors.jobs.suspend_fields import Lever
+from connectors.kubernetes.annotations import (
     A_PERSON,
     INCIDENT,
     MANAGED,
@@ -26,7 +25,8 @@ from connectors.kubernetes.marks import (
     labels_of,
     opted_out,
 )
-from connectors.kubernetes.writing import Change
+from connectors.kubernetes.client import Object
+from connectors.kubernetes.guarded_patch import Change
 
 SUSPENDED = effect_mark("suspend_job")
 RESUMED = effect_mark("resume_job")

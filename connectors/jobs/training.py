@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
-from connectors.jobs import suspension, verifying
-from connectors.jobs.levers import LEVERS, Lever
+from connectors.jobs import resume_check, suspension
+from connectors.jobs.suspend_fields import LEVERS, Lever
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.dead_nodes import hangs, is_ready
+from connectors.kubernetes.cordon_ownership import is_held_for
 from connectors.kubernetes.errors import NotFound
-from connectors.kubernetes.ownership import is_held_for
-from connectors.kubernetes.writing import Change, attempted, change, look
+from connectors.kubernetes.guarded_patch import Change, attempted, change, look
+from connectors.kubernetes.out_of_service import hangs, is_ready
 from streams.model.clock import Clock, utc_now
 
 Decide = Callable[[Object, Lever, Effect], Change | Outcome]
@@ -112,7 +112,7 @@ class TrainingJobs:
             job = await self._job(effect, lever)
             if not lever.is_suspended(job):
                 return turned
-            left = verifying.unfinished(await self._pods(effect, lever, job))
+            left = resume_check.unfinished(await self._pods(effect, lever, job))
             # Begun by an earlier call, or by this one.
             ours = bool(effect.prior) or isinstance(turned, Waiting)
             if not left and not lever.is_suspension_seen(job):
@@ -144,7 +144,7 @@ class TrainingJobs:
             if is_ready(node) or not is_held_for(node, effect.incident):
                 return None
         names = [str(pod["metadata"]["name"]) for pod in left]
-        result = {"hanging": tuple(names[: verifying.LISTED]), "nodes": tuple(where)}
+        result = {"hanging": tuple(names[: resume_check.LISTED]), "nodes": tuple(where)}
         told = f"{len(left)} of its pods hang on {', '.join(where)}, which is dead: {', '.join(names[:5])}"
         done = f"{effect.target.namespace}/{effect.target.name} is suspended; {told}"
         return Done(result, done) if ours else AlreadyDone(result, done)
@@ -158,7 +158,7 @@ class TrainingJobs:
             return Refused(f"another {lever.kind} bears the name {effect.target.name} now")
         pods = await self._pods(effect, lever, job)
         nodes = await self._cluster.list_all(path_of("v1", "nodes"))
-        return verifying.judge(job, lever, pods, {node["metadata"]["name"]: node for node in nodes})
+        return resume_check.judge(job, lever, pods, {node["metadata"]["name"]: node for node in nodes})
 
     async def _job(self, effect: Effect, lever: Lever) -> Object:
         return await self._cluster.get(_path(effect, lever))
@@ -166,7 +166,7 @@ class TrainingJobs:
     async def _pods(self, effect: Effect, lever: Lever, job: Object) -> list[Object]:
         path = path_of("v1", "pods", namespace=effect.target.namespace)
         query = {"labelSelector": f"{lever.pod_label}={effect.target.name}"}
-        return verifying.owned(await self._cluster.list_all(path, query=query), job)
+        return resume_check.owned(await self._cluster.list_all(path, query=query), job)
 
 
 def _lever(effect: Effect) -> Lever | Refused:

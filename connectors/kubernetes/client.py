@@ -26,8 +26,8 @@ from yaml import YAMLError
 
 from connectors.kubernetes import errors
 from connectors.kubernetes.kubeconfig import check
+from streams.config.settings import KubernetesSettings
 from streams.model.errors import ConfigError, Temporary
-from streams.model.settings import KubernetesSettings
 
 Object = dict[str, Any]
 """A Kubernetes object, or a Status, as JSON."""

@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from connectors.base import Absent, Blocked, Effect, LeaseHeld, Outcome, Refused, Waiting
+from connectors.kubernetes.annotations import A_PERSON, MANAGED, NODE_WORK, labels_of, opted_out
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.draining import asks_for_gpu
+from connectors.kubernetes.cordon_ownership import hold_of, is_held_for, replaced, taken_over
+from connectors.kubernetes.drain import asks_for_gpu
 from connectors.kubernetes.errors import AlreadyExists, NotFound
-from connectors.kubernetes.marks import A_PERSON, MANAGED, NODE_WORK, labels_of, opted_out
-from connectors.kubernetes.ownership import hold_of, is_held_for, replaced, taken_over
+from connectors.kubernetes.guarded_patch import attempted
 from connectors.kubernetes.work_results import LOOK_AGAIN_S, boot_of, is_of, judged, judged_reboot, result_of
 from connectors.kubernetes.work_templates import Template, bound, job_name, read_template
-from connectors.kubernetes.writing import attempted
+from streams.config.settings import NodeWorkSettings
 from streams.model.clock import Clock, utc_now
 from streams.model.message import some
-from streams.model.settings import NodeWorkSettings
 
 ACTIONS = ("reset_gpu", "reboot_node", "validate_node")
 DISRUPTIVE = frozenset({"reset_gpu", "reboot_node"})

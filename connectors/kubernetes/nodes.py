@@ -7,9 +7,9 @@ what is still on the node (`draining`).
 from __future__ import annotations
 
 from connectors.base import Absent, AlreadyDone, Effect, LeaseHeld, Outcome, Refused
-from connectors.kubernetes import draining, ownership
+from connectors.kubernetes import cordon_ownership, drain
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.writing import Change, change, look
+from connectors.kubernetes.guarded_patch import Change, change, look
 from streams.model.clock import Clock, utc_now
 
 
@@ -40,7 +40,7 @@ class Nodes:
             case "uncordon_node":
                 return await self._release(effect, lease, whole_incident=True)
             case "drain_node":
-                return await draining.drain(self._cluster, effect, lease, self._clock)
+                return await drain.drain(self._cluster, effect, lease, self._clock)
         return _unknown(effect)
 
     async def lookup(self, effect: Effect) -> Outcome:
@@ -49,18 +49,21 @@ class Nodes:
         match effect.action:
             case "cordon_node":
                 return await look(
-                    self._cluster, path, lambda node: ownership.find(node, effect), if_gone=Absent(gone)
+                    self._cluster,
+                    path,
+                    lambda node: cordon_ownership.find(node, effect),
+                    if_gone=Absent(gone),
                 )
             case "uncordon_node":
 
                 def released(node: Object) -> Outcome:
-                    hold = ownership.hold_of(node)
+                    hold = cordon_ownership.hold_of(node)
                     held = hold is not None and hold.by_incident(effect.incident)
                     return Absent() if held else AlreadyDone()
 
                 return await look(self._cluster, path, released, if_gone=AlreadyDone(detail=gone))
             case "drain_node":
-                return await draining.find(self._cluster, effect, self._clock)
+                return await drain.find(self._cluster, effect, self._clock)
         return _unknown(effect)
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
@@ -77,16 +80,16 @@ class Nodes:
         gone = Refused(f"there is no node {effect.target.name}")
 
         def decide(node: Object) -> Change | Outcome:
-            return ownership.cordon(node, effect)
+            return cordon_ownership.cordon(node, effect)
 
         return await change(self._cluster, _path(effect), decide, lease, if_gone=gone)
 
     async def _release(self, effect: Effect, lease: LeaseHeld, *, whole_incident: bool) -> Outcome:
-        def mine(owner: ownership.Owner) -> bool:
+        def mine(owner: cordon_ownership.Owner) -> bool:
             return owner.incident == effect.incident if whole_incident else owner.key == effect.key
 
         def decide(node: Object) -> Change | Outcome:
-            return ownership.release(node, effect, mine)
+            return cordon_ownership.release(node, effect, mine)
 
         gone = AlreadyDone(detail=f"there is no node {effect.target.name}")
         return await change(self._cluster, _path(effect), decide, lease, if_gone=gone)

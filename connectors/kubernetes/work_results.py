@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from connectors.base import AlreadyDone, Done, Effect, Outcome, Refused, Result, Waiting
+from connectors.kubernetes.annotations import EFFECT, WORK_BOOT_ID, annotations_of
 from connectors.kubernetes.client import Object
-from connectors.kubernetes.dead_nodes import is_ready
-from connectors.kubernetes.marks import EFFECT, WORK_BOOT_ID, annotations_of
-from connectors.kubernetes.ownership import replaced
+from connectors.kubernetes.cordon_ownership import replaced
+from connectors.kubernetes.out_of_service import is_ready
 from streams.model.clock import parse_rfc3339
 from streams.model.message import plain
 

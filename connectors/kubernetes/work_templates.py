@@ -22,8 +22,8 @@ from typing import Any
 import yaml
 
 from connectors.base import Effect
+from connectors.kubernetes.annotations import EFFECT, INCIDENT, NODE_WORK, RUN, WORK_BOOT_ID, WORK_NODE
 from connectors.kubernetes.client import Object
-from connectors.kubernetes.marks import EFFECT, INCIDENT, NODE_WORK, RUN, WORK_BOOT_ID, WORK_NODE
 from streams.model.digest import digest
 from streams.model.errors import ConfigError
 from streams.model.message import plain

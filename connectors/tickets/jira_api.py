@@ -14,9 +14,9 @@ from typing import Any
 from connectors.base import LeaseHeld
 from connectors.http import Ambiguous, Rejected, change, http_client, read
 from connectors.tickets.adf import Node, texts
+from streams.config.settings import JiraSettings
 from streams.model.errors import ConfigError, Permanent, Temporary
 from streams.model.message import plain
-from streams.model.settings import JiraSettings
 
 _FIELDS = ["labels", "status", "summary"]
 _COMMENTS_PER_PAGE = 100

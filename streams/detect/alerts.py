@@ -10,15 +10,16 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-from streams.detect import linear, xid_catalog
+from streams.config.yaml_tables import Strict
+from streams.detect import xid_catalog
 from streams.detect.catalog import load_catalog
 from streams.detect.finding import Finding, Stream
-from streams.detect.linear import Pattern
-from streams.envelopes.labels import node_of
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.re2_patterns import Pattern
+from streams.ingest.metrics.labels import node_of
 from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
 from streams.model.record import Alert
 from streams.model.signal import Attribute, Severity, SignalState
-from streams.model.tables import Strict
 
 UNMAPPED = "alert.unmapped"
 """An alert whose own label names a kind that there is not: nothing acts on it, and its rule's author can find it."""
@@ -121,9 +122,13 @@ class Alerts:
 
     def __init__(self) -> None:
         self._sheet = sheet()
-        self._system = linear.compile(self._sheet.system_namespaces)
+        self._system = re2_patterns.compile(self._sheet.system_namespaces)
         self._rows: list[tuple[AlertRow, Pattern, dict[str, Pattern]]] = [
-            (row, linear.compile(row.alert), {label: linear.compile(p) for label, p in row.where.items()})
+            (
+                row,
+                re2_patterns.compile(row.alert),
+                {label: re2_patterns.compile(p) for label, p in row.where.items()},
+            )
             for row in self._sheet.rows
         ]
 

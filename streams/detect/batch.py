@@ -10,13 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from streams.dead_letters import dead_letter
+from streams.detect.deduplication import RollUp
 from streams.detect.detector import Detected, Detector
-from streams.detect.rollup import RollUp
+from streams.kafka.dead_letters import dead_letter
+from streams.kafka.topics import DEAD_LETTERS, SIGNALS, Topic, partition_of
 from streams.model.codec import encode
 from streams.model.record import RawRecord
 from streams.model.signal import MAX_BATCH, Signal, SignalBatch
-from streams.topics import DEAD_LETTERS, SIGNALS, Topic, partition_of
 
 STAGE = "detector"
 

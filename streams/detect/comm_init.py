@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streams.detect import linear
 from streams.detect.finding import Finding, Stream
-from streams.detect.quoting import reported
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.quotation_filter import reported
 from streams.model.clock import to_millis
 from streams.model.entity import canonical_pci
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity
 
 KIND = "job.rank"
-_INIT = linear.compile(
+_INIT = re2_patterns.compile(
     r"NCCL INFO (?:ncclCommInit\w{0,24} )?comm 0x[0-9a-fA-F]{1,16} rank (?P<rank>\d{1,7}) nranks (?P<nranks>\d{1,7}) "
     r"cudaDev (?P<dev>\d{1,3})(?: nvmlDev \d{1,3})? busId (?P<bus>[0-9a-fA-F]{4,12})\b[^\n]{0,200}Init COMPLETE"
 )
-_PROCESS = linear.compile(r"(?P<host>[\w.-]{1,253}):(?P<pid>\d{1,10}):\d{1,10} \[")
+_PROCESS = re2_patterns.compile(r"(?P<host>[\w.-]{1,253}):(?P<pid>\d{1,10}):\d{1,10} \[")
 _MAX_PROCESSES = 50_000
 _AGAIN_MS = 600_000
 """A process that makes as large a communicator again after this has begun anew."""

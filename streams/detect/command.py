@@ -11,9 +11,9 @@ import orjson
 
 from streams.detect.detector import Detector
 from streams.detect.finding import Stream
-from streams.detect.quoting import written_by_people
-from streams.envelopes import Outside, open_record, times
-from streams.envelopes.fields import spoken
+from streams.detect.matching.quotation_filter import written_by_people
+from streams.ingest import Outside, open_record, timestamps
+from streams.ingest.fields import spoken
 from streams.model.record import LogLine, RawRecord
 from streams.model.signal import Signal
 
@@ -54,7 +54,7 @@ def _read(
         return
     ref = record.get("id")
     ref = ref if isinstance(ref, (str, int)) else number
-    received = times.any_form(record.get("time")) or now
+    received = timestamps.any_form(record.get("time")) or now
     node = record.get("node")
     node = node if isinstance(node, str) and node else None
     raw = _raw(record["text"], number, received)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from streams.detect import linear
+from streams.detect.deduplication import RollUp
 from streams.detect.families import (
     Family,
     SampleFamily,
@@ -22,22 +22,22 @@ from streams.detect.families import (
     sample_families,
 )
 from streams.detect.finding import Finding, Stream
-from streams.detect.memory import Memory, Table
-from streams.detect.prefilter import Interest, Prefilter
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.prefilter import Interest, Prefilter
 from streams.detect.report import Report
-from streams.detect.rollup import RollUp
-from streams.envelopes import (
+from streams.detect.rule_state import Memory, Table
+from streams.ingest import (
     ENVELOPE_HINTS,
     MAX_LINE,
     Outside,
-    documents,
+    compression,
+    json_documents,
+    line_reassembly,
     open_record,
     open_unfinished,
-    packed,
-    pieces,
-    prometheus_adapter,
 )
-from streams.envelopes.fields import fields
+from streams.ingest.fields import fields
+from streams.ingest.metrics import prometheus_adapter
 from streams.model.errors import BadInput
 from streams.model.record import KubeEvent, LogLine, Observation, RawRecord, Sample
 from streams.model.signal import Signal
@@ -92,7 +92,7 @@ class Detector:
         self._sample_filters = [(Prefilter(family.hints), family) for family in self._samples]
         self._readers: dict[str, tuple[SampleFamily, ...]] = {}
         self._lines = lines
-        self._concerned = linear.Several(
+        self._concerned = re2_patterns.Several(
             b"|".join(b"(?:%b)" % hint for hint in family.hints) for family in lines
         )
 
@@ -113,7 +113,7 @@ class Detector:
         position = 0
         for index in (*self.select(values), len(values)):
             while unfinished and position < index:
-                if pieces.may_go_on(values[position], unfinished):
+                if line_reassembly.may_go_on(values[position], unfinished):
                     yield position
                 position += 1
             if index < len(values):
@@ -134,9 +134,9 @@ class Detector:
         """What the beginnings of lines say whose rest has not come in time at `at`; of all such lines when that is None."""
         memory = self.memory(topic, partition)
         signals: list[Signal] = []
-        for row in pieces.due(_unfinished(memory), at):
-            offset, cluster = pieces.mark(row)
-            record = RawRecord(topic, partition, int(offset or 0), pieces.since(row), None, None)
+        for row in line_reassembly.due(_unfinished(memory), at):
+            offset, cluster = line_reassembly.mark(row)
+            record = RawRecord(topic, partition, int(offset or 0), line_reassembly.since(row), None, None)
             opened = open_unfinished(row, Outside(record.timestamp, interest=self._interest))
             stream = Stream(str(cluster), f"{topic}:{partition}", record.timestamp, memory)
             signals += self.observe(opened.observations, stream, record, rollup).signals
@@ -150,9 +150,9 @@ class Detector:
         alone = prometheus_adapter.alone(value, self._interest, None)
         if alone is not None:
             return self._read_sample(alone, record, rollup)
-        if packed.is_packed(value):
+        if compression.is_packed(value):
             try:
-                value = packed.unpacked(value)
+                value = compression.unpacked(value)
             except BadInput as error:
                 return Detected(dead=(str(error),))
             if not value or not self.wants(value):
@@ -272,9 +272,9 @@ class Detector:
 
 def _node_in(key: bytes) -> str | None:
     """The host in a key that is JSON: `{"host": "n1"}`, as Kafka Connect and stream processors write them."""
-    document = documents.parsed(key[:_MAX_KEY].decode("utf-8", "replace"))
+    document = json_documents.parsed(key[:_MAX_KEY].decode("utf-8", "replace"))
     return fields(document).origin().node if isinstance(document, dict) else None
 
 
 def _unfinished(memory: Memory) -> Table:
-    return memory.table("envelopes.unfinished", pieces.MAX_WAITING)
+    return memory.table("envelopes.unfinished", line_reassembly.MAX_WAITING)

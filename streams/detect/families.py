@@ -10,25 +10,25 @@ from functools import cache
 from typing import Protocol
 
 from streams.detect.alerts import Alerts
-from streams.detect.blocks import Ibstat, RootCause
 from streams.detect.comm_init import CommInit
-from streams.detect.dcgm import DcgmXid
 from streams.detect.finding import Finding, Stream
 from streams.detect.gpu_names import GpuNames
 from streams.detect.host import Host
-from streams.detect.kube import KubeEvents
+from streams.detect.job_progress import Progress
+from streams.detect.kube_events import KubeEvents
 from streams.detect.kube_lines import KubeLines, PrintedEvents
+from streams.detect.matching.multiline import Ibstat, RootCause
+from streams.detect.matching.pattern_family import Worded
 from streams.detect.metrics import MetricRules
+from streams.detect.metrics.dcgm_gauges import DcgmXid
+from streams.detect.metrics.pause_counters import PauseCounters
 from streams.detect.nccl import Ranks
 from streams.detect.off_bus import OffBus
-from streams.detect.pauses import PauseCounters
-from streams.detect.progress import Progress
 from streams.detect.sel import Sel
-from streams.detect.smi import SmiQuery
 from streams.detect.smi_csv import SmiCsv
+from streams.detect.smi_query import SmiQuery
 from streams.detect.smi_tables import SmiTables
 from streams.detect.sxid import Sxid
-from streams.detect.worded import Worded
 from streams.detect.xid import Xid
 from streams.model.record import Alert, KubeEvent, LogLine, Sample
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from streams.detect.memory import Key, Memory
+from streams.detect.rule_state import Key, Memory
 from streams.model.entity import Gpu, JobRef, PodRef
 from streams.model.record import NOTHING_MORE, LogLine
 from streams.model.signal import Attribute, Severity, SignalState

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streams.detect import linear
 from streams.detect.finding import Finding, Stream
-from streams.detect.memory import Table
-from streams.detect.quoting import reported
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.quotation_filter import reported
+from streams.detect.rule_state import Table
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.record import LogLine
 from streams.model.signal import Attribute
 
-_UUID = linear.compile(
+_UUID = re2_patterns.compile(
     r"(?i)NVRM\s?:\s{0,4}GPU at (?:PCI:)?(?P<pci>[0-9a-f]{1,8}:[0-9a-f:.]{4,10})\s?:\s{0,4}(?P<uuid>GPU-[0-9a-f-]{36})"
 )
-_BOARD = linear.compile(r"(?i)NVRM\s?:\s{0,4}GPU Board Serial Number\s?[:=]\s{0,4}(?P<serial>\d{4,20})")
-_SERIAL = linear.compile(
+_BOARD = re2_patterns.compile(r"(?i)NVRM\s?:\s{0,4}GPU Board Serial Number\s?[:=]\s{0,4}(?P<serial>\d{4,20})")
+_SERIAL = re2_patterns.compile(
     r"(?i)NVRM\s?:\s{0,4}GPU (?:at )?(?:PCI:)?(?P<pci>[0-9a-f]{4,8}:[0-9a-f:.]{5,9}):?\s{0,4}"
     r"(?:GPU )?serial number (?:is|:)\s{0,4}(?P<serial>\d{4,20})"
 )
@@ -70,7 +70,7 @@ def named(
     return Gpu(pci, uuid, mig=mig)
 
 
-def _address(found: linear.Match, line: LogLine) -> str | None:
+def _address(found: re2_patterns.Match, line: LogLine) -> str | None:
     """The address that a header names, None when someone only quotes it; one may be glued to another of the driver's lines."""
     glued = line.text.find("NVRM", line.start, found.start()) >= 0
     if not reported(line, found.start(), by_kernel=True, after=found.start() if glued else None):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from streams.detect.finding import Finding, Stream
-from streams.detect.worded import Worded
-from streams.detect.wording import Hit
+from streams.detect.matching.log_patterns import Hit
+from streams.detect.matching.pattern_family import Worded
 from streams.model.record import LogLine
 
 

@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from streams.detect import linear
 from streams.detect.finding import Finding, Stream
-from streams.detect.kube import CONDITION, KubeEvents, sheet
-from streams.detect.linear import Match
-from streams.detect.quoting import reported
-from streams.detect.worded import Worded
-from streams.detect.wording import MAX_HITS, Hit
+from streams.detect.kube_events import CONDITION, KubeEvents, sheet
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.log_patterns import MAX_HITS, Hit
+from streams.detect.matching.pattern_family import Worded
+from streams.detect.matching.quotation_filter import reported
+from streams.detect.matching.re2_patterns import Match
 from streams.model.entity import PodRef
 from streams.model.record import KubeEvent, LogLine
 
-_OCCURRED = linear.compile(
+_OCCURRED = re2_patterns.compile(
     r"\"Event occurred\" [^\n]{0,40}\bobject=\"/?(?:(?P<namespace>[a-z0-9-]{1,63})/)?(?P<name>[A-Za-z0-9][\w.-]{0,252})\""
     r"[^\n]{0,160}\bkind=\"(?P<kind>\w{1,63})\"[^\n]{0,160}\breason=\"(?P<reason>\w{1,128})\""
 )
-_REFERENCE = linear.compile(
+_REFERENCE = re2_patterns.compile(
     r"Event\(v1\.ObjectReference\{Kind:\"(?P<kind>\w{1,63})\", Namespace:\"(?P<namespace>[a-z0-9-]{0,63})\", "
     r"Name:\"/?(?P<name>[A-Za-z0-9][\w.-]{0,252})\"[^\n]{0,400}\breason: \W?(?P<reason>\w{1,128})\W?"
 )
-_LISTED = linear.compile(
+_LISTED = re2_patterns.compile(
     r"(?:\b(?P<namespace>[a-z0-9-]{1,63})\s{1,40})?(?:\b\d[\dsmhd]{1,8}\s{1,40})?\b(?:Normal|Warning)\s{1,40}"
     r"(?P<reason>[A-Z]\w{1,127})\s{1,40}(?P<kind>[A-Za-z]{2,63})/(?P<name>[A-Za-z0-9][\w.-]{0,252})\s"
 )
@@ -88,7 +88,7 @@ class KubeLines(Worded):
 
     def __init__(self) -> None:
         super().__init__("kube")
-        self._system = linear.compile(sheet().system_namespaces)
+        self._system = re2_patterns.compile(sheet().system_namespaces)
 
     def finding(self, hit: Hit, line: LogLine, stream: Stream) -> Finding | None:
         """As the row says, about the pod that the message names."""

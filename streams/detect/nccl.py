@@ -11,25 +11,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from streams.detect import linear
 from streams.detect.finding import Finding, Stream
-from streams.detect.quoting import reported
-from streams.detect.wording import Hit, Wordings
-from streams.envelopes import times
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.log_patterns import Hit, Wordings
+from streams.detect.matching.quotation_filter import reported
+from streams.ingest import timestamps
 from streams.model.clock import to_millis
 from streams.model.record import LogLine
 from streams.model.signal import Attribute
 
-_WORLD_RANK = linear.compile(r"(?i)\brank[ _-]?(\d{1,7})\]? ?:")
-_TAGGED_RANK = linear.compile(r"\s{0,8}\[\d{1,7},(\d{1,7})\]<std(?:out|err)>:")
+_WORLD_RANK = re2_patterns.compile(r"(?i)\brank[ _-]?(\d{1,7})\]? ?:")
+_TAGGED_RANK = re2_patterns.compile(r"\s{0,8}\[\d{1,7},(\d{1,7})\]<std(?:out|err)>:")
 """mpirun's `--tag-output`: number of the job, rank, stream."""
-_RELAYED = linear.compile(r"\(\w{1,64} pid=\d{1,10}, ip=(?P<ip>[\da-fA-F.:]{3,45})\)")
+_RELAYED = re2_patterns.compile(r"\(\w{1,64} pid=\d{1,10}, ip=(?P<ip>[\da-fA-F.:]{3,45})\)")
 """Ray prints what its workers on other nodes say in the driver's log, with their address."""
-_GROUP = linear.compile(
+_GROUP = re2_patterns.compile(
     r"\[(?:PG(?: ID)? (?P<id>\d{1,10})(?: PG GUID (?P<guid>[^\s(\]]{1,64})(?:\((?P<name>[^)]{0,64})\))?)? )?"
     r"[Rr]ank (?P<rank>\d{1,7})\]"
 )
-_CLOCK = linear.compile(r"\b[EWIF](?P<month>\d{1,2})(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?) ")
+_CLOCK = re2_patterns.compile(
+    r"\b[EWIF](?P<month>\d{1,2})(?P<day>\d{2}) (?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?) "
+)
 _MAX_SOURCES = 20_000
 _UNWINDING_MS = 600_000
 """How long after an error its process may take to end: the watchdog waits for dumps, the heartbeat monitor for the watchdog."""
@@ -136,4 +138,4 @@ def _when(prefix: str, reference: datetime) -> datetime | None:
     match = _CLOCK.search(prefix)
     if match is None:
         return None
-    return times.yearless(match.group("month"), match.group("day"), match.group("clock"), reference)
+    return timestamps.yearless(match.group("month"), match.group("day"), match.group("clock"), reference)

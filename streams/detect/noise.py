@@ -6,8 +6,8 @@ from functools import cache
 
 from pydantic import Field
 
+from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
-from streams.model.tables import Strict
 
 
 class Distinctions(Strict):

@@ -10,27 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streams.detect import linear
 from streams.detect.finding import Finding, Stream
 from streams.detect.gpu_names import named
-from streams.detect.memory import Table
-from streams.detect.quoting import reported
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.quotation_filter import reported
+from streams.detect.rule_state import Table
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity
 
-_FELL = linear.compile(
+_FELL = re2_patterns.compile(
     r"(?i)(?:NVRM\s?:|^)(?P<what>[^\n]{0,160}?)(?:\bfallen off(?: the b| (?:t(?:he?)?)?\s{0,4}$|$)|has fall?e?n?(?: of?)?$)"
 )
-_OTHERWISE = linear.compile(
+_OTHERWISE = re2_patterns.compile(
     r"(?i)\bXid\b|\b(?:not|never|no|none|if|when|whether|might|may|could|would|recovered|unless|since|previously)\b"
 )
 """An Xid has its own family; the rest are words of one who reasons about it."""
-_ADDRESS = linear.compile(
+_ADDRESS = re2_patterns.compile(
     r"(?i)(?:^|PCI:|[^0-9a-f:.])((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)(?::?(?:[^0-9a-f:]|$))"
 )
-_FIRST = linear.compile(r"NVRM\s?:\s{0,4}The NVIDIA GPU (?:at )?(?:PCI:)?(?P<pci>[0-9a-fA-F:.]{7,20})")
+_FIRST = re2_patterns.compile(r"NVRM\s?:\s{0,4}The NVIDIA GPU (?:at )?(?:PCI:)?(?P<pci>[0-9a-fA-F:.]{7,20})")
 _APART_MS = 5000
 """The three lines come within milliseconds; a first line older than this belongs to another event."""
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from pydantic import Field
 
-from streams.detect import linear
+from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
 from streams.detect.finding import Finding, Stream
-from streams.detect.linear import Match, Pattern
-from streams.detect.quoting import reported, written_by_people
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.quotation_filter import reported, written_by_people
+from streams.detect.matching.re2_patterns import Match, Pattern
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity, SignalState
-from streams.model.tables import Strict
 
 
 class Rule(Strict):
@@ -63,24 +63,24 @@ def sheet() -> SelSheet:
 
 _DATE = r"(?:\d\d/\d\d/(?:\d{4}|\d\d)|[A-Z][a-z]{2}-\d\d-\d{4}|Pre-Init|PostInit)"
 _CLOCK = r"(?:\d\d:\d\d:\d\d(?: ?[AP]M)?(?: [A-Z]{3,4})?|\d{1,12})"
-_ROW = linear.compile(
+_ROW = re2_patterns.compile(
     r"(?:\b(?:SEL|sel)(?: [Rr]ecord| [Ee]ntry)?:? {0,3})?\b[0-9a-fA-F]{1,5}"
     rf"(?:\s{{0,6}}\|\s{{0,3}}{_DATE}\s{{0,8}}\|\s{{0,3}}{_CLOCK}\s{{0,3}}\||,{_DATE},{_CLOCK},)"
     r"(?P<rest>[^\n]{4,400})"
 )
-_WHEN = linear.compile(r"(\d\d)/(\d\d)/(\d{2,4})[\s|,]{1,8}(\d\d):(\d\d):(\d\d)")
-_DIRECTION = linear.compile(r"(?i)^(?:de)?assert(?:ed|ion)(?: event)?$")
-_LEVEL = linear.compile(r"(?i)^(?:nominal|warning|critical|n/a|information(?:al)?)$")
-_READING = linear.compile(
+_WHEN = re2_patterns.compile(r"(\d\d)/(\d\d)/(\d{2,4})[\s|,]{1,8}(\d\d):(\d\d):(\d\d)")
+_DIRECTION = re2_patterns.compile(r"(?i)^(?:de)?assert(?:ed|ion)(?: event)?$")
+_LEVEL = re2_patterns.compile(r"(?i)^(?:nominal|warning|critical|n/a|information(?:al)?)$")
+_READING = re2_patterns.compile(
     r"(?i)reading (?P<reading>-?[\d.]{1,12})[^\d\n]{1,24}threshold (?P<threshold>-?[\d.]{1,12})"
 )
-_DIMM = linear.compile(r"(?i)\b(?P<dimm>(?:P\d[_-])?DIMM[\w.#-]{0,24})")
-_FORWARDED = linear.compile(
+_DIMM = re2_patterns.compile(r"(?i)\b(?P<dimm>(?:P\d[_-])?DIMM[\w.#-]{0,24})")
+_FORWARDED = re2_patterns.compile(
     r"#ILO \d{1,2}: |\bSeverity: [A-Z][a-z]{1,15}, Category: [\w ]{1,40}, MessageID: [A-Z]{3,8}\d{1,6}, Message: "
 )
 """What iLO's and iDRAC's remote syslog put before an entry of their log."""
-_HARMLESS = linear.compile(r"Severity: (?:Informational|Information|Normal|OK|Ok)\b")
-_CLOSING = linear.compile(r"(?:\s*\(\)|\s)+$")
+_HARMLESS = re2_patterns.compile(r"Severity: (?:Informational|Information|Normal|OK|Ok)\b")
+_CLOSING = re2_patterns.compile(r"(?:\s*\(\)|\s)+$")
 
 
 class Sel:
@@ -95,9 +95,9 @@ class Sel:
 
     def __init__(self) -> None:
         self._rules: list[tuple[Pattern, Rule]] = [
-            (linear.compile(f"(?i){rule.matches}"), rule) for rule in sheet().rules
+            (re2_patterns.compile(f"(?i){rule.matches}"), rule) for rule in sheet().rules
         ]
-        self._well = linear.compile(f"(?i){sheet().well}")
+        self._well = re2_patterns.compile(f"(?i){sheet().well}")
         self._programs = frozenset(sheet().programs)
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:

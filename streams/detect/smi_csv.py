@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streams.detect import linear
 from streams.detect.finding import Finding, Stream
-from streams.detect.quoting import written_by_people
-from streams.detect.smi import Dump, SmiQuery
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.quotation_filter import written_by_people
+from streams.detect.smi_query import Dump, SmiQuery
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.record import LogLine
 from streams.model.signal import Attribute
 
-_NAME = linear.compile(r"[a-z][a-z0-9_.]{2,63}(?: \[[A-Za-z%/]{1,8}\])?$")
-_UUID = linear.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_NAME = re2_patterns.compile(r"[a-z][a-z0-9_.]{2,63}(?: \[[A-Za-z%/]{1,8}\])?$")
+_UUID = re2_patterns.compile(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _ADDRESSES = ("pci.bus_id", "gpu_bus_id")
 _UUIDS = ("uuid", "gpu_uuid")
 _UNREADABLE = ("[GPU is lost]", "[Unknown Error]", "ERR!")

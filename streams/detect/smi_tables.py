@@ -9,46 +9,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streams.detect import linear
 from streams.detect.finding import Finding, Stream
 from streams.detect.gpu_names import named
-from streams.detect.quoting import written_by_people
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.quotation_filter import written_by_people
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity
 
-_LISTED = linear.compile(
+_LISTED = re2_patterns.compile(
     r"\s{0,8}GPU (?P<index>\d{1,3}): (?P<name>[^\n(]{2,80})\(UUID: (?P<uuid>GPU-[0-9A-Fa-f-]{36})\)"
 )
-_OVERVIEW = linear.compile(
+_OVERVIEW = re2_patterns.compile(
     r"\|\s{1,4}(?P<index>\d{1,3})\s{1,4}(?P<name>\S[^|\n]{0,60}?)\s{1,40}(?:On|Off|N/A|ERR!|Enabled|Disabled)\s{1,8}\|"
     r"\s{0,4}(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s{1,4}\S{2,8}\s{1,8}\|\s{1,40}(?P<ecc>\S{1,12})\s{1,8}\|"
 )
-_READINGS = linear.compile(r"\|[^|\n]{0,80}\|[^|\n]{0,80}\|[^|\n]{0,80}\|\s{0,8}$")
-_LINK = linear.compile(r"\s{0,24}Link (?P<link>\d{1,2})(?:, Lane \d{1,2})?: (?P<rest>[^\n]{1,120})$")
-_INACTIVE = linear.compile(r"(?i)<?inactive>?\s{0,8}$")
-_ERRORS = linear.compile(
+_READINGS = re2_patterns.compile(r"\|[^|\n]{0,80}\|[^|\n]{0,80}\|[^|\n]{0,80}\|\s{0,8}$")
+_LINK = re2_patterns.compile(r"\s{0,24}Link (?P<link>\d{1,2})(?:, Lane \d{1,2})?: (?P<rest>[^\n]{1,120})$")
+_INACTIVE = re2_patterns.compile(r"(?i)<?inactive>?\s{0,8}$")
+_ERRORS = re2_patterns.compile(
     r"(?i)(?P<what>(?:Replay|Recovery|CRC(?: FLIT| Data)?|Malformed packet|Buffer overrun|Rx(?: remote| general)?|"
     r"Local link integrity|Effective|ECC) Errors?|Link recovery failed events):\s{1,4}(?P<count>[1-9]\d{0,14})\s{0,8}$"
 )
-_ALL_INACTIVE = linear.compile(
+_ALL_INACTIVE = re2_patterns.compile(
     r"(?i)(?:NVML: )?Unable to retrieve NVLink information as all links are inactive"
 )
-_DCGM_GPU = linear.compile(r"\s{0,8}gpuId (?P<index>\d{1,3}):\s{0,4}$")
-_DCGM_LINKS = linear.compile(r"\s{0,16}(?P<links>[UDX_](?: [UDX_]){3,35})\s{0,4}$")
-_HEALTH_GPU = linear.compile(r"\|\s{1,8}(?:->|GPU ID:?)\s{1,4}(?P<index>\d{1,3})\s{1,60}\|")
-_HEALTH = linear.compile(
+_DCGM_GPU = re2_patterns.compile(r"\s{0,8}gpuId (?P<index>\d{1,3}):\s{0,4}$")
+_DCGM_LINKS = re2_patterns.compile(r"\s{0,16}(?P<links>[UDX_](?: [UDX_]){3,35})\s{0,4}$")
+_HEALTH_GPU = re2_patterns.compile(r"\|\s{1,8}(?:->|GPU ID:?)\s{1,4}(?P<index>\d{1,3})\s{1,60}\|")
+_HEALTH = re2_patterns.compile(
     r"\|[^|\n]{0,60}?(?:->\s{1,4}|\|\s{1,4})(?P<system>PCIe|Memory|InfoROM|Thermal|Power|"
     r"NVLINK|NvLink|SM|Driver|PMU|MCU)(?: system)?\s{0,60}[|:]\s{0,4}(?P<state>Warning|Failure)\b"
 )
-_DIAG = linear.compile(
+_DIAG = re2_patterns.compile(
     r"\|\s{1,4}(?P<test>(?i:Denylist|NVML Library|CUDA Main Library|Permissions and OS Blocks|Persistence Mode|"
     r"Page Retirement/Row Remap|Inforom|Software|PCIe|(?:GPU )?Memory|Diagnostic|Memory[ _]Bandwidth|Memtest|SM Stress|"
     r"Targeted[ _]Stress|Targeted[ _]Power|Pulse[ _]Test|EUD(?: Test)?|NVBandwidth|Context[ _]Create))\s{1,40}\|"
     r"\s{1,4}Fail(?:\s{0,4}-\s{0,4}(?P<which>All|GPUs?:?\s{0,4}[\d, ]{1,60}))?\s{0,60}\|\s{0,8}$"
 )
-_DIGITS = linear.compile(r"\d{1,3}")
+_DIGITS = re2_patterns.compile(r"\d{1,3}")
 
 _KINDS = {
     "thermal": "gpu.thermal",

@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 import zstandard
 
-from streams.detect.memory import Memory, Table
-from streams.detect.rollup import Condition, Key, RollUp, Window
+from streams.detect.deduplication import Condition, Key, RollUp, Window
+from streams.detect.rule_state import Memory, Table
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput
 from streams.model.signal import Signal, SignalState

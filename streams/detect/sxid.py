@@ -12,34 +12,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from streams.detect import linear, sxid_catalog
+from streams.detect import sxid_catalog
 from streams.detect.finding import Finding, Stream
-from streams.detect.glued import until_next
-from streams.detect.memory import Table
-from streams.detect.quoting import reported
-from streams.detect.wording import MAX_HITS
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.glued_lines import until_next
+from streams.detect.matching.log_patterns import MAX_HITS
+from streams.detect.matching.quotation_filter import reported
+from streams.detect.rule_state import Table
 from streams.model.clock import to_millis
 from streams.model.entity import canonical_pci
 from streams.model.record import LogLine
 from streams.model.signal import Attribute
 
-_HEAD = linear.compile(
+_HEAD = re2_patterns.compile(
     r"(?i)(?:(?P<device>(?:nvidia-)?nvswitch ?\d{0,3})\s?:?\s{0,4})?\bSXid\s{0,4}"
     r"(?:\((?P<where>[^)\n]{0,64})\)\s{0,4}[:,]?\s{0,4}(?P<code>\d{4,6})|[:#]?\s{0,4}(?P<alone>\d{4,6})"
     r"(?:\s{0,4}\((?P<then>[^)\n]{0,64})\))?)(?:[,.;:]|\s{1,4}(?:non|fatal|severity|data|link)|\s{0,4}$)"
 )
-_ADDRESS = linear.compile(r"(?i)((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)(?:[^0-9a-f:]|$)")
-_SEVERITY = linear.compile(r"(?i)\b(?P<word>non-?\s?fatal|fatal)\b")
-_LINK = linear.compile(r"(?i)\b(?:link|port)\s{0,4}[:=#]?\s{0,4}(?P<link>\d{1,3})(?P<reason>[^\n]{0,200})")
-_INSTANCE = linear.compile(
+_ADDRESS = re2_patterns.compile(
+    r"(?i)((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)(?:[^0-9a-f:]|$)"
+)
+_SEVERITY = re2_patterns.compile(r"(?i)\b(?P<word>non-?\s?fatal|fatal)\b")
+_LINK = re2_patterns.compile(
+    r"(?i)\b(?:link|port)\s{0,4}[:=#]?\s{0,4}(?P<link>\d{1,3})(?P<reason>[^\n]{0,200})"
+)
+_INSTANCE = re2_patterns.compile(
     r"(?i)Severity\s{0,4}(?P<severity>\d{1,2})(?:,?\s{0,4}Engine instance\s{0,4}(?P<engine>\d{1,4}))?"
     r"(?:,?\s{0,4}Sub-?engine instance\s{0,4}(?P<sub>\d{1,4}))?"
 )
-_DATA = linear.compile(r"(?i)\bData\s{0,4}\{(?P<words>[^}\n]{0,400})")
-_HEX = linear.compile(r"0x[0-9a-fA-F]{1,8}")
-_FURTHER = linear.compile(r"(?i)^[,:\s]{0,8}(?:Severity\s{0,4}\d|Data\s{0,4}\{)")
+_DATA = re2_patterns.compile(r"(?i)\bData\s{0,4}\{(?P<words>[^}\n]{0,400})")
+_HEX = re2_patterns.compile(r"0x[0-9a-fA-F]{1,8}")
+_FURTHER = re2_patterns.compile(r"(?i)^[,:\s]{0,8}(?:Severity\s{0,4}\d|Data\s{0,4}\{)")
 
-_FABRIC_MANAGER = linear.compile(
+_FABRIC_MANAGER = re2_patterns.compile(
     r"(?i)\bdetected NVSwitch (?P<non>non-?\s?)?fatal error\s{0,4}:?\s{0,4}(?P<code>\d{4,6})"
     r"(?:[^\n]{0,80}?pci bus id:?\s{0,4}(?P<pci>[0-9a-f:.]{7,20}))?(?:[^\n]{0,40}?physical id:?\s{0,4}(?P<physical_id>\d{1,3}))?"
     r"(?:[^\n]{0,40}?port:?\s{0,4}(?P<link>\d{1,3}))?"
@@ -98,7 +103,7 @@ def _finding(code: int, attributes: Attributes, line: LogLine) -> Finding:
     return Finding("gpu.sxid", severity, attributes, text=line.text)
 
 
-def _of_fabric_manager(match: linear.Match, line: LogLine) -> Finding:
+def _of_fabric_manager(match: re2_patterns.Match, line: LogLine) -> Finding:
     """The same error as the fabric manager tells it; `link` is the port of the switch."""
     pci = canonical_pci(match["pci"].rstrip(".:")) if match["pci"] else None
     attributes = _attributes(int(match["code"]), pci, None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
+from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
-from streams.detect.wording import Sample
+from streams.detect.matching.log_patterns import Sample
 from streams.model.signal import Severity
-from streams.model.tables import Strict
 
 
 class Effect(Strict):

@@ -11,18 +11,19 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from streams.detect import linear, xid_catalog
+from streams.detect import xid_catalog
 from streams.detect.finding import Finding, Stream
-from streams.detect.glued import until_next
 from streams.detect.gpu_names import named
-from streams.detect.quoting import reported
-from streams.detect.wording import MAX_HITS
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.glued_lines import until_next
+from streams.detect.matching.log_patterns import MAX_HITS
+from streams.detect.matching.quotation_filter import reported
 from streams.detect.xid_details import describe
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, SignalState
 
-_HEAD = linear.compile(
+_HEAD = re2_patterns.compile(
     r"(?i)(?:NVRM\s?:\s{0,4}(?:GPU ?\d{1,3}:?\s)?Xid\s{0,4}(?:\((?P<where>[^)\n]{0,96})\))"
     r"|\bXid\s\((?P<cut>PCI:[^)\n]{0,96})\))\s{0,4}[:,]?\s{0,4}(?P<code>\d{1,5})(?:[,.;\s]|$)"
     r"|NVRM\s?:\s{0,4}(?:GPU ?\d{1,3}:?\s)?Xid(?:"
@@ -33,11 +34,15 @@ _HEAD = linear.compile(
 _WHERE = ("where", "cut", "then", "open")
 _CODE = ("code", "alone", "first", "last")
 """The code stands behind the address, or before it; the character that ends the match belongs to the message."""
-_ADDRESS = linear.compile(r"(?i)((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)(?:[^0-9a-f:]|$)")
-_INSTANCE = linear.compile(r"GPU-I:0*(\d{1,4})(?:\s{1,4}GPU-CI:0*(\d{1,4}))?")
-_PID = linear.compile(r"(?i)^\s{0,4}pid\s?=\s?(?:'?<unknown>'?|'?(?P<pid>\d{0,10})'?)(?:,\s{0,4}|\s{0,4}$)")
-_NAME = linear.compile(r"(?i)^\s{0,4}name\s?=\s?")
-_MESSAGE_BEGINS = linear.compile(
+_ADDRESS = re2_patterns.compile(
+    r"(?i)((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)(?:[^0-9a-f:]|$)"
+)
+_INSTANCE = re2_patterns.compile(r"GPU-I:0*(\d{1,4})(?:\s{1,4}GPU-CI:0*(\d{1,4}))?")
+_PID = re2_patterns.compile(
+    r"(?i)^\s{0,4}pid\s?=\s?(?:'?<unknown>'?|'?(?P<pid>\d{0,10})'?)(?:,\s{0,4}|\s{0,4}$)"
+)
+_NAME = re2_patterns.compile(r"(?i)^\s{0,4}name\s?=\s?")
+_MESSAGE_BEGINS = re2_patterns.compile(
     r", {1,4}(?:pid\s?=|Ch(?:annel)?\b|channel\b|Graphics\b|MMU Fault|[Ii]ntr\b|Contained|Uncontained|GPU (?:has|recovery)|"
     r"Row Remap|Dynamic Page|An uncorr|NVLink|Timeout|SEC_FAULT|Class Error|Error status|CTX|GSP|PMU|FECS|engine\b|errorString|"
     r"[A-Z][A-Z0-9_/]{2,40} {1,8}(?:Non-?)?[Ff]atal)"

@@ -7,11 +7,11 @@ from functools import cache
 
 from pydantic import Field
 
-from streams.detect import linear
+from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
-from streams.detect.wording import Sample
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.log_patterns import Sample
 from streams.model.signal import Severity
-from streams.model.tables import Strict
 
 
 class Code(Strict):
@@ -112,10 +112,10 @@ def code(number: int) -> Code:
 
 
 @cache
-def body(number: int) -> tuple[linear.Pattern, ...]:
+def body(number: int) -> tuple[re2_patterns.Pattern, ...]:
     """What to look for in the message of a code."""
     rows = catalog().bodies
-    return tuple(linear.compile(field) for row in rows if number in row.codes for field in row.fields)
+    return tuple(re2_patterns.compile(field) for row in rows if number in row.codes for field in row.fields)
 
 
 def register_meanings(registers: Sequence[int]) -> tuple[str, ...]:

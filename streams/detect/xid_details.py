@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from streams.detect import linear, xid_catalog
-from streams.detect.wording import read_fields
+from streams.detect import xid_catalog
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.log_patterns import read_fields
 from streams.model.signal import Attribute, Severity, SignalState
 
 Attributes = dict[str, Attribute]
 Verdict = tuple[Severity, SignalState]
 
-_RECOVERY = linear.compile(
+_RECOVERY = re2_patterns.compile(
     r"(?i)changed(?: from (?P<old>0x[0-9a-f]{1,8})\s{0,4}(?:\((?P<old_words>[^)]{0,64})\)?)?)?"
     r"(?:\s{0,4}to (?P<new>0x[0-9a-f]{1,8})(?:\s{0,4}\((?P<new_words>[^)]{0,64}))?)?"
 )
-_UNIT = linear.compile(r"^(?P<unit>[A-Z][A-Z0-9_]{1,40}(?:/[A-Z0-9_]{1,40})?)(?:\s|$)")
-_SEVERITY = linear.compile(r"(?i)\b(?P<severity>non-?fatal|fatal)\b")
-_INJECTED = linear.compile(r"\bi(?P<injected>\d)\b")
-_LINK = linear.compile(r"(?i)\blink\s{0,8}(?P<link>-?\d{1,3})\b")
-_HEX = linear.compile(r"(?i)0x[0-9a-f]{1,8}")
-_CAUSED_BY = linear.compile(r"(?i)caused by previous Xid (?P<code>\d{1,5})")
+_UNIT = re2_patterns.compile(r"^(?P<unit>[A-Z][A-Z0-9_]{1,40}(?:/[A-Z0-9_]{1,40})?)(?:\s|$)")
+_SEVERITY = re2_patterns.compile(r"(?i)\b(?P<severity>non-?fatal|fatal)\b")
+_INJECTED = re2_patterns.compile(r"\bi(?P<injected>\d)\b")
+_LINK = re2_patterns.compile(r"(?i)\blink\s{0,8}(?P<link>-?\d{1,3})\b")
+_HEX = re2_patterns.compile(r"(?i)0x[0-9a-f]{1,8}")
+_CAUSED_BY = re2_patterns.compile(r"(?i)caused by previous Xid (?P<code>\d{1,5})")
 _FLAGS = ("rst", "d_rst")
 
 

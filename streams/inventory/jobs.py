@@ -33,7 +33,7 @@ from streams.inventory.objects import (
     whole,
 )
 from streams.model.entity import JobRef
-from streams.model.inventory import JobFact
+from streams.model.facts import JobFact
 
 FIRST_ROLES = ("master", "chief")
 """Roles that hold rank 0, wherever the spec lists them."""

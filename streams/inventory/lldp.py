@@ -15,7 +15,7 @@ from typing import Any, Literal
 import orjson
 
 from streams.model.errors import BadInput
-from streams.model.inventory import LinkFact
+from streams.model.facts import LinkFact
 
 SUFFIXES = frozenset({".json", ".jsonl", ".txt", ".log"})
 """What is not part of a device's name at the end of its file's."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from streams.model.tables import Strict, load_table
+from streams.config.yaml_tables import Strict, load_table
 
 _FILE = Path(__file__).with_name("names.yaml")
 

@@ -20,7 +20,7 @@ from streams.inventory.objects import (
     text,
     time,
 )
-from streams.model.inventory import NodeFact
+from streams.model.facts import NodeFact
 
 _JOINING = timedelta(minutes=2)
 """A kubelet may register its node, fall silent while it is set up, and come back."""

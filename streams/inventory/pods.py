@@ -17,7 +17,7 @@ from streams.inventory.objects import (
 )
 from streams.inventory.ranks import Ranks
 from streams.model.entity import JobRef
-from streams.model.inventory import PodFact
+from streams.model.facts import PodFact
 
 
 def pod_fact(

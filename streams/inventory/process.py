@@ -13,20 +13,20 @@ from pathlib import Path
 import structlog
 from aiokafka import AIOKafkaProducer, TopicPartition
 
-from streams import kafka
+from streams.config.settings import KafkaSettings
+from streams.inventory.cabling import Topology, read_topology
+from streams.inventory.cluster_inventory import FactChange, Inventory
 from streams.inventory.lldp import SUFFIXES, Neighbour, cables, read_neighbours
 from streams.inventory.names import NodeLabels
-from streams.inventory.state import FactChange, Inventory
-from streams.inventory.topology import Topology, read_topology
-from streams.inventory.unserved import Unserved
+from streams.inventory.unserved_kinds import Unserved
+from streams.kafka import clients
+from streams.kafka.topics import INVENTORY, partition_of
 from streams.model.clock import Clock, utc_now
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, ConfigError, Unreachable
-from streams.model.inventory import FactRecord, LinkFact
+from streams.model.facts import FactRecord, LinkFact
 from streams.model.pulse import Pulse
-from streams.model.settings import KafkaSettings
-from streams.model.watching import KindListed, Watches, WatchEvent
-from streams.topics import INVENTORY, partition_of
+from streams.model.watch import KindListed, Watches, WatchEvent
 
 log = structlog.get_logger()
 
@@ -100,7 +100,7 @@ class InventoryProcess:
         published = await read_back(self._cluster, self._settings)
         self._inventory.adopt(published)
         log.info("took over what was published before", cluster=self._cluster, facts=len(published))
-        producer = await kafka.started(kafka.producer(self._settings), self._settings)
+        producer = await clients.started(clients.producer(self._settings), self._settings)
         tasks = {
             asyncio.create_task(self._watches.run(self._events.put), name="watches"),
             asyncio.create_task(self._publish(producer), name="publish"),
@@ -162,7 +162,7 @@ class InventoryProcess:
 
     async def _send(self, producer: AIOKafkaProducer, changes: list[FactChange]) -> None:
         """Write the newest of each key, and wait until all of it is acknowledged."""
-        topic = kafka.topic_name(self._settings, INVENTORY)
+        topic = clients.topic_name(self._settings, INVENTORY)
         partition = partition_of(self._cluster, self._settings.cluster_partitions)
         try:
             sent = [
@@ -170,7 +170,7 @@ class InventoryProcess:
                 for key, record in dict(changes).items()
             ]
             await asyncio.gather(*sent)
-        except kafka.KafkaError as error:
+        except clients.KafkaError as error:
             raise Unreachable(
                 f"Kafka at {self._settings.bootstrap} does not take facts: {error!r}"
             ) from error
@@ -183,12 +183,12 @@ async def read_back(cluster: str, settings: KafkaSettings) -> dict[str, FactReco
         Unreachable: when no broker answers.
     """
     where = TopicPartition(
-        kafka.topic_name(settings, INVENTORY), partition_of(cluster, settings.cluster_partitions)
+        clients.topic_name(settings, INVENTORY), partition_of(cluster, settings.cluster_partitions)
     )
-    consumer = kafka.consumer(settings, group=None, fetch_max_wait_ms=100)
+    consumer = clients.consumer(settings, group=None, fetch_max_wait_ms=100)
     latest: dict[str, bytes] = {}
     try:
-        await kafka.started(consumer, settings)
+        await clients.started(consumer, settings)
         consumer.assign([where])
         await consumer.seek_to_beginning(where)
         end = (await consumer.end_offsets([where]))[where]
@@ -198,11 +198,11 @@ async def read_back(cluster: str, settings: KafkaSettings) -> dict[str, FactReco
                 latest.pop(key, None)
                 if record.value is not None and key.startswith(f"{cluster}/"):
                     latest[key] = record.value
-    except kafka.KafkaError as error:
+    except clients.KafkaError as error:
         raise Unreachable(f"Kafka at {settings.bootstrap} does not answer: {error!r}") from error
     finally:
         await consumer.stop()
-    kafka.honour_cancellation()
+    clients.honour_cancellation()
     return {key: _read(key, value) for key, value in latest.items()}
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from datetime import datetime
 
 from streams.model.entity import JobRef
-from streams.model.inventory import Fact, FactRecord, JobFact, LinkFact, NodeFact, PodFact
+from streams.model.facts import Fact, FactRecord, JobFact, LinkFact, NodeFact, PodFact
 
 
 def cluster_of(key: str) -> str:

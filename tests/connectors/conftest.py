@@ -47,7 +47,7 @@ class Emulated:
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulated]:
     """An emulated cluster that lives as long as the run."""
     folder = tmp_path_factory.mktemp("emulated")
-    command = [sys.executable, "-m", "faultline.embedded.cluster", str(folder)]
+    command = [sys.executable, "-m", "sandbox.emulated.cluster", str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None
         assert child.stdout is not None

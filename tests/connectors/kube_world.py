@@ -15,10 +15,10 @@ from kubernetes.aio import client as kube
 
 from connectors.base import Effect
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.dead_nodes import is_ready
 from connectors.kubernetes.errors import NotFound
+from connectors.kubernetes.out_of_service import is_ready
+from streams.config.settings import KubernetesSettings
 from streams.model.run import Target
-from streams.model.settings import KubernetesSettings
 from tests.contract.faults import FaultProxy
 from tests.testbed import workloads
 from tests.testbed.audit import Write

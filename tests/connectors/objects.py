@@ -6,7 +6,7 @@ from typing import Any
 
 from connectors.base import Effect, Outcome
 from connectors.kubernetes.client import Object
-from connectors.kubernetes.writing import Change
+from connectors.kubernetes.guarded_patch import Change
 from streams.model.run import Target
 
 

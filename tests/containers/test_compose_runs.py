@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from faultline.processes import PROCESSES
-from streams import kafka as clients
-from streams.model.settings import KafkaSettings
-from streams.topics import RAW_NODE_LOGS
+from faultline.runtime.processes import PROCESSES
+from streams.config.settings import KafkaSettings
+from streams.kafka import clients
+from streams.kafka.topics import RAW_NODE_LOGS
 from tests.containers.composed import SERVICES, Composed
 from tests.end_to_end.shippers import off_bus
 from tests.testbed import forwarding

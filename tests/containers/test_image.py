@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from faultline import commands
+from faultline.cli import commands
 from tests.testbed.engine import Engine
 from tests.testbed.images import FAULTLINE, ROOT
 

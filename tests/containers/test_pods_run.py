@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from faultline.processes import PROCESSES
-from streams import kafka as clients
-from streams.model.settings import KafkaSettings
-from streams.topics import RAW_NODE_LOGS
+from faultline.runtime.processes import PROCESSES
+from streams.config.settings import KafkaSettings
+from streams.kafka import clients
+from streams.kafka.topics import RAW_NODE_LOGS
 from tests.containers.cluster import Installed
 from tests.containers.pods import memory_limit
 from tests.deploy.manifests import NODE_WORK

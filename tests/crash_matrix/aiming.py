@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from connectors.jobs.suspension import RESUMED, SUSPENDED
-from connectors.kubernetes.marks import EFFECT, NODE_WORK
+from connectors.kubernetes.annotations import EFFECT, NODE_WORK
 from tests.contract.faults import Answer, Cut, Fault, FaultProxy, Hang, IsWrite, by_method
 
 Aim = Callable[[str, str, Mapping[str, Any]], bool]

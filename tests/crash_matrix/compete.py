@@ -31,19 +31,19 @@ from aiohttp import web
 from aiokafka import AIOKafkaProducer
 
 from connectors.kubernetes.client import Cluster, Object
-from connectors.kubernetes.ownership import is_marked
-from faultline.standins.jira import JiraStandin
-from streams import kafka as clients
+from connectors.kubernetes.cordon_ownership import is_marked
+from sandbox.fake_services.jira import JiraStandin
+from streams.config.settings import KafkaSettings, KubernetesSettings
+from streams.kafka import clients
+from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE, Topic, partition_of
 from streams.model.clock import from_millis
 from streams.model.codec import decode, encode
 from streams.model.conversation import TimelineEntry
 from streams.model.entity import Entity
+from streams.model.facts import FactRecord, NodeFact
 from streams.model.incident import Certainty, Incident, IncidentState, incident_id
-from streams.model.inventory import FactRecord, NodeFact
 from streams.model.run import EffectState, Run
-from streams.model.settings import KafkaSettings, KubernetesSettings
 from streams.model.signal import Severity, SignalBatch
-from streams.topics import INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE, Topic, partition_of
 from tests.crash_matrix.history import (
     History,
     Start,
@@ -55,10 +55,10 @@ from tests.crash_matrix.history import (
 )
 from tests.crash_matrix.history import ticket_touches as touches_of
 from tests.crash_matrix.invariants import violations
-from tests.crash_matrix.mortal import Life
-from tests.crash_matrix.nursery import Nursery
+from tests.crash_matrix.killable_responder import Life
+from tests.crash_matrix.process_pool import Nursery
 from tests.crash_matrix.stages import RESPONDER, TOPICS, access, grant
-from tests.crash_matrix.tape import Tape
+from tests.crash_matrix.topic_recorder import Tape
 from tests.crash_matrix.worlds import NODES
 from tests.runbooks.topics import with_topics
 from tests.testbed import workloads

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.jobs.suspension import RESUMED, SUSPENDED
-from connectors.kubernetes.marks import EFFECT, NODE_WORK, WORK_NODE, annotations_of, labels_of
+from connectors.kubernetes.annotations import EFFECT, NODE_WORK, WORK_NODE, annotations_of, labels_of
 from streams.model.conversation import TimelineEntry
 from streams.model.run import EffectRecord, PlannedStep, Run, StepRecord
 from tests.crash_matrix.witness import WORK, Work

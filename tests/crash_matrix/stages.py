@@ -18,17 +18,27 @@ import yaml
 from aiokafka import AIOKafkaProducer
 
 from connectors.kubernetes.client import Cluster
-from faultline.standins.jira import JiraStandin
-from streams import kafka as clients
+from sandbox.fake_services.jira import JiraStandin
+from streams.config.settings import KafkaSettings, KubernetesSettings, NodeWorkSettings
+from streams.kafka import clients
+from streams.kafka.topics import (
+    ALL,
+    COMMANDS,
+    DEAD_LETTERS,
+    INCIDENTS,
+    INVENTORY,
+    RUNS,
+    SIGNALS,
+    TIMELINE,
+    Topic,
+)
 from streams.model.clock import from_millis
 from streams.model.codec import decode, encode
 from streams.model.conversation import Command, TimelineEntry, Verb
+from streams.model.facts import FactRecord
 from streams.model.incident import Incident, IncidentState, Progress
-from streams.model.inventory import FactRecord
 from streams.model.run import EffectState, Run, StepState
-from streams.model.settings import KafkaSettings, KubernetesSettings, NodeWorkSettings
 from streams.model.signal import SignalBatch
-from streams.topics import ALL, COMMANDS, DEAD_LETTERS, INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE, Topic
 from tests.crash_matrix.aiming import FAULTS, AimedProxy, jira_writes
 from tests.crash_matrix.cases import Case
 from tests.crash_matrix.history import (
@@ -42,16 +52,16 @@ from tests.crash_matrix.history import (
     ticket_touches,
     work_touches,
 )
-from tests.crash_matrix.mortal import Life
-from tests.crash_matrix.nursery import Nursery
-from tests.crash_matrix.tape import Tape
+from tests.crash_matrix.killable_responder import Life
+from tests.crash_matrix.process_pool import Nursery
+from tests.crash_matrix.topic_recorder import Tape
 from tests.crash_matrix.worlds import World
 from tests.deploy.manifests import NODE_WORK, objects
 from tests.runbooks.topics import with_topics
 from tests.testbed.control_plane import ControlPlane, unique
 from tests.testbed.kafka import Kafka
 
-BOOKS = Path(__file__).parent / "books"
+BOOKS = Path(__file__).parent / "runbooks"
 RESPONDER = "system:serviceaccount:faultline:responder"
 RIGHTS = {"Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
 WORK_NAMESPACE = NodeWorkSettings().namespace

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runbooks.model import INTERNAL
+from runbooks.language.schema import INTERNAL
 from tests.crash_matrix.campaign import Campaign
 from tests.crash_matrix.cases import CALLS, WRITTEN, matrix, sample
 from tests.crash_matrix.stages import House

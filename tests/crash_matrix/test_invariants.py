@@ -9,13 +9,13 @@ from datetime import timedelta
 import pytest
 
 from connectors.base import Absent, Done, Effect
-from runbooks.board import Board
-from runbooks.desk import Call
-from runbooks.loading import load
+from runbooks.engine.partition_state import Board
+from runbooks.engine.run.transition import Call
+from runbooks.language.loader import load
+from streams.config.settings import BlastRadius, ResponderSettings
 from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import EffectRecord, EffectState, Mode, RunState, StepRecord, StepState
-from streams.model.settings import BlastRadius, ResponderSettings
 from tests.crash_matrix.history import History, Start, Touch, Version
 from tests.crash_matrix.invariants import RULES, violations
 from tests.crash_matrix.stages import BOOKS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.kubernetes.marks import EFFECT, INCIDENT, NODE_WORK, WORK_NODE
+from connectors.kubernetes.annotations import EFFECT, INCIDENT, NODE_WORK, WORK_NODE
 from tests.crash_matrix.witness import Kind, Sight, Work, works_in
 
 ROLES = {"gpu-07": "bad", "p0": "pod 0"}

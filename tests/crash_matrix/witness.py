@@ -14,8 +14,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Self
 
+from connectors.kubernetes.annotations import (
+    EFFECT,
+    INCIDENT,
+    NODE_WORK,
+    WORK_NODE,
+    annotations_of,
+    labels_of,
+)
 from connectors.kubernetes.client import Cluster, Object
-from connectors.kubernetes.marks import EFFECT, INCIDENT, NODE_WORK, WORK_NODE, annotations_of, labels_of
 from streams.model.errors import Temporary
 from tests.testbed.waiting import eventually
 

@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from connectors.jobs.suspension import marks_of
+from connectors.kubernetes.annotations import NODE_WORK, WORK_NODE, annotations_of, labels_of
 from connectors.kubernetes.client import Cluster, Object, path_of
+from connectors.kubernetes.cordon_ownership import hold_of, is_marked
 from connectors.kubernetes.errors import NotFound
-from connectors.kubernetes.marks import NODE_WORK, WORK_NODE, annotations_of, labels_of
-from connectors.kubernetes.ownership import hold_of, is_marked
 from connectors.kubernetes.work_results import state_of
 from streams.model.entity import Entity, JobRef
+from streams.model.facts import Fact, JobFact, NodeFact
 from streams.model.incident import Certainty, Incident, IncidentState, incident_id
-from streams.model.inventory import Fact, JobFact, NodeFact
 from streams.model.signal import Severity
 from tests.connectors.kube_world import has_come_up
 from tests.crash_matrix.witness import Place, Sight, Witness, Work, works_in

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from faultline.processes import PROCESSES
-from faultline.settings import Settings, load
-from faultline.standins.__main__ import main as standins
+from faultline.runtime.processes import PROCESSES
+from faultline.runtime.settings import Settings, load
+from sandbox.fake_services.__main__ import main as standins
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from streams import provisioning
-from streams.model.settings import KafkaSettings
+from streams.config.settings import KafkaSettings
+from streams.kafka import provisioning
 from tests.testbed.children import Child, free_port
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import until

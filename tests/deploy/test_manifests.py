@@ -5,10 +5,10 @@ import pytest
 import yaml
 
 from connectors.kubernetes.node_work import ACTIONS, read_templates
-from faultline.processes import PROCESSES
-from faultline.settings import load
+from faultline.runtime.processes import PROCESSES
+from faultline.runtime.settings import load
+from streams.config.settings import NodeWorkSettings
 from streams.model.run import Mode
-from streams.model.settings import NodeWorkSettings
 from tests.deploy.manifests import BASE, NODE_WORK, objects
 
 DEPLOYMENTS = {o["metadata"]["name"]: o for o in objects() if o["kind"] == "Deployment"}

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from faultline.cli import EXIT_BAD_INPUT
-from streams import installation, provisioning
-from streams.kafka import admin, group_name, started
+from faultline.cli.main import EXIT_BAD_INPUT
+from streams.config.settings import KafkaSettings
+from streams.kafka import installation, provisioning
+from streams.kafka.clients import admin, group_name, started
 from streams.model.claim import Claim, holder
 from streams.model.errors import ConfigError
-from streams.model.settings import KafkaSettings
 from tests.testbed.children import Child, free_port
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import until

@@ -14,10 +14,10 @@ import signal
 import sys
 from pathlib import Path
 
-from faultline.logs import configure
-from faultline.serving import serve
-from faultline.settings import load
-from faultline.wiring import work_of
+from faultline.runtime.logging_setup import configure
+from faultline.runtime.serve import serve
+from faultline.runtime.settings import load
+from faultline.runtime.wiring import work_of
 
 
 def mark(folder: Path, label: str) -> Path:

@@ -18,19 +18,18 @@ from typing import Any, Self
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 
-from faultline.processes import PROCESSES
-from faultline.reading import read_incidents, read_runs
-from faultline.standins.jira import JiraStandin
-from faultline.standins.slack import SlackStandin
-from streams import kafka as clients
-from streams import provisioning
+from faultline.cli.read_topics import read_incidents, read_runs
+from faultline.runtime.processes import PROCESSES
+from sandbox.fake_services.jira import JiraStandin
+from sandbox.fake_services.slack import SlackStandin
+from streams.config.settings import KafkaSettings
+from streams.kafka import clients, provisioning
+from streams.kafka.topics import SIGNALS, Topic
 from streams.model.clock import to_millis
 from streams.model.codec import decode
 from streams.model.incident import Incident
 from streams.model.run import Run
-from streams.model.settings import KafkaSettings
 from streams.model.signal import Signal, SignalBatch
-from streams.topics import SIGNALS, Topic
 from tests.deploy.manifests import objects
 from tests.end_to_end.crashing import mark
 from tests.testbed.children import Child

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from streams.dead_letters import why_buried
+from streams.kafka.dead_letters import why_buried
+from streams.kafka.topics import DEAD_LETTERS, RAW
 from streams.model.conversation import DeadLetter
 from streams.model.incident import IncidentState
-from streams.topics import DEAD_LETTERS, RAW
 from tests.end_to_end.installation import Installation
 from tests.end_to_end.once import done_once
 from tests.end_to_end.test_killed_responder import QUICK

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from streams.kafka.topics import RAW_NODE_LOGS
 from streams.model.incident import IncidentState
-from streams.topics import RAW_NODE_LOGS
 from tests.end_to_end import shippers
 from tests.end_to_end.installation import Installation
 from tests.end_to_end.once import done_once

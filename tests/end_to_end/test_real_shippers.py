@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from streams import kafka as clients
+from streams.kafka import clients
+from streams.kafka.topics import RAW_FABRIC, RAW_METRICS, RAW_NODE_LOGS
 from streams.model.signal import Signal, SignalState
-from streams.topics import RAW_FABRIC, RAW_METRICS, RAW_NODE_LOGS
-from tests.detector.test_process import detecting, signals, with_topics
+from tests.streams.detect.process.test_detector_process import detecting, signals, with_topics
 from tests.testbed.kafka import Kafka
 from tests.testbed.shippers import Rsyslog, telegraf
 from tests.testbed.waiting import eventually

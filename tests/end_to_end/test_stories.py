@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from faultline.demo.shippers import sample, switch_line
+from sandbox.demo.shippers import sample, switch_line
+from streams.kafka.topics import RAW_FABRIC, RAW_METRICS, RAW_NODE_LOGS
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import Run, RunState
-from streams.topics import RAW_FABRIC, RAW_METRICS, RAW_NODE_LOGS
 from tests.end_to_end import shippers
 from tests.end_to_end.installation import ROOT, Installation
 from tests.end_to_end.test_killed_responder import QUICK

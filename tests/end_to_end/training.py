@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from streams.topics import RAW_JOB_LOGS, RAW_NODE_LOGS
+from streams.kafka.topics import RAW_JOB_LOGS, RAW_NODE_LOGS
 from tests.end_to_end import shippers
 from tests.end_to_end.installation import Installation
 from tests.testbed import workloads

@@ -10,17 +10,18 @@ from datetime import timedelta
 
 import cramjam
 
-from streams.detect import Detector, cli_records, linear
+from streams.detect import Detector, cli_records
 from streams.detect.families import line_families
 from streams.detect.finding import Stream
-from streams.detect.memory import Memory
-from streams.detect.wording import load_sheet, sheet_names
-from streams.envelopes import Outside, open_record
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.log_patterns import load_sheet, sheet_names
+from streams.detect.rule_state import Memory
+from streams.ingest import Outside, open_record
 from streams.model.record import LogLine
-from tests.detect.cases import CORPUS, cases_of, raw
-from tests.detect.lines import NOW, record
-from tests.envelopes import wire
-from tests.envelopes.binary import as_protobuf, compressed
+from tests.streams.detect.cases import CORPUS, cases_of, raw
+from tests.streams.detect.lines import NOW, record
+from tests.streams.ingest import wire
+from tests.streams.ingest.binary import as_protobuf, compressed
 
 WRITTEN = wire.write_request(
     wire.series({"__name__": "DCGM_FI_DEV_XID_ERRORS", "gpu": "3"}, wire.sample(79.0, 1_795_245_195_000))
@@ -82,7 +83,7 @@ def seeds() -> Iterator[bytes]:
 
 def words() -> Iterator[bytes]:
     """Words that open doors: the literal beginnings of what the catalog looks for."""
-    literal = linear.compile(r"[A-Za-z][A-Za-z0-9 _./#-]{3,40}")
+    literal = re2_patterns.compile(r"[A-Za-z][A-Za-z0-9 _./#-]{3,40}")
     for name in sheet_names():
         for row in load_sheet(name).rows:
             for sample in row.samples:

@@ -7,13 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from streams.model.clock import utc_now
-from streams.model.codec import decode, encode
-from streams.model.incident import Certainty, Incident
-from streams.model.inventory import FactRecord, JobFact, NodeFact, PodFact
-from streams.model.run import Run
-from streams.model.settings import KafkaSettings
-from streams.topics import (
+from streams.config.settings import KafkaSettings
+from streams.kafka.topics import (
     COMMANDS,
     CONTROLS,
     DEAD_LETTERS,
@@ -24,6 +19,11 @@ from streams.topics import (
     TIMELINE,
     partition_of,
 )
+from streams.model.clock import utc_now
+from streams.model.codec import decode, encode
+from streams.model.facts import FactRecord, JobFact, NodeFact, PodFact
+from streams.model.incident import Certainty, Incident
+from streams.model.run import Run
 from tests.runbooks.scenes import CLUSTER, cluster, incident
 from tests.runbooks.topics import committed, with_topics, write
 from tests.testbed.children import Child
@@ -98,7 +98,7 @@ class Herd:
             "at": at,
             **more,
         }
-        command = [sys.executable, "-m", "tests.runbooks.responder_child", json.dumps(options)]
+        command = [sys.executable, "-m", "tests.runbooks.engine.responder_child", json.dumps(options)]
         child = Child("responder", command, log=self._folder / f"log-{len(self.children)}")
         self.children.append(child)
         return child

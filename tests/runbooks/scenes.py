@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from connectors.base import Absent, AlreadyDone, Done, Outcome
-from runbooks.desk import LOOKUPS, Call, Situation, Turn
-from runbooks.loading import load
-from runbooks.model import Runbook
-from runbooks.outcomes import concluded
-from runbooks.plan import plan
-from runbooks.run import advance, begin
-from runbooks.select import select
-from runbooks.view import ClusterView
+from runbooks.engine.run.machine import advance, begin
+from runbooks.engine.run.outcomes import concluded
+from runbooks.engine.run.plan import plan
+from runbooks.engine.run.transition import LOOKUPS, Call, Situation, Turn
+from runbooks.language.loader import load
+from runbooks.language.schema import Runbook
+from runbooks.language.select import select
+from streams.config.settings import BlastRadius, ResponderSettings
+from streams.inventory.cluster_view import ClusterView
 from streams.model.entity import Entity, Gpu, JobRef
+from streams.model.facts import JobFact, NodeFact, PodFact
 from streams.model.incident import Certainty, Incident, IncidentState, Progress, incident_id
-from streams.model.inventory import JobFact, NodeFact, PodFact
 from streams.model.run import Mode, Run, RunState, StepState
-from streams.model.settings import BlastRadius, ResponderSettings
 from streams.model.signal import Severity
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -15,14 +15,14 @@ from typing import Any
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome, Refused, Waiting
 from connectors.jobs import suspension
-from connectors.jobs.levers import LEVERS
-from connectors.kubernetes import ownership
-from connectors.kubernetes.writing import Change
-from runbooks.desk import LOOKUPS, CallKind
+from connectors.jobs.suspend_fields import LEVERS
+from connectors.kubernetes import cordon_ownership
+from connectors.kubernetes.guarded_patch import Change
+from runbooks.engine.run.transition import LOOKUPS, CallKind
 from streams.inventory.jobs import job_fact
 from streams.inventory.nodes import node_fact
 from streams.model.entity import JobRef
-from streams.model.inventory import Fact, JobFact, NodeFact, PodFact
+from streams.model.facts import Fact, JobFact, NodeFact, PodFact
 from tests.runbooks.scenes import CLUSTER, JOB, NOW, OTHER_JOB
 
 Object = dict[str, Any]
@@ -98,9 +98,9 @@ class SmallWorld:
         name, job = effect.target.name, self.jobs.get(_key(effect))
         match effect.action:
             case "cordon_node":
-                return ownership.find(self.nodes[name], effect)
+                return cordon_ownership.find(self.nodes[name], effect)
             case "uncordon_node":
-                hold = ownership.hold_of(self.nodes[name])
+                hold = cordon_ownership.hold_of(self.nodes[name])
                 return Absent() if hold and hold.by_incident(effect.incident) else AlreadyDone()
             case "drain_node":
                 return Absent() if self._left_on(name) else AlreadyDone()
@@ -127,9 +127,13 @@ class SmallWorld:
         name, job = effect.target.name, self.jobs.get(_key(effect))
         match effect.action:
             case "cordon_node":
-                return self._change(self.nodes[name], ownership.cordon(self.nodes[name], effect), effect, at)
+                return self._change(
+                    self.nodes[name], cordon_ownership.cordon(self.nodes[name], effect), effect, at
+                )
             case "uncordon_node":
-                decided = ownership.release(self.nodes[name], effect, lambda o: o.incident == effect.incident)
+                decided = cordon_ownership.release(
+                    self.nodes[name], effect, lambda o: o.incident == effect.incident
+                )
                 return self._change(self.nodes[name], decided, effect, at)
             case "drain_node":
                 if not self._left_on(name):
@@ -160,7 +164,7 @@ class SmallWorld:
         match effect.action:
             case "cordon_node":
                 node = self.nodes[effect.target.name]
-                decided = ownership.release(node, effect, lambda o: o.key == effect.key)
+                decided = cordon_ownership.release(node, effect, lambda o: o.key == effect.key)
                 return self._change(node, decided, effect, at, "undo ")
             case "suspend_job":
                 job = self.jobs.get(_key(effect))
@@ -179,7 +183,7 @@ class SmallWorld:
             held = suspension.marks_of(job).held
             by = "Faultline" if held else suspension.suspended_by(suspension.marks_of(job))
             return Blocked(by, "it is suspended")
-        unfit = [n for n in self.pods[key] if ownership.is_marked(self.nodes[n])]
+        unfit = [n for n in self.pods[key] if cordon_ownership.is_marked(self.nodes[n])]
         if len(self.pods[key]) < len(PLACES[key]) or unfit:
             return Waiting(3.0, "its pods are not ready")
         return Done({"pods": len(self.pods[key])})
@@ -272,7 +276,7 @@ class SmallWorld:
 
     def holders(self, node: str) -> set[str]:
         """The incidents that hold a node closed."""
-        hold = ownership.hold_of(self.nodes[node])
+        hold = cordon_ownership.hold_of(self.nodes[node])
         return {owner.incident for owner in hold.owners} if hold else set()
 
     def held_job(self, job: JobRef) -> str | None:

@@ -10,9 +10,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from aiokafka.admin import NewTopic
 from aiokafka.errors import KafkaError
 
-from streams import kafka
-from streams.model.settings import KafkaSettings
-from streams.topics import Topic
+from streams.config.settings import KafkaSettings
+from streams.kafka import clients
+from streams.kafka.topics import Topic
 from tests.testbed.waiting import eventually
 
 
@@ -26,8 +26,8 @@ async def with_topics(bootstrap: str, *topics: Topic, partitions: int = 2) -> Ka
         replication_factor=1,
         min_insync_replicas=1,
     )
-    names = [kafka.topic_name(settings, topic) for topic in topics]
-    admin = await kafka.started(kafka.admin(settings), settings)
+    names = [clients.topic_name(settings, topic) for topic in topics]
+    admin = await clients.started(clients.admin(settings), settings)
     try:
         await admin.create_topics([NewTopic(name, partitions, 1) for name in names])
         await eventually(
@@ -39,7 +39,7 @@ async def with_topics(bootstrap: str, *topics: Topic, partitions: int = 2) -> Ka
 
 
 async def _led(settings: KafkaSettings, names: list[str], partitions: int) -> bool:
-    reader: AIOKafkaConsumer = await kafka.started(kafka.consumer(settings, group=None), settings)
+    reader: AIOKafkaConsumer = await clients.started(clients.consumer(settings, group=None), settings)
     try:
         wanted = [TopicPartition(name, p) for name in names for p in range(partitions)]
         return len(await reader.end_offsets(wanted)) == len(wanted)
@@ -61,9 +61,9 @@ async def settled(settings: KafkaSettings, topic: Topic, partition: int) -> list
     knows of a commit, be it from another topic, has to wait for it here. Not while the owner of an open transaction is
     dead: nobody ends that before a successor does.
     """
-    place = TopicPartition(kafka.topic_name(settings, topic), partition)
-    looker: AIOKafkaConsumer = kafka.consumer(settings, group=None, read_committed=False)
-    await kafka.started(looker, settings)
+    place = TopicPartition(clients.topic_name(settings, topic), partition)
+    looker: AIOKafkaConsumer = clients.consumer(settings, group=None, read_committed=False)
+    await clients.started(looker, settings)
     try:
         end = (await looker.end_offsets([place]))[place]
     finally:
@@ -76,8 +76,8 @@ async def committed_records(
     settings: KafkaSettings, topic: Topic, partition: int, end: int | None = None
 ) -> list[ConsumerRecord[bytes, bytes]]:
     """Every committed record of one partition, up to `end` or to what can be read as committed by now."""
-    reader: AIOKafkaConsumer = await kafka.started(kafka.consumer(settings, group=None), settings)
-    where = TopicPartition(kafka.topic_name(settings, topic), partition)
+    reader: AIOKafkaConsumer = await clients.started(clients.consumer(settings, group=None), settings)
+    where = TopicPartition(clients.topic_name(settings, topic), partition)
     found: list[ConsumerRecord[bytes, bytes]] = []
     try:
         reader.assign([where])
@@ -103,11 +103,11 @@ async def write(
     headers: Sequence[tuple[str, bytes]] = (),
 ) -> None:
     """Write plain records, as another process would."""
-    producer: AIOKafkaProducer = await kafka.started(kafka.producer(settings), settings)
+    producer: AIOKafkaProducer = await clients.started(clients.producer(settings), settings)
     try:
         for key, value in records:
             await producer.send_and_wait(
-                kafka.topic_name(settings, topic),
+                clients.topic_name(settings, topic),
                 key=key.encode(),
                 value=value,
                 partition=partition,

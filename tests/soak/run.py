@@ -27,14 +27,13 @@ import orjson
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import CommitFailedError
 
-from streams import kafka as clients
-from streams import provisioning
-from streams.dead_letters import why_buried
+from streams.config.settings import DetectorSettings, KafkaSettings
+from streams.kafka import clients, provisioning
+from streams.kafka.dead_letters import why_buried
+from streams.kafka.topics import DEAD_LETTERS, RAW, SIGNALS, Topic
 from streams.model.clock import utc_now
 from streams.model.codec import decode
-from streams.model.settings import DetectorSettings, KafkaSettings
 from streams.model.signal import Signal, SignalBatch
-from streams.topics import DEAD_LETTERS, RAW, SIGNALS, Topic
 from tests.soak.workload import Sent, Workload
 from tests.testbed.children import Child
 from tests.testbed.kafka import Kafka
@@ -199,7 +198,7 @@ class Soak:
     def _start(self, name: str, settings: KafkaSettings) -> Child:
         wanted = DetectorSettings(batch_records=self.batch_records, snapshot_s=1.0)
         arguments = [settings.model_dump_json(), "", "0", wanted.model_dump_json()]
-        command = [sys.executable, "-m", "tests.detector.child", *arguments]
+        command = [sys.executable, "-m", "tests.streams.detect.process.child", *arguments]
         return Child(name, command, log=self.folder / f"{name}.log", cwd=ROOT)
 
     def _read_logs(self, figures: Figures) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 
 from bench.chatter import ordinary
+from streams.kafka.topics import RAW_FABRIC, RAW_JOB_LOGS, RAW_K8S_EVENTS, RAW_METRICS, RAW_NODE_LOGS, Topic
 from streams.model.clock import from_millis, rfc3339
-from streams.topics import RAW_FABRIC, RAW_JOB_LOGS, RAW_K8S_EVENTS, RAW_METRICS, RAW_NODE_LOGS, Topic
 
 NODES = 64
 LINES_PER_S = 2000

@@ -23,10 +23,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from faultline.processes import PROCESSES
-from faultline.reading import read_runs
+from faultline.cli.read_topics import read_runs
+from faultline.runtime.processes import PROCESSES
+from streams.kafka.topics import RAW_NODE_LOGS
 from streams.model.incident import IncidentState
-from streams.topics import RAW_NODE_LOGS
 from tests.end_to_end import shippers
 from tests.end_to_end.installation import Installation
 from tests.testbed import workloads

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from streams.model.tables import load_table
+from streams.config.yaml_tables import load_table
 
 T = TypeVar("T", bound=BaseModel)
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from streams.detect.dcgm import at_ms
 from streams.detect.finding import Finding, Stream
+from streams.detect.metrics.dcgm_gauges import at_ms
 from streams.detect.metrics.levels import BETWEEN, PAST, WELL, Rule, tidy
 from streams.detect.metrics.peers import JobMedians
-from streams.detect.metrics.places import exporter_of, owner_of
-from streams.detect.metrics.rows import Named, Row
+from streams.detect.metrics.rule_rows import Named, Row
+from streams.detect.metrics.sample_origin import exporter_of, owner_of
 from streams.model.record import Sample
 from streams.model.signal import Attribute
 

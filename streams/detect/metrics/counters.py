@@ -10,12 +10,12 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from typing import cast
 
-from streams.detect.dcgm import at_ms
 from streams.detect.finding import Finding, Stream
-from streams.detect.memory import Key
+from streams.detect.metrics.dcgm_gauges import at_ms
 from streams.detect.metrics.levels import FIRING, MAX_PARTS, OVER, PAST, Rule, tidy
-from streams.detect.metrics.places import Place, exporter_of
-from streams.detect.metrics.rows import Named, Row
+from streams.detect.metrics.rule_rows import Named, Row
+from streams.detect.metrics.sample_origin import Place, exporter_of
+from streams.detect.rule_state import Key
 from streams.model.record import Sample
 from streams.model.signal import SignalState
 

@@ -13,7 +13,7 @@ from streams.detect.metrics.counters import Counter, Increase, Rate
 from streams.detect.metrics.levels import LEAST_BLANK, Bits, Rule, Value, is_blank
 from streams.detect.metrics.pairs import BusyGpus, pair
 from streams.detect.metrics.peers import Peers
-from streams.detect.metrics.rows import TWO_METRICS, Named, Row, Sheet, sheet
+from streams.detect.metrics.rule_rows import TWO_METRICS, Named, Row, Sheet, sheet
 from streams.model.errors import ConfigError
 from streams.model.record import Sample
 

@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Final, cast
 
-from streams.detect.dcgm import at_ms
 from streams.detect.finding import Finding, Stream
-from streams.detect.memory import Table
-from streams.detect.metrics.places import (
+from streams.detect.metrics.dcgm_gauges import at_ms
+from streams.detect.metrics.rule_rows import Named, Row
+from streams.detect.metrics.sample_origin import (
     Place,
     exporter_of,
     gpu_place,
@@ -23,7 +23,7 @@ from streams.detect.metrics.places import (
     owner_of,
     with_parts,
 )
-from streams.detect.metrics.rows import Named, Row
+from streams.detect.rule_state import Table
 from streams.model.record import Sample
 from streams.model.signal import Attribute, SignalState
 

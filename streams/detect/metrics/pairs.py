@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from streams.detect.dcgm import at_ms
 from streams.detect.finding import Finding, Stream
+from streams.detect.metrics.dcgm_gauges import at_ms
 from streams.detect.metrics.levels import MAX_PARTS, PAST, WELL, Rule, tidy
-from streams.detect.metrics.places import Place, exporter_of, gpu_place
-from streams.detect.metrics.rows import Named, Row
+from streams.detect.metrics.rule_rows import Named, Row
+from streams.detect.metrics.sample_origin import Place, exporter_of, gpu_place
 from streams.model.record import Sample
 
 BUSY_TABLE = "metrics.busy"

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from typing import cast
 from zlib import crc32
 
-from streams.detect.dcgm import at_ms
 from streams.detect.finding import Finding, Stream
-from streams.detect.memory import Key, Table
+from streams.detect.metrics.dcgm_gauges import at_ms
 from streams.detect.metrics.levels import BETWEEN, PAST, WELL, Rule, tidy
-from streams.detect.metrics.places import Owner, owner_of
-from streams.detect.metrics.rows import Named, Row
+from streams.detect.metrics.rule_rows import Named, Row
+from streams.detect.metrics.sample_origin import Owner, owner_of
+from streams.detect.rule_state import Key, Table
 from streams.model.record import Sample
 from streams.model.signal import Attribute
 

@@ -1,0 +1,217 @@
+"""Whose is a closed node? Pure decisions over a Node object as the API server shows it.
+
+A node that Faultline closes carries, written in one request together with `spec.unschedulable`:
+
+    taint       faultline.dev/incident=<first owner>:NoSchedule
+    annotation  faultline.dev/incident   owners (incidents), oldest first, separated by commas
+    annotation  faultline.dev/effect     the effect key of each owner, in the same order
+    annotation  faultline.dev/prior      what spec.unschedulable was before the first owner came
+
+A dead node may be declared out of service besides (`dead_nodes`); that goes with the incident for which it was done.
+
+The last owner to go restores `prior`. Whoever finds the marks but not the state that belongs to them knows that somebody
+else has decided otherwise in between, and keeps off; only a new incident may close the node anew.
+Why it is so: docs/decisions/004-who-owns-a-cordon.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome, Refused, Result
+from connectors.kubernetes.annotations import (
+    A_PERSON,
+    EFFECT,
+    GIVEN_UP,
+    INCIDENT,
+    MANAGED,
+    PRIOR,
+    annotations_of,
+    opted_out,
+)
+from connectors.kubernetes.client import Object
+from connectors.kubernetes.guarded_patch import Change
+from connectors.kubernetes.out_of_service import OUT_OF_SERVICE, given_up_for, without_declaration
+
+Prior = Literal["schedulable", "unschedulable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One incident's hold on a node."""
+
+    incident: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """All that Faultline has written on a node. `prior` is the state the last owner restores."""
+
+    owners: tuple[Owner, ...]
+    prior: Prior
+
+    def by_key(self, key: str) -> bool:
+        """True when the effect with this key holds the node."""
+        return any(owner.key == key for owner in self.owners)
+
+    def by_incident(self, incident: str) -> bool:
+        """True when any effect of this incident holds the node."""
+        return any(owner.incident == incident for owner in self.owners)
+
+
+def hold_of(node: Object) -> Hold | None:
+    """What the marks say, whether or not the node's state still fits them; None for no or unreadable marks."""
+    marks = annotations_of(node)
+    incidents, keys, prior = (marks.get(name, "") for name in (INCIDENT, EFFECT, PRIOR))
+    owners = tuple(Owner(*pair) for pair in zip(incidents.split(","), keys.split(","), strict=False))
+    whole = incidents.count(",") == keys.count(",") and all(owner.incident and owner.key for owner in owners)
+    if not whole or prior not in ("schedulable", "unschedulable"):
+        return None
+    return Hold(owners, "schedulable" if prior == "schedulable" else "unschedulable")
+
+
+def is_marked(node: Object) -> bool:
+    """True when anything on the node bears Faultline's name, readable or not."""
+    marks = annotations_of(node)
+    return _own_taint(node) is not None or any(name in marks for name in (INCIDENT, EFFECT, PRIOR))
+
+
+def is_held_for(node: Object, incident: str) -> bool:
+    """True while the node is closed as Faultline left it, for this incident at least."""
+    hold = hold_of(node)
+    return hold is not None and hold.by_incident(incident) and taken_over(node, hold) is None
+
+
+def taken_over(node: Object, hold: Hold) -> str | None:
+    """What a person has changed since Faultline closed the node, as a sentence; None while it is as it was left."""
+    name = node["metadata"]["name"]
+    taint = _own_taint(node)
+    if not node.get("spec", {}).get("unschedulable") and taint is not None:
+        left = f"{INCIDENT}-" if given_up_for(node) is None else f"{INCIDENT}- {OUT_OF_SERVICE}-"
+        return f"a person uncordoned {name}; `kubectl taint node {name} {left}` removes what Faultline left"
+    if not node.get("spec", {}).get("unschedulable"):
+        return f"a person uncordoned {name} and removed its taint"
+    if taint is None:
+        return f"a person removed the taint {INCIDENT} from {name}"
+    if taint.get("value") != hold.owners[0].incident:
+        return f"a person changed the taint {INCIDENT} of {name}"
+    return None
+
+
+def cordon(node: Object, effect: Effect) -> Change | Outcome:
+    """Close a node for an effect, or join those who closed it already."""
+    name = node["metadata"]["name"]
+    if replaced(node, effect):
+        return Refused(f"{name} is another machine now: its uid is not the one this was decided for")
+    hold = hold_of(node)
+    if hold is None and is_marked(node):
+        return Blocked(
+            "foreign marks", f"{name} bears marks of {INCIDENT} that Faultline cannot read as its own"
+        )
+    if hold is not None and (change := taken_over(node, hold)):
+        if hold.by_incident(effect.incident):
+            return Blocked(A_PERSON, change)
+        hold = None  # their word ended that hold; what happens to the node later is a matter of its own
+    if hold is not None and hold.by_key(effect.key):
+        return AlreadyDone(_result(hold))
+    if opted_out(node):
+        return Refused(f"a person keeps Faultline off {name}: {MANAGED}=false")
+    owner = Owner(effect.incident, effect.key)
+    if hold is None:
+        hold = Hold((owner,), "unschedulable" if node.get("spec", {}).get("unschedulable") else "schedulable")
+    else:
+        hold = replace(hold, owners=(*hold.owners, owner))
+    return Change(_closed(node, hold), Done(_result(hold), _told(name, hold)))
+
+
+def find(node: Object, effect: Effect) -> Outcome:
+    """Whether this effect holds the node, as `lookup` asks."""
+    hold = None if replaced(node, effect) else hold_of(node)
+    if hold is None or not hold.by_key(effect.key):
+        return Absent()
+    return AlreadyDone(_result(hold), taken_over(node, hold) or "")
+
+
+def release(node: Object, effect: Effect, mine: Callable[[Owner], bool]) -> Change | Outcome:
+    """Take the owners that are `mine` off a node, and open it again with the last one if it was open before."""
+    name = node["metadata"]["name"]
+    hold = None if replaced(node, effect) else hold_of(node)
+    gone = [owner for owner in hold.owners if mine(owner)] if hold else []
+    if hold is None or not gone:
+        return AlreadyDone(detail=f"{name} is not held for {effect.incident}")
+    if change := taken_over(node, hold):
+        return Blocked(A_PERSON, change)
+    if opted_out(node):
+        return Blocked(A_PERSON, f"a person keeps Faultline off {name}: {MANAGED}=false")
+    left = tuple(owner for owner in hold.owners if owner not in gone)
+    if left:
+        still = ", ".join(owner.incident for owner in left)
+        patch = _in_service(_closed(node, replace(hold, owners=left)), node, left)
+        return Change(patch, Done(detail=f"{name} stays closed for {still}"))
+    kept = "stays cordoned as it was found" if hold.prior == "unschedulable" else "is schedulable again"
+    return Change(_in_service(_opened(node, hold), node, left), Done(detail=f"{name} {kept}"))
+
+
+def replaced(node: Object, effect: Effect) -> bool:
+    """True when the node's name now belongs to another machine than the one the effect was decided for."""
+    return effect.target.uid is not None and effect.target.uid != node["metadata"].get("uid")
+
+
+def _own_taint(node: Object) -> Object | None:
+    for taint in node.get("spec", {}).get("taints") or []:
+        if taint.get("key") == INCIDENT:
+            found: Object = taint
+            return found
+    return None
+
+
+def _other_taints(node: Object) -> list[Object]:
+    return [taint for taint in node.get("spec", {}).get("taints") or [] if taint.get("key") != INCIDENT]
+
+
+def _closed(node: Object, hold: Hold) -> Object:
+    taint = {"key": INCIDENT, "value": hold.owners[0].incident, "effect": "NoSchedule"}
+    marks = {
+        INCIDENT: ",".join(owner.incident for owner in hold.owners),
+        EFFECT: ",".join(owner.key for owner in hold.owners),
+        PRIOR: hold.prior,
+    }
+    return {
+        "metadata": {"annotations": marks},
+        "spec": {"unschedulable": True, "taints": [*_other_taints(node), taint]},
+    }
+
+
+def _opened(node: Object, hold: Hold) -> Object:
+    return {
+        "metadata": {"annotations": dict.fromkeys((INCIDENT, EFFECT, PRIOR))},
+        "spec": {
+            "unschedulable": True if hold.prior == "unschedulable" else None,
+            "taints": _other_taints(node) or None,
+        },
+    }
+
+
+def _in_service(patch: Object, node: Object, left: tuple[Owner, ...]) -> Object:
+    """The patch, and with it the end of a declaration that was made for an incident that is not among those `left`."""
+    given_up = given_up_for(node)
+    if given_up is None or given_up in {owner.incident for owner in left}:
+        return patch
+    marks = patch["metadata"]["annotations"] | {GIVEN_UP: None}
+    taints = without_declaration(patch["spec"]["taints"] or []) or None
+    return patch | {"metadata": {"annotations": marks}, "spec": patch["spec"] | {"taints": taints}}
+
+
+def _result(hold: Hold) -> Result:
+    return {"prior": hold.prior, "owners": tuple(owner.incident for owner in hold.owners)}
+
+
+def _told(name: str, hold: Hold) -> str:
+    if len(hold.owners) > 1:
+        return f"{name} was closed already for {hold.owners[0].incident}; now held for this incident too"
+    if hold.prior == "unschedulable":
+        return f"{name} was cordoned by somebody else and stays so; Faultline only adds its taint"
+    return f"{name} is cordoned"

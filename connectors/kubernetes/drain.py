@@ -1,0 +1,311 @@
+"""Emptying a node by the Eviction API, one look and one round of evictions at a time. Nothing is ever deleted from here.
+
+Level-triggered: each round looks at what is on the node now, so a crash, a lost answer or a new pod needs no memory. A pod
+is evicted under its uid; when its name belongs to another pod by then, the one that was meant is gone. What a
+PodDisruptionBudget protects stays, and the outcome names both. A node that is dead and held for this incident is declared
+out of service once all that is left on it hangs (`dead_nodes`), so that the cluster lets go of it.
+
+Source of the rules: Kubernetes, "API-initiated eviction" and `kubectl drain`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from connectors.base import (
+    Absent,
+    AlreadyDone,
+    Blocked,
+    Done,
+    Effect,
+    LeaseHeld,
+    Outcome,
+    Refused,
+    Result,
+    Waiting,
+)
+from connectors.kubernetes.annotations import A_PERSON, MANAGED, annotations_of, controller, opted_out
+from connectors.kubernetes.client import Cluster, Object, path_of
+from connectors.kubernetes.cordon_ownership import hold_of, is_held_for, replaced, taken_over
+from connectors.kubernetes.errors import Conflict, EvictionBlocked, MaybeApplied, NotFound
+from connectors.kubernetes.guarded_patch import Change, attempted, change
+from connectors.kubernetes.out_of_service import (
+    OUT_OF_SERVICE,
+    declared,
+    given_up_for,
+    hangs,
+    is_leaving,
+    is_out_of_service,
+    is_ready,
+    taken_back,
+)
+from streams.model.clock import Clock, utc_now
+from streams.model.signal import Attribute
+
+MIRROR = "kubernetes.io/config.mirror"
+LOOK_AGAIN_S = 2.0
+BUDGET_PAUSE_S = 5.0
+EVICTIONS_A_ROUND = 20
+"""A round ends well within the lease, and a cut one leaves little unsaid."""
+NOBODY = "the lack of a controller that would bring it back"
+NAMED = 5
+"""Pods that a sentence names before it only counts."""
+
+_BUDGET_NAMED = re.compile(r"disruption budget (\S+) needs")
+
+
+@dataclass(frozen=True, slots=True)
+class OnNode:
+    """The pods of a node that a drain is about: still to be evicted, and already on their way out."""
+
+    staying: tuple[Object, ...]
+    leaving: tuple[Object, ...]
+
+    @property
+    def count(self) -> int:
+        """How many there are in all."""
+        return len(self.staying) + len(self.leaving)
+
+
+@dataclass(slots=True)
+class Round:
+    """What came of one round of evictions. `blocked` maps a pod to what is in its way."""
+
+    evicted: int = 0
+    leaving: int = 0
+    blocked: dict[str, str] = field(default_factory=dict)
+
+
+def drained_pods(pods: Sequence[Object], only: str) -> OnNode:
+    """Sort out whom a drain concerns: never a DaemonSet's pods, mirror pods or finished ones; with `gpu` GPU pods only."""
+    concerned = [pod for pod in pods if _concerned(pod, only)]
+    return OnNode(
+        staying=tuple(pod for pod in concerned if not is_leaving(pod)),
+        leaving=tuple(pod for pod in concerned if is_leaving(pod)),
+    )
+
+
+def may_drain(node: Object, effect: Effect) -> Outcome | None:
+    """Why a node must not be drained now, or None. An open node would take the evicted pods right back."""
+    name = node["metadata"]["name"]
+    if replaced(node, effect):
+        return Refused(f"{name} is another machine now: its uid is not the one this was decided for")
+    if opted_out(node):
+        return Refused(f"a person keeps Faultline off {name}: {MANAGED}=false")
+    hold = hold_of(node)
+    if hold is not None and (change := taken_over(node, hold)):
+        return Blocked(A_PERSON, change)
+    if not node.get("spec", {}).get("unschedulable"):
+        return Refused(f"{name} is not cordoned: what is evicted from it could come back to it")
+    return None
+
+
+def give_up(node: Object, effect: Effect) -> Change | Outcome:
+    """Declare a node out of service on which nothing is left but what hangs, if it is dead and held for this incident."""
+    name = node["metadata"]["name"]
+    if (no := may_drain(node, effect)) is not None:
+        return no
+    if is_ready(node):
+        return Waiting(LOOK_AGAIN_S, f"{name} is ready again, and its pods are going")
+    if not is_held_for(node, effect.incident):
+        return Waiting(LOOK_AGAIN_S, f"{name} is not ready, and not Faultline's to declare out of service")
+    result = _result(effect, out_of_service=True)
+    if is_out_of_service(node):
+        return Waiting(LOOK_AGAIN_S, f"{name} is out of service; the cluster lets go of its pods", result)
+    if given_up_for(node) == effect.incident:
+        return Blocked(A_PERSON, f"a person removed the taint {OUT_OF_SERVICE} from {name}")
+    then = f"{name} is dead and its pods hang: declared out of service, so that the cluster lets go of them"
+    return Change(declared(node, effect.incident), Waiting(LOOK_AGAIN_S, then, result))
+
+
+def back_in_service(node: Object, effect: Effect) -> Change | Outcome:
+    """Take Faultline's declaration back from a node that is ready again."""
+    name = node["metadata"]["name"]
+    if (no := may_drain(node, effect)) is not None:
+        return no
+    if given_up_for(node) is None or not is_ready(node):
+        return Waiting(0.0, f"{name} is to be looked at again")
+    told = f"{name} is ready again: it is no longer declared out of service"
+    return Change(taken_back(node), Waiting(0.0, told, _result(effect, out_of_service=False)))
+
+
+async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld, clock: Clock = utc_now) -> Outcome:
+    """One round: evict what may go now and say what is left. Call again until it is over.
+
+    Raises:
+        Fenced: the lease does not hold any more; the evictions before that stand.
+    """
+    done = Round()
+
+    async def once() -> Outcome:
+        only = _only(effect)
+        if only is None:
+            return Refused(f"drain_node: `only` is {effect.params.get('only')!r}, known are gpu and all")
+        try:
+            node = await cluster.get(path_of("v1", "nodes", name=effect.target.name))
+        except NotFound:
+            return AlreadyDone(detail=f"{effect.target.name} is no longer part of the cluster")
+        if effect.params.get("dead_node", True) not in (True, False):
+            return Refused(
+                f"drain_node: `dead_node` is {effect.params['dead_node']!r}, known are true and false"
+            )
+        if (no := may_drain(node, effect)) is not None:
+            return no
+        if given_up_for(node) is not None and is_ready(node):
+            return await _node(cluster, effect, lease, back_in_service)
+        there = await _pods_on(cluster, effect.target.name)
+        pods = drained_pods(there, only)
+        if not pods.count:
+            return _over(effect)
+        if not is_ready(node) and effect.params.get("dead_node", True) and _all_hang(pods, there, clock()):
+            return await _node(cluster, effect, lease, give_up)
+        bare = [] if effect.params.get("bare") else [pod for pod in pods.staying if controller(pod) is None]
+        done.leaving, done.blocked = 0, {_name(pod): NOBODY for pod in bare}
+        for pod in [pod for pod in pods.staying if pod not in bare][:EVICTIONS_A_ROUND]:
+            await _evict(cluster, pod, lease, done)
+        return _so_far(effect, pods, done)
+
+    return await attempted(once)
+
+
+async def find(cluster: Cluster, effect: Effect, clock: Clock = utc_now) -> Outcome:
+    """Whether the node is empty (`AlreadyDone`), being emptied (`Waiting`) or not begun (`Absent`)."""
+
+    async def once() -> Outcome:
+        try:
+            node = await cluster.get(path_of("v1", "nodes", name=effect.target.name))
+        except NotFound:
+            return AlreadyDone(detail=f"{effect.target.name} is no longer part of the cluster")
+        there = await _pods_on(cluster, effect.target.name)
+        pods = drained_pods(there, _only(effect) or "all")
+        if not pods.count:
+            return AlreadyDone(detail=f"nothing left to drain on {effect.target.name}")
+        if not is_ready(node) and not is_out_of_service(node) and _all_hang(pods, there, clock()):
+            return Absent(
+                f"{_pods(pods.leaving)} on {effect.target.name}, which is dead, and nothing lets go of them"
+            )
+        if not pods.leaving:
+            return Absent(f"{_pods(pods.staying)} on {effect.target.name}")
+        return Waiting(LOOK_AGAIN_S, f"{_pods(pods.leaving)} leaving, {len(pods.staying)} to go")
+
+    return await attempted(once)
+
+
+async def _node(
+    cluster: Cluster, effect: Effect, lease: LeaseHeld, decide: Callable[[Object, Effect], Change | Outcome]
+) -> Outcome:
+    """Change the node itself, from a fresh look at it."""
+    path, gone = (
+        path_of("v1", "nodes", name=effect.target.name),
+        f"{effect.target.name} is no longer part of the cluster",
+    )
+    return await change(
+        cluster, path, lambda node: decide(node, effect), lease, if_gone=AlreadyDone(detail=gone)
+    )
+
+
+def _all_hang(pods: OnNode, there: Sequence[Object], now: datetime) -> bool:
+    """Whether nothing is left but what hangs; what else is Terminating, drained or not, has its grace too."""
+    return not pods.staying and all(hangs(pod, now) for pod in there if is_leaving(pod))
+
+
+async def _pods_on(cluster: Cluster, node: str) -> list[Object]:
+    return await cluster.list_all(path_of("v1", "pods"), query={"fieldSelector": f"spec.nodeName={node}"})
+
+
+async def _evict(cluster: Cluster, pod: Object, lease: LeaseHeld, done: Round) -> None:
+    """Ask for one eviction and note what came of it. Errors that concern more than this pod are raised."""
+    about = pod["metadata"]
+    lease.check()
+    try:
+        await cluster.evict(about["namespace"], about["name"], uid=about["uid"])
+    except EvictionBlocked as error:
+        named = _BUDGET_NAMED.search(str(error))
+        budget = f"{about['namespace']}/{named[1]}" if named else "of unknown name"
+        done.blocked[_name(pod)] = f"PodDisruptionBudget {budget}"
+    except (NotFound, Conflict):
+        done.leaving += 1  # gone, replaced under its name, or changed just now: the next look tells
+    except MaybeApplied as error:
+        # The server's way to say that an eviction cannot be judged; it happened surely not (API-initiated eviction).
+        if "more than one PodDisruptionBudget" not in str(error):
+            raise
+        done.blocked[_name(pod)] = "several PodDisruptionBudgets"
+    else:
+        done.evicted += 1
+        done.leaving += 1
+
+
+def _so_far(effect: Effect, pods: OnNode, done: Round) -> Outcome:
+    result = _result(effect, done.evicted)
+    leaving = len(pods.leaving) + done.leaving
+    if done.blocked:
+        by = ", ".join(sorted(set(done.blocked.values())))
+        reason = f"{by} keeps {_names(sorted(done.blocked))} on {effect.target.name}"
+        return Blocked(by, f"{reason}; {leaving} leaving" if leaving else reason, BUDGET_PAUSE_S, result)
+    names = _names([_name(pod) for pod in (*pods.leaving, *pods.staying)])
+    return Waiting(LOOK_AGAIN_S, f"{leaving} of {pods.count} leaving {effect.target.name}: {names}", result)
+
+
+def _over(effect: Effect) -> Outcome:
+    evicted, name = effect.prior.get("evicted"), effect.target.name
+    if effect.prior.get("out_of_service"):
+        told = f"{name} is dead and drained; it stays declared out of service while it is closed"
+        return Done(_result(effect), told)
+    if evicted:
+        return Done(_result(effect), f"{name} is drained, {evicted} evicted")
+    return AlreadyDone(detail=f"nothing left to drain on {effect.target.name}")
+
+
+def _result(effect: Effect, evicted: int = 0, **more: Attribute) -> Result:
+    """What was said before, brought up to date."""
+    before = effect.prior.get("evicted", 0)
+    return {**effect.prior, "evicted": evicted + (before if isinstance(before, int) else 0), **more}
+
+
+def _only(effect: Effect) -> Literal["gpu", "all"] | None:
+    """GPU pods only unless the runbook says otherwise: the less destructive reading of an unset parameter."""
+    match effect.params.get("only", "gpu"):
+        case "gpu":
+            return "gpu"
+        case "all":
+            return "all"
+        case _:
+            return None
+
+
+def _concerned(pod: Object, only: str) -> bool:
+    owner = controller(pod)
+    if MIRROR in annotations_of(pod) or (owner is not None and owner.get("kind") == "DaemonSet"):
+        return False
+    if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+        return False
+    return only == "all" or asks_for_gpu(pod)
+
+
+def asks_for_gpu(pod: Object) -> bool:
+    """By resource name: `nvidia.com/gpu`, MIG profiles `nvidia.com/mig-…`, shared `nvidia.com/gpu.shared`; AMD alike."""
+    spec = pod.get("spec", {})
+    for container in (*(spec.get("containers") or []), *(spec.get("initContainers") or [])):
+        resources: Mapping[str, Mapping[str, str]] = container.get("resources") or {}
+        for name in (*(resources.get("limits") or {}), *(resources.get("requests") or {})):
+            vendor, _, device = name.partition("/")
+            if vendor in ("nvidia.com", "amd.com") and device.startswith(("gpu", "mig-")):
+                return True
+    return False
+
+
+def _name(pod: Object) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _pods(pods: Sequence[Object]) -> str:
+    return f"{len(pods)} pods" if len(pods) != 1 else "1 pod"

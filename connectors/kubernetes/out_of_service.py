@@ -1,0 +1,78 @@
+"""What a dead node keeps, and how it is let go of. Pure decisions over Node and Pod objects as the API server shows them.
+
+Only a kubelet can say that a deleted pod has ended. Where it is dead, the pod stays Terminating for ever, and a controller
+that needs its name free never makes the next one. The way out that Kubernetes has for it is a taint:
+
+    taint       node.kubernetes.io/out-of-service=nodeshutdown:NoSchedule
+    annotation  faultline.dev/out-of-service   the incident for which Faultline added it
+
+While a node bears it *and* is not Ready, the pod garbage collector of kube-controller-manager removes what is Terminating there.
+Sources: Kubernetes, "Non-graceful node shutdown handling"; podgc `gcTerminating`.
+Why it is so: docs/decisions/006-what-a-dead-node-keeps.md.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from connectors.kubernetes.annotations import GIVEN_UP, annotations_of
+from connectors.kubernetes.client import Object
+from streams.model.clock import parse_rfc3339
+
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+TAINT = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoSchedule"}
+"""As Faultline adds it. `NoExecute` would free the same pods and evict everything else from the node besides."""
+OVERDUE_S = 5.0
+"""For clocks that differ: how long after the end of its grace a pod counts as one that hangs."""
+
+
+def is_ready(node: Object) -> bool:
+    """True when the node's condition Ready is `True`: neither `False`, nor `Unknown`, nor missing."""
+    conditions = node.get("status", {}).get("conditions") or []
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def is_leaving(pod: Object) -> bool:
+    """True once the pod is Terminating."""
+    return bool(pod["metadata"].get("deletionTimestamp"))
+
+
+def hangs(pod: Object, now: datetime) -> bool:
+    """True for a pod that is Terminating past its grace: `deletionTimestamp` is when that ends, not when it began."""
+    ends = pod["metadata"].get("deletionTimestamp")
+    return bool(ends) and now >= parse_rfc3339(str(ends)) + timedelta(seconds=OVERDUE_S)
+
+
+def given_up_for(node: Object) -> str | None:
+    """The incident for which Faultline declared the node out of service; None when it did not."""
+    return annotations_of(node).get(GIVEN_UP)
+
+
+def is_out_of_service(node: Object) -> bool:
+    """True when the node bears the taint, whoever added it."""
+    return any(taint.get("key") == OUT_OF_SERVICE for taint in _taints(node))
+
+
+def declared(node: Object, incident: str) -> Object:
+    """The patch that declares a node out of service."""
+    return {
+        "metadata": {"annotations": {GIVEN_UP: incident}},
+        "spec": {"taints": [*_taints(node), dict(TAINT)]},
+    }
+
+
+def taken_back(node: Object) -> Object:
+    """The patch that takes Faultline's declaration back. A taint that differs from what it wrote is somebody else's."""
+    return {
+        "metadata": {"annotations": {GIVEN_UP: None}},
+        "spec": {"taints": without_declaration(_taints(node)) or None},
+    }
+
+
+def without_declaration(taints: list[Object]) -> list[Object]:
+    """The taints but for Faultline's declaration."""
+    return [taint for taint in taints if {key: taint.get(key) for key in TAINT} != TAINT]
+
+
+def _taints(node: Object) -> list[Object]:
+    return list(node.get("spec", {}).get("taints") or [])

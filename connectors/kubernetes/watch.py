@@ -1,0 +1,223 @@
+"""List and watch, per kind, for ever: what a cluster holds and how it changes, through restarts of the API server.
+
+A watch alone forgets: events are lost while it is cut off, and a resourceVersion that is too old ends in 410. So each
+kind is listed, then watched from the list's version on, and listed again after a 410 and at least every `relist_s`.
+After each list `KindListed` names what exists, so whoever listens can tell what vanished unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+import structlog
+
+from connectors.kubernetes.client import Cluster, Object
+from connectors.kubernetes.errors import Gone, NotFound
+from streams.model.clock import Clock, utc_now
+from streams.model.errors import ConfigError, Permanent, Temporary, Unreachable
+from streams.model.watch import KindListed, ObjectChange, Tell
+
+log = structlog.get_logger()
+
+WATCH_S = 300
+"""How long one watch request may last; without an end of its own the server may drop it without a word."""
+
+FAILED_WATCHES = 5
+"""So many refused watches in a row, and the version itself is doubted (a server restored from a backup): list anew."""
+
+
+STEADY_S = 60.0
+"""What has worked for so long was no failure of the same kind: waiting begins small again."""
+
+
+@dataclass(slots=True)
+class Backoff:
+    """Waiting times after failures: doubling, with full jitter, so that many watchers do not return as one herd."""
+
+    first_s: float = 0.5
+    most_s: float = 30.0
+    chance: random.Random = field(default_factory=random.Random)
+    _failures: int = 0
+
+    def next_s(self, at_least_s: float | None = None) -> float:
+        """Seconds to wait after one more failure; never less than the server asked for."""
+        ceiling = min(self.most_s, self.first_s * 2 ** min(self._failures, 16))
+        self._failures += 1
+        return max(self.chance.uniform(ceiling / 2, ceiling), at_least_s or 0.0)
+
+    def reset(self) -> None:
+        """It works again."""
+        self._failures = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often. `missing_s`: how long a kind must stay unserved before its objects count as gone."""
+
+    relist_s: float = 1800.0
+    page_size: int = 500
+    missing_s: float = 60.0
+    silent_s: float = 90.0
+
+
+class KindWatches:
+    """The real `streams.model.watch.Watches`: one list-and-watch per kind over one client.
+
+    A kind that the server does not serve (its CRD is not installed) is asked for again every `missing_s`; that is no
+    error. Everything else that fails is retried with back-off, told once in the log when it begins and once when it ends.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        kinds: Iterable[str],
+        *,
+        pace: Pace | None = None,
+        clock: Clock = utc_now,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._cluster = cluster
+        self._kinds = frozenset(kinds)
+        self._pace = pace or Pace()
+        self._clock = clock
+        self._pause = pause
+        self._outage = _Outage(cluster.url)
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds that are watched."""
+        return self._kinds
+
+    async def run(self, tell: Tell) -> None:
+        """Tell every change of every kind until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for kind in sorted(self._kinds):
+                group.create_task(self._follow(kind, tell), name=f"watch {kind}")
+
+    async def _follow(self, kind: str, tell: Tell) -> None:
+        now = asyncio.get_running_loop().time
+        backoff = Backoff()
+        missing_since: float | None = None
+        while True:
+            steady_since = now()
+            try:
+                version = await self._list(kind, tell)
+                missing_since = None
+                self._outage.over(kind)
+                steady_since = now()
+                await self._watch(kind, version, tell, steady_since + self._pace.relist_s)
+            except NotFound:
+                missing_since = now() if missing_since is None else missing_since
+                gone = now() - missing_since >= self._pace.missing_s
+                await tell(KindListed(self._clock(), kind, frozenset() if gone else None, served=False))
+                self._outage.over(kind)
+                await self._pause(self._pace.missing_s)
+                continue
+            except Gone as error:
+                log.info("listing anew, the watch fell behind", kind=kind, reason=str(error))
+                wait_s = backoff.next_s(error.retry_after_s)
+            except (Unreachable, Temporary, Permanent, ConfigError) as error:
+                self._outage.begins(kind, error)
+                wait_s = backoff.next_s(getattr(error, "retry_after_s", None))
+            else:
+                backoff.reset()
+                continue
+            if now() - steady_since > STEADY_S:
+                backoff.reset()
+            await self._pause(wait_s)
+
+    async def _list(self, kind: str, tell: Tell) -> str:
+        resource = await self._cluster.resource(kind)
+        names: set[tuple[str, str]] = set()
+        version = ""
+        pages = self._cluster.list_pages(resource.path(), limit=self._pace.page_size)
+        async for items, version in pages:  # noqa: B007 - the last page's version is the answer
+            for item in items:
+                about = item["metadata"]
+                names.add((about.get("namespace") or "", about["name"]))
+                await tell(ObjectChange(self._clock(), "ADDED", item))
+        await tell(KindListed(self._clock(), kind, frozenset(names)))
+        return version
+
+    async def _watch(self, kind: str, version: str, tell: Tell, until: float) -> None:
+        """Watch on from `version`, over cuts, until a new list is due.
+
+        Raises:
+            Gone, NotFound, Permanent: a new list is needed.
+        """
+        now = asyncio.get_running_loop().time
+        refused = 0
+        resource, backoff = await self._cluster.resource(kind), Backoff()
+        while (left_s := until - now()) > 0:
+            began, timeout_s = now(), max(1, min(WATCH_S, int(left_s)))
+            try:
+                events = self._cluster.watch(
+                    resource.path(),
+                    version,
+                    timeout_s=timeout_s,
+                    silent_s=self._pace.silent_s,
+                    opened=lambda: self._outage.over(kind),
+                )
+                async for event in events:
+                    refused = 0
+                    backoff.reset()
+                    version = _version(event) or version
+                    if event["type"] != "BOOKMARK":
+                        await tell(ObjectChange(self._clock(), event["type"], event["object"]))
+            except Gone:
+                raise
+            except (Unreachable, Temporary) as error:
+                if now() - began < self._pace.silent_s / 2:  # a quiet watch that ends is not an outage
+                    self._outage.begins(kind, error)
+                    refused += isinstance(error, Temporary)
+                if refused == FAILED_WATCHES:
+                    raise Gone(f"{refused} watches failed in a row, the last with: {error}") from error
+                await self._pause(
+                    backoff.next_s(error.retry_after_s if isinstance(error, Temporary) else None)
+                )
+            else:
+                self._outage.over(kind)
+                if (
+                    now() - began < 1.0
+                ):  # a server that ends watches at once must not be asked in a tight loop
+                    await self._pause(backoff.next_s())
+
+
+class _Outage:
+    """One log line when the server fails and one when all kinds are watched again, however many kinds there are.
+
+    What is refused for good (a missing right) concerns one kind, so it is told for each.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._failing: set[str] = set()
+        self._refused: set[str] = set()
+        self._since = 0.0
+
+    def begins(self, kind: str, error: Exception) -> None:
+        if isinstance(error, Permanent):
+            if kind not in self._refused:
+                log.warning("may not watch, trying on", kind=kind, server=self._url, reason=str(error))
+            self._refused.add(kind)
+            return
+        if not self._failing:
+            self._since = asyncio.get_running_loop().time()
+            log.warning("cannot watch, trying on", kind=kind, server=self._url, reason=str(error))
+        self._failing.add(kind)
+
+    def over(self, kind: str) -> None:
+        self._refused.discard(kind)
+        if kind in self._failing:
+            self._failing.discard(kind)
+            if not self._failing:
+                lasted_s = round(asyncio.get_running_loop().time() - self._since, 1)
+                log.info("watching again", server=self._url, lasted_s=lasted_s)
+
+
+def _version(event: Object) -> str | None:
+    version = event["object"].get("metadata", {}).get("resourceVersion")
+    return str(version) if version else None

@@ -1,0 +1,1 @@
+"""The chat process: one thread per incident."""

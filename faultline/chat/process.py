@@ -1,0 +1,181 @@
+"""The chat process: one thread per incident, kept true to incidents, runs and timeline. It acts on nothing but the chat.
+
+It owns partitions as the responder does. Incidents, runs and the inventory's nodes are read from their beginning at take-up (they
+are compacted, so that is the present), the timeline from where it was left; only then is anything shown, or an old state would
+flicker by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import structlog
+from aiokafka import ConsumerRecord
+
+from connectors.base import Connector
+from faultline.chat.thread_publisher import ThreadKeeper, ignore
+from streams.config.settings import KafkaSettings
+from streams.kafka.clients import coordinates
+from streams.kafka.partition_owner import LOST, Arrival, Owned, Owner
+from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS, THREADS, TIMELINE
+from streams.kafka.unreadable import buried
+from streams.model.clock import Clock, utc_now
+from streams.model.codec import decode
+from streams.model.conversation import TimelineEntry
+from streams.model.errors import BadInput
+from streams.model.facts import FactRecord, NodeFact
+from streams.model.incident import Incident
+from streams.model.pulse import Pulse
+from streams.model.run import Run
+from streams.model.thread import Thread
+
+log = structlog.get_logger(__name__)
+
+PROCESS = "chat"
+
+
+class Chat:
+    """The process. `run` it until it is cancelled; it lets go of everything it holds on the way out."""
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        connector: Connector,
+        *,
+        channel: str,
+        lease_s: float,
+        debounce_s: float = 1.0,
+        clock: Clock = utc_now,
+        at: Callable[[str], None] = ignore,
+        pulse: Pulse | None = None,
+    ) -> None:
+        self._pulse = pulse or Pulse()
+        self._connector = connector
+        self._channel = channel
+        self._debounce_s = debounce_s
+        self._lease_s = lease_s
+        self._clock = clock
+        self._at = at
+        self._keepers: dict[Owned[Thread], ThreadKeeper] = {}
+        self._working: dict[Owned[Thread], asyncio.Task[NoReturn]] = {}
+        self._failure: Exception | None = None
+        self._owner: Owner[Thread] = Owner(
+            settings,
+            name=PROCESS,
+            topic=THREADS,
+            kind=Thread,
+            key=lambda thread: thread.incident,
+            replayed=(INCIDENTS, RUNS, INVENTORY),
+            followed=(TIMELINE,),
+            let_go=self._let_go,
+            progress=self._pulse.beat,
+        )
+
+    async def run(self) -> NoReturn:
+        """Own partitions and keep their threads.
+
+        Raises:
+            Unreachable: when no broker answers.
+            BadInput: when a thread document cannot be read.
+        """
+        self._pulse.lag = self._owner.lag
+        try:
+            while True:
+                for arrival in await self._owner.poll():
+                    self._pulse.count("records")
+                    self._take(arrival)
+                self._begin_work()
+                self._see_to_workers()
+                self._pulse.ready(all(owned.caught_up for owned in self._owner.owned.values()))
+        finally:
+            await self._owner.stop()
+
+    def _take(self, arrival: Arrival[Thread]) -> None:
+        keeper, record = self._keeper(arrival.owned), arrival.record
+        if arrival.topic == INVENTORY.name:
+            _take_node(keeper, record)
+            return
+        if record.value is None:
+            return
+        try:
+            match arrival.topic:
+                case INCIDENTS.name:
+                    keeper.take_incident(decode(Incident, record.value))
+                case RUNS.name:
+                    keeper.take_run(decode(Run, record.value))
+                case TIMELINE.name:
+                    keeper.take_entry(decode(TimelineEntry, record.value), record.offset)
+        except BadInput as error:
+            log.error("unreadable record", at=coordinates(record), reason=str(error))
+            # Incidents and runs stay in their compacted topics and are read again at every start: nothing is lost there.
+            if arrival.topic == TIMELINE.name:
+                keeper.take_dead_letter(
+                    buried(record, topic=arrival.topic, stage=PROCESS, reason=str(error)), record.offset
+                )
+
+    def _keeper(self, owned: Owned[Thread]) -> ThreadKeeper:
+        if owned not in self._keepers:
+            self._keepers[owned] = ThreadKeeper(
+                owned.journal,
+                self._connector,
+                channel=self._channel,
+                timeline=self._owner.place(TIMELINE, owned.partition),
+                group=PROCESS,
+                debounce_s=self._debounce_s,
+                lease_s=self._lease_s,
+                clock=self._clock,
+                at=self._at,
+            )
+        return self._keepers[owned]
+
+    def _begin_work(self) -> None:
+        for owned in self._owner.owned.values():
+            if owned.caught_up and owned not in self._working:
+                self._working[owned] = asyncio.create_task(
+                    self._keeper(owned).keep(), name=f"threads of partition {owned.partition}"
+                )
+
+    def _see_to_workers(self) -> None:
+        """A partition that was lost is dropped; any other end of a worker ends the process."""
+        if self._failure is not None:
+            raise self._failure
+        for owned, worker in list(self._working.items()):
+            if not worker.done():
+                continue
+            error = worker.exception()
+            if isinstance(error, LOST) and self._owner.owned.get(owned.partition) is owned:
+                self._owner.lost(owned, error)
+            elif error is not None and not isinstance(error, LOST):
+                raise error
+
+    async def _let_go(self, partitions: Sequence[int]) -> None:
+        """Stop working on partitions and wait until nothing of theirs is under way."""
+        going = [owned for owned in self._keepers if owned.partition in partitions]
+        workers = [worker for owned in going if (worker := self._working.pop(owned, None))]
+        for worker in workers:
+            worker.cancel()
+        for outcome in await asyncio.gather(*workers, return_exceptions=True):
+            if isinstance(outcome, Exception) and not isinstance(outcome, LOST):
+                self._failure = outcome
+        for owned in going:
+            del self._keepers[owned]
+
+
+def _take_node(keeper: ThreadKeeper, record: ConsumerRecord[bytes, bytes]) -> None:
+    """Nodes are what may stay closed; of the rest of the inventory only the key is looked at."""
+    cluster, kind, name = [*(record.key or b"").decode(errors="replace").split("/", 2), "", ""][:3]
+    if kind != "node":
+        return
+    if record.value is None:
+        keeper.take_node(cluster, name, None)
+        return
+    try:
+        fact = decode(FactRecord, record.value).fact
+    except BadInput as error:
+        # The inventory's other readers stop for it or bury it; a thread only goes on with what was known.
+        log.error("unreadable record", at=coordinates(record), reason=str(error))
+        return
+    if isinstance(fact, NodeFact):
+        keeper.take_node(cluster, name, fact)

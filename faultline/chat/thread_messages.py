@@ -1,0 +1,324 @@
+"""The words of a thread: each function turns documents into one neutral message. Pure, and free of any chat system's form.
+
+A reader on a phone learns from the first two lines what broke, where, what it stops and what happens next.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import orjson
+
+from runbooks.engine.containment import CONTAINED, Owed, is_contained, ticket_of
+from runbooks.engine.run.approvals import wanted, who
+from runbooks.engine.wait_reasons import ending_reason, waits_for
+from streams.model.conversation import TimelineEntry, Verb
+from streams.model.incident import Incident, IncidentState
+from streams.model.message import (
+    Block,
+    Button,
+    Buttons,
+    Code,
+    Fact,
+    Facts,
+    Heading,
+    Message,
+    Paragraph,
+    Table,
+    Tone,
+    plain,
+    some,
+    without_priority,
+)
+from streams.model.run import Mode, PlannedStep, Run, RunState, StepRecord, StepState
+
+MAX_PROOFS = 10
+MAX_LINES = 4
+MAX_LOG_LINES = 12
+MAX_NAMES = 6
+
+_INCIDENT = {
+    IncidentState.OPEN: ("🔴", "open", Tone.BAD),
+    IncidentState.MITIGATING: ("🟠", "being mitigated", Tone.ACTIVE),
+    IncidentState.VERIFYING: ("🟡", "verifying", Tone.ACTIVE),
+    IncidentState.AWAITING_HUMAN: ("🟣", "waiting for a person", Tone.ASKING),
+    IncidentState.RESOLVED: ("🟢", "resolved", Tone.GOOD),
+    IncidentState.SUPPRESSED: ("⚪", "suppressed", Tone.QUIET),
+    IncidentState.MERGED: ("⚪", "part of another incident", Tone.QUIET),
+}
+_CONTAINED = ("🔧", CONTAINED, Tone.QUIET)
+_STEP = {
+    StepState.PENDING: ("▫️", "not begun", Tone.QUIET),
+    StepState.AWAITING_APPROVAL: ("🟣", "waiting for approval", Tone.ASKING),
+    StepState.BLOCKED: ("⏸️", "held up", Tone.ACTIVE),
+    StepState.RUNNING: ("⏳", "under way", Tone.ACTIVE),
+    StepState.DONE: ("✅", "done", Tone.GOOD),
+    StepState.SKIPPED: ("⏭️", "skipped", Tone.QUIET),
+    StepState.WOULD: ("👁️", "would do", Tone.QUIET),
+    StepState.FAILED: ("❌", "failed", Tone.BAD),
+    StepState.CANCELLED: ("🚫", "cancelled", Tone.QUIET),
+}
+_TAKE_ON = (
+    "Approve it if you take this on: the runbook waits for nobody any longer. Reject it if you do not: the runbook ends, jobs "
+    "that it holds are resumed, and the incident is left to a person."
+)
+_MODE = {
+    Mode.SHADOW: "shadow: touches nothing",
+    Mode.APPROVE: "asks before it acts",
+    Mode.AUTO: "acts by itself",
+}
+
+
+def root_message(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed] = ()) -> Message:
+    """The incident as it stands: what, where, what it stops, what is being done, and last what somebody owes."""
+    contained = is_contained(incident, owing)
+    glyph, word, tone = _CONTAINED if contained else _INCIDENT[incident.state]
+    over = "Contained" if contained else "Resolved"
+    ticket = ticket_of(runs)
+    facts = [
+        Fact("State", f"{word} · {incident.severity} · {incident.certainty}"),
+        Fact("Where", f"{incident.root} · {incident.cluster}"),
+        Fact("Jobs", some(map(str, incident.jobs), MAX_NAMES)),
+        Fact("Nodes", some(_culprit_first(incident), MAX_NAMES)),
+        _cost(incident, owing),
+        Fact("Ticket", ticket.key, url=ticket.url or None) if ticket else Fact(""),
+        Fact("Began", at=incident.fault_at),
+        Fact(over, at=incident.closed_at) if incident.closed_at else Fact(""),
+        Fact("Lasted", took(incident.closed_at - incident.fault_at)) if incident.closed_at else Fact(""),
+        Fact("Flapping", f"{incident.flaps} times") if incident.flaps > 1 else Fact(""),
+    ]
+    blocks: list[Block] = [
+        Heading(f"{glyph} {incident.title}"),
+        Paragraph(incident.reason),
+        Facts(tuple(fact for fact in facts if fact.text or fact.at)),
+    ]
+    if incident.merged_into:
+        blocks.append(Paragraph(f"Goes on in {incident.merged_into}."))
+    waits = "" if incident.state.is_over else waits_for(incident, runs)
+    if runs:
+        blocks.append(Paragraph(_now(runs[-1], told=bool(waits))))
+    if waits:
+        blocks.append(Paragraph(f"Waits for {waits}"))
+        blocks += [Paragraph(why) for why in _whys(runs)]
+    blocks.append(Paragraph(incident.id, quiet=True))
+    blocks += [Paragraph(f"🔧 {one.text}; after its repair: {one.way_out}") for one in owing[:MAX_NAMES]]
+    end = f": {some((one.text for one in owing), 2)}" if contained else ""
+    return Message(f"{glyph} {word}: {incident.title} · {incident.cluster}{end}", tuple(blocks), tone)
+
+
+def _culprit_first(incident: Incident) -> list[str]:
+    """The nodes, the guilty one before those that merely stand still with it."""
+    guilty = [incident.root.node] if incident.root.node in incident.nodes else []
+    return [*guilty, *(node for node in incident.nodes if node not in guilty)]
+
+
+def _cost(incident: Incident, owing: Sequence[Owed]) -> Fact:
+    """What stands still for the incident: its jobs' GPUs while it lasts, then those of the nodes that stay closed."""
+    if incident.state.is_over:
+        return Fact("Out of service", f"{gpus} GPUs" if (gpus := sum(one.gpus for one in owing)) else "")
+    impact = incident.impact
+    stops = f"{impact.gpus} GPUs, {impact.gpu_hours_per_hour:.0f} GPU-hours an hour" if impact.gpus else ""
+    return Fact("Stands still", stops)
+
+
+def evidence_message(incident: Incident) -> Message:
+    """The observations behind the incident, causes first, with the raw lines of the causes."""
+    order = {"cause": 0, "symptom": 1}
+    proofs = sorted(incident.proofs, key=lambda proof: (order.get(proof.role, 2), proof.occurred_at))
+    rows = tuple(
+        (
+            clock_time(proof.occurred_at),
+            proof.role,
+            proof.summary if proof.count == 1 else f"{proof.summary} (x{proof.count})",
+            str(proof.entity),
+        )
+        for proof in proofs[:MAX_PROOFS]
+    )
+    lines = [evidence.text for proof in proofs for evidence in proof.evidence[:1] if evidence.text]
+    blocks: list[Block] = [Heading("Evidence"), Table(("UTC", "role", "what", "where"), rows)]
+    if lines:
+        blocks.append(Code("\n".join(plain(without_priority(line), 400) for line in lines[:MAX_LINES])))
+    if len(proofs) > MAX_PROOFS:
+        blocks.append(Paragraph(f"and {len(proofs) - MAX_PROOFS} more", quiet=True))
+    many = "1 observation" if len(proofs) == 1 else f"{len(proofs)} observations"
+    return Message(f"Evidence: {many}", tuple(blocks))
+
+
+def step_message(run: Run, planned: PlannedStep, number: int) -> Message:
+    """One step as it stands."""
+    step = run.step(planned.id)
+    glyph, word, tone = _STEP[step.state]
+    what = _what(planned)
+    facts = [Fact("State", word)]
+    if planned.target is not None:
+        facts.append(Fact("Target", str(planned.target)))
+    if step.started_at:
+        facts.append(Fact("Begun", at=step.started_at))
+    if step.started_at and step.finished_at:
+        facts.append(Fact("Took", took(step.finished_at - step.started_at)))
+    if step.undo is not None:
+        facts.append(Fact("Undo", f"{step.undo.state} {step.undo.reason}".strip()))
+    if step.effect is not None and (ticket := step.effect.result.get("ticket")):
+        facts.append(Fact("Ticket", str(ticket), url=str(step.effect.result.get("url") or "") or None))
+    heading = f"{glyph} {number}/{len(run.plan.steps)} {what}"
+    blocks: list[Block] = [Heading(heading), Facts(tuple(facts))]
+    if step.reason:
+        blocks.append(Paragraph(step.reason))
+    return Message(f"{heading}: {word}", tuple(blocks), tone)
+
+
+def plan_message(run: Run) -> Message:
+    """What a runbook in shadow mode would have done."""
+    summary = (
+        f"👁️ Runbook {run.plan.runbook} would do {len(run.plan.steps)} steps; shadow mode touches nothing"
+    )
+    blocks: tuple[Block, ...] = (Heading(summary), _plan_table(run), *_reason(run.reason or run.plan.why))
+    return Message(summary, blocks)
+
+
+def approval_message(incident: Incident, run: Run, planned: PlannedStep) -> Message:
+    """The question whether a step may be taken, or who answered it how."""
+    step = run.step(planned.id)
+    what = _what(planned)
+    if step.state is StepState.AWAITING_APPROVAL:
+        return _question(incident, run, planned)
+    words = [word for word in run.approvals if word.step == planned.id]
+    if not words:
+        heading = f"⌛ {what}: no longer asked"
+        return Message(heading, (Heading(heading), *_reason(step.reason)), Tone.QUIET)
+    last = words[-1]
+    same = [word for word in words if word.approved is last.approved and word.digest == last.digest]
+    glyph, word = ("✅", "approved") if last.approved else ("⛔", "rejected")
+    if planned.action == "ask" and last.approved:
+        word = "taken on"
+    heading = f"{glyph} {what}: {word} by {some(dict.fromkeys(w.actor for w in same), MAX_NAMES)}"
+    tone = Tone.GOOD if last.approved else Tone.QUIET
+    reasons = "; ".join(dict.fromkeys(w.reason for w in same if w.reason))
+    return Message(
+        heading, (Heading(heading), Facts((Fact("Decided", at=last.at),)), *_reason(reasons)), tone
+    )
+
+
+def _question(incident: Incident, run: Run, planned: PlannedStep) -> Message:
+    """Who may answer, how many of them are missing, until when, and how it is done without any chat."""
+    step = run.step(planned.id)
+    what = _what(planned)
+    asks = planned.action == "ask"
+    heading = (
+        f"🟣 {what[:1].upper()}{what[1:]}" if asks else f"🟣 May Faultline {what[:1].lower()}{what[1:]}?"
+    )
+    expires = [Fact("Expires", at=step.deadline_at)] if step.deadline_at else []
+    facts = (
+        Fact("Incident", incident.title),
+        Fact("Runbook", run.plan.runbook),
+        *(Fact("May approve", who(demand)) for demand in step.demands),
+        *([Fact("Missing", missing)] if (missing := wanted(step.demands)) else []),
+        *expires,
+    )
+    value = orjson.dumps(
+        {"i": incident.id, "c": incident.cluster, "s": planned.id, "d": run.plan.digest}
+    ).decode()
+    buttons = (
+        Button(Verb.APPROVE, "Approve", value, "primary"),
+        Button(Verb.REJECT, "Reject", value, "danger"),
+    )
+    former = [word for word in run.approvals if word.approved and word.digest != run.plan.digest]
+    grown = (
+        [Paragraph(f"The plan has changed since {former[-1].actor} approved it, and asks again.")]
+        if former
+        else []
+    )
+    small = Paragraph(f"plan {run.plan.digest[:12]}", quiet=True)
+    blocks: tuple[Block, ...] = (
+        Heading(heading), *_reason(_TAKE_ON if asks else _why(step)), Facts(facts), Paragraph("To answer, type:"),
+        Code(_answer_lines(run, planned)), *grown, _plan_table(run), Buttons(buttons), small,
+    )  # fmt: skip
+    return Message(heading, blocks, Tone.ASKING)
+
+
+def _why(step: StepRecord) -> str:
+    """The whole ruling for which a step is not taken without a person."""
+    return f"Why it asks: {step.reason}" if step.reason else ""
+
+
+def _whys(runs: Sequence[Run]) -> list[str]:
+    """Why the latest run's steps ask for approval; what only asks has said so in its own text."""
+    if not runs or runs[-1].plan.mode is Mode.SHADOW:
+        return []
+    latest = runs[-1]
+    asking = [
+        latest.step(planned.id)
+        for planned in latest.plan.steps
+        if planned.action != "ask" and latest.step(planned.id).state is StepState.AWAITING_APPROVAL
+    ]
+    return [why for why in dict.fromkeys(map(_why, asking)) if why][:MAX_LINES]
+
+
+def approve_line(run: Run, planned: PlannedStep) -> str:
+    """What a person types to approve the step: it needs no chat."""
+    return f"faultline incidents approve {run.incident} --step {shlex.quote(planned.id)}"
+
+
+def _answer_lines(run: Run, planned: PlannedStep) -> str:
+    approve = approve_line(run, planned)
+    return f"{approve}\n{approve.replace(' approve ', ' reject ', 1)}"
+
+
+def log_message(log: Sequence[TimelineEntry]) -> Message:
+    """The latest lines of the timeline, oldest first."""
+    lines = [
+        f"{clock_time(entry.at)} {plain(entry.actor, 40)}: {plain(entry.text.replace(chr(10), ' '), 180)}"
+        for entry in log[-MAX_LOG_LINES:]
+    ]
+    return Message("What happened", (Heading("What happened (UTC)"), Code("\n".join(lines))))
+
+
+def took(span: timedelta) -> str:
+    """A duration for people: `42 s`, `3 min 5 s`, `2 h 10 min`."""
+    seconds = max(0, int(span.total_seconds()))
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def clock_time(at: datetime) -> str:
+    """Hours, minutes and seconds in UTC."""
+    return at.astimezone(UTC).strftime("%H:%M:%S")
+
+
+def _now(run: Run, *, told: bool) -> str:
+    """One line on how far the run has come. `told` says that what it waits for is told in the line below."""
+    head = f"Runbook {run.plan.runbook} ({_MODE[run.plan.mode]})"
+    if run.state.is_over:
+        ending = {RunState.SUCCEEDED: "is through", RunState.SHADOWED: "has said what it would do"}
+        said = ending.get(run.state, f"has ended, {run.outcome or run.state}")
+        return f"{head} {said}{f': {why}' if (why := ending_reason(run)) else ''}"
+    for number, planned in enumerate(run.plan.steps, start=1):
+        step = run.step(planned.id)
+        if not step.state.is_over:
+            reason = f", {step.reason}" if step.reason and not told else ""
+            return f"{head}: step {number} of {len(run.plan.steps)}, {_what(planned)}, {_STEP[step.state][1]}{reason}"
+    return f"{head}: every step is taken"
+
+
+def _plan_table(run: Run) -> Table:
+    rows = tuple(
+        (str(number), _what(planned), str(planned.target or ""), "yes" if planned.destructive else "no")
+        for number, planned in enumerate(run.plan.steps, start=1)
+    )
+    return Table(("#", "step", "target", "destructive"), rows)
+
+
+def _what(planned: PlannedStep) -> str:
+    said = planned.describe or planned.action.replace("_", " ")
+    # A ticket's step says what the ticket asks for, and that is not done when it is opened.
+    return f"ticket: {said}" if planned.action.endswith("_ticket") and planned.describe else said
+
+
+def _reason(text: str) -> tuple[Paragraph, ...]:
+    return (Paragraph(text),) if text else ()

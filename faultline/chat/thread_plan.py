@@ -1,0 +1,236 @@
+"""What an incident's thread should hold, and what to do next to make it so. Pure: documents and the time in, decisions out.
+
+The root message is a picture of the present and is edited in place; each step is one reply, edited as it goes; an approval is
+a reply of its own with buttons that vanish once somebody decided. A change of state is shown at once, a change of detail may
+wait a moment and be shown together with the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from faultline.chat.thread_messages import (
+    approval_message,
+    evidence_message,
+    log_message,
+    plan_message,
+    root_message,
+    step_message,
+)
+from runbooks.engine.containment import Owed
+from runbooks.language.schema import TICKETS
+from streams.kafka.lease import inherited_wait_s
+from streams.model.conversation import TimelineEntry
+from streams.model.incident import Certainty, Incident
+from streams.model.message import Message
+from streams.model.run import EffectState, Mode, Run, StepState
+from streams.model.thread import ROOT, Post, Thread
+
+MAX_LOG = 30
+"""Lines of the timeline that a thread document keeps."""
+
+CHECK_AFTER_S = 30.0
+"""When to look for a second copy of a message that had to be sent again."""
+
+
+UNTOUCHED_AFTER = timedelta(minutes=1)
+"""How long an incident that nothing was done about may be over and still get its thread."""
+
+
+class Urgency(StrEnum):
+    """What goes first when everything wants to go at once, most urgent first."""
+
+    APPROVAL = "0-approval"
+    ROOT = "1-root"
+    STEP = "2-step"
+    EVIDENCE = "3-evidence"
+    LOG = "4-log"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One message that the thread should hold. `mark` changes when its state does; `patience_s` is how long detail may wait."""
+
+    name: str
+    message: Message
+    mark: str
+    urgency: Urgency
+    patience_s: float = 0.0
+
+
+class Doing(StrEnum):
+    """The kinds of work on one message. Each kind is held back for itself when the chat system asks for a pause."""
+
+    CREATE = "create"
+    LOOK_UP = "look_up"
+    EDIT = "edit"
+    CHECK = "check"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The next thing to do for a thread, and not before when."""
+
+    doing: Doing
+    slot: Slot
+    due_at: datetime
+
+
+def wanted(
+    incident: Incident,
+    runs: Sequence[Run],
+    log: Sequence[TimelineEntry],
+    standing: frozenset[str] = frozenset(),
+    owing: Sequence[Owed] = (),
+) -> tuple[Slot, ...]:
+    """Every message the thread should hold now, the root first. `standing` are the slots that are there already, `owing` the
+    nodes that stay closed for the incident."""
+    runs = sorted(runs, key=lambda run: (run.created_at, run.id))
+    return (
+        Slot(ROOT, root_message(incident, runs, owing), _root_mark(incident, runs, owing), Urgency.ROOT),
+        *_evidence(incident),
+        *(slot for run in runs for slot in _of_run(incident, run, standing)),
+        *_log(log),
+    )
+
+
+def next_task(
+    thread: Thread,
+    slots: Sequence[Slot],
+    now: datetime,
+    *,
+    debounce_s: float,
+    held: Mapping[Doing, datetime] | None = None,
+) -> Task | None:
+    """The most urgent task that is due, else the one that is due first, else None. `held`: no work of a kind before then."""
+    held = held or {}
+    tasks = [
+        Task(task.doing, task.slot, max(task.due_at, held.get(task.doing, task.due_at)))
+        for task in tasks_of(thread, slots, now, debounce_s)
+    ]
+    return first(tasks, now)
+
+
+def first(tasks: Sequence[Task], now: datetime) -> Task | None:
+    """The most urgent of the tasks that are due, else the earliest."""
+    due = [task for task in tasks if task.due_at <= now]
+    if due:
+        # Of equals the first: the slots of a thread come in the order in which a reader should see them.
+        return min(due, key=lambda task: (task.slot.urgency, task.due_at))
+    return min(tasks, key=lambda task: task.due_at, default=None)
+
+
+def is_worth_a_thread(
+    incident: Incident, now: datetime, *, acted: bool = True, stale_after: timedelta = timedelta(hours=24)
+) -> bool:
+    """Whether to open a thread that does not exist yet: not for what was over long before anybody could have told of it.
+
+    Where nothing was done about it (`acted`), that is soon: after a storm nobody reads of each node that was away for a moment,
+    one post a second, for hours.
+    """
+    ended = incident.closed_at or incident.updated_at
+    return not (incident.state.is_over and now - ended > (stale_after if acted else UNTOUCHED_AFTER))
+
+
+def still_told(thread: Thread, slots: Sequence[Slot]) -> tuple[Slot, ...]:
+    """What is still said in the thread of an incident that was over long ago: that its state is another one, and what was begun.
+    A word that a later version would put differently is no reason to edit every thread there ever was."""
+    return tuple(
+        slot
+        for slot in slots
+        if (post := thread.post(slot.name)) is not None and (post.mark != slot.mark or not _is_settled(post))
+    )
+
+
+def _is_settled(post: Post) -> bool:
+    return post.create.state is EffectState.CONFIRMED and bool(post.shown) and post.check_at is None
+
+
+def has_acted(runs: Iterable[Run]) -> bool:
+    """Whether anything was done, or tried, besides writing tickets."""
+    return any(
+        record.effect is not None and planned.action not in TICKETS
+        for run in runs
+        for planned, record in zip(run.plan.steps, run.steps, strict=True)
+    )
+
+
+def weight(incident: Incident) -> tuple[bool, bool, int]:
+    """How much an incident matters among others that want the same: what is open, beyond doubt and grave comes first."""
+    return (
+        incident.state.is_over,
+        incident.certainty is not Certainty.DECISIVE,
+        -incident.severity.rank,
+    )
+
+
+def tasks_of(thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float) -> Iterator[Task]:
+    """Everything that is to be done for a thread as it is now, whenever that is due."""
+    root = thread.post(ROOT)
+    for slot in slots:
+        if slot.name != ROOT and not (root and root.stands):
+            continue
+        post = thread.post(slot.name)
+        if post is None:
+            yield Task(Doing.CREATE, slot, now)
+        elif not post.gone:
+            yield from _of_post(post, slot, now, debounce_s)
+
+
+def _of_post(post: Post, slot: Slot, now: datetime, debounce_s: float) -> Iterator[Task]:
+    not_before = post.due_at or now
+    match post.create.state:
+        case EffectState.INTENDED:
+            # Whoever meant to send it may still be about to: its lease is waited out before anybody looks.
+            wait = timedelta(seconds=inherited_wait_s(post.create.lease_until, now))
+            yield Task(Doing.LOOK_UP, slot, now + wait)
+        case EffectState.UNKNOWN:
+            yield Task(Doing.LOOK_UP, slot, not_before)
+        case EffectState.REFUSED:
+            yield Task(Doing.CREATE, slot, not_before)
+        case _:
+            if post.shown != slot.message.digest:
+                yield Task(Doing.EDIT, slot, max(not_before, _edit_due(post, slot, now, debounce_s)))
+            if post.check_at is not None:
+                yield Task(Doing.CHECK, slot, post.check_at)
+
+
+def _edit_due(post: Post, slot: Slot, now: datetime, debounce_s: float) -> datetime:
+    if post.mark != slot.mark or post.changed_at is None:
+        return now
+    return max(now, post.changed_at + timedelta(seconds=max(debounce_s, slot.patience_s)))
+
+
+def _root_mark(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed]) -> str:
+    closed = [f"closed:{one.node}" for one in owing] if incident.state.is_over else []
+    return " ".join([incident.state, incident.severity, *(run.state for run in runs), *closed])
+
+
+def _evidence(incident: Incident) -> Iterator[Slot]:
+    if incident.proofs:
+        yield Slot("evidence", evidence_message(incident), "", Urgency.EVIDENCE, patience_s=5.0)
+
+
+def _log(log: Sequence[TimelineEntry]) -> Iterator[Slot]:
+    if log:
+        yield Slot("log", log_message(log), "", Urgency.LOG, patience_s=5.0)
+
+
+def _of_run(incident: Incident, run: Run, standing: frozenset[str]) -> Iterator[Slot]:
+    if run.plan.mode is Mode.SHADOW:
+        # What would have been done is one message: nobody wants a reply for each thing that did not happen.
+        yield Slot(f"plan/{run.id}", plan_message(run), run.state, Urgency.STEP)
+        return
+    for number, planned in enumerate(run.plan.steps, start=1):
+        step = run.step(planned.id)
+        asked = f"approval/{run.id}/{planned.id}"
+        decided = any(approval.step == planned.id for approval in run.approvals)
+        if step.state is StepState.AWAITING_APPROVAL or decided or asked in standing:
+            message = approval_message(incident, run, planned)
+            yield Slot(asked, message, message.tone, Urgency.APPROVAL)
+        if step.started_at is not None and step.state is not StepState.AWAITING_APPROVAL:
+            message = step_message(run, planned, number)
+            yield Slot(f"step/{run.id}/{planned.id}", message, step.state, Urgency.STEP)

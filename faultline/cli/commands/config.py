@@ -1,0 +1,53 @@
+"""`faultline config check`: are the settings usable, and what are they?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from faultline.cli.output import json_line, output_option, table
+from faultline.runtime.processes import PROCESSES
+from faultline.runtime.setting_files import faults
+from faultline.runtime.settings import load
+from streams.model.errors import ConfigError
+
+
+@click.group("config")
+def command() -> None:
+    """Settings: environment variables FAULTLINE_* over a YAML file over the defaults."""
+
+
+@command.command("check")
+@click.option(
+    "--process",
+    "process",
+    type=click.Choice(sorted(PROCESSES)),
+    default=None,
+    help="Look only at the files that this process reads. Default: those of all.",
+)
+@output_option
+@click.pass_obj
+def check(config: Path | None, process: str | None, output: str) -> None:
+    """Load the settings and print every one. All that is wrong is named at once, with exit code 2.
+
+    Files, runbooks and templates that settings name are looked at too, as each process does before it starts.
+    """
+    settings = load(config)
+    if found := faults(settings, (process,) if process else tuple(PROCESSES)):
+        raise ConfigError(
+            "\n".join(["what the settings name is not usable:", *(f"  {one}" for one in found)])
+        )
+    values = settings.model_dump(mode="json")
+    if output == "json":
+        json_line(values)
+        return
+    table(("setting", "value"), _flat(values), empty="no settings")
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, object]]:
+    rows: list[tuple[str, object]] = []
+    for key, value in values.items():
+        rows += _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [(prefix + key, value)]
+    return rows

@@ -1,0 +1,58 @@
+"""`faultline demo`: four incidents in front of your eyes, on a machine with nothing but Python."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from faultline.cli.output import output_option
+from sandbox.demo.performance import Interrupted, perform
+from sandbox.demo.recording import SETTINGS
+from sandbox.demo.screens import screen_for
+
+
+@click.command("demo")
+@output_option
+@click.option(
+    "--capture",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("demo-capture"),
+    show_default=True,
+    help="Directory for the capture of what the pipeline was told.",
+)
+def command(output: str, capture: Path) -> int:
+    """Play four faults on a cluster of 16 nodes x 8 GPUs with three training jobs, and check what became of each.
+
+    Everything runs on this machine's loopback and is gone at the end, but for the capture. Exit code 1 when anything is not
+    as the stories demand.
+    """
+    logging.getLogger("aiokafka").setLevel(
+        logging.CRITICAL
+    )  # the spectator outlives no broker; the processes log for themselves
+    screen = screen_for(output)
+    try:
+        found = asyncio.run(perform(screen, capture))
+    except Interrupted as end:
+        screen.close()
+        screen.note(str(end))
+        return 130
+    except BaseException:
+        screen.close()
+        raise
+    screen.close()
+    screen.conclude(found)
+    first = next((r.incident.id for r in found.results if r.incident), None)
+    again = f"{_as_called()} --config {capture / SETTINGS}"
+    screen.note(f"replay it:   {again} replay {capture}")
+    screen.note(f"explain it:  {again} explain {first} --capture {capture}")
+    return 0 if found.good else 1
+
+
+def _as_called() -> str:
+    """How the reader started this, so that what we print can be pasted: `make demo` puts nothing on the PATH."""
+    called = Path(sys.argv[0])
+    return sys.argv[0] if called.name == "faultline" else f"{sys.executable} -m faultline"

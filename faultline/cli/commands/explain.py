@@ -1,0 +1,60 @@
+"""`faultline explain ID`: the rule, the evidence, the rejected candidates, and what each step did or would do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from faultline.cli.incident_overview import read_nodes
+from faultline.cli.output import json_line, output_option
+from faultline.cli.read_topics import pick, read_incident, read_runs
+from faultline.replay.explain import explain
+from faultline.runtime.settings import Settings, load
+from runbooks.engine.containment import Owed, owed
+from streams.model.codec import encode_plain
+from streams.model.incident import Incident
+from streams.model.run import Run
+
+
+@click.command("explain")
+@click.argument("incident_id")
+@click.option(
+    "--capture",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Decide this capture again and explain an incident of it; needs no broker.",
+)
+@output_option
+@click.pass_obj
+def command(config: Path | None, incident_id: str, capture: Path | None, output: str) -> None:
+    """Say why an incident was decided the way it was. INCIDENT_ID may be shortened as far as it stays unique."""
+    settings = load(config)
+    incident, runs, owing = (
+        _from_capture(capture, settings, incident_id)
+        if capture
+        else asyncio.run(_live(settings, incident_id))
+    )
+    if output == "json":
+        json_line({"incident": encode_plain(incident), "runs": [encode_plain(run) for run in runs]})
+    else:
+        click.echo(explain(incident, runs, owing))
+
+
+async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run], tuple[Owed, ...]]:
+    incident = await read_incident(settings.kafka, prefix)
+    runs, nodes = await asyncio.gather(
+        read_runs(settings.kafka, incident), read_nodes(settings.kafka, incident.cluster)
+    )
+    return incident, runs, owed(incident.id, runs, nodes)
+
+
+def _from_capture(
+    capture: Path, settings: Settings, prefix: str
+) -> tuple[Incident, list[Run], tuple[Owed, ...]]:
+    from faultline.replay.replay import replay
+    from streams.correlate import Config
+
+    decided = replay(capture, responder=settings.responder, config=Config.of(settings.correlator))
+    incident = pick(decided.incidents, prefix)
+    return incident, [run for run in decided.runs if run.incident == incident.id], ()

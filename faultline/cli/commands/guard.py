@@ -1,0 +1,213 @@
+"""`faultline guard`: what stops every run of a cluster, how much of the limits is used, and changing it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from faultline.cli.arguments import Finite
+from faultline.cli.freeze_scopes import check_known, check_shape
+from faultline.cli.output import json_line, moment, output_option, table
+from faultline.cli.read_topics import read_control, read_facts, read_runs_of
+from faultline.cli.send_command import command_of, decide, decision_options, tell
+from faultline.runtime.settings import Settings, load
+from runbooks.engine.guardrails.limit_usage import Budget, budgets
+from streams.config.settings import ClosedTime, ResponderSettings
+from streams.inventory.cluster_view import ClusterView
+from streams.model.clock import parse_rfc3339, rfc3339, utc_now
+from streams.model.control import Control
+from streams.model.conversation import Verb
+from streams.model.errors import BadInput
+
+MOST_MINUTES = 366 * 24 * 60.0
+"""A freeze that ends by itself does so within a year; longer ones are taken back by a person."""
+
+
+@click.group("guard", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """What keeps runs from acting: kill switch, freezes, breaker, limits. Without a subcommand: show it."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(status)
+
+
+@command.command("status")
+@output_option
+@click.pass_obj
+def status(config: Path | None, output: str) -> None:
+    """What is in force in this cluster, by settings and by command, and how much of the limits is used."""
+    settings = load(config)
+    control, used = asyncio.run(_read(settings))
+    if output == "json":
+        json_line(_as_json(settings, control, used))
+        return
+    rows = [
+        ("mode", settings.responder.mode.value, "responder.mode"),
+        *_switches(settings.responder, control, utc_now()),
+    ]
+    rows += [
+        (b.name, f"{b.used} of {b.allowed}" + (f" ({b.detail})" if b.detail else ""), b.setting) for b in used
+    ]
+    table(("what", "stands at", "set by"), rows, empty="")
+    if control.changes:
+        click.echo()
+        changes = ((moment(c.at), c.actor, c.text) for c in reversed(control.changes[-10:]))
+        table(("when", "who", "change"), changes, empty="")
+
+
+def _change(verb: Verb, help_text: str) -> None:
+    """Add one subcommand that writes a decision about the whole cluster."""
+
+    @command.command(verb.value, help=help_text)
+    @decision_options
+    @click.pass_obj
+    def change(config: Path | None, reason: str, actor: str | None, wait_s: float, output: str) -> None:
+        _say(load(config), verb, actor, reason, wait_s, output)
+
+
+_change(Verb.KILL, "Throw the kill switch: no destructive step is begun any more, in running runs neither.")
+_change(Verb.UNKILL, "Take the kill switch back, where a command threw it; for those who may approve.")
+_change(
+    Verb.RESET,
+    "Close the breaker after it tripped; for those who may approve. What is old by then asks anew.",
+)
+
+
+def _scope_option(function: Any) -> Any:
+    return click.option(
+        "--scope", default="", help="pool:NAME or namespace:NAME; the whole cluster when not given."
+    )(function)
+
+
+@command.command("freeze")
+@_scope_option
+@click.option(
+    "--force", is_flag=True, help="Also a pool or namespace that the inventory does not know (yet)."
+)
+@click.option("--until", default=None, help="When it ends by itself, RFC 3339 (2026-03-01T06:00:00Z).")
+@click.option(
+    "--for", "minutes", type=Finite(min=0, min_open=True, max=MOST_MINUTES), help="Or after so many minutes."
+)
+@decision_options
+@click.pass_obj
+def freeze(
+    config: Path | None,
+    scope: str,
+    force: bool,
+    until: str | None,
+    minutes: float | None,
+    reason: str,
+    actor: str | None,
+    wait_s: float,
+    output: str,
+) -> None:
+    """Begin no destructive step for a while, in the whole cluster, a pool or a namespace.
+
+    A pool or namespace that the inventory does not know is refused with exit code 2: a slip would freeze nothing.
+    """
+    check_shape(scope)
+    if until and minutes:
+        raise BadInput("--until and --for say the same: give one")
+    end = parse_rfc3339(until) if until else utc_now() + timedelta(minutes=minutes) if minutes else None
+    settings = load(config)
+    if scope and not force:
+        facts = asyncio.run(read_facts(settings.kafka, settings.cluster))
+        check_known(scope, facts.values(), settings.cluster)
+    _say(settings, Verb.FREEZE, actor, reason, wait_s, output, scope=scope, until=end)
+
+
+@command.command("thaw")
+@_scope_option
+@decision_options
+@click.pass_obj
+def thaw(config: Path | None, scope: str, reason: str, actor: str | None, wait_s: float, output: str) -> None:
+    """End a freeze that a command began; for those who may approve."""
+    check_shape(scope)
+    _say(load(config), Verb.THAW, actor, reason, wait_s, output, scope=scope)
+
+
+def _say(
+    settings: Settings, verb: Verb, actor: str | None, reason: str, wait_s: float, output: str, **more: Any
+) -> None:
+    said = command_of(verb, settings.cluster, actor, reason=reason, **more)
+    tell(said, asyncio.run(decide(settings.kafka, said, wait_s)), wait_s, output)
+
+
+async def _read(settings: Settings) -> tuple[Control, tuple[Budget, ...]]:
+    view = ClusterView(settings.cluster)
+    for fact in (await read_facts(settings.kafka, settings.cluster)).values():
+        view.put(fact)
+    runs = await read_runs_of(settings.kafka, settings.cluster)
+    control = await read_control(settings.kafka, settings.cluster)
+    return control, budgets(view, runs, settings.responder, utc_now())
+
+
+def _switches(policy: ResponderSettings, control: Control, now: datetime) -> list[tuple[str, str, str]]:
+    rows: list[tuple[str, str, str]] = []
+    if policy.kill_switch:
+        rows.append(("kill switch", "ON", "responder.kill_switch"))
+    if control.kill_switch is not None:
+        rows.append(("kill switch", f"ON{_because(control.kill_switch.reason)}", control.kill_switch.actor))
+    if not rows:
+        rows.append(("kill switch", "off", ""))
+    switches = len(rows)
+    for freeze in control.freezes:
+        end = f" until {moment(freeze.until)}" if freeze.until else ""
+        scope = freeze.scope or "the whole cluster"
+        rows.append(("freeze", f"{scope}{end}{_because(freeze.reason)}", freeze.actor))
+    for window, over in _windows(policy, now):
+        rows.append((window.kind, f"{window.name} until {moment(over)}", "responder.closed_times"))
+    if len(rows) == switches:
+        rows.append(("freeze", "none now", ""))
+    trip = control.breaker
+    rows.append(("breaker", f"TRIPPED by {trip.rule}: {trip.reason}" if trip else "closed", ""))
+    return rows
+
+
+def _windows(policy: ResponderSettings, now: datetime) -> list[tuple[ClosedTime, datetime]]:
+    """The closed times of the settings that are on now, each with its end."""
+    return [(window, end) for window in policy.closed_times if (end := window.until(now)) is not None]
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def _as_json(settings: Settings, control: Control, used: tuple[Budget, ...]) -> dict[str, Any]:
+    switch, trip, policy = control.kill_switch, control.breaker, settings.responder
+    return {
+        "cluster": settings.cluster,
+        "mode": policy.mode.value,
+        "kill_switch": {
+            "on": policy.kill_switch or switch is not None,
+            "by_setting": policy.kill_switch,
+            "by": switch.actor if switch else "",
+            "at": rfc3339(switch.at) if switch else "",
+            "reason": switch.reason if switch else "",
+        },
+        "freezes": [
+            {
+                "scope": f.scope, "by": f.actor, "at": rfc3339(f.at), "reason": f.reason,
+                "until": rfc3339(f.until) if f.until else "",
+            }
+            for f in control.freezes
+        ],
+        "closed_times": [
+            {"name": window.name, "kind": window.kind, "until": rfc3339(end)}
+            for window, end in _windows(policy, utc_now())
+        ],
+        "breaker": {
+            "tripped": trip is not None,
+            "rule": trip.rule if trip else "",
+            "at": rfc3339(trip.at) if trip else "",
+            "reason": trip.reason if trip else "",
+        },
+        "limits": [
+            {"name": b.name, "used": b.used, "allowed": b.allowed, "detail": b.detail, "setting": b.setting}
+            for b in used
+        ],
+    }  # fmt: skip

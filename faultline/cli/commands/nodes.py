@@ -1,0 +1,158 @@
+"""`faultline nodes`: which nodes are closed and for whom, and giving one back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from faultline.cli.main import EXIT_NO
+from faultline.cli.output import json_line, output_option, table
+from faultline.cli.read_topics import read_facts, read_incident, read_runs_of
+from faultline.cli.send_command import answers_to, command_of, decision_options, is_refusal, talk, tell
+from faultline.runtime.settings import Settings, load
+from runbooks.engine.containment import ticket_of
+from runbooks.engine.node_release import SCOPE, holds_of
+from streams.model.clock import to_the_second
+from streams.model.conversation import Command, TimelineEntry, Verb
+from streams.model.facts import Fact, NodeFact
+from streams.model.run import Run
+
+
+@click.group("nodes", invoke_without_command=True)
+@click.pass_context
+def command(ctx: click.Context) -> None:
+    """The nodes that are closed, by whom and for what. Without a subcommand: list them."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_nodes)
+
+
+@command.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also nodes that take work.")
+@output_option
+@click.pass_obj
+def list_nodes(config: Path | None, everything: bool, output: str) -> None:
+    """One line per node that is closed, or that an incident holds."""
+    settings = load(config)
+    facts, runs = asyncio.run(_read(settings))
+    shown = [
+        node for node in standing(facts.values(), runs) if everything or node["closed"] or node["held_for"]
+    ]
+    if output == "json":
+        for node in shown:
+            json_line(node)
+        return
+    table(
+        ("node", "takes work", "ready", "closed by", "held for", "since", "ticket", "run"),
+        (
+            (
+                n["node"],
+                "no" if n["closed"] else "yes",
+                "yes" if n["ready"] else "no",
+                n["by"],
+                ", ".join(hold["incident"] for hold in n["held_for"]),
+                ", ".join(hold["since"] for hold in n["held_for"]),
+                ", ".join(hold["ticket"] for hold in n["held_for"] if hold["ticket"]),
+                ", ".join(
+                    f"{hold['run']} ({hold['outcome'] or hold['run_state']})" for hold in n["held_for"]
+                ),
+            )
+            for n in shown
+        ),
+        empty="no node is known" if everything else "no node is closed (--all shows those that take work)",
+    )
+
+
+@command.command("release")
+@click.argument("name")
+@click.option(
+    "--incident", "prefix", default="", help="The incident to give it back for, where several hold it."
+)
+@decision_options
+@click.pass_obj
+def release(
+    config: Path | None, name: str, prefix: str, reason: str, actor: str | None, wait_s: float, output: str
+) -> None:
+    """Give node NAME back after its repair: what Faultline closed is opened, unless a person changed it since.
+
+    A node that several incidents hold stays closed until the last of them is given back.
+    """
+    said, answers, landed = asyncio.run(_released(load(config), name, prefix, reason, actor, wait_s))
+    end = {"released": landed.event == "step.undone", "outcome": landed.text} if landed else {}
+    tell(said, answers, wait_s, output, **end)
+    if landed is None:
+        click.echo(f"under way after {wait_s:g} s; `faultline nodes list` shows how it stands", err=True)
+    elif output == "table":
+        click.echo(landed.text)
+    if landed is not None and landed.event != "step.undone":
+        raise SystemExit(EXIT_NO)
+
+
+def standing(facts: Iterable[Fact], runs: list[Run]) -> Iterator[dict[str, Any]]:
+    """How each node stands, by name. The keys are those of `--output json`."""
+    for fact in sorted((f for f in facts if isinstance(f, NodeFact)), key=lambda f: f.name):
+        holds = holds_of(runs, fact.name)
+        yield {
+            "node": fact.name,
+            "cluster": fact.cluster,
+            "closed": fact.unschedulable,
+            "ready": fact.ready,
+            "by": _closed_by(fact),
+            "held_for": [
+                {
+                    "incident": hold.run.incident,
+                    "run": hold.run.id,
+                    "run_state": hold.run.state.value,
+                    "outcome": hold.run.outcome,
+                    "ticket": _ticket(hold.run.incident, runs),
+                    "runbook": hold.run.plan.runbook,
+                    "since": to_the_second(hold.since) if hold.since else "",
+                }
+                for hold in holds
+            ],
+            "marks": fact.owner_incident or "",
+        }
+
+
+def _ticket(incident: str, runs: list[Run]) -> str:
+    ticket = ticket_of(run for run in runs if run.incident == incident)
+    return ticket.key if ticket is not None else ""
+
+
+def _closed_by(fact: NodeFact) -> str:
+    if fact.unschedulable:
+        return "Faultline" if fact.owner_incident else "somebody else"
+    return "opened again by hand, marks left behind" if fact.owner_incident else ""
+
+
+async def _read(settings: Settings) -> tuple[dict[str, Fact], list[Run]]:
+    facts = await read_facts(settings.kafka, settings.cluster)
+    return facts, await read_runs_of(settings.kafka, settings.cluster)
+
+
+async def _released(
+    settings: Settings, name: str, prefix: str, reason: str, actor: str | None, wait_s: float
+) -> tuple[Command, list[TimelineEntry], TimelineEntry | None]:
+    incident = (await read_incident(settings.kafka, prefix)).id if prefix else ""
+    said = command_of(
+        Verb.RELEASE, settings.cluster, actor, incident=incident, reason=reason, scope=f"{SCOPE}{name}"
+    )
+    async with talk(settings.kafka, settings.cluster) as line:
+        await line.say(said)
+        answers = await line.answers(answers_to(said), wait_s)
+        if not answers or is_refusal(answers[0]):
+            return said, answers, None
+        landed = await line.answers(_end_of(answers[0]), wait_s)
+        return said, answers, landed[0] if landed else None
+
+
+def _end_of(answer: TimelineEntry) -> Callable[[TimelineEntry], bool]:
+    """Whether an entry says how the undo that the answer announced has ended."""
+    about = (answer.attributes.get("run"), answer.attributes.get("step"))
+    return lambda entry: (
+        entry.event in ("step.undone", "step.not_undone")
+        and (entry.attributes.get("run"), entry.attributes.get("step")) == about
+    )

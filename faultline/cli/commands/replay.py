@@ -1,0 +1,54 @@
+"""`faultline replay CAPTURE`: what would be decided, in memory, touching nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from faultline.cli.output import MAX_CELL, json_line, moment, output_option, table
+from faultline.replay.replay import Replayed, replay
+from faultline.runtime.settings import load
+from streams.correlate import Config
+from streams.model.message import plain
+
+
+@click.command("replay")
+@click.argument("capture", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@output_option
+@click.pass_obj
+def command(config: Path | None, capture: Path, output: str) -> None:
+    """Run detector, inventory, correlator and responder over CAPTURE, in shadow, on its own time.
+
+    The same capture gives the same decision hash, whatever order its partitions interleave.
+    """
+    settings = load(config)
+    decided = replay(capture, responder=settings.responder, config=Config.of(settings.correlator))
+    if output == "json":
+        for line in decided.lines():
+            json_line(line)
+    else:
+        _show(decided)
+
+
+def _show(decided: Replayed) -> None:
+    incidents = sorted(decided.incidents.values(), key=lambda i: (i.fault_at, i.id))
+    table(
+        ("incident", "fault at", "family", "culprit", "state", "because"),
+        ((i.id, moment(i.fault_at), i.family, i.root, i.state.value, i.reason) for i in incidents),
+        empty="no incident in this capture",
+    )
+    click.echo()
+    table(
+        ("incident", "runbook", "step", "action", "target", "verdict", "reason"),
+        (
+            (a.incident, a.runbook, a.step, a.action, f"{a.target.kind} {a.target.name}", a.verdict, a.reason)
+            for a in decided.actions
+        ),
+        empty="nothing would be done",
+    )
+    click.echo()
+    for entry in decided.late:
+        click.echo(f"{moment(entry.at)}  {plain(entry.text, MAX_CELL)}")
+    click.echo(f"{decided.records} records, {decided.signals} signals, {decided.dead_letters} dead letters")
+    click.echo(f"decision hash {decided.decision_hash}")

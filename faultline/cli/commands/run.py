@@ -1,0 +1,26 @@
+"""`faultline run NAME`: one process of the pipeline, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from faultline.runtime.logging_setup import configure
+from faultline.runtime.processes import PROCESSES
+from faultline.runtime.serve import serve
+from faultline.runtime.setting_files import require
+from faultline.runtime.settings import load
+from faultline.runtime.wiring import work_of
+
+
+@click.command("run")
+@click.argument("name", type=click.Choice(sorted(PROCESSES)))
+@click.pass_obj
+def command(config: Path | None, name: str) -> None:
+    """Start one process. Logs go to stderr: JSON, or one readable line each on a terminal."""
+    settings = load(config)
+    require(settings, name)
+    folding = configure(name, level=settings.log_level, form=settings.log_format)
+    asyncio.run(serve(name, settings, work_of(name, settings), look=folding.look))

@@ -1,0 +1,271 @@
+"""`faultline runbook`: check runbooks, show what they would plan, run their cases, tell two versions apart. Needs no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+from faultline.cli.main import EXIT_NO
+from faultline.cli.output import json_line, output_option, table
+from faultline.cli.runbook_files import case_files, shelf, sound_shelf
+from faultline.replay.what_if import Installation, Planned, from_capture, from_family, from_json
+from faultline.runtime.settings import load
+from runbooks.language.cases import Cases, Result, run_case
+from runbooks.language.diff import Change, compare
+from runbooks.language.lint import Finding, lint
+from runbooks.language.loader import CASES, Loaded, read
+from runbooks.language.schema import Runbook
+from runbooks.language.yaml_source import parse
+from streams.correlate.policy.families import families
+from streams.model.codec import encode_plain
+from streams.model.errors import BadInput
+
+SHIPPED = "shipped"
+_PATH = click.Path(path_type=Path, exists=True)
+_MANY = click.argument("paths", nargs=-1, type=_PATH)
+_DIRS = click.option(
+    "--runbooks", "directories", multiple=True, type=_PATH,
+    help="A file or directory of runbooks besides those that ship. Default: responder.runbook_dirs.",
+)  # fmt: skip
+
+
+@click.group("runbook")
+def command() -> None:
+    """Check runbooks, show what they would plan, run their cases, and tell two versions apart."""
+
+
+@command.command("lint")
+@_MANY
+@click.option("--library/--no-library", default=True, help="Whether the runbooks that ship are there too.")
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
+@output_option
+@click.pass_context
+def lint_command(
+    ctx: click.Context, paths: tuple[Path, ...], library: bool, strict: bool, output: str
+) -> None:
+    """Check files and directories of runbooks; all that the responder would read when none is named.
+
+    The responder does not start with a fault. Warnings are of what is surely not meant: a runbook that is never taken, a step or
+    parameter that is never used, a family without a runbook. They are told of the named files alone. Who is in an approval
+    group is known where the settings say anything of the responder; a step that asks a group which is not there is a fault.
+    """
+    settings = load(ctx.obj)
+    everything = paths or settings.responder.runbook_dirs
+    policy = settings.responder if "responder" in settings.model_fields_set else None
+    found = shelf(everything, shipped=library)
+    catalog = families().families
+    told = lint(found, catalog, complete=library, policy=policy)
+    findings = [finding for finding in told if not paths or _is_in(finding, paths)]
+    faults = sum(finding.level == "fault" for finding in findings)
+    summary = {"runbooks": len(found.books), "faults": faults, "warnings": len(findings) - faults}
+    if output == "json":
+        for finding in findings:
+            json_line({"record": finding.level, "place": finding.place, "message": finding.message})
+        json_line({"record": "summary", **summary})
+    else:
+        for finding in findings:
+            click.echo(f"{finding.place}: {finding.level}: {finding.message}")
+        click.echo(
+            f"{summary['runbooks']} runbooks, {faults} faults, {summary['warnings']} warnings", err=True
+        )
+    ctx.exit(EXIT_NO if faults or (strict and findings) else 0)
+
+
+@command.command("plan")
+@click.argument("source")
+@_DIRS
+@click.option("--incident", "prefix", default="", help="Only incidents of the capture whose id begins so.")
+@click.option(
+    "--root", multiple=True, metavar="NAME=VALUE", help="Of a family's sample: node, gpu, nic, job …"
+)
+@click.option("--fact", multiple=True, metavar="NAME=VALUE", help="Of a family's sample, e.g. xid=79.")
+@output_option
+@click.pass_context
+def plan_command(
+    ctx: click.Context, source: str, directories: tuple[Path, ...], prefix: str, root: tuple[str, ...],
+    fact: tuple[str, ...], output: str,
+) -> None:  # fmt: skip
+    """Show which runbook an incident gets, why not the others, and the plan with its targets and digest.
+
+    SOURCE is a capture, a file with an incident as JSON (`faultline incidents show --output json`, - for standard input), or the
+    name of a family, for a sample incident of it.
+    """
+    settings = load(ctx.obj)
+    books = sound_shelf(directories or settings.responder.runbook_dirs)
+    path = Path(source)
+    if path.is_dir():
+        planned = from_capture(path, prefix, books.runbooks, settings)
+    elif source == "-" or path.is_file():
+        raw = click.get_binary_stream("stdin").read() if source == "-" else path.read_bytes()
+        planned = from_json(raw, books.runbooks, Installation.of(settings))
+    elif source in families().families:
+        planned = from_family(source, root, fact, books.runbooks, Installation.of(settings))
+    else:
+        known = ", ".join(sorted(families().families))
+        raise BadInput(f"{source}: no capture, no file, and no family; families are {known}")
+    for one in planned:
+        if output == "json":
+            for line in _plan_lines(one, books.books):
+                json_line(line)
+        else:
+            _show_plan(one, books.books)
+    ctx.exit(0 if planned and all(one.plan for one in planned) else EXIT_NO)
+
+
+@command.command("test")
+@_MANY
+@_DIRS
+@output_option
+@click.pass_context
+def test_command(
+    ctx: click.Context, paths: tuple[Path, ...], directories: tuple[Path, ...], output: str
+) -> None:
+    """Run the cases (`NAME.cases.yaml`) of files and directories; those that ship when none is named."""
+    beside = {path if path.is_dir() else path.parent for path in paths}
+    books = sound_shelf([*(directories or load(ctx.obj).responder.runbook_dirs), *sorted(beside)])
+    results = [(str(path), result) for path in case_files(paths) for result in _results(path, books.runbooks)]
+    failed = sum(not result.passed for _, result in results)
+    if output == "json":
+        for file, result in results:
+            json_line(
+                {"record": "case", "file": file, "name": result.name, "passed": result.passed,
+                 "differences": list(result.differences)}
+            )  # fmt: skip
+        json_line({"record": "summary", "cases": len(results), "failed": failed})
+    else:
+        for file, result in results:
+            if not result.passed:
+                click.echo(f"{file}: {result.name}")
+                for line in result.differences:
+                    click.echo(f"    {line}")
+        click.echo(f"{len(results)} cases, {failed} failed")
+    if not results:
+        raise BadInput(f"no *{CASES} is there")
+    ctx.exit(EXIT_NO if failed else 0)
+
+
+@command.command("diff")
+@click.argument("old")
+@click.argument("new")
+@output_option
+@click.pass_context
+def diff_command(ctx: click.Context, old: str, new: str, output: str) -> None:
+    """Tell what NEW does otherwise than OLD: each a file, a directory, or `shipped` for those that ship.
+
+    Overrides and fragments are applied first. Dangers come first: new destructive steps, other targets, fewer questions, no way
+    back. Exit code 1 when there is any difference.
+    """
+    before, after = _books(old), _books(new)
+    names = sorted(
+        {*before, *after} if SHIPPED not in (old, new) else set(after if old == SHIPPED else before)
+    )
+    changes = [(name, change) for name in names for change in compare(before.get(name), after.get(name))]
+    if output == "json":
+        for name, change in changes:
+            json_line({"record": change.weight, "runbook": name, "where": change.where, "text": change.text})
+        json_line({"record": "summary", "runbooks": len(names), **_weights(changes)})
+    else:
+        rows = ((change.weight, name, change.where, change.text) for name, change in changes)
+        table(("", "runbook", "where", "change"), rows, empty="no difference")
+    ctx.exit(EXIT_NO if changes else 0)
+
+
+def _is_in(finding: Finding, paths: Iterable[Path]) -> bool:
+    file = Path(finding.file)
+    return any(file == path or file.parent == path for path in paths)
+
+
+def _results(path: Path, books: tuple[Runbook, ...]) -> Iterator[Result]:
+    cases = parse(Cases, read(path, str(path)), str(path))
+    for case in cases.cases:
+        yield run_case(case, books, cases.inventory)
+
+
+def _books(name: str) -> dict[str, Runbook]:
+    """Runbooks by id. A file that overrides one that ships, or includes what ships, is read beside those."""
+    if name == SHIPPED:
+        found = sound_shelf(()).books
+    elif Path(name).exists():
+        path = Path(name)
+        alone = shelf([path], shipped=False)
+        found = alone.books if not alone.faults else sound_shelf([path]).books
+        found = {key: one for key, one in found.items() if _is_from(one, path)}
+    else:
+        raise BadInput(f"{name}: no file and no directory (`{SHIPPED}` stands for the runbooks that ship)")
+    return {key: one.runbook for key, one in found.items()}
+
+
+def _is_from(one: Loaded, path: Path) -> bool:
+    return any(
+        Path(file) == path or Path(file).parent == path for file in (one.file, one.overridden_in) if file
+    )
+
+
+def _weights(changes: list[tuple[str, Change]]) -> dict[str, int]:
+    dangers = sum(change.weight == "danger" for _, change in changes)
+    return {"dangers": dangers, "notes": len(changes) - dangers}
+
+
+def _plan_lines(one: Planned, books: dict[str, Loaded]) -> Iterator[dict[str, Any]]:
+    taken = one.choice.runbook
+    yield {
+        "record": "choice", "incident": one.incident.id, "family": one.incident.family,
+        "runbook": taken.id if taken else None, "why": one.choice.why,
+        "rejected": [
+            {"runbook": name, "why": why, "unmet": list(one.unmet.get(name, ()))} for name, why in one.choice.rejected
+        ],
+    }  # fmt: skip
+    if one.refused:
+        yield {"record": "refused", "incident": one.incident.id, "reason": one.refused}
+    if one.plan is None or taken is None:
+        return
+    head: dict[str, Any] = encode_plain(one.plan)
+    steps = head.pop("steps")
+    yield {"record": "plan", "incident": one.incident.id, "inventory": one.inventory, **head}
+    for step in steps:
+        yield {"record": "step", **step}
+    for origin in books[taken.id].foreign():
+        yield {"record": "origin", "key": origin.key, "value": origin.value, "place": origin.place}
+
+
+def _show_plan(one: Planned, books: dict[str, Loaded]) -> None:
+    click.echo(f"{one.incident.id}  {one.incident.title}")
+    click.echo(f"{one.choice.why}")
+    if one.refused:
+        click.echo(f"not taken, a person has to act: {one.refused}")
+    if one.plan is not None:
+        given = ", ".join(f"{name} {value}" for name, value in one.plan.parameters.items())
+        click.echo(f"mode {one.plan.mode}, revision {one.plan.runbook_revision}, digest {one.plan.digest}")
+        click.echo(f"inventory: {one.inventory}" + (f"; parameters: {given}" if given else ""))
+        click.echo()
+        rows = (
+            (
+                s.id, s.action + (" *" if s.destructive else ""), s.target, ", ".join(s.needs),
+                " ".join(f"{k}={orjson.dumps(v).decode()}" for k, v in s.params.items()), f"{s.deadline_s:g} s", s.on_failure,
+                f"{s.approval_group or 'anybody'} x{s.quorum}" if s.approval else "",
+            )
+            for s in one.plan.steps
+        )  # fmt: skip
+        headings = ("step", "action", "target", "needs", "params", "deadline", "on failure", "asks")
+        table(headings, rows, empty="the plan has no step")
+        for line in one.plan.left_out:
+            click.echo(f"left to a person: {line}")
+        assert one.choice.runbook is not None
+        if foreign := books[one.choice.runbook.id].foreign():
+            click.echo()
+            table(
+                ("value", "", "from"),
+                ((origin.key, origin.value, origin.place) for origin in foreign),
+                empty="",
+            )
+    click.echo()
+    rejected = (
+        (name, why if not (parts := one.unmet.get(name)) else f"does not hold: {'; '.join(parts)}")
+        for name, why in one.choice.rejected
+    )
+    table(("not taken", "because"), rejected, empty="there is no other runbook")
+    click.echo()

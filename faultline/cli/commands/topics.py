@@ -1,0 +1,69 @@
+"""`faultline topics apply|diff`: Kafka topics after the table in `streams.kafka.topics`."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+
+import click
+
+from faultline.cli.main import EXIT_NO
+from faultline.cli.output import json_line, output_option, table
+from faultline.runtime.settings import Settings, load
+from streams.kafka import installation, provisioning
+from streams.kafka.provisioning import Change
+
+
+@click.group("topics")
+def command() -> None:
+    """Create, alter or compare the Kafka topics. Nothing is ever deleted."""
+
+
+@command.command("apply")
+@click.option(
+    "--rename-from",
+    "old",
+    default=None,
+    metavar="CLUSTER",
+    help="The name that the cluster had until now; stop all processes first.",
+)
+@output_option
+@click.pass_obj
+def apply(config: Path | None, old: str | None, output: str) -> None:
+    """Create and alter what differs, wait until the brokers show it, and bind the topics to `cluster` of the settings.
+
+    Topics that are another cluster's are left as they are, with exit code 2.
+    """
+    settings = load(config)
+    changes = asyncio.run(_apply(settings, old))
+    _show(changes, output, empty="all topics are as they have to be")
+
+
+async def _apply(settings: Settings, old: str | None) -> list[Change]:
+    by = f"topics apply on {socket.gethostname()}"
+    if old is not None:
+        await installation.rename(settings.kafka, old, settings.cluster, by)
+    await installation.refuse_others(settings.kafka, settings.cluster)
+    changes = await provisioning.apply(settings.kafka)
+    await installation.claim(settings.kafka, settings.cluster, by)
+    return changes
+
+
+@command.command("diff")
+@output_option
+@click.pass_context
+def diff(ctx: click.Context, output: str) -> None:
+    """Print what differs; exit code 1 when anything does."""
+    changes = asyncio.run(provisioning.diff(load(ctx.obj).kafka))
+    _show(changes, output, empty="all topics are as they have to be")
+    if any(change.kind != "advice" for change in changes):
+        ctx.exit(EXIT_NO)
+
+
+def _show(changes: list[Change], output: str, *, empty: str) -> None:
+    if output == "json":
+        for change in changes:
+            json_line({"topic": change.topic, "change": change.kind, "detail": change.detail})
+        return
+    table(("topic", "change", "detail"), ((c.topic, c.kind, c.detail) for c in changes), empty=empty)

@@ -1,0 +1,139 @@
+"""How things stand, for the list of incidents: each with what it waits for and which nodes stay closed for it.
+
+The topics hold weeks of what is over. It is skimmed, and decoded only where it is shown: a list must not cost what was.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from aiokafka import ConsumerRecord
+
+from faultline.cli.read_topics import latest, read_raw, readable, revisions_of
+from runbooks.engine.containment import Owed, is_contained, may_stand, owed, standing_of
+from runbooks.engine.guardrails.closed_nodes import is_held
+from runbooks.engine.run_summaries import SkimmedRun
+from runbooks.engine.wait_reasons import waits_for
+from streams.config.settings import KafkaSettings
+from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS
+from streams.model.facts import FactRecord, NodeFact
+from streams.model.incident import Incident
+from streams.model.run import Mode, Run
+
+Nodes = Mapping[str, Mapping[str, NodeFact]]
+"""Nodes by cluster and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """One incident as it stands: its document, its runs as far as they still matter, and the nodes it keeps closed."""
+
+    incident: Incident
+    runs: tuple[Run, ...] = ()
+    owing: tuple[Owed, ...] = ()
+
+    @property
+    def standing(self) -> str:
+        """Its state for people."""
+        return standing_of(self.incident, self.owing)
+
+    @property
+    def waits_for(self) -> str:
+        """What has to happen before it goes on or is done with."""
+        return waits_for(self.incident, self.runs, self.owing)
+
+    @property
+    def rank(self) -> int:
+        """Open ones come first, then those contained, then those over."""
+        if is_contained(self.incident, self.owing):
+            return 1
+        return 2 if self.incident.state.is_over else 0
+
+
+async def read_overview(settings: KafkaSettings, *, everything: bool = False) -> list[Overview]:
+    """Incidents that are open, then those that keep a node closed, then (`everything`) those over; each newest first."""
+    # Thousands of documents come to stay and none goes: the collector would walk all of them again and again for nothing.
+    gc.disable()
+    try:
+        told = await read_raw(settings, INCIDENTS, RUNS, INVENTORY)
+        return overview_of(told, everything=everything)
+    finally:
+        gc.enable()
+
+
+def overview_of(told: Mapping[str, Sequence[ConsumerRecord]], *, everything: bool = False) -> list[Overview]:
+    """As `read_overview`, of the records of the three topics by their names."""
+    revisions = revisions_of(told[INCIDENTS.name])
+    nodes = nodes_of(told[INVENTORY.name])
+    open_ = {name for name, found in revisions.items() if not found[-1].brief.state.is_over}
+    runs = runs_that_matter(told[RUNS.name], open_, nodes)
+    marked: dict[str, list[NodeFact]] = {}
+    for fact in (fact for known in nodes.values() for fact in known.values()):
+        for owner in fact.owners if is_held(fact) else ():
+            marked.setdefault(owner, []).append(fact)
+    shown: list[Overview] = []
+    for name, found in revisions.items():
+        if not (everything or name in open_ or name in runs or name in marked):
+            continue
+        if (about := latest(found)) is None:
+            continue
+        of = tuple(runs.get(name, ()))
+        overview = Overview(about, of, owed(name, of, nodes.get(about.cluster, {}), marked.get(name, ())))
+        if everything or overview.rank < 2:
+            shown.append(overview)
+    shown.sort(key=lambda one: (one.incident.opened_at, one.incident.id), reverse=True)
+    return sorted(shown, key=lambda one: one.rank)
+
+
+async def read_nodes(settings: KafkaSettings, cluster: str) -> Mapping[str, NodeFact]:
+    """The nodes of a cluster by name, as inventory knows them now."""
+    told = await read_raw(settings, INVENTORY, cluster=cluster)
+    return nodes_of(told[INVENTORY.name]).get(cluster, {})
+
+
+def nodes_of(records: Iterable[ConsumerRecord]) -> dict[str, dict[str, NodeFact]]:
+    """The nodes that inventory knows now; of pods, jobs and links only the key is looked at."""
+    last: dict[bytes, ConsumerRecord] = {}
+    for record in records:
+        key = record.key or b""
+        if key.split(b"/", 2)[1:2] == [b"node"]:
+            last[key] = record
+    found: dict[str, dict[str, NodeFact]] = {}
+    for record in last.values():
+        told = readable(FactRecord, record)
+        if told is not None and isinstance(told.fact, NodeFact):
+            found.setdefault(told.fact.cluster, {})[told.fact.name] = told.fact
+    return found
+
+
+def runs_that_matter(
+    records: Iterable[ConsumerRecord], open_: set[str], nodes: Nodes
+) -> dict[str, list[Run]]:
+    """The runs of incidents that are open, and of those over the ones that have work left or may keep a node closed."""
+    last = {record.key or b"": record for record in records}
+    found: dict[str, list[Run]] = {}
+    for record in last.values():
+        brief = readable(SkimmedRun, record)
+        if brief is None or not (brief.incident in open_ or brief.has_work or _may_hold(brief, nodes)):
+            continue
+        if (run := readable(Run, record)) is not None:
+            found.setdefault(run.incident, []).append(run)
+    for runs in found.values():
+        runs.sort(key=lambda run: (run.created_at, run.id))
+    return found
+
+
+def _may_hold(brief: SkimmedRun, nodes: Nodes) -> bool:
+    known = nodes.get(brief.cluster, {})
+    return brief.plan.mode is not Mode.SHADOW and any(
+        may_stand(known.get(name), since, known=bool(known)) for name, since in brief.closes
+    )
+
+
+def counts(shown: Sequence[Overview]) -> Iterator[str]:
+    """How many there are of each standing, for the line under the list."""
+    for rank, word in ((0, "open"), (1, "contained: a node stays closed until it is repaired"), (2, "over")):
+        if number := sum(one.rank == rank for one in shown):
+            yield f"{number} {word}"

@@ -1,0 +1,87 @@
+"""The `faultline` command: subcommands are loaded when called, so that `faultline --help` answers at once.
+
+Exit codes others script against: 0 fine, 1 the answer is "no", 2 wrong usage or bad input, 3 the outside is not reachable.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from streams.model.errors import FaultlineError, Unreachable
+
+EXIT_NO = 1
+EXIT_BAD_INPUT = 2
+EXIT_UNREACHABLE = 3
+
+COMMANDS = {
+    "config": "check the settings and print them",
+    "demo": "play four incidents on an embedded cluster, from log line to resumed job",
+    "detect": "read log lines and print the signals in them",
+    "explain": "say why an incident was decided the way it was",
+    "guard": "show and change what stops every run of the cluster: kill switch, freezes, breaker",
+    "incidents": "list, show and decide incidents",
+    "nodes": "list the nodes that are closed, and give one back",
+    "replay": "decide a capture again, in memory, touching nothing",
+    "runbook": "check runbooks, show what they plan, run their cases, tell two versions apart",
+    "run": "start one process: detector, inventory, correlator, responder or chat",
+    "shadow": "report what runs in shadow would have done, next to what people did",
+    "simulate": "write a capture of a simulated cluster in which things break, with the truth beside it",
+    "topics": "create, alter or compare the Kafka topics",
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in `faultline.cli.commands.NAME` and are imported when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every name in `COMMANDS`."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of the command; each defines `command`."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"faultline.cli.commands.{cmd_name}")
+        found: click.Command = module.command
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="faultline")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Settings file (default: $FAULTLINE_CONFIG).",
+)
+@click.pass_context
+def cli(ctx: click.Context, config: Path | None) -> None:
+    """Incident automation for GPU clusters: from a log line to a cordoned node, a ticket, a thread and a resumed job."""
+    ctx.obj = config
+
+
+def main() -> NoReturn:
+    """Run the command line; errors of ours become one clear line on stderr and their exit code."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = EXIT_BAD_INPUT
+    except FaultlineError as error:
+        click.echo(f"faultline: {error}", err=True)
+        code = EXIT_UNREACHABLE if isinstance(error, Unreachable) else EXIT_BAD_INPUT
+    except BrokenPipeError:
+        sys.stderr.close()
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)

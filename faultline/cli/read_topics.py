@@ -1,0 +1,259 @@
+"""Reading what is on the topics from the command line: no group, no commits, from the beginning to the end as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import click
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from runbooks.engine.cluster_controls import unreadable
+from runbooks.engine.run_summaries import IncidentBrief
+from streams.config.settings import KafkaSettings
+from streams.kafka.clients import consumer, coordinates, started, topic_name
+from streams.kafka.topics import CONTROLS, INCIDENTS, INVENTORY, RUNS, TIMELINE, Topic, partition_of
+from streams.model.clock import from_millis
+from streams.model.codec import decode
+from streams.model.control import Control
+from streams.model.conversation import TimelineEntry
+from streams.model.errors import BadInput, ConfigError
+from streams.model.facts import Fact, FactRecord
+from streams.model.incident import Incident
+from streams.model.run import Run
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One record of an incident, skimmed: enough to tell which is the latest, and whether it is worth reading whole."""
+
+    brief: IncidentBrief
+    record: ConsumerRecord
+
+
+Revisions = Mapping[str, Sequence[Revision]]
+"""The records of each incident by its id, the latest revision last. Most are never decoded."""
+
+
+async def read_revisions(settings: KafkaSettings) -> Revisions:
+    """Every incident, skimmed."""
+    async with _reader(settings) as client:
+        return revisions_of([record async for record in _records(client, settings, [INCIDENTS])])
+
+
+def revisions_of(records: Iterable[ConsumerRecord]) -> Revisions:
+    """The records of the incidents' topic by incident. One that cannot be skimmed is named and left out."""
+    found: dict[str, list[Revision]] = {}
+    for record in records:
+        if (brief := readable(IncidentBrief, record)) is not None:
+            found.setdefault(brief.id, []).append(Revision(brief, record))
+    for revisions in found.values():
+        # A correlator that takes over may say an older revision once more.
+        revisions.sort(key=lambda revision: revision.brief.revision)
+    return found
+
+
+def latest(revisions: Sequence[Revision]) -> Incident | None:
+    """The latest revision that can be read whole; those after it are named on stderr."""
+    whole = (readable(Incident, revision.record) for revision in reversed(revisions))
+    return next((incident for incident in whole if incident is not None), None)
+
+
+async def read_incidents(settings: KafkaSettings) -> dict[str, Incident]:
+    """The latest revision of every incident, by id."""
+    found = await read_revisions(settings)
+    return {name: about for name, told in found.items() if (about := latest(told)) is not None}
+
+
+async def read_incident(settings: KafkaSettings, prefix: str) -> Incident:
+    """The one incident whose id begins with `prefix`.
+
+    Raises:
+        BadInput: when there is none, or more than one, or it cannot be read.
+    """
+    found = pick(await read_revisions(settings), prefix)
+    incident = latest(found)
+    if incident is None:
+        raise BadInput(f"{found[-1].brief.id} cannot be read")
+    return incident
+
+
+async def read_runs(settings: KafkaSettings, incident: Incident) -> list[Run]:
+    """The runs of one incident, oldest first."""
+    async with _reader(settings) as client:
+        records = [record async for record in _records(client, settings, [RUNS], incident.cluster)]
+    # What names it nowhere is not about it; the others are decoded and asked.
+    name = incident.id.encode()
+    about = {key: found for key, found in _by_key(records).items() if name in (found[-1].value or b"")}
+    return _oldest_first(run for run in _last_readable(Run, about) if run.incident == incident.id)
+
+
+async def read_facts(settings: KafkaSettings, cluster: str) -> dict[str, Fact]:
+    """What inventory knows of a cluster now, by record key."""
+    async with _reader(settings) as client:
+        records = [record async for record in _records(client, settings, [INVENTORY], cluster)]
+    mine = {k: found for k, found in _by_key(records).items() if k.startswith(f"{cluster}/".encode())}
+    return {told.fact.key: told.fact for told in _last_readable(FactRecord, mine)}
+
+
+async def read_runs_of(settings: KafkaSettings, cluster: str) -> list[Run]:
+    """Every run of a cluster, oldest first."""
+    async with _reader(settings) as client:
+        records = [record async for record in _records(client, settings, [RUNS], cluster)]
+    return _oldest_first(run for run in _last_readable(Run, _by_key(records)) if run.cluster == cluster)
+
+
+def _by_key(records: Iterable[ConsumerRecord]) -> dict[bytes, list[ConsumerRecord]]:
+    """The records under each key since its last tombstone, in their order."""
+    found: dict[bytes, list[ConsumerRecord]] = {}
+    for record in records:
+        key = record.key or b""
+        if record.value is None:
+            found.pop(key, None)
+        else:
+            found.setdefault(key, []).append(record)
+    return found
+
+
+def _last_readable(kind: type[T], records: Mapping[bytes, Sequence[ConsumerRecord]]) -> Iterator[T]:
+    """The last document under each key that can be read. Those before it are not decoded."""
+    for found in records.values():
+        whole = (readable(kind, record) for record in reversed(found))
+        if (document := next((one for one in whole if one is not None), None)) is not None:
+            yield document
+
+
+def _oldest_first(runs: Iterable[Run]) -> list[Run]:
+    return sorted(runs, key=lambda run: (run.created_at, run.id))
+
+
+async def read_control(settings: KafkaSettings, cluster: str) -> Control:
+    """What holds for a cluster as a whole; as nobody has ever touched it when the topic says nothing."""
+    control = Control(cluster)
+    async with _reader(settings) as client:
+        async for record in _records(client, settings, [CONTROLS], cluster):
+            if record.key == cluster.encode():
+                control = control_after(control, record)
+    return control
+
+
+def control_after(control: Control, record: ConsumerRecord) -> Control:
+    """What holds once a record of the control has been written. One that cannot be read throws the kill switch, as it does for
+    the responder, until a later one takes its place."""
+    if record.value is None:
+        return control
+    try:
+        found = decode(Control, record.value)
+    except BadInput as error:
+        place = coordinates(record)
+        return unreadable(control, f"{place}: {error}", from_millis(record.timestamp)).control
+    return found if found.revision >= control.revision else control
+
+
+async def read_timeline(settings: KafkaSettings, incident: Incident) -> list[TimelineEntry]:
+    """Everything said about one incident, in time order, each line once."""
+    entries: dict[bytes, TimelineEntry] = {}
+    async with _reader(settings) as client:
+        async for record in _records(client, settings, [TIMELINE], incident.cluster):
+            if record.key == incident.id.encode() and (entry := readable(TimelineEntry, record)) is not None:
+                entries[record.value] = entry
+    return sorted(entries.values(), key=lambda entry: entry.at)
+
+
+async def read_timeline_of(settings: KafkaSettings, cluster: str) -> list[TimelineEntry]:
+    """Everything said in a cluster, in time order, each line once."""
+    entries: dict[bytes, TimelineEntry] = {}
+    async with _reader(settings) as client:
+        async for record in _records(client, settings, [TIMELINE], cluster):
+            entry = readable(TimelineEntry, record)
+            if entry is not None and entry.cluster == cluster:
+                entries[record.value] = entry
+    return sorted(entries.values(), key=lambda entry: entry.at)
+
+
+def readable(kind: type[T], record: ConsumerRecord) -> T | None:
+    """The record's value; None for a tombstone, and for what cannot be read: that is said, and keeps nobody from the rest."""
+    if record.value is None:
+        return None
+    try:
+        return decode(kind, record.value)
+    except BadInput as error:
+        where = coordinates(record)
+        click.echo(f"faultline: {where} is left out, it cannot be read: {error}", err=True)
+        return None
+
+
+def pick(incidents: Mapping[str, T], prefix: str) -> T:
+    """The one incident whose id begins with `prefix` (with or without `inc-`).
+
+    Raises:
+        BadInput: when there is none, or more than one.
+    """
+    wanted = prefix if prefix.startswith("inc-") else f"inc-{prefix}"
+    found = [name for name in incidents if name.startswith(wanted)]
+    if len(found) == 1:
+        return incidents[found[0]]
+    if found:
+        raise BadInput(f"{prefix} fits {len(found)} incidents: {', '.join(sorted(found)[:5])}")
+    raise BadInput(f"no incident {prefix}; `faultline incidents list --all` shows them")
+
+
+async def read_raw(
+    settings: KafkaSettings, *topics: Topic, cluster: str | None = None
+) -> dict[str, list[ConsumerRecord]]:
+    """Every record of several topics (of one cluster, when named), by topic without the prefix, each partition in its order."""
+    found: dict[str, list[ConsumerRecord]] = {topic_name(settings, topic): [] for topic in topics}
+    async with _reader(settings) as client:
+        async for record in _records(client, settings, topics, cluster):
+            found[record.topic].append(record)
+    return {topic.name: found[topic_name(settings, topic)] for topic in topics}
+
+
+@asynccontextmanager
+async def _reader(settings: KafkaSettings) -> AsyncIterator[AIOKafkaConsumer]:
+    client = consumer(settings, group=None, fetch_max_wait_ms=100)
+    try:
+        yield await started(client, settings)
+    finally:
+        await client.stop()
+
+
+async def _records(
+    client: AIOKafkaConsumer, settings: KafkaSettings, topics: Sequence[Topic], cluster: str | None = None
+) -> AsyncIterator[ConsumerRecord]:
+    """Every record of the topics (of one cluster's partitions, when named) up to the end as it is when called.
+
+    Records of one partition come in their order; topics are read at the same time.
+    """
+    partitions: list[TopicPartition] = []
+    for topic in topics:
+        name = topic_name(settings, topic)
+        numbers = await partitions_of(client, name)
+        wanted = numbers if cluster is None else {partition_of(cluster, len(numbers))}
+        partitions += [TopicPartition(name, number) for number in sorted(wanted)]
+    client.assign(partitions)
+    await client.seek_to_beginning(*partitions)
+    ends = {tp: end for tp, end in (await client.end_offsets(partitions)).items() if end > 0}
+    while ends:
+        for tp, records in (await client.getmany(*ends, timeout_ms=500)).items():
+            for record in records:
+                if record.offset < ends[tp]:
+                    yield record
+        for tp in list(ends):
+            if await client.position(tp) >= ends[tp]:
+                del ends[tp]
+
+
+async def partitions_of(client: AIOKafkaConsumer, name: str) -> set[int]:
+    """The partitions of a topic. Raises ConfigError when there is no such topic."""
+    # Only a full metadata request tells the partitions of a topic that this client does not follow, and the consumer's
+    # own cache is not filled by it on every broker.
+    metadata = await client._client.fetch_all_metadata()
+    numbers = metadata.partitions_for_topic(name)
+    if not numbers:
+        raise ConfigError(f"topic {name} does not exist; run `faultline topics apply`")
+    return set(numbers)

@@ -1,0 +1,58 @@
+"""Which files of runbooks a command is about: those it is given, beside those that ship."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from runbooks.language.lint import unanswered
+from runbooks.language.loader import CASES, Shelf, files, library, read, shelf_of
+from runbooks.language.schema import Runbook
+from streams.config.settings import ResponderSettings
+from streams.model.errors import BadInput, ConfigError
+
+
+def sources(paths: Sequence[Path], *, shipped: bool) -> Iterator[tuple[str, str]]:
+    """Name and text of every file in `paths` (files, and directories of them), and of those that ship; each file once."""
+    own = [path for one in paths for path in _inside(one) if not path.name.endswith(CASES)]
+    seen = {path.resolve() for path in own}
+    if shipped and not seen & {path.resolve() for path in library()}:
+        yield from files()
+    for path in dict.fromkeys(own):
+        yield str(path), read(path, str(path))
+
+
+def shelf(paths: Sequence[Path], *, shipped: bool) -> Shelf:
+    """Everything in the files, with its faults."""
+    return shelf_of(sources(paths, shipped=shipped))
+
+
+def sound_shelf(paths: Sequence[Path], *, shipped: bool = True) -> Shelf:
+    """The same. Raises BadInput with every fault when there is one."""
+    found = shelf(paths, shipped=shipped)
+    if found.faults:
+        raise BadInput("\n".join(found.faults))
+    return found
+
+
+def of_responder(policy: ResponderSettings) -> tuple[Runbook, ...]:
+    """The runbooks that a responder with these settings works with, sorted by id.
+
+    Raises:
+        ConfigError: with a line for every fault of the files, and for every approval in them that nobody could give.
+    """
+    found = shelf_of(files(policy.runbook_dirs))
+    faults = found.faults or [f"{one.place}: {one.message}" for one in unanswered(found, policy)]
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return found.runbooks
+
+
+def case_files(paths: Sequence[Path]) -> list[Path]:
+    """Every `NAME.cases.yaml` of the paths, of the library when there are no paths."""
+    folders = paths or sorted({path.parent for path in library()})
+    return [path for one in folders for path in _inside(one) if path.name.endswith(CASES)]
+
+
+def _inside(path: Path) -> list[Path]:
+    return sorted(path.glob("*.yaml")) if path.is_dir() else [path]

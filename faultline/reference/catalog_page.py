@@ -1,0 +1,266 @@
+"""The reference page of everything the detector knows by name. Part of `faultline.reference`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from faultline.reference.markdown import Row, code, table, text
+from streams.correlate.policy.families import families
+from streams.detect.alerts import sheet as alert_sheet
+from streams.detect.catalog import load_catalog
+from streams.detect.kube_events import sheet as kube_sheet
+from streams.detect.matching.log_patterns import load_sheet, sheet_names
+from streams.detect.metrics import Row as MetricRow
+from streams.detect.metrics import sheet as metric_sheet
+from streams.detect.metrics.pause_counters import Sheet as PauseSheet
+from streams.detect.sel import sheet as sel_sheet
+from streams.detect.sxid_catalog import catalog as sxids
+from streams.detect.xid_catalog import Code, catalog
+
+
+def catalog_page() -> Iterator[str]:
+    """Everything the detector knows by name, and the families of incidents."""
+    yield "# Catalog"
+    yield ""
+    yield "What is recognised (`streams/detect/catalog/`), and what it becomes (`streams/correlate/policy/families.yaml`)."
+    yield "How to add a row: [detection](../detection.md)."
+    yield ""
+    yield "## XID codes"
+    yield ""
+    yield "`action` is NVIDIA's immediate bucket, `repeated` the one for repeats. `154`: one usually follows and overrides it."
+    yield "Source: NVIDIA, Analyzing Xid with the Xid Catalog; codes from 173 on: driver 595, nverror.h."
+    yield ""
+    headings = ("codes", "mnemonic", "action", "repeated", "severity", "family", "154", "cause")
+    rows = [
+        _xid(row, ", ".join(map(str, row.codes)))
+        for row in sorted(catalog().codes, key=lambda row: row.codes)
+    ]
+    yield from table(headings, [*rows, _xid(catalog().unknown, "any other")])
+    yield "## What a 154 asks for"
+    yield ""
+    recovery = [(r.value, text(r.words), code(r.action), r.severity.value) for r in catalog().recovery]
+    yield from table(("value", "words", "action", "severity"), recovery)
+    yield from _sxids()
+    yield from _wordings()
+    yield from _kubernetes()
+    yield from _management()
+    yield from _alerts()
+    yield from _pauses(load_catalog("pauses", PauseSheet))
+    yield from _metrics()
+    yield "## Families of incidents"
+    yield ""
+    yield "Of two on one place the higher rank names the incident. `at most` is the certainty that signals alone can give it."
+    yield "`near` is what it explains only within minutes of its own evidence, `weak` what it explains when that is weak."
+    yield "`stops a job`: whether hangs are laid to it as long as it is open, only near its evidence, or never."
+    yield ""
+    headings = ("family", "rank", "severity", "at most", "title", "explains on the same node", "near", "weak")
+    kinds = [
+        (
+            code(name), f.rank, f.severity.value, f.cap.value, code(f.title), *(
+                ", ".join(map(code, names)) for names in (f.explains, f.explains_near, f.explains_weak)
+            ), f.stops,
+        )
+        for name, f in families().families.items()
+    ]  # fmt: skip
+    yield from table((*headings, "stops a job"), kinds)
+    yield "### Which signal belongs where"
+    yield ""
+    yield "Of the rows of a kind the first that fits counts. A `cause` opens an incident, a `context` is shown beside one."
+    yield "XIDs go by their code, NCCL's own reports, links and pause storms by procedure."
+    yield ""
+    signals = [
+        (
+            ", ".join(map(code, r.kinds)), ", ".join(map(code, sorted(r.subtypes))) or "any",
+            ", ".join(sorted(r.severities)), "; ".join(f"{code(k)} {text(', '.join(v))}".strip() for k, v in r.where.items()),
+            code(r.family), r.role, r.certainty.value if r.role == "cause" else "",
+            f"{r.lasts_s:g} s" if r.lasts_s else "", text(r.says),
+        )
+        for r in families().signals
+    ]  # fmt: skip
+    yield from table(
+        ("signal", "subtype", "severity", "with", "family", "part", "certainty", "lasts", "says"), signals
+    )
+
+
+def _sxids() -> Iterator[str]:
+    yield "## SXid codes"
+    yield ""
+    yield "Of NVSwitches before Blackwell. The line's own `Fatal` or `Non-fatal` counts before the table."
+    yield "Source: NVIDIA, Fabric Manager user guide."
+    yield ""
+    rows = [
+        (
+            ", ".join(map(str, row.codes)) or "any other",
+            text(row.effect),
+            code(row.action),
+            row.severity.value,
+        )
+        for row in (*sxids().effects, sxids().unknown)
+    ]
+    yield from table(("codes", "effect", "action", "severity"), rows)
+    units = [(f"{unit.first} to {unit.last}", code(unit.mnemonic)) for unit in sxids().units]
+    yield from table(("codes", "part of the switch"), units)
+
+
+def _xid(row: Code, codes: str) -> Row:
+    return (
+        codes, code(row.mnemonic), code(row.action), code(row.investigatory), row.severity.value, code(row.family),
+        "yes" if row.eval_154 else "", text(row.cause),
+    )  # fmt: skip
+
+
+def _kubernetes() -> Iterator[str]:
+    yield "## Kubernetes Events"
+    yield ""
+    events = [
+        (
+            ", ".join(map(code, r.reasons)), ", ".join(r.objects), code(r.kind), code(r.subtype) if r.subtype else "",
+            r.state.value, r.severity.value,
+        )
+        for r in kube_sheet().rows
+    ]  # fmt: skip
+    yield from table(("reasons", "of", "signal", "subtype", "state", "severity"), events)
+    yield "## Conditions of nodes"
+    yield ""
+    yield "The first that is found in the name of the condition, in any case; a status that is not bad clears."
+    yield ""
+    conditions = [
+        (code(r.type), ", ".join(r.bad), code(r.kind), code(r.subtype) if r.subtype else "", r.severity.value)
+        for r in kube_sheet().conditions
+    ]
+    yield from table(("type (RE2)", "bad", "signal", "subtype", "severity"), conditions)
+
+
+def _management() -> Iterator[str]:
+    yield "## Management controllers"
+    yield ""
+    yield "Looked for in the sensor and the event of an entry of the log (SEL), in any case; the first counts."
+    yield ""
+    rules = [(code(r.matches), code(r.kind), code(r.subtype), r.severity.value) for r in sel_sheet().rules]
+    yield from table(("entry (RE2)", "signal", "subtype", "severity"), rules)
+
+
+def _alerts() -> Iterator[str]:
+    yield "## Alerts"
+    yield ""
+    yield "Looked for in the alert's name in lower case without separators; the first counts. A rule may name its kind itself in"
+    yield f"the label {code(alert_sheet().kind_label)}. Any other alert is `alert.unmapped`, info."
+    yield ""
+    rows = [
+        (
+            code(r.alert), ", ".join(f"{name}: {code(p)}" for name, p in r.where.items()), code(r.kind),
+            code(r.subtype) if r.subtype else "", r.severity.value,
+        )
+        for r in alert_sheet().rows
+    ]  # fmt: skip
+    yield from table(("alert (RE2)", "labels", "signal", "subtype", "severity"), rows)
+
+
+def _wordings() -> Iterator[str]:
+    """One table per sheet of wordings, whichever there are."""
+    for name in sheet_names():
+        yield f"## Wordings: {name}"
+        yield ""
+        rows = [
+            (code(r.id), code(r.kind), r.state.value, r.severity.value, code(r.opens), text(r.source))
+            for r in load_sheet(name).rows
+        ]
+        yield from table(("row", "signal", "state", "severity", "opens with (RE2)", "source"), rows)
+
+
+def _pauses(sheet: PauseSheet) -> Iterator[str]:
+    yield "## Pause counters"
+    yield ""
+    yield f"They become `fabric.pfc_storm`, {sheet.severity.value}. `duration` is the share of time paused; `frames` are per"
+    yield "second, and used only where there is no duration."
+    yield ""
+    limits = {"duration": sheet.duration, "frames": sheet.frames, "events": sheet.events}
+    rows = []
+    for metric in sheet.metrics:
+        limit = limits[metric.measures]
+        rows.append(
+            (
+                code(metric.pattern),
+                metric.direction,
+                metric.measures,
+                limit.fire,
+                limit.clear,
+                limit.intervals,
+            )
+        )
+    yield from table(("metric (RE2)", "direction", "measures", "storm from", "over below", "intervals"), rows)
+
+
+_MEASURES = {
+    "value": "the value",
+    "bits": "bits set",
+    "increase": "an increase",
+    "rate": "the rate",
+    "share": "its share",
+    "ratio": "the ratio",
+    "zeros": "both zero",
+    "baseline": "of its own usual value",
+    "peers": "of the median of its job",
+}
+
+
+def _metrics() -> Iterator[str]:
+    yield "## Metric rules"
+    yield ""
+    yield "Any spelling of a name counts, with or without `_total`. of a MIG GPU, `instance` is each part."
+    yield ""
+    rows = [
+        (
+            code(row.id),
+            code(row.kind),
+            code(row.attributes.get("subtype", "")),
+            row.severity.value,
+            row.entity,
+            ", ".join(code(metric.name) for metric in (*row.metrics, *row.of)),
+            _MEASURES[row.measure],
+            _fires(row),
+            _clears(row),
+            text(row.source),
+        )
+        for row in metric_sheet().rows
+    ]
+    headings = (
+        "row",
+        "signal",
+        "subtype",
+        "severity",
+        "of a",
+        "metrics",
+        "measured",
+        "fires",
+        "over",
+        "source",
+    )
+    yield from table(headings, rows)
+
+
+def _fires(row: MetricRow) -> str:
+    limit = ", ".join(
+        [
+            *([f"from {row.above:g}"] if row.above is not None else []),
+            *([f"down from {row.below:g}"] if row.below is not None else []),
+            *row.bits.values(),
+        ]
+    )
+    if row.measure == "rate":
+        limit += f" in {_duration(row.per)}"
+    held = f" for {_duration(row.for_)}" if row.for_ else ""
+    return f"{limit or 'at once'}{held}"
+
+
+def _clears(row: MetricRow) -> str:
+    if row.measure == "increase":
+        return f"after {_duration(row.quiet)} without" if row.quiet is not None else "each is news"
+    if row.clear is None:
+        return "when it is so no more"
+    return f"{'below' if row.above is not None else 'above'} {row.clear:g}"
+
+
+def _duration(milliseconds: int) -> str:
+    seconds = milliseconds // 1000
+    return f"{seconds // 60} min" if seconds % 60 == 0 else f"{seconds} s"

@@ -1,0 +1,1 @@
+"""Captures: recorded, decided again, and explained."""

@@ -1,0 +1,158 @@
+"""Why a decision was made, as text for a tired person: the verdict first, then the evidence, then what was ruled out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from faultline.cli.output import moment
+from runbooks.engine.containment import Owed, standing_of
+from runbooks.engine.wait_reasons import ending_reason, waits_for
+from streams.correlate.policy.rules import meaning
+from streams.model.incident import Candidate, Certainty, Impact, Incident, Proof
+from streams.model.message import without_priority
+from streams.model.run import PlannedStep, Run, StepRecord
+
+
+def explain(incident: Incident, runs: Sequence[Run] = (), owing: Sequence[Owed] = ()) -> str:
+    """Plain text; the same incident, runs and closed nodes always give the same text. Log text is shown with control characters
+    escaped."""
+    return "\n".join(_lines(incident, runs, owing))
+
+
+def _lines(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed]) -> Iterable[str]:
+    state = standing_of(incident, owing)
+    yield f"{incident.title}"
+    yield f"  {incident.id}  {incident.family}  {incident.severity.value}  {state}  revision {incident.revision}"
+    yield f"  culprit    {incident.root}  ({incident.certainty.value})"
+    yield f"  because    {incident.reason}"
+    yield f"  fault at   {moment(incident.fault_at)}, opened {moment(incident.opened_at)}, updated {moment(incident.updated_at)}"
+    yield f"  detected   {_detected(incident)}"
+    if incident.jobs:
+        yield f"  jobs       {', '.join(map(str, incident.jobs))}"
+    if not incident.state.is_over:
+        if incident.facts.get("lives") is not True or incident.impact.gpus:
+            yield f"  standstill {_standstill(incident.impact)}"
+        if waits := waits_for(incident, runs):
+            yield f"  waits for  {waits}"
+    elif owing:
+        yield f"  closed     {', '.join(f'{one.node} ({one.gpus} GPUs)' for one in owing)}"
+    yield from _history(incident)
+    if incident.merged_into:
+        yield f"  merged     into {incident.merged_into}"
+    for title, role in (("Evidence", "cause"), ("Symptoms it explains", "symptom"), ("Context", "context")):
+        proofs = [proof for proof in incident.proofs if proof.role == role]
+        if proofs:
+            yield f"\n{title}:"
+            yield from (line for proof in proofs for line in _proof(proof))
+    rejected = [c for c in incident.candidates if not c.chosen]
+    chosen = [c for c in incident.candidates if c.chosen]
+    if chosen:
+        yield "\nRule:"
+        yield from (line for candidate in chosen for line in _rule(candidate, incident.reason))
+        yield f"  {incident.certainty.value}: {_CERTAINTIES[incident.certainty]}"
+    if rejected:
+        yield "\nRuled out:"
+        yield from map(_candidate, rejected)
+    for run in runs:
+        yield from _run(run)
+
+
+_OLD = timedelta(minutes=5)
+"""Evidence that was older than this when it was read is worth a word."""
+
+_CERTAINTIES = {
+    Certainty.DECISIVE: "nothing else explains what was seen; a runbook may act on it without a person",
+    Certainty.LIKELY: "the best explanation of what was seen, and not the only one; nothing is closed on it without a person",
+    Certainty.WEAK: "what was seen does not say; a person has to look",
+}
+
+
+def _detected(incident: Incident) -> str:
+    delay, timeout = incident.detection_delay.total_seconds(), incident.impact.timeout_s
+    text = f"{delay:.0f} s after the fault"
+    if timeout >= 1:
+        text += f"; for {timeout:.0f} s of it there was only a collective that waited for its timeout"
+    if incident.evident_at is not None and (age := incident.opened_at - incident.evident_at) > _OLD:
+        text += f"; its newest evidence was {age.total_seconds():.0f} s old when it was read"
+    return text
+
+
+def _standstill(impact: Impact) -> str:
+    counts = (
+        f"{number} {name}{'' if number == 1 else 's'}"
+        for number, name in (
+            (impact.jobs, "job"),
+            (impact.ranks, "rank"),
+            (impact.nodes, "node"),
+            (impact.gpus, "GPU"),
+        )
+    )
+    return f"{', '.join(counts)}, {impact.gpu_hours_per_hour:g} GPU-hours per hour"
+
+
+def _history(incident: Incident) -> Iterable[str]:
+    """What happened to it before, and what else happened meanwhile."""
+    facts = incident.facts
+    if repeats := facts.get("repeats"):
+        days = facts.get("repeats_days")
+        when = f" ({', '.join(map(str, days))})" if isinstance(days, tuple) and days else ""
+        yield f"  again      after {repeats} earlier incident(s) of the same culprit{when}"
+    if repeats := facts.get("node_repeats"):
+        yield f"  node       had {repeats} earlier incident(s)"
+    if bursts := facts.get("bursts"):
+        yield f"  bursts     {bursts}, with silence in between"
+    if incident.flaps:
+        yield f"  flaps      was well again {incident.flaps} time(s) in between"
+    if isinstance(later := facts.get("later_faults"), tuple):
+        yield f"  meanwhile  {', '.join(map(str, later))} on the same node"
+
+
+def _rule(candidate: Candidate, cause: str) -> Iterable[str]:
+    if candidate.reason == cause:  # it stands above
+        yield f"  {candidate.rule}: {candidate.entity} as {candidate.family}"
+    else:
+        yield _candidate(candidate)
+    if text := meaning(candidate.rule):
+        yield f"      {text}"
+
+
+def _proof(proof: Proof) -> Iterable[str]:
+    times = f" (x{proof.count})" if proof.count > 1 else ""
+    yield f"  {moment(proof.occurred_at)}  {proof.summary}{times}"
+    for evidence in proof.evidence[:1]:
+        yield f"      {evidence.coordinates}  {printable(without_priority(evidence.text))}"
+
+
+def _candidate(candidate: Candidate) -> str:
+    return f"  {candidate.rule}: {candidate.entity} as {candidate.family}: {candidate.reason}"
+
+
+def _run(run: Run) -> Iterable[str]:
+    plan = run.plan
+    yield f"\nRunbook {plan.runbook} revision {plan.runbook_revision}, mode {plan.mode.value}: {run.outcome or run.state.value}"
+    if plan.why:
+        yield f"  it is for: {_first_sentence(plan.why)}"
+    if why := ending_reason(run):
+        yield f"  {why}"
+    records = {record.id: record for record in run.steps}
+    for step in plan.steps:
+        yield _step(step, records.get(step.id))
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s", " ".join(text.split()), maxsplit=1)[0]
+
+
+def _step(step: PlannedStep, record: StepRecord | None) -> str:
+    what = f"{step.action} {step.target}" if step.target else step.action
+    state = record.state.value if record else "pending"
+    reason = f": {printable(record.reason)}" if record and record.reason else ""
+    return f"  {state:<18} {step.id}: {what}{reason}"
+
+
+def printable(text: str, limit: int = 160) -> str:
+    """Log text made safe for a terminal: control characters escaped, cut at `limit` characters."""
+    safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return safe if len(safe) <= limit else safe[: limit - 1] + "…"

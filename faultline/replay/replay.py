@@ -1,0 +1,265 @@
+"""A capture decided again: detector, inventory, correlator and responder in memory, in shadow, on the capture's own time.
+
+Records of all topics are taken in one order that depends on their times and coordinates only, so the same capture gives the
+same decisions however its files interleave partitions. What the pipeline wrote itself (signals, incidents, runs …) is not
+read: it is decided anew.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from faultline.replay.capture import Capture, in_time_order, read
+from runbooks.engine.dry_run import ActionLine, ShadowResponder
+from runbooks.language.loader import load
+from runbooks.language.schema import Runbook
+from streams.config.settings import ResponderSettings
+from streams.correlate import Changes, Config, Core
+from streams.detect import Detector
+from streams.detect.batch import read_safely
+from streams.detect.deduplication import RollUp
+from streams.inventory.cabling import read_links
+from streams.inventory.recorded_watch import facts
+from streams.kafka.topics import INVENTORY, RAW
+from streams.model.clock import rfc3339, to_millis
+from streams.model.codec import decode, encode_plain
+from streams.model.conversation import TimelineEntry
+from streams.model.digest import digest
+from streams.model.entity import Entity, JobRef
+from streams.model.errors import BadInput
+from streams.model.facts import Fact, FactRecord
+from streams.model.incident import Incident
+from streams.model.record import RawRecord
+from streams.model.run import Run
+from streams.model.signal import Signal
+
+AFTERMATH = timedelta(minutes=3)
+"""Time goes on for so long after the last record: what waits for more to come must still be decided."""
+
+TICK = timedelta(seconds=1)
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What a replay decided. `incidents` holds final revisions by id."""
+
+    incidents: dict[str, Incident] = field(default_factory=dict)
+    runs: tuple[Run, ...] = ()
+    actions: tuple[ActionLine, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
+    late: list[TimelineEntry] = field(default_factory=list)
+    """What was said of sources whose reports came late, and of what was left out. No decision, and so not part of the hash."""
+    records: int = 0
+    signals: int = 0
+    dead_letters: int = 0
+
+    @property
+    def decision_hash(self) -> str:
+        """Equal for equal decisions: over every incident line and every action line."""
+        lines = [*self.incident_lines(), *(_action_line(action) for action in self.actions)]
+        return digest(*(orjson.dumps(line, option=orjson.OPT_SORT_KEYS).decode() for line in lines))
+
+    def incident_lines(self) -> Iterator[dict[str, Any]]:
+        """Final incidents in the shape of `--output json`, by fault time."""
+        for incident in sorted(self.incidents.values(), key=lambda i: (i.fault_at, i.id)):
+            yield _incident_line(incident)
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Everything in the shape of `--output json`: incidents, actions, what came late, and last the summary."""
+        yield from self.incident_lines()
+        yield from map(_action_line, self.actions)
+        for entry in self.late:
+            yield {"record": "late", "at": rfc3339(entry.at), **entry.attributes, "text": entry.text}
+        counts = {"records": self.records, "signals": self.signals, "incidents": len(self.incidents)}
+        yield {
+            "record": "summary",
+            **counts,
+            "dead_letters": self.dead_letters,
+            "decision_hash": self.decision_hash,
+        }
+
+
+def replay(
+    directory: Path, *, responder: ResponderSettings | None = None, config: Config | None = None
+) -> Replayed:
+    """Read a capture and decide it again.
+
+    Raises:
+        BadInput: when the capture cannot be understood; names file and line.
+    """
+    return replay_capture(read(directory), responder=responder, config=config)
+
+
+def replay_capture(
+    capture: Capture,
+    *,
+    responder: ResponderSettings | None = None,
+    config: Config | None = None,
+    runbooks: Sequence[Runbook] | None = None,
+) -> Replayed:
+    """Decide a capture in memory again. `runbooks` are those of the settings, for whoever has loaded them already."""
+    settings = responder or ResponderSettings()
+    known = load(settings.runbook_dirs) if runbooks is None else runbooks
+    player = _Player(capture.meta.cluster, ShadowResponder(known, settings), config or Config())
+    inventory = capture.records.get(INVENTORY.name, ())
+    if inventory and capture.kube_changes:
+        raise BadInput("the capture holds inventory.jsonl and kube-objects.jsonl: leave one out")
+    for at, key, fact in sorted(facts_of(capture), key=lambda entry: entry[0]):
+        player.learn_later(at, key, fact)
+    raw = [record for topic in RAW for record in capture.records.get(topic.name, ())]
+    for record in in_time_order(raw):
+        player.take(record)
+    last = max([capture.meta.end, *(record.timestamp for record in raw)])
+    return player.finish(last + AFTERMATH)
+
+
+def facts_of(capture: Capture) -> Iterator[tuple[datetime, str, Fact | None]]:
+    """Inventory facts with their times, from whichever of the two files the capture has."""
+    if capture.kube_changes:
+        changes = sorted(capture.kube_changes, key=lambda change: change.at)
+        links = read_links(capture.meta.cluster, capture.topology, capture.meta.begin)
+        for at, (key, record) in facts(capture.meta.cluster, changes, links):
+            yield at, key, record.fact if record else None
+        return
+    for published in in_time_order(capture.records.get(INVENTORY.name, ())):
+        if published.key is None:
+            raise BadInput(f"{published.coordinates}: an inventory record needs its key")
+        try:
+            fact = decode(FactRecord, published.value).fact if published.value is not None else None
+        except BadInput as error:
+            raise BadInput(f"{published.coordinates}: {error}") from error
+        yield published.timestamp, published.key.decode(errors="replace"), fact
+
+
+class _Player:
+    """Plays records, facts and time into the four rooms, and carries what each says to the next."""
+
+    def __init__(self, cluster: str, responder: ShadowResponder, config: Config) -> None:
+        self._detector = Detector(cluster)
+        self._rollups: defaultdict[tuple[str, int], RollUp] = defaultdict(RollUp)
+        self._cores: dict[str, Core] = {}
+        self._responder = responder
+        self._config = config
+        self._facts: list[tuple[datetime, str, Fact | None]] = []
+        self._next_fact = 0
+        self._now: datetime | None = None
+        self._result = Replayed()
+
+    def learn_later(self, at: datetime, key: str, fact: Fact | None) -> None:
+        """Queue a fact; queued in time order, it is told when its time has come."""
+        self._facts.append((at, key, fact))
+
+    def take(self, record: RawRecord) -> None:
+        """One raw record, at its time."""
+        self._advance(record.timestamp)
+        self._result.records += 1
+        rollup = self._rollups[record.topic, record.partition]
+        self._let_go(record.topic, record.partition, record.timestamp, record.timestamp)
+        detected = read_safely(self._detector, record, rollup)
+        self._result.signals += len(detected.signals)
+        self._result.dead_letters += bool(detected.dead)
+        if detected.signals:
+            self._hear(detected.signals, record.timestamp)
+
+    def _let_go(self, topic: str, partition: int, due: datetime | None, at: datetime) -> None:
+        """Hear at `at` of the lines whose rest has not come by `due`, of all when that is None."""
+        signals = tuple(self._detector.let_go(topic, partition, due, self._rollups[topic, partition]))
+        self._result.signals += len(signals)
+        if signals:
+            self._hear(signals, at)
+
+    def finish(self, until: datetime) -> Replayed:
+        """Let time run to `until` and return what was decided."""
+        for topic, partition in sorted(self._rollups):
+            self._let_go(topic, partition, None, self._now or until)
+        self._advance(until)
+        self._result.runs = self._responder.runs
+        self._result.actions = self._responder.actions()
+        self._result.timeline = tuple(self._responder.timeline)
+        return self._result
+
+    def _advance(self, to: datetime) -> None:
+        """Tell facts and ticks up to `to`, in their order."""
+        while self._next_fact < len(self._facts) and self._facts[self._next_fact][0] <= to:
+            at, key, fact = self._facts[self._next_fact]
+            self._next_fact += 1
+            self._tick_to(at)
+            self._responder.take_fact(key, fact, at)
+            self._publish(self._core(key.partition("/")[0]).on_fact(key, fact, at), at)
+        self._tick_to(to)
+
+    def _tick_to(self, to: datetime) -> None:
+        if self._now is None:
+            self._now = to
+        while self._now + TICK <= to:
+            self._now += TICK
+            self._hear_counts(self._now)
+            for name in sorted(self._cores):
+                self._publish(self._cores[name].on_tick(self._now), self._now)
+            self._hear(self._responder.tick(self._now), self._now)
+
+    def _hear_counts(self, now: datetime) -> None:
+        """Roll-ups whose window is over by the time of the capture."""
+        for _, rollup in sorted(self._rollups.items()):
+            if rollup.waiting and (due := rollup.due(to_millis(now), now.timestamp())):
+                self._result.signals += len(due)
+                self._hear(due, now)
+
+    def _publish(self, changes: Changes, now: datetime) -> None:
+        self._result.late += (entry for entry in changes.timeline if not entry.incident)
+        for incident in changes.incidents:
+            self._result.incidents[incident.id] = incident
+            self._hear(self._responder.take_incident(incident, now), now)
+
+    def _hear(self, signals: Iterable[Signal], now: datetime) -> None:
+        """Signals to the core of their cluster: those of records, and what runs report, as it comes back through `signals`."""
+        by_cluster: dict[str, list[Signal]] = {}
+        for signal in signals:
+            by_cluster.setdefault(signal.entity.cluster, []).append(signal)
+        for cluster, heard in by_cluster.items():
+            self._publish(self._core(cluster).on_signals(heard, now), now)
+
+    def _core(self, cluster: str) -> Core:
+        if cluster not in self._cores:
+            self._cores[cluster] = Core(cluster, {}, self._config)
+        return self._cores[cluster]
+
+
+def _incident_line(incident: Incident) -> dict[str, Any]:
+    return {
+        "record": "incident",
+        "id": incident.id,
+        "family": incident.family,
+        "severity": incident.severity.value,
+        "state": incident.state.value,
+        "opened_at": rfc3339(incident.opened_at),
+        "root": _root(incident.root),
+        "jobs": [_job(job) for job in incident.jobs],
+        "nodes": list(incident.nodes),
+        "reason": incident.reason,
+    }
+
+
+def _root(root: Entity) -> dict[str, Any]:
+    """The root with those of its parts that are known."""
+    parts = encode_plain(root)
+    known = {
+        name: parts[name] for name in ("cluster", "node", "gpu", "nic", "switch", "port") if name in parts
+    }
+    return known | ({"job": _job(root.job)} if root.job else {})
+
+
+def _job(job: JobRef) -> dict[str, str]:
+    return {"kind": job.kind, "namespace": job.namespace, "name": job.name}
+
+
+def _action_line(action: ActionLine) -> dict[str, Any]:
+    plain: dict[str, Any] = encode_plain(action)
+    return {"record": "action", **plain}

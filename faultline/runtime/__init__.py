@@ -1,0 +1,1 @@
+"""How a process is configured, wired, served and watched."""

@@ -1,0 +1,66 @@
+"""One logger setup: JSON lines in production, one readable line on a terminal. Always on stderr: stdout is for answers."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+from faultline.runtime.log_folding import Folding
+
+FAUST = ("streams.correlate.faust_app", "streams.correlate.faust_consumer")
+"""Faust's services log under the modules of ours that derive from them; what they say at `info` is of no use to anybody."""
+
+FIRST = ("event", "level", "timestamp", "process")
+"""What stands first in a JSON line, in this order; the rest follows by name."""
+
+
+def configure(
+    process: str, *, level: str = "info", form: Literal["auto", "json", "line"] = "auto"
+) -> Folding:
+    """Set up structlog and the standard library's logging (Faust, aiokafka) alike; every line names `process`.
+
+    Whoever runs for long calls `look` of what is returned about once a second.
+    """
+    as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if as_json
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+    )
+    final: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if as_json:
+        final += [structlog.processors.dict_tracebacks, _in_order]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[*final, renderer])
+    )
+    folding = Folding()
+    handler.addFilter(folding)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for chatty in ("aiokafka", "faust", "mode", "kafka", "httpx", "httpcore", *FAUST):
+        logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    structlog.contextvars.bind_contextvars(process=process)
+    return folding
+
+
+def _in_order(_logger: object, _method: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    first = {key: line.pop(key) for key in FIRST if key in line}
+    return first | dict(sorted(line.items()))

@@ -1,0 +1,118 @@
+"""Running one process until it is told to stop, with its probes, and an end that is certain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from importlib.metadata import version
+from typing import Any, NoReturn
+
+import structlog
+
+from faultline.runtime.health import health_server
+from faultline.runtime.settings import Settings
+from streams.kafka import installation, provisioning
+from streams.model.pulse import Pulse
+
+GRACE_S = 50.0
+"""How long an end may take. Kubernetes kills after 60 s; we would rather say why we did."""
+
+TELL_S = 180.0
+"""How often a process says in its log how it goes."""
+
+log = structlog.get_logger(__name__)
+
+
+def _nothing() -> None:
+    """The default for `look`."""
+
+
+async def serve(
+    name: str,
+    settings: Settings,
+    work: Callable[[Pulse], Awaitable[None]],
+    *,
+    look: Callable[[], None] = _nothing,
+) -> None:
+    """Check the topics, answer the probes, and do `work` until SIGTERM or SIGINT. `look` is called about once a second.
+
+    Raises:
+        ConfigError: when the topics are not as they have to be, or are another cluster's.
+        FaultlineError: whatever ends the work.
+    """
+    log.info(
+        "starting",
+        version=version("faultline"),
+        cluster=settings.cluster,
+        kafka=settings.kafka.bootstrap,
+        topic_prefix=settings.kafka.topic_prefix,
+        **({"mode": settings.responder.mode.value} if name == "responder" else {}),
+    )
+    await provisioning.verify(settings.kafka)
+    is_held = await installation.hold(settings.kafka, settings.cluster, f"{name} on {socket.gethostname()}")
+    pulse = Pulse()
+    beside: list[Coroutine[Any, Any, object]] = [_tell(pulse, look)]
+    if is_held:
+        beside.append(installation.watch_on(settings.kafka, settings.cluster))
+    task = asyncio.ensure_future(_together(work(pulse), beside))
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop, name, task, stopping)
+    async with health_server(pulse, host=settings.http_host, port=settings.http_port):
+        try:
+            await task
+        except asyncio.CancelledError:
+            if not stopping.is_set():
+                raise
+    log.info("stopped")
+
+
+async def _tell(pulse: Pulse, look: Callable[[], None]) -> NoReturn:
+    """A line every few minutes from which one sees that the process works, or on what it waits."""
+    clock = asyncio.get_running_loop().time
+    due = clock() + TELL_S
+    while True:
+        await asyncio.sleep(1.0)
+        look()
+        if clock() >= due:
+            due = clock() + TELL_S
+            log.info("at work", ready=pulse.is_ready, within_s=TELL_S, **await pulse.report())
+
+
+async def _together(work: Awaitable[None], beside: Sequence[Coroutine[Any, Any, object]]) -> None:
+    """Do the work; what is done beside it ends with it, and ends it when it fails."""
+    main = asyncio.ensure_future(work)
+    tasks = [main, *(asyncio.ensure_future(one) for one in beside)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        # How the work has ended counts also where it was asked to end.
+        if not main.cancelled() and (error := main.exception()) is not None:
+            raise error
+
+
+def _stop(name: str, task: asyncio.Future[None], stopping: asyncio.Event) -> None:
+    """Ask once; a library that hangs while closing must not keep the process for ever."""
+    if stopping.is_set():
+        return
+    stopping.set()
+    log.info("stopping")
+    task.cancel()
+    last_resort = threading.Timer(GRACE_S, _give_up, (name,))
+    last_resort.daemon = True
+    last_resort.start()
+
+
+def _give_up(name: str) -> None:
+    log.error("did not stop in time and is ended", grace_s=GRACE_S)
+    os._exit(1)

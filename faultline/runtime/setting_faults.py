@@ -1,0 +1,208 @@
+"""What is wrong with the settings: every fault once, at its place, with what may have been meant.
+
+The place is `file:line` of a key of the file, or the name of the environment variable that sets it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from streams.config.setting_types import suggestion
+
+Path = tuple[int | str, ...]
+
+PREFIX = "FAULTLINE_"
+NOT_SETTINGS = frozenset({"FAULTLINE_CONFIG", "FAULTLINE_TESTBED"})
+"""Variables of the same prefix that are not settings: where the settings file is, where the testbed was built."""
+
+
+def told(
+    error: ValidationError, model: type[BaseModel], root: yaml.Node | None, *, besides: Sequence[Path] = ()
+) -> list[str]:
+    """A line for each fault. `besides` are paths whose values are known to be wrong: what follows from these is left out."""
+    found = []
+    for path, what in _faults(error, model, besides):
+        line = f"  {_place(path, root)}{shown(path) or 'settings'}: {what}"
+        found += [line] if line not in found else []
+    return found
+
+
+def paths_of(error: ValidationError) -> list[Path]:
+    """The paths of the values that are wrong by themselves, and of those that do not go with another one."""
+    found: list[Path] = []
+    for one in error.errors(include_url=False, include_input=False):
+        if one["type"] == "contradictions":
+            found += [(*one["loc"], *keys[0].split(".")) for keys, _ in one["ctx"]["found"]]
+        elif one["loc"]:
+            found.append(tuple(one["loc"]))
+    return found
+
+
+def no_json(model: type[BaseModel], environment: Mapping[str, str] = os.environ) -> list[str]:
+    """A line for each variable of a list, a mapping or a section that is no JSON."""
+    found = []
+    for name, text in sorted(environment.items()):
+        if not name.upper().startswith(PREFIX) or name in NOT_SETTINGS:
+            continue
+        path = tuple(name[len(PREFIX) :].lower().split("__"))
+        if _holds_many(model, path) and not _is_json(text):
+            found.append(f'  {name}: {shown(path)}: no JSON; a list in a variable is written ["a", "b"]')
+    return found
+
+
+def _holds_many(model: type[BaseModel], path: Path) -> bool:
+    within = _model_at(model, path[:-1])
+    field = within.model_fields.get(str(path[-1])) if within is not None else None
+    if field is None:
+        return False
+    kinds = (field.annotation, *get_args(field.annotation))
+    return any(get_origin(kind) in (tuple, Mapping) or _section(kind) is not None for kind in kinds)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def strange_variables(model: type[BaseModel], environment: Mapping[str, str] = os.environ) -> list[str]:
+    """A line for each variable of our prefix that is no setting: pydantic sees only the names it knows."""
+    known = {f"{PREFIX}{name.replace('.', '__').upper()}": name for name in every_key(model)}
+    found = []
+    for name in sorted(environment):
+        if not name.upper().startswith(PREFIX) or name in NOT_SETTINGS:
+            continue
+        key = name[len(PREFIX) :].lower().split("__")[0]
+        if key not in model.model_fields:
+            meant = suggestion(name.upper(), known)
+            listed = "" if meant else f"; known are {', '.join(sorted(model.model_fields))}"
+            found.append(f"  {name}: there is no setting `{key}`{meant}{listed}")
+    return found
+
+
+def twice(root: yaml.Node, path: Path = ()) -> Iterator[str]:
+    """A line for each key that a mapping has twice: YAML would take the last one in silence."""
+    if isinstance(root, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in root.value:
+            here = (*path, str(key.value))
+            if str(key.value) in seen:
+                yield f"  {_at(key)}: {shown(here)}: the key is there twice"
+            seen.add(str(key.value))
+            yield from twice(value, here)
+    elif isinstance(root, yaml.SequenceNode):
+        for number, item in enumerate(root.value):
+            yield from twice(item, (*path, number))
+
+
+def every_key(model: type[BaseModel], before: str = "") -> Iterator[str]:
+    """Every key that is no section, with its sections before it."""
+    for name, field in model.model_fields.items():
+        inner = _section(field.annotation)
+        if inner is not None and isinstance(field.annotation, type):
+            yield from every_key(inner, f"{before}{name}.")
+        else:
+            yield f"{before}{name}"
+
+
+def shown(path: Path) -> str:
+    """`responder.closed_times.0.tz`."""
+    return ".".join(map(str, path))
+
+
+def _faults(
+    error: ValidationError, model: type[BaseModel], besides: Sequence[Path]
+) -> Iterator[tuple[Path, str]]:
+    for one in error.errors(include_url=False):
+        path = tuple(one["loc"])
+        if one["type"] == "contradictions":
+            for keys, why in one["ctx"]["found"]:
+                full = [(*path, *key.split(".")) for key in keys]
+                if not any(_touches(key, wrong) for key in full for wrong in besides):
+                    yield full[0], why
+        elif not any(_touches(path, wrong) for wrong in besides):
+            yield path, _what(one, path, model)
+
+
+def _touches(one: Path, other: Path) -> bool:
+    short = min(len(one), len(other))
+    return tuple(map(str, one[:short])) == tuple(map(str, other[:short]))
+
+
+def _what(error: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
+    if error["type"] in ("enum", "literal_error"):
+        known = re.findall(r"'([^']*)'", str(error["ctx"]["expected"]))
+        listed = ", ".join(known)
+        return f"{error['input']!r} is none of {listed}{suggestion(str(error['input']), known)}"
+    if error["type"] != "extra_forbidden":
+        return str(error["msg"]).removeprefix("Value error, ")
+    name, within = str(path[-1]), _model_at(model, path[:-1])
+    known = list(within.model_fields) if within is not None else []
+    if meant := suggestion(name, known):
+        return f"there is no such setting{meant}"
+    elsewhere = [key for key in every_key(model) if key.rsplit(".", 1)[-1] == name]
+    if len(elsewhere) == 1:
+        return f"there is no such setting; did you mean {elsewhere[0]}?"
+    return f"there is no such setting; known here are {', '.join(sorted(known))}"
+
+
+def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
+    """The section at a path; numbers and the names of a mapping's entries lead on within what holds them."""
+    here: type[BaseModel] | None = model
+    for part in path:
+        if here is not None and part in here.model_fields:
+            here = _section(here.model_fields[str(part)].annotation)
+    return here
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The section that an annotation is of or holds: itself, or the items of a tuple, or the values of a mapping."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in get_args(annotation):
+        if (found := _section(inner)) is not None:
+            return found
+    return None
+
+
+def _place(path: Path, root: yaml.Node | None) -> str:
+    if variable := _variable(path):
+        return f"{variable}: "
+    if root is None or not path:
+        return ""
+    node, key = root, None
+    for part in path:
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((k, v) for k, v in node.value if str(k.value) == str(part)), None)
+            if pair is None:
+                break
+            key, node = pair
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            key = node = node.value[part]
+        else:
+            break
+    return f"{_at(key)}: " if key is not None else ""
+
+
+def _variable(path: Path) -> str:
+    """The environment variable that sets the value at a path, or a section around it."""
+    names = {name.upper(): name for name in os.environ}
+    for length in range(len(path), 0, -1):
+        name = PREFIX + "__".join(str(part) for part in path[:length]).upper()
+        if name in names:
+            return names[name]
+    return ""
+
+
+def _at(node: yaml.Node) -> str:
+    return f"{node.start_mark.name}:{node.start_mark.line + 1}"

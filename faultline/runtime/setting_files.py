@@ -1,0 +1,102 @@
+"""What settings point at: files, folders, runbooks, logins. A process looks at what it uses, `config check` at all of it.
+
+It is apart from the settings themselves because what is mounted into one pod is not there in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from faultline.runtime.processes import PROCESSES
+from faultline.runtime.settings import Settings
+from streams.model.errors import BadInput, ConfigError
+
+
+def require(settings: Settings, process: str) -> None:
+    """See that what a process needs is there.
+
+    Raises:
+        ConfigError: with a line for everything that is not.
+    """
+    if found := faults(settings, (process,)):
+        raise ConfigError(
+            f"the settings of the {process} are not usable:\n" + "\n".join(f"  {f}" for f in found)
+        )
+
+
+def faults(settings: Settings, processes: tuple[str, ...] = tuple(PROCESSES)) -> list[str]:
+    """What is wrong for any of the processes, each thing once."""
+    found = list(_kafka(settings))
+    for name in processes:
+        found += _LOOKS.get(name, _nothing)(settings)
+    return list(dict.fromkeys(found))
+
+
+def _nothing(_: Settings) -> Iterator[str]:
+    yield from ()
+
+
+def _kafka(settings: Settings) -> Iterator[str]:
+    for key in ("ssl_cafile", "ssl_certfile", "ssl_keyfile"):
+        yield from _file(f"kafka.{key}", getattr(settings.kafka, key))
+
+
+def _inventory(settings: Settings) -> Iterator[str]:
+    from streams.inventory.cabling import read_topology
+    from streams.model.clock import utc_now
+
+    yield from _kubernetes(settings)
+    wanted = settings.inventory
+    missing = list(_file("inventory.topology_file", wanted.topology_file))
+    yield from missing
+    if wanted.topology_file is not None and not missing:
+        try:
+            read_topology(settings.cluster, wanted.topology_file.read_text(), utc_now())
+        except (BadInput, UnicodeDecodeError) as error:
+            yield f"inventory.topology_file: {wanted.topology_file}: {error}"
+    if wanted.lldp_folder is not None and not wanted.lldp_folder.is_dir():
+        yield f"inventory.lldp_folder: {wanted.lldp_folder} is not a directory"
+
+
+def _responder(settings: Settings) -> Iterator[str]:
+    from connectors.kubernetes.node_work import read_templates
+    from faultline.cli.runbook_files import of_responder
+
+    yield from _kubernetes(settings)
+    for look in (lambda: of_responder(settings.responder), lambda: read_templates(settings.node_work)):
+        try:
+            look()
+        except ConfigError as error:
+            yield from str(error).splitlines()
+    if settings.jira.base_url:
+        for key in ("user", "token"):
+            if not getattr(settings.jira, key):
+                yield f"jira.{key}: not set, and tickets are opened at jira.base_url with it"
+
+
+def _kubernetes(settings: Settings) -> Iterator[str]:
+    from connectors.kubernetes.kubeconfig import check
+
+    wanted = settings.kubernetes
+    if wanted.kubeconfig is None:
+        if wanted.context is not None:
+            yield "kubernetes.context: nothing uses it, as kubernetes.kubeconfig is not set"
+        return
+    try:
+        check(wanted.kubeconfig, wanted.context)
+    except ConfigError as error:
+        yield str(error)
+
+
+def _file(key: str, path: Path | None) -> Iterator[str]:
+    if path is None:
+        return
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        yield f"{key}: cannot read {path}: {error.strerror}"
+
+
+_LOOKS: Mapping[str, Callable[[Settings], Iterator[str]]] = {"inventory": _inventory, "responder": _responder}

@@ -1,0 +1,206 @@
+"""One settings class: environment variables `FAULTLINE_*` over a YAML file over the defaults. Strict; errors name the key.
+
+Nested keys are joined with two underscores: `FAULTLINE_KAFKA__BOOTSTRAP=broker:9092` is `kafka.bootstrap` of the file.
+The file is named by `--config` or `FAULTLINE_CONFIG`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
+
+from faultline.runtime.setting_faults import no_json, paths_of, strange_variables, told, twice
+from streams.config.setting_types import ClusterName, ListenHost
+from streams.config.settings import (
+    Contradiction,
+    CorrelatorSettings,
+    DetectorSettings,
+    InventorySettings,
+    JiraSettings,
+    KafkaSettings,
+    KubernetesSettings,
+    NodeWorkSettings,
+    ResponderSettings,
+    SlackSettings,
+    contradicting,
+)
+from streams.kafka.lease import MARGIN_S, longest_s
+from streams.model.errors import ConfigError
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. `faultline config check` prints it."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="FAULTLINE_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+    )
+
+    cluster: ClusterName = Field("default", description="name of this cluster in every record")
+    log_format: Literal["auto", "json", "line"] = Field(
+        "auto", description="auto: a readable line on a terminal, else JSON"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least that is told")
+    http_port: int = Field(
+        0, ge=0, le=65535, description="port of /live and /ready of a process; 0 switches them off"
+    )
+    http_host: ListenHost = Field("127.0.0.1", description="address they listen on")
+    kafka: KafkaSettings = KafkaSettings()
+    detector: DetectorSettings = DetectorSettings()
+    inventory: InventorySettings = InventorySettings()
+    correlator: CorrelatorSettings = CorrelatorSettings()
+    responder: ResponderSettings = ResponderSettings()
+    kubernetes: KubernetesSettings = KubernetesSettings()
+    node_work: NodeWorkSettings = NodeWorkSettings()
+    slack: SlackSettings = SlackSettings()
+    jira: JiraSettings = JiraSettings()
+
+    def contradictions(self) -> Iterator[Contradiction]:
+        """A frozen responder must have used its lease up when another one takes over, however far their clocks are apart."""
+        lease_s, longest = self.responder.lease_s, longest_s(self.kafka)
+        keys = ("responder.lease_s", "kafka.session_timeout_ms")
+        if lease_s <= MARGIN_S:
+            yield (
+                keys[:1],
+                f"{lease_s:g} s is not longer than the {MARGIN_S:g} s kept free for clocks that differ",
+            )
+        elif lease_s > longest:
+            yield (
+                keys,
+                f"{lease_s:g} s is too long for kafka.session_timeout_ms {self.kafka.session_timeout_ms}: "
+                "a frozen responder could still act when another one has taken over; "
+                f"set it to {longest:g} or less, or make the session longer",
+            )
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if found := list(self.contradictions()):
+            raise contradicting(found)
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment over file: the file arrives as init values, so the usual order is turned round."""
+        return env_settings, init_settings
+
+
+class _WithoutEnvironment(Settings):
+    """Settings from values that already hold what the environment says."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The values alone."""
+        return (init_settings,)
+
+
+def load(path: Path | None = None) -> Settings:
+    """Read the file (`path`, else `FAULTLINE_CONFIG`, else none) and the environment.
+
+    Raises:
+        ConfigError: naming every wrong key, where it came from, and what would be right.
+    """
+    named = path or (Path(os.environ["FAULTLINE_CONFIG"]) if os.environ.get("FAULTLINE_CONFIG") else None)
+    root, values = _read_file(named) if named else (None, {})
+    faults = strange_variables(Settings) + (list(twice(root)) if root is not None else [])
+    settings: Settings | None = None
+    try:
+        settings = Settings(**values)
+    except SettingsError as error:
+        faults += no_json(Settings) or [f"  {error}"]
+    except ValidationError as error:
+        faults += told(error, Settings, root)
+        faults += [line for line in _further(error, values, root) if line not in faults]
+    if settings is None or faults:
+        source = f"{named} and the environment" if named else "the environment"
+        raise ConfigError(f"settings from {source} are not usable:\n" + "\n".join(faults))
+    return settings
+
+
+def _further(error: ValidationError, values: Mapping[str, Any], root: yaml.Node | None) -> list[str]:
+    """What does not go together among the values that are fine: pydantic looks at it only when all of a section are."""
+    left, wrong, found = _merged(values, EnvSettingsSource(Settings)()), paths_of(error), list[str]()
+    for _ in range(_LOOKS):
+        for path in wrong:
+            _take_out(left, path)
+        try:
+            _WithoutEnvironment(**left)
+        except ValidationError as further:
+            found += told(further, Settings, root, besides=wrong)
+            wrong = [*wrong, *paths_of(further)]
+        else:
+            break
+    return found
+
+
+_LOOKS = 4
+"""How often settings are looked at again without what was wrong with them: once for each storey of sections, and once more."""
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(under)
+    for key, value in over.items():
+        below = both.get(key)
+        both[key] = (
+            _merged(below, value) if isinstance(value, Mapping) and isinstance(below, Mapping) else value
+        )
+    return deepcopy(both)
+
+
+def _take_out(values: Any, path: Sequence[int | str]) -> None:
+    """Take the value at a path out, or of a list's item all of the list: the others would change their numbers."""
+    for number, part in enumerate(path):
+        if not isinstance(values, dict) or part not in values:
+            return
+        inner = values[part]
+        if number == len(path) - 1 or not isinstance(inner, dict):
+            del values[part]
+            return
+        values = inner
+
+
+def _read_file(path: Path) -> tuple[yaml.Node | None, dict[str, Any]]:
+    try:
+        text = path.read_text()
+        content = yaml.safe_load(text)
+        loader = yaml.SafeLoader(text)  # again: the places of keys, which the values no longer have
+        loader.name = str(path)
+        root = loader.get_single_node()
+    except OSError as error:
+        raise ConfigError(f"cannot read settings file {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"settings file {path} is not YAML: {error}") from error
+    if content is None:
+        return None, {}
+    if not isinstance(content, dict):
+        raise ConfigError(f"settings file {path}: the top level must be a mapping of keys")
+    return root, {str(key): value for key, value in content.items()}

@@ -1,0 +1,151 @@
+"""How each process is put together from settings: the only place that knows every room.
+
+Each room is imported by the process that needs it. With all of them in every process, the detector would start twice as late and
+hold the clients of Kubernetes, Slack and Jira in its memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+
+import structlog
+
+from faultline.runtime.settings import Settings
+from streams.model.pulse import Pulse
+
+log = structlog.get_logger(__name__)
+
+Work = Callable[[Pulse], Awaitable[None]]
+At = Callable[[str], None]
+
+
+def _nobody(label: str) -> None:
+    """The default for `at`: nobody watches."""
+
+
+def work_of(name: str, settings: Settings, *, at: At = _nobody) -> Work:
+    """The work of one process, ready to be started; `name` is a key of `PROCESSES`.
+
+    `at` is called with the name of each point at which a crash would matter.
+    """
+    makers: dict[str, Callable[[Settings, Pulse, At], Awaitable[None]]] = {
+        "detector": _detector,
+        "inventory": _inventory,
+        "correlator": _correlator,
+        "responder": _responder,
+        "chat": _chat,
+    }
+    make = makers[name]
+    return lambda pulse: make(settings, pulse, at)
+
+
+async def _detector(settings: Settings, pulse: Pulse, at: At) -> None:
+    from streams.detect.process import DetectorProcess
+
+    await DetectorProcess(
+        settings.kafka, settings.detector, cluster=settings.cluster, pulse=pulse, at=at
+    ).run()
+
+
+async def _inventory(settings: Settings, pulse: Pulse, _at: At) -> None:
+    from connectors.kubernetes.client import Cluster
+    from connectors.kubernetes.watch import KindWatches, Pace
+    from streams.inventory.names import names
+    from streams.inventory.process import InventoryProcess
+
+    wanted = settings.inventory
+    async with await Cluster.connect(settings.kubernetes) as cluster:
+        kinds = ("v1/Node", "v1/Pod", *wanted.job_kinds)
+        labels = names().node_labels.after(
+            leaf=wanted.leaf_labels,
+            rack=wanted.rack_labels,
+            nvlink_domain=wanted.nvlink_domain_labels,
+            protected=wanted.protected_labels,
+            host_names=wanted.host_name_labels,
+        )
+        watches = KindWatches(cluster, kinds, pace=Pace(relist_s=wanted.relist_s, page_size=wanted.page_size))
+        await InventoryProcess(
+            settings.cluster,
+            settings.kafka,
+            watches,
+            topology_file=wanted.topology_file,
+            lldp_folder=wanted.lldp_folder,
+            labels=labels,
+            asked_for=wanted.job_kinds if "job_kinds" in wanted.model_fields_set else (),
+            pulse=pulse,
+        ).run()
+
+
+async def _correlator(settings: Settings, pulse: Pulse, _at: At) -> None:
+    from streams.correlate import Config, Core
+    from streams.correlate.process import Correlator
+
+    config = Config.of(settings.correlator)
+    await Correlator(
+        settings.kafka, settings.correlator, lambda cluster, rows: Core(cluster, rows, config), pulse=pulse
+    ).run()
+
+
+async def _responder(settings: Settings, pulse: Pulse, at: At) -> None:
+    from connectors.base import Connector
+    from connectors.jobs.training import TrainingJobs
+    from connectors.kubernetes.client import Cluster
+    from connectors.kubernetes.node_work import NodeWork, read_templates
+    from connectors.kubernetes.nodes import Nodes
+    from connectors.tickets.jira import Jira
+    from faultline.cli.runbook_files import of_responder
+    from runbooks.engine.process import Responder
+
+    runbooks = of_responder(settings.responder)
+    templates = read_templates(settings.node_work)
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
+        connectors: list[Connector] = [Nodes(cluster), TrainingJobs(cluster)]
+        if templates:
+            connectors.append(NodeWork(cluster, settings.node_work, templates))
+        if settings.jira.base_url:
+            jira = Jira(settings.jira)
+            stack.push_async_callback(jira.close)
+            connectors.append(jira)
+        else:
+            log.info("no ticket system is configured (jira.base_url); steps that open tickets are skipped")
+        await Responder(
+            settings.kafka,
+            settings.responder,
+            connectors,
+            runbooks,
+            cluster=settings.cluster,
+            pulse=pulse,
+            at=at,
+        ).run()
+
+
+async def _chat(settings: Settings, pulse: Pulse, at: At) -> None:
+    from connectors.chat.slack import Slack
+    from faultline.chat.process import Chat
+
+    if settings.slack.token is None:
+        log.info("no chat is configured (slack.token); nothing is posted")
+        await _idle(pulse)
+    slack = Slack(settings.slack)
+    try:
+        await Chat(
+            settings.kafka,
+            slack,
+            channel=settings.slack.channel,
+            debounce_s=settings.slack.debounce_s,
+            lease_s=settings.responder.lease_s,
+            pulse=pulse,
+            at=at,
+        ).run()
+    finally:
+        await slack.close()
+
+
+async def _idle(pulse: Pulse) -> None:
+    """A process with nothing to do that is as it should be: alive, ready, and ended like any other."""
+    while True:
+        pulse.ready()
+        await asyncio.sleep(5)

@@ -1,0 +1,1 @@
+"""From an incident to a plan, carried out exactly once."""

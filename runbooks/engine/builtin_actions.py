@@ -1,0 +1,77 @@
+"""Steps of the engine itself: telling, asking, and waiting for a job to make progress. They change nothing outside."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from runbooks.engine.job_already_moved import ended_well
+from runbooks.engine.run.approvals import approved, demands, shown, wanted
+from runbooks.engine.run.rollback import fail
+from runbooks.engine.run.transition import Desk, Situation, same_target
+from streams.model.clock import to_the_second
+from streams.model.run import PlannedStep, StepState
+
+
+def start_internal(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+    """Begin a step that no connector is needed for."""
+    record = desk.records[planned.id]
+    match planned.action:
+        case "notify":
+            desk.finish(planned.id, StepState.DONE, planned.describe)
+        case "ask" if approved(planned, desk.run, situation.policy, desk.now):
+            desk.finish(planned.id, StepState.DONE, "a person has taken it")
+        case "ask" if record.state is not StepState.AWAITING_APPROVAL:
+            until = desk.in_seconds(planned.deadline_s)
+            asked = demands(planned, desk.run, situation.policy, desk.now)
+            desk.set(
+                planned.id,
+                state=StepState.AWAITING_APPROVAL,
+                reason=planned.describe,
+                verdict="needs_approval",
+                deadline_at=until,
+                due_at=until,
+                demands=shown(asked),
+            )
+            text = f"{planned.describe or 'a person is asked'}; it takes {wanted(asked)} until {to_the_second(until)}"
+            desk.note("step.awaiting_approval", text, step=planned.id)
+        case "await_progress":
+            desk.set(
+                planned.id,
+                state=StepState.RUNNING,
+                started_at=desk.now,
+                deadline_at=desk.in_seconds(planned.deadline_s),
+            )
+            watch(desk, planned, situation)
+
+
+def watch(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+    """`await_progress`: done at the first sign of progress after the resume, or when a job that never shows any has settled."""
+    record, target = desk.records[planned.id], planned.target
+    since = _resumed_at(desk, planned) or record.started_at or desk.now
+    seen = [p for p in situation.incident.progress if target is not None and p.job.key == target.key]
+    later = [p for p in seen if p.at > since]
+    settle_s = float(str(planned.params.get("settle_s", 60)))
+    settled = (record.started_at or desk.now) + timedelta(seconds=settle_s)
+    if later:
+        step = f" (step {later[-1].step})" if later[-1].step is not None else ""
+        desk.finish(planned.id, StepState.DONE, f"{target} makes progress again{step}")
+    elif ended_well(planned, situation):
+        desk.finish(planned.id, StepState.DONE, f"{target} has ended well")
+    elif not seen and desk.now >= settled:
+        desk.finish(
+            planned.id,
+            StepState.DONE,
+            f"{target} has never reported progress; it has run for {settle_s:.0f} s",
+        )
+    elif record.deadline_at is not None and desk.now >= record.deadline_at:
+        fail(desk, planned, f"{target} made no progress within {planned.deadline_s:.0f} s of its resume")
+    else:
+        desk.set(planned.id, due_at=record.deadline_at if seen else settled)
+
+
+def _resumed_at(desk: Desk, planned: PlannedStep) -> datetime | None:
+    for other in desk.run.plan.steps:
+        if other.action == "resume_job" and same_target(other.target, planned.target):
+            effect = desk.records[other.id].effect
+            return effect.confirmed_at if effect else None
+    return None

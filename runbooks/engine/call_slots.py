@@ -1,0 +1,134 @@
+"""How many calls may be under way at once on each system outside. Pure.
+
+A call has its slot before its intent is written down: then it leaves as soon as that is committed, and no lease runs out in a
+queue. A step that finds no slot waits without holding up any other step of its run, and its run stands in line for that system.
+
+Urgent calls are those for decisive faults and for jobs that stand still for us. Neither they nor the others may take the last
+quarter of a system's slots, so that none of the two ever starves the other.
+
+Of the tickets that may be opened within `WINDOW`, the last quarter is for urgent ones alone: what is old or only likely waits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import inf
+
+from runbooks.language.schema import TICKETS
+from streams.config.settings import ResponderSettings
+
+CLUSTER, TICKET_SYSTEM, NEW_TICKETS = "cluster", "tickets", "new tickets"
+QUEUES = (CLUSTER, TICKET_SYSTEM, NEW_TICKETS)
+"""What is waited for: a call to the API server, one to the ticket system, and leave to open one more ticket there."""
+
+WINDOW = timedelta(minutes=10)
+"""The time in which `tickets_per_10_min` tickets are opened."""
+
+_TURN = "this one waits for its turn"
+
+SlotKey = tuple[str, str, str]
+"""Run, step and kind of a call."""
+
+
+def system_of(action: str) -> str:
+    """The system that an action is carried out on."""
+    return TICKET_SYSTEM if action in TICKETS else CLUSTER
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What one run may begin now. `free` calls by queue (none named: no bound), `air` is what is under way already."""
+
+    free: Mapping[str, float] = field(default_factory=dict)
+    air: Mapping[SlotKey, object] = field(default_factory=dict)
+    no_tickets: str = ""
+    """Why no ticket is opened now, for whoever looks for it; empty where it is only a matter of moments."""
+
+    def free_in(self, queue: str) -> float:
+        """How many calls may be begun."""
+        return self.free.get(queue, inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Calls at once by system, and tickets per `WINDOW`. What is not named is not bounded."""
+
+    at_once: Mapping[str, int] = field(default_factory=dict)
+    tickets: float = inf
+
+    @classmethod
+    def of(cls, settings: ResponderSettings) -> Limits:
+        """As they are set."""
+        at_once = {CLUSTER: settings.calls_at_once, TICKET_SYSTEM: settings.tickets_at_once}
+        return cls(at_once, settings.tickets_per_10_min)
+
+
+@dataclass(slots=True)
+class Slots:
+    """What is under way, and for how much more there is room."""
+
+    limits: Limits
+    _air: dict[SlotKey, tuple[str, bool]] = field(default_factory=dict)
+    _used: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    _opened: deque[datetime] = field(default_factory=deque)
+    _held_until: dict[str, datetime] = field(default_factory=dict)
+
+    def take(self, key: SlotKey, action: str, *, urgent: bool) -> None:
+        """A call is about to be made. One that is under way already keeps its slot."""
+        if key not in self._air:
+            self._air[key] = (system_of(action), urgent)
+            self._used[self._air[key]] += 1
+
+    def give_back(self, key: SlotKey) -> None:
+        """A call is over."""
+        if (place := self._air.pop(key, None)) is not None:
+            self._used[place] -= 1
+
+    def opened(self, at: datetime) -> None:
+        """A ticket was asked for then. Times come in any order only while a partition is taken up."""
+        if self._opened and at < self._opened[-1]:
+            self._opened = deque(sorted([*self._opened, at]))
+        else:
+            self._opened.append(at)
+
+    def hold(self, system: str, until: datetime) -> None:
+        """A system asks for a pause, or does not answer: nothing is begun on it before then."""
+        self._held_until[system] = max(until, self._held_until.get(system, until))
+
+    def free(self, queue: str, now: datetime, *, urgent: bool) -> float:
+        """How many calls may be begun now of what is waited for in this queue."""
+        if queue == NEW_TICKETS:
+            left = self._tickets_left(now, urgent=urgent)
+            return min(left, self.free(TICKET_SYSTEM, now, urgent=urgent))
+        if now < self._held_until.get(queue, now):
+            return 0
+        if (width := self.limits.at_once.get(queue)) is None:
+            return inf
+        mine, others = self._used[queue, urgent], self._used[queue, not urgent]
+        return max(0, min(width - width // 4 - mine, width - mine - others))
+
+    def room(self, now: datetime, *, urgent: bool, urgent_ticket: bool | None = None) -> Room:
+        """What a run may begin now. `urgent_ticket` is for the ticket system, where it differs."""
+        by_queue = dict.fromkeys(QUEUES, urgent)
+        if urgent_ticket is not None:
+            by_queue |= {TICKET_SYSTEM: urgent_ticket, NEW_TICKETS: urgent_ticket}
+        free = {queue: self.free(queue, now, urgent=mine) for queue, mine in by_queue.items()}
+        return Room(free, self._air, self._no_tickets(now, urgent=by_queue[NEW_TICKETS]))
+
+    def _no_tickets(self, now: datetime, *, urgent: bool) -> str:
+        """Why no ticket is opened now; empty where one may be."""
+        if self._tickets_left(now, urgent=urgent):
+            return ""
+        kept = self._tickets_left(now, urgent=True)
+        rest = f", the rest ({kept:.0f}) is kept for fresh decisive faults" if kept else ""
+        return f"{len(self._opened)} tickets were opened within 10 minutes{rest}; {_TURN}"
+
+    def _tickets_left(self, now: datetime, *, urgent: bool) -> float:
+        while self._opened and self._opened[0] <= now - WINDOW:
+            self._opened.popleft()
+        limit = self.limits.tickets
+        kept = 0 if urgent or limit == inf else limit // 4
+        return max(0, limit - kept - len(self._opened))

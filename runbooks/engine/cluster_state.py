@@ -1,0 +1,64 @@
+"""One cluster as a whole: its inventory, its runs counted, and what people and the breaker have switched off in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from runbooks.engine.cluster_controls import Changed, thawed, tripped
+from runbooks.engine.guardrails.breaker import trip
+from runbooks.engine.guardrails.run_counts import Census
+from streams.config.settings import ResponderSettings
+from streams.inventory.cluster_view import ClusterView
+from streams.model.control import Control, Trip
+from streams.model.incident import Incident
+from streams.model.run import EffectState, Mode, Run
+
+
+@dataclass(slots=True)
+class Standing:
+    """What the runs of a cluster have in common. The board feeds it; `control` is as last read or decided."""
+
+    cluster: str
+    view: ClusterView = field(init=False)
+    census: Census = field(default_factory=Census)
+    control: Control = field(init=False)
+    inherited_until: datetime | None = None
+    """Until when a call that a former owner has begun may still leave."""
+    _would_trip: Trip | None = None
+    """What would have tripped the breaker, if the runs in shadow were real."""
+
+    def __post_init__(self) -> None:
+        self.view = ClusterView(self.cluster)
+        self.control = Control(self.cluster)
+
+    def inherit(self, run: Run) -> None:
+        """Take note of the destructive calls of a run just taken over: they are looked up once they can start no more."""
+        for planned in run.plan.steps:
+            record = run.step(planned.id)
+            unseen = record.effect is not None and record.effect.state is EffectState.UNKNOWN
+            if planned.destructive and unseen and record.due_at is not None:
+                self.inherited_until = max(self.inherited_until or record.due_at, record.due_at)
+
+    def watch(
+        self,
+        runs: Mapping[str, Run],
+        incidents: Mapping[str, Incident],
+        policy: ResponderSettings,
+        now: datetime,
+    ) -> Changed:
+        """Let freezes run out, and trip the breaker when that is due."""
+        changed = thawed(self.control, now)
+        seen = (self.census, runs, incidents, self.view, policy, now)
+        self._would_trip = trip(changed.control, *seen, shadow=True)
+        if changed.control.breaker is not None or (due := trip(changed.control, *seen)) is None:
+            return changed
+        open_now = tripped(changed.control, due)
+        return Changed(open_now.control, (*changed.notes, *open_now.notes))
+
+    def control_of(self, run: Run) -> Control:
+        """What a run is held to. Runs in shadow see a breaker that trips as they alone would make it, and resets itself."""
+        if run.plan.mode is Mode.SHADOW and self.control.breaker is None and self._would_trip is not None:
+            return replace(self.control, breaker=self._would_trip)
+        return self.control

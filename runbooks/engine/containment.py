@@ -1,0 +1,144 @@
+"""What an incident still owes once nothing more is decided about it: nodes that stay closed until somebody has repaired them.
+
+An incident is over when its job runs again, but its node is not: it has a broken part and takes no work. As long as that is
+so the incident is *contained*. That is no state of its own, which somebody would have to take back: it is read off what stands
+anyway, the cordon in the run's record and the marks that the inventory shows on the node. So it ends by itself when the node is
+given back, opened by a person, made anew or gone, it holds for as many incidents as have closed the node, and where a run is long
+forgotten the marks on the node still tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from runbooks.engine.guardrails.closed_nodes import INVENTORY_LAG, cordons, is_held
+from streams.model.clock import rfc3339
+from streams.model.facts import NodeFact
+from streams.model.incident import Incident
+from streams.model.run import EffectState, Mode, Run
+
+CONTAINED = "contained"
+"""How an incident is called that is over but for a node that it keeps closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """The ticket of an incident: its key, and where it is if the ticket system says so."""
+
+    key: str
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A node that stays closed for an incident. `since` is None where only the marks on the node are known."""
+
+    node: str
+    gpus: int
+    since: datetime | None = None
+    ticket: Ticket | None = None
+    opened: bool = False
+    """Somebody has opened the node again by hand, and our taint still keeps work off it."""
+
+    @property
+    def text(self) -> str:
+        """What is owed and to whom: `gpu-15 stays closed for GPU-61`."""
+        stays = "is open again and keeps Faultline's taint" if self.opened else "stays closed"
+        return f"{self.node} {stays}" + (
+            f" for {self.ticket.key}" if self.ticket else ", and no ticket asks for its repair"
+        )
+
+    @property
+    def way_out(self) -> str:
+        """What ends it, to be typed after the repair."""
+        if self.opened:
+            # What a person has changed is theirs, and Faultline takes nothing of it back.
+            return f"kubectl taint node {self.node} faultline.dev/incident-"
+        return f"faultline nodes release {self.node}"
+
+
+def owed(
+    incident: str,
+    runs: Iterable[Run],
+    nodes: Mapping[str, NodeFact],
+    marked: Iterable[NodeFact] | None = None,
+) -> tuple[Owed, ...]:
+    """The nodes that stay closed for an incident, by name.
+
+    Args:
+        incident: Its id.
+        runs: Its runs, as far as they are known.
+        nodes: The nodes of its cluster by name, as the inventory shows them; empty where nothing is known of them.
+        marked: Those of them that bear the incident's marks, for a caller who has them at hand; else all are looked through.
+    """
+    runs = list(runs)
+    ticket = ticket_of(runs)
+    found: dict[str, Owed] = {}
+    for run in runs:
+        if run.plan.mode is Mode.SHADOW:
+            continue
+        for record, planned in cordons(run):
+            if planned.target is None or record.effect is None or record.kept_for:
+                continue
+            since, fact = record.effect.confirmed_at, nodes.get(planned.target.name)
+            another = fact is not None and planned.target.uid and fact.uid != planned.target.uid
+            if another or not may_stand(fact, since, known=bool(nodes)):
+                continue
+            found[planned.target.name] = _owed(planned.target.name, fact, since, ticket)
+    for fact in nodes.values() if marked is None else marked:
+        if incident in fact.owners and fact.name not in found and is_held(fact):
+            found[fact.name] = _owed(fact.name, fact, None, ticket)
+    return tuple(found[name] for name in sorted(found))
+
+
+def ticket_of(runs: Iterable[Run]) -> Ticket | None:
+    """The ticket that the runs of an incident have opened, the latest where there are several."""
+    found = None
+    for run in runs:
+        for record in run.steps:
+            effect = record.effect
+            if effect is None or effect.action != "open_ticket" or effect.state is not EffectState.CONFIRMED:
+                continue
+            if key := effect.result.get("ticket"):
+                found = Ticket(str(key), str(effect.result.get("url", "")))
+    return found
+
+
+def is_contained(incident: Incident, owing: Sequence[Owed]) -> bool:
+    """Whether nothing more is decided about the incident, and a node still stays closed for it."""
+    return incident.state.is_over and bool(owing)
+
+
+def standing_of(incident: Incident, owing: Sequence[Owed]) -> str:
+    """The incident's state for people: `contained` while a node stays closed, else the state it is in."""
+    return CONTAINED if is_contained(incident, owing) else incident.state.value
+
+
+def plain_of(owing: Owed) -> dict[str, str | int]:
+    """What is owed, for scripts; `since` and the ticket are left out where they are not known."""
+    told: dict[str, str | int] = {"node": owing.node, "gpus": owing.gpus}
+    if owing.since is not None:
+        told["since"] = rfc3339(owing.since)
+    if owing.ticket is not None:
+        told |= {"ticket": owing.ticket.key} | ({"url": owing.ticket.url} if owing.ticket.url else {})
+    return told
+
+
+def may_stand(fact: NodeFact | None, since: datetime | None, *, known: bool) -> bool:
+    """Whether a cordon that was made at `since` (None while that is not sure) still keeps work off its node, as far as inventory
+    shows. `known` is false where nothing is known of any node: then the run's word counts."""
+    if fact is None:
+        return not known
+    if since is None:
+        return fact.unschedulable
+    # News from before our own change says nothing against it.
+    return fact.observed_at <= since + INVENTORY_LAG or is_held(fact)
+
+
+def _owed(name: str, fact: NodeFact | None, since: datetime | None, ticket: Ticket | None) -> Owed:
+    if fact is None:
+        return Owed(name, 0, since, ticket)
+    # Without our marks on it, an open node is news from before the cordon.
+    return Owed(name, fact.gpus, since, ticket, opened=is_held(fact) and not fact.unschedulable)

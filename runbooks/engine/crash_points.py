@@ -1,0 +1,60 @@
+"""Names of the points at which a crash of the responder would matter. Pure; only who kills it there on purpose asks.
+
+    taken_up               everything that was there has been read, nothing is decided yet
+    NAME:before_intent     decided, not written down
+    NAME:after_intent      written down, not called
+    NAME:after_call        called; what became of it is known to this process alone
+    NAME:before_commit     what became of it is about to be written down
+    NAME:after_commit      it is written down
+
+NAME is the action of a call, with `undo_`, `lookup_` or `lookup_undo_` before it where it is no `apply`, and
+`undo_by_` or `lookup_undo_by_` before the action that takes another one back. What is written down
+without a call has the last two points: `begin` and `finish` of a run, `approval` asked for, `command` of a person, and the
+actions of the engine itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from runbooks.engine.run.transition import Call, CallKind
+from runbooks.language.schema import INTERNAL
+from streams.model.run import Run, StepState
+
+_PREFIX: Mapping[CallKind, str] = {
+    "apply": "",
+    "undo": "undo_",
+    "lookup": "lookup_",
+    "undo_lookup": "lookup_undo_",
+    "compensate": "undo_by_",
+    "compensate_lookup": "lookup_undo_by_",
+}
+
+
+def names_of(calls: Iterable[Call]) -> list[str]:
+    """The names of calls, in their order."""
+    return [_PREFIX[call.kind] + call.effect.action for call in calls]
+
+
+def names_written(before: Mapping[str, Run], runs: Iterable[Run], *, commands: bool) -> list[str]:
+    """The names of what a commit of `runs` writes down besides calls; `before` are the runs as last committed."""
+    names = ["command"] if commands else []
+    for run in runs:
+        names += _moved(before.get(run.id), run)
+    return list(dict.fromkeys(names))
+
+
+def _moved(old: Run | None, run: Run) -> Iterator[str]:
+    if old is None:
+        yield "begin"
+    states = {record.id: record.state for record in old.steps} if old is not None else {}
+    for planned in run.plan.steps:
+        state = run.step(planned.id).state
+        if state is states.get(planned.id, StepState.PENDING):
+            continue
+        if planned.action in INTERNAL:
+            yield planned.action
+        elif state is StepState.AWAITING_APPROVAL:
+            yield "approval"
+    if run.state.is_over and (old is None or not old.state.is_over):
+        yield "finish"

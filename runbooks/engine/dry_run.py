@@ -1,0 +1,108 @@
+"""The responder in memory, in shadow, on the time it is given: what would have been done. Nothing outside is ever called."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from runbooks.engine.partition_state import Board
+from runbooks.language.schema import TICKETS, Runbook
+from streams.config.settings import ResponderSettings
+from streams.model.conversation import TimelineEntry
+from streams.model.facts import Fact
+from streams.model.incident import Incident
+from streams.model.run import Mode, Run, Target
+from streams.model.signal import Signal
+
+ACTIONS = TICKETS | {
+    "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
+}  # fmt: skip
+"""A replay decides as an installation would that leaves work on nodes to people."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionTarget:
+    """What would be acted on, as the command line prints it."""
+
+    kind: str
+    name: str
+    namespace: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionLine:
+    """One decision: `verdict` is `would`, `refused` or `needs_approval`, `at` the capture's own time."""
+
+    incident: str
+    runbook: str
+    step: str
+    action: str
+    target: ActionTarget
+    verdict: str
+    reason: str
+    at: datetime
+    record: str = "action"
+
+
+class ShadowResponder:
+    """Feed it inventory, incidents and the time in the order of the capture; then ask for `actions`."""
+
+    def __init__(self, runbooks: Sequence[Runbook], settings: ResponderSettings | None = None) -> None:
+        policy = (settings or ResponderSettings()).model_copy(update={"mode": Mode.SHADOW})
+        self._board = Board(runbooks, policy, frozenset(ACTIONS))
+        self.timeline: list[TimelineEntry] = []
+        """Everything that was said, in its order."""
+
+    def take_fact(self, key: str, fact: Fact | None, at: datetime | None = None) -> None:
+        """A record of the inventory; None for a tombstone. With its time, what others did is put on the timeline."""
+        self._board.take_fact(key, fact, at)
+
+    def take_incident(self, incident: Incident, now: datetime) -> tuple[Signal, ...]:
+        """A revision of an incident; returns the `run.*` signals that the correlator would be told."""
+        self._board.take_incident(incident)
+        return self.tick(now)
+
+    def tick(self, now: datetime) -> tuple[Signal, ...]:
+        """Let time pass; returns the `run.*` signals of the moment."""
+        self._board.advance(now)
+        changes = self._board.collect()
+        assert not changes.calls, "a run in shadow makes no calls"
+        self.timeline += changes.timeline
+        return tuple(signal for batch in changes.signals for signal in batch.signals)
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Every run, in the order of their ids."""
+        return tuple(self._board.runs[key] for key in sorted(self._board.runs))
+
+    def actions(self) -> tuple[ActionLine, ...]:
+        """What would have been done, by incident, in the order of the plan. The same feed gives the same lines."""
+        lines: list[ActionLine] = []
+        for run in sorted(self.runs, key=lambda r: (r.incident, r.created_at, r.id)):
+            if run.outcome != "shadowed":
+                continue
+            for planned in run.plan.steps:
+                record = run.step(planned.id)
+                if not record.verdict or planned.target is None:
+                    continue
+                lines.append(
+                    ActionLine(
+                        incident=run.incident,
+                        runbook=run.plan.runbook,
+                        step=planned.id,
+                        action=planned.action,
+                        target=_shown(planned.target),
+                        verdict=record.verdict,
+                        reason=record.reason,
+                        at=record.started_at or run.created_at,
+                    )
+                )
+        return tuple(lines)
+
+
+def _shown(target: Target) -> ActionTarget:
+    return ActionTarget(target.kind, target.name, target.namespace)
+
+
+__all__ = ["ACTIONS", "ActionLine", "ActionTarget", "ShadowResponder"]

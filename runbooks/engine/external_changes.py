@@ -1,0 +1,298 @@
+"""What others do to nodes and jobs, read off the inventory: two states of one thing → what somebody did to it. Pure.
+
+It is told on the timeline, so that what people did can be laid beside what a run in shadow would have done. What Faultline did
+itself is left out: a cordon by its marks, everything else by the runs' own record. What belongs to no incident is told of nodes
+only, and not more often than `MAX_LOOSE` in `LOOSE_WINDOW`: a whole cluster that is upgraded must not drown the timeline.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from runbooks.engine.guardrails.closed_nodes import OWN_TAINT
+from runbooks.engine.run.transition import Note
+from streams.inventory.cluster_view import ClusterView
+from streams.model.clock import rfc3339
+from streams.model.facts import Fact, JobFact, NodeFact, PodFact
+from streams.model.incident import Incident
+from streams.model.message import some
+from streams.model.run import EffectRecord, EffectState, Run, Target
+
+LOOSE_WINDOW = timedelta(minutes=10)
+MAX_LOOSE = 20
+"""Lines about nodes without an incident, per window and cluster; how many more there were is told once it is over."""
+
+MAX_INCIDENTS = 5
+"""Incidents that one change is told to."""
+
+AFTERMATH = timedelta(hours=24)
+"""How long after its end an incident still hears what is done to its nodes and jobs: repairs come late."""
+
+EARLY, LATE = timedelta(seconds=5), timedelta(minutes=2)
+"""How far from our own call the inventory may show what it did."""
+
+_SYSTEM_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+"""Taints that controllers set and take away by themselves, or that Faultline declares dead nodes with."""
+
+_WORDS = {
+    "node_cordoned": "was cordoned", "node_uncordoned": "was uncordoned", "node_tainted": "was tainted",
+    "node_untainted": "lost a taint", "node_maintenance": "was put into maintenance",
+    "node_maintenance_ended": "was taken out of maintenance", "node_opted_out": "was opted out of automation",
+    "node_rebooted": "was rebooted", "node_replaced": "came back as another machine", "node_deleted": "was deleted",
+    "node_drained": "was drained", "job_suspended": "was suspended", "job_resumed": "was resumed",
+    "job_deleted": "was deleted", "job_restarted": "was deleted and created anew",
+}  # fmt: skip
+"""Every act, as `observed.ACT` on the timeline."""
+
+_OURS = {
+    "cordon_node": {"node_cordoned", "node_tainted"},
+    "uncordon_node": {"node_uncordoned", "node_untainted"},
+    "drain_node": {"node_drained"},
+    "suspend_job": {"job_suspended"},
+    "resume_job": {"job_resumed"},
+    "reboot_node": {"node_rebooted", "node_drained"},
+}
+_OURS_UNDONE = {"cordon_node": _OURS["uncordon_node"], "suspend_job": _OURS["resume_job"]}
+_TOUCHED = (
+    EffectState.INTENDED, EffectState.UNKNOWN, EffectState.WAITING, EffectState.CONFIRMED, EffectState.UNDONE,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that was done to a node or a job. `at` is when the inventory saw it; who it was, the API server does not say."""
+
+    act: str
+    target: Target
+    cluster: str
+    at: datetime
+    detail: str = ""
+    left: tuple[tuple[str, datetime], ...] = ()
+    """Of a node that was drained: the jobs whose pods went while it was closed, by key, and when each did."""
+
+    @property
+    def text(self) -> str:
+        """The act as a line of the timeline."""
+        return f"{self.target} {_WORDS[self.act]}, not by Faultline" + (
+            f" ({self.detail})" if self.detail else ""
+        )
+
+    def note(self) -> Note:
+        """The act as a timeline entry; its attributes are what reports read."""
+        about = {
+            "act": self.act, "kind": self.target.kind, "name": self.target.name,
+            "namespace": self.target.namespace or "", "at": rfc3339(self.at), "detail": self.detail,
+        }  # fmt: skip
+        return Note(f"observed.{self.act}", self.text, None, {k: v for k, v in about.items() if v})
+
+
+@dataclass(slots=True)
+class _Loose:
+    """What has been told of one cluster outside of incidents."""
+
+    told: deque[datetime] = field(default_factory=deque)
+    left_out: int = 0
+
+
+class Observer:
+    """Collects acts as facts arrive, and says to which incidents they belong once everything else has been read."""
+
+    def __init__(self) -> None:
+        self._seen: list[Act] = []
+        self._deleted: dict[str, str | None] = {}
+        self._loose: dict[str, _Loose] = {}
+        self._left: dict[tuple[str, str], dict[str, datetime]] = {}
+        """What has left a closed node so far: jobs by key and when, by cluster and node."""
+
+    def saw(self, view: ClusterView, key: str, fact: Fact | None, at: datetime) -> None:
+        """A fact that is about to be put into the view, or None for a tombstone; `at` is when it was published."""
+        _, kind, name = key.split("/", 2)
+        match kind:
+            case "node" if fact is None or isinstance(fact, NodeFact):
+                self._seen += _of_node(view.nodes.get(name), fact, at)
+                if fact is None or not fact.unschedulable:
+                    self._left.pop((view.cluster, name), None)
+            case "job" if fact is None or isinstance(fact, JobFact):
+                self._seen += self._of_job(name, view.jobs.get(name), fact, at)
+            case "pod" if fact is None or isinstance(fact, PodFact):
+                self._seen += self._of_pod(view, key, fact, at)
+
+    def told(
+        self, incidents: Iterable[Incident], runs_on: Callable[[str, str], Iterable[Run]]
+    ) -> Iterator[tuple[Act, Note, str]]:
+        """Every act since the last time that somebody else did, with its line and the incident it belongs to, or none.
+
+        `runs_on` gives the runs of a cluster that act on a target, or did. Incidents that are long over may be left out.
+        """
+        seen, self._seen = self._seen, []
+        if not seen:
+            return
+        # A whole cluster may be changed at once, with as many incidents open: nobody goes through all of them for each act.
+        by_place = _by_place(incidents)
+        for act in seen:
+            runs = list(runs_on(act.cluster, act.target.key))
+            if any(_is_of_run(act, run) for run in runs) or _has_moved(act, runs_on):
+                continue
+            concerned = _concerned(act, by_place.get((act.cluster, act.target.key), ()), runs)
+            if concerned:
+                yield from ((act, act.note(), incident) for incident in concerned)
+            elif act.target.kind == "Node":
+                yield from ((act, note, "") for note in self._rationed(act))
+
+    def _rationed(self, act: Act) -> Iterator[Note]:
+        loose = self._loose.setdefault(act.cluster, _Loose())
+        while loose.told and loose.told[0] <= act.at - LOOSE_WINDOW:
+            loose.told.popleft()
+        if len(loose.told) >= MAX_LOOSE:
+            loose.left_out += 1
+            return
+        if loose.left_out:
+            yield Note(
+                "observed.more",
+                f"{loose.left_out} more changes of nodes without an incident were seen and are not listed",
+                None,
+                {"count": loose.left_out},
+            )
+            loose.left_out = 0
+        loose.told.append(act.at)
+        yield act.note()
+
+    def _of_job(
+        self, name: str, before: JobFact | None, after: JobFact | None, at: datetime
+    ) -> Iterator[Act]:
+        if after is None:
+            if before is not None and not before.finished:
+                if len(self._deleted) > 1000:
+                    self._deleted.pop(next(iter(self._deleted)))
+                self._deleted[name] = before.job.uid
+                yield Act("job_deleted", _job(before), before.cluster, at)
+            return
+        gone = self._deleted.pop(name, None) if before is None else before.job.uid
+        if gone is not None and after.job.uid is not None and gone != after.job.uid:
+            yield Act("job_restarted", _job(after), after.cluster, after.observed_at)
+        elif before is not None and before.suspended is not after.suspended and not after.finished:
+            word = "job_suspended" if after.suspended else "job_resumed"
+            yield Act(word, _job(after), after.cluster, after.observed_at)
+
+    def _of_pod(self, view: ClusterView, key: str, after: PodFact | None, at: datetime) -> Iterator[Act]:
+        """A node that is closed has been drained when the last pod of a job goes from it. A job that came to its own end has not
+        been moved by anybody, and from a dead node Kubernetes itself takes the pods."""
+        before = view.pods.get(key)
+        if before is None or before.node is None or before.job is None or before.ended_at is not None:
+            return
+        node = view.nodes.get(before.node)
+        left = after is None or after.ended_at is not None or after.node != before.node
+        if node is None or not node.unschedulable or not left or _takes_pods_by_itself(node):
+            return
+        job = view.jobs.get(before.job.key)
+        if (after is not None and after.phase == "Succeeded") or (job is not None and job.finished):
+            return
+        gone_at = after.observed_at if after else at
+        gone = self._left.setdefault((view.cluster, node.name), {})
+        gone[before.job.key] = gone_at
+        if all(pod.job is None or pod.key == key for pod in view.pods_on(node.name)):
+            del self._left[view.cluster, node.name]
+            yield Act(
+                "node_drained", Target("Node", node.name), node.cluster, gone_at, left=tuple(gone.items())
+            )
+
+
+def _takes_pods_by_itself(node: NodeFact) -> bool:
+    """Whether Kubernetes evicts the node's pods because it does not answer."""
+    return any(t.startswith(_SYSTEM_TAINTS) and t.endswith(":NoExecute") for t in node.taints)
+
+
+def _of_node(before: NodeFact | None, after: NodeFact | None, at: datetime) -> Iterator[Act]:
+    if before is None:
+        return
+    target, cluster = Target("Node", before.name), before.cluster
+    if after is None:
+        yield Act("node_deleted", target, cluster, at)
+        return
+    at = after.observed_at
+    if before.uid != after.uid:
+        yield Act("node_replaced", target, cluster, at)
+        return
+    if before.boot_id and after.boot_id and before.boot_id != after.boot_id:
+        yield Act("node_rebooted", target, cluster, at)
+    ours = after.owner_incident is not None and any(t.startswith(OWN_TAINT) for t in after.taints)
+    if before.unschedulable is not after.unschedulable and not (after.unschedulable and ours):
+        yield Act("node_cordoned" if after.unschedulable else "node_uncordoned", target, cluster, at)
+    old, new = _taints(before), _taints(after)
+    if new - old:
+        yield Act("node_tainted", target, cluster, at, some(sorted(new - old), 4)[:200])
+    if old - new:
+        yield Act("node_untainted", target, cluster, at, some(sorted(old - new), 4)[:200])
+    if before.maintenance is not after.maintenance:
+        yield Act("node_maintenance" if after.maintenance else "node_maintenance_ended", target, cluster, at)
+    if before.managed and not after.managed:
+        yield Act("node_opted_out", target, cluster, at)
+
+
+def _taints(fact: NodeFact) -> set[str]:
+    return {t for t in fact.taints if not t.startswith(OWN_TAINT) and not t.startswith(_SYSTEM_TAINTS)}
+
+
+def _job(fact: JobFact) -> Target:
+    return Target(fact.job.kind, fact.job.name, fact.job.namespace)
+
+
+def _is_of_run(act: Act, run: Run) -> bool:
+    """Whether a run did it: its call lies so that the inventory would show it then."""
+    for planned in run.plan.steps:
+        if planned.target is None or planned.target.key != act.target.key:
+            continue
+        record = run.step(planned.id)
+        for row, acts in ((record.effect, _OURS), (record.undo, _OURS_UNDONE)):
+            if row is not None and act.act in acts.get(planned.action, ()) and _covers(row, act.at):
+                return True
+    return False
+
+
+def _has_moved(act: Act, runs_on: Callable[[str, str], Iterable[Run]]) -> bool:
+    """Whether pods went because a run has stopped their job: a node that is empty for that was not drained by somebody else."""
+    for job, at in act.left:
+        for run in runs_on(act.cluster, job):
+            if _is_of_run(replace(act, act="job_suspended", target=_target_of(job), at=at), run):
+                return True
+    return False
+
+
+def _target_of(job: str) -> Target:
+    kind, namespace, name = job.split("/", 2)
+    return Target(kind, name, namespace)
+
+
+def _covers(row: EffectRecord, at: datetime) -> bool:
+    if row.state not in _TOUCHED or at < row.intended_at - EARLY:
+        return False
+    return row.confirmed_at is None or at <= row.confirmed_at + LATE
+
+
+def _concerned(act: Act, incidents: Iterable[Incident], runs: Iterable[Run]) -> list[str]:
+    """The incidents that the node or job belongs to, the latest first; those with a run on it too."""
+    found = {
+        incident.id: incident.opened_at
+        for incident in incidents
+        if incident.closed_at is None or act.at <= incident.closed_at + AFTERMATH
+    }
+    for run in runs:
+        if run.finished_at is None or act.at <= run.finished_at + AFTERMATH:
+            found.setdefault(run.incident, run.created_at)
+    return sorted(found, key=lambda name: (found[name], name), reverse=True)[:MAX_INCIDENTS]
+
+
+def _by_place(incidents: Iterable[Incident]) -> Mapping[tuple[str, str], list[Incident]]:
+    """The incidents that each node and job belongs to, by cluster and key."""
+    found: defaultdict[tuple[str, str], list[Incident]] = defaultdict(list)
+    for incident in incidents:
+        jobs = (*incident.jobs, *([incident.root.job] if incident.root.job else []))
+        nodes = (*incident.nodes, *([incident.root.node] if incident.root.node else []))
+        keys = {Target("Node", name).key for name in nodes}
+        keys |= {Target(job.kind, job.name, job.namespace).key for job in jobs}
+        for key in keys:
+            found[incident.cluster, key].append(incident)
+    return found

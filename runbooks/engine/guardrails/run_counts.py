@@ -1,0 +1,279 @@
+"""All runs of one cluster, counted once and kept up to date, so that a rule need not go through a thousand runs for each step.
+
+A run is put in anew whenever it has changed. Runs in shadow are counted among themselves: they close nothing, and what they
+would close must not hold up what is real.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from runbooks.engine.guardrails.closed_nodes import (
+    admitted_at,
+    cordons,
+    is_held,
+    is_shadow,
+    node_targets,
+    opened_since,
+)
+from streams.inventory.cluster_view import ClusterView
+from streams.model.run import Run, StepRecord, StepState
+
+_FOREVER = datetime.max.replace(tzinfo=UTC)
+
+T = TypeVar("T")
+_Row = tuple[datetime, str]
+"""A time and the run it belongs to; lists of them are kept sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one run adds to the numbers."""
+
+    shadow: bool
+    created_at: datetime
+    targets: frozenset[str]
+    """Keys of what it acts on, while it is let in and not over."""
+    busy: frozenset[str]
+    """Names of the nodes among them."""
+    cordons: tuple[tuple[str, StepRecord], ...]
+    begun: tuple[datetime, ...]
+    """When each destructive step began."""
+    reserved: int
+    """Destructive steps that were let in and may still begin."""
+    failed_at: datetime | None
+    wants: frozenset[str]
+    """Names of the nodes it acts on or would, let in or not."""
+    jobs: frozenset[str]
+
+
+class _Closed:
+    """The closed nodes as last counted, for one state of the inventory: only runs that have changed since are counted anew."""
+
+    def __init__(self, seen: object, marked: frozenset[str], changed: dict[str, None]) -> None:
+        self.seen = seen
+        self.until = _FOREVER
+        """Until when it holds while nothing changes."""
+        self.changed = changed
+        self._marked = marked
+        """Nodes that bear our marks, whatever the runs say."""
+        self._by_run: dict[str, frozenset[str]] = {}
+        self._times: Counter[str] = Counter()
+        self._names: frozenset[str] | None = None
+
+    def put(self, run_id: str, names: frozenset[str], until: datetime) -> None:
+        """Count what one run holds closed."""
+        known = self._by_run.pop(run_id, frozenset())
+        if names:
+            self._by_run[run_id] = names
+            self.until = min(self.until, until)
+        if known == names:
+            return
+        self._names = None
+        self._times.update(names)
+        self._times.subtract(known)
+        for name in known:
+            if not self._times[name]:
+                del self._times[name]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all closed nodes."""
+        if self._names is None:
+            self._names = self._marked.union(self._times)
+        return self._names
+
+
+class Census:
+    """The numbers of one cluster's runs."""
+
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        self._parts: dict[str, _Part] = {}
+        self._by_target: dict[bool, defaultdict[str, dict[str, None]]] = _both(lambda: defaultdict(dict))
+        self._closing: dict[bool, dict[str, None]] = _both(dict)
+        self._begun: dict[bool, list[_Row]] = _both(list)
+        self._reserved: dict[bool, int] = _both(int)
+        self._failed: list[_Row] = []
+        self._wanting: dict[bool, list[_Row]] = _both(list)
+        self._closed: dict[bool, _Closed] = {}
+        for run in runs:
+            self.put(run)
+
+    def put(self, run: Run) -> None:
+        """Count a run as it is now."""
+        part = _part(run)
+        if self._parts.get(run.id) == part:
+            return
+        self.drop(run.id)
+        self._parts[run.id] = part
+        for key in part.targets:
+            self._by_target[part.shadow][key][run.id] = None
+        if part.cordons or part.busy:
+            self._closing[part.shadow][run.id] = None
+            self._recount(run.id, part.shadow)
+        for at in part.begun:
+            insort(self._begun[part.shadow], (at, run.id))
+        self._reserved[part.shadow] += part.reserved
+        if part.failed_at is not None:
+            insort(self._failed, (part.failed_at, run.id))
+        if part.wants:
+            insort(self._wanting[part.shadow], (part.created_at, run.id))
+
+    def drop(self, run_id: str) -> None:
+        """Count a run no more."""
+        part = self._parts.pop(run_id, None)
+        if part is None:
+            return
+        for key in part.targets:
+            del self._by_target[part.shadow][key][run_id]
+        if run_id in self._closing[part.shadow]:
+            del self._closing[part.shadow][run_id]
+            self._recount(run_id, part.shadow)
+        for at in part.begun:
+            _remove(self._begun[part.shadow], (at, run_id))
+        self._reserved[part.shadow] -= part.reserved
+        if part.failed_at is not None:
+            _remove(self._failed, (part.failed_at, run_id))
+        if part.wants:
+            _remove(self._wanting[part.shadow], (part.created_at, run_id))
+
+    def rival(self, run: Run, keys: Iterable[str]) -> tuple[str, str] | None:
+        """Another run that was let in, is not over and acts on one of the targets: its id and the target's key."""
+        by_target = self._by_target[is_shadow(run)]
+        found = [(other, key) for key in keys for other in by_target.get(key, ()) if other != run.id]
+        return min(found, default=None)
+
+    def closed(self, view: ClusterView, *, shadow: bool, now: datetime, window_s: float) -> frozenset[str]:
+        """Names of the nodes that Faultline holds closed or is about to close.
+
+        By the runs' own record and by the marks that inventory sees. A closed node that has left the cluster counts for
+        `window_s` more: it may only be not seen yet.
+        """
+        seen = (id(view), view.version, window_s)
+        known = self._closed.get(shadow)
+        if known is None or known.seen != seen or now >= known.until:
+            marked = frozenset(name for name, fact in view.nodes.items() if is_held(fact))
+            known = self._closed[shadow] = _Closed(seen, marked, dict.fromkeys(self._closing[shadow]))
+        for run_id in known.changed:
+            part = self._parts.get(run_id)
+            if part is not None and run_id in self._closing[shadow]:
+                names, until = _closed_by(part, view, now, timedelta(seconds=window_s))
+                known.put(run_id, names, until)
+            else:
+                known.put(run_id, frozenset(), now)
+        known.changed.clear()
+        return known.names
+
+    def closed_for(self, job: str, closed: Iterable[str], *, shadow: bool) -> set[str]:
+        """Those of the closed nodes that a run closed which moves this job."""
+        names = set(closed)
+        parts = [self._parts[run_id] for run_id in self._closing[shadow]]
+        return {
+            name
+            for part in parts
+            if job in part.jobs
+            for name in (*part.busy, *(name for name, _ in part.cordons))
+            if name in names
+        }
+
+    def spent(self, *, shadow: bool, since: datetime) -> tuple[int, int, datetime | None]:
+        """Destructive steps that began after `since`, those let in that may still begin, and when the first began."""
+        begun = self._begun[shadow]
+        first = _after(begun, since)
+        return len(begun) - first, self._reserved[shadow], begun[first][0] if first < len(begun) else None
+
+    def failures(self, since: datetime) -> list[str]:
+        """Runs that acted and failed after `since`, in that order."""
+        return [run_id for _, run_id in self._failed[_after(self._failed, since) :]]
+
+    def wanting(self, *, shadow: bool, since: datetime) -> Iterator[tuple[str, frozenset[str]]]:
+        """Runs planned after `since`, with the nodes they act on or would."""
+        wanting = self._wanting[shadow]
+        for _, run_id in wanting[_after(wanting, since) :]:
+            yield run_id, self._parts[run_id].wants
+
+    def _recount(self, run_id: str, shadow: bool) -> None:
+        if (known := self._closed.get(shadow)) is not None:
+            known.changed[run_id] = None
+
+
+def _closed_by(
+    part: _Part, view: ClusterView, now: datetime, window: timedelta
+) -> tuple[frozenset[str], datetime]:
+    """The nodes that one run holds closed or is about to close, and until when that holds while nothing changes."""
+    closed = set(part.busy)
+    until = _FOREVER
+    for name, record in part.cordons:
+        fact = view.nodes.get(name)
+        effect = record.effect
+        if fact is not None:
+            stands = not opened_since(record, fact)
+        elif effect is None or effect.confirmed_at is None:
+            stands = True
+        else:
+            stands = effect.confirmed_at + window >= now
+            until = min(until, effect.confirmed_at + window) if stands else until
+        if stands:
+            closed.add(name)
+    return frozenset(closed), until
+
+
+def _part(run: Run) -> _Part:
+    shadow = is_shadow(run)
+    let_in = run.admitted_at is not None
+    live = let_in and not run.state.is_over
+    begun: list[datetime] = []
+    reserved = 0
+    records = {record.id: record for record in run.steps}
+    for planned in run.plan.steps if let_in else ():
+        record = records[planned.id]
+        at = admitted_at(run, record) if planned.destructive else None
+        if at is None:
+            continue
+        if shadow:
+            begun.append(at)
+        elif record.effect is not None:
+            begun.append(record.started_at or record.effect.intended_at)
+        elif live and not record.state.is_over:
+            reserved += 1
+    steps = [step for step in run.plan.steps if step.destructive and step.target is not None]
+    return _Part(
+        shadow=shadow,
+        created_at=run.created_at,
+        targets=frozenset(s.target.key for s in steps if s.target) if live else frozenset(),
+        busy=frozenset(node_targets(run)) if live else frozenset(),
+        cordons=tuple((p.target.name, r) for r, p in cordons(run) if p.target) if let_in else (),
+        begun=tuple(begun),
+        reserved=reserved,
+        failed_at=None if shadow else _failed_at(run),
+        wants=frozenset(node_targets(run)),
+        jobs=frozenset(s.target.key for s in steps if s.target and s.target.kind != "Node"),
+    )
+
+
+def _failed_at(run: Run) -> datetime | None:
+    """When a run that had begun to act failed, or one of its destructive steps did."""
+    if run.admitted_at is None:
+        return None
+    failed = [r for r in run.steps if r.state is StepState.FAILED]
+    if run.outcome != "failed" and not any(run.planned(r.id).destructive for r in failed):
+        return None
+    return max((r.finished_at for r in failed if r.finished_at), default=run.finished_at or run.updated_at)
+
+
+def _both(make: Callable[[], T]) -> dict[bool, T]:
+    """One for the runs in shadow, one for the others."""
+    return {True: make(), False: make()}
+
+
+def _after(rows: list[_Row], since: datetime) -> int:
+    return bisect_right(rows, since, key=lambda row: row[0])
+
+
+def _remove(rows: list[_Row], row: tuple[datetime, str]) -> None:
+    del rows[bisect_right(rows, row) - 1]

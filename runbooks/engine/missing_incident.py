@@ -1,0 +1,73 @@
+"""A run whose incident cannot be read: it takes no step further, says so, and after a while gives back what waits for its end.
+
+That happens after a restart, when the incident's record is damaged or gone. Without it nobody knows whether the reason for the
+run still stands, so nothing new is begun; but a call whose end nobody saw is still looked up, a deadline still counts, and a
+job that stands still for the run is not left so for ever.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from runbooks.engine.call_slots import Room
+from runbooks.engine.run.machine import LOOK_AGAIN_S, look_up, settle
+from runbooks.engine.run.rollback import advance_undo, call_off, fail, look_up_undo
+from runbooks.engine.run.transition import BLIND_S, Desk, Situation, Turn
+from streams.model.entity import Entity
+from streams.model.incident import Certainty, Incident, IncidentState
+from streams.model.run import EffectState, PlannedStep, Run, StepState
+from streams.model.signal import Severity
+
+
+def advance_blind(run: Run, situation: Situation, now: datetime) -> Turn:
+    """Do what is safe without the incident. `situation` is made with `stand_in`."""
+    desk = Desk(run, now)
+    if run.blind_since is None:
+        desk.change(blind_since=now)
+        desk.note("run.blind", f"{run.incident} cannot be read: no further step is taken for it")
+    elif now >= run.blind_since + timedelta(seconds=BLIND_S) and not run.state.is_over:
+        call_off(desk, "failed", f"its incident could not be read for {BLIND_S:.0f} s", release=True)
+    long = run.blind_since is not None and now >= run.blind_since + timedelta(seconds=BLIND_S)
+    for planned in run.plan.steps:
+        _step(desk, planned, situation.room, long=long)
+        look_up_undo(desk, planned, LOOK_AGAIN_S, situation.room)
+    advance_undo(desk, situation)
+    settle(desk, situation)
+    return desk.turn()
+
+
+def stand_in(run: Run) -> Incident:
+    """What the run itself remembers of its incident: enough to take things back, too little to act on."""
+    at = run.created_at
+    return Incident(
+        id=run.incident,
+        cluster=run.cluster,
+        family=str(run.context.get("family", "unknown")),
+        root=Entity(run.cluster),
+        incarnation=run.incarnation,
+        revision=run.incident_revision,
+        state=IncidentState.OPEN,
+        severity=Severity.INFO,
+        certainty=Certainty.WEAK,
+        title=run.title,
+        reason="its record cannot be read",
+        fault_at=at,
+        opened_at=at,
+        updated_at=at,
+    )
+
+
+def _step(desk: Desk, planned: PlannedStep, room: Room, *, long: bool) -> None:
+    record = desk.records[planned.id]
+    effect = record.effect
+    if record.state.is_over or (effect is not None and effect.state is EffectState.INTENDED):
+        return
+    if effect is not None and effect.state is EffectState.UNKNOWN:
+        look_up(desk, planned, room)
+    elif desk.stopping:
+        desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
+    elif long:
+        # A run that is over may still owe a ticket: what it would say cannot be read any more.
+        desk.finish(planned.id, StepState.CANCELLED, f"its incident could not be read for {BLIND_S:.0f} s")
+    elif effect is not None and record.deadline_at is not None and desk.now >= record.deadline_at:
+        fail(desk, planned, f"not done within {planned.deadline_s:.0f} s: {record.reason}")

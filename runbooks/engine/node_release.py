@@ -1,0 +1,139 @@
+"""Giving a node back because a person says so: which runs hold it, what stands against it, and the undo that does it. Pure.
+
+A node is held by each incident whose run closed it. One of them is given back at a time, through the same guarded undo that a
+run uses for itself: what a person has changed since stays as it is, and a node that somebody else holds too stays closed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from runbooks.engine.run.approvals import may_let_go
+from runbooks.engine.run.human_decisions import MAX_COMMANDS
+from runbooks.engine.run.rollback import way_back
+from runbooks.engine.run.transition import Desk, Turn
+from streams.config.settings import ResponderSettings
+from streams.model.conversation import Command
+from streams.model.facts import NodeFact
+from streams.model.run import EffectState, Mode, PlannedStep, Run, StepRecord
+
+SCOPE = "node:"
+"""How the scope of a `release` begins; the name of the node follows."""
+
+_NODE = re.compile(r"node:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
+_HOLDS = (EffectState.INTENDED, EffectState.UNKNOWN, EffectState.WAITING, EffectState.CONFIRMED)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One cordon that stands, or may stand, and the run that made it."""
+
+    run: Run
+    planned: PlannedStep
+    record: StepRecord
+
+    @property
+    def since(self) -> datetime | None:
+        """When the node was closed, as far as that is known."""
+        return self.record.effect.confirmed_at if self.record.effect else None
+
+
+def holds_of(runs: Iterable[Run], node: str) -> tuple[Hold, ...]:
+    """The cordons of the node that have not been taken back, the oldest first."""
+    found: list[Hold] = []
+    for run in runs:
+        if run.plan.mode is Mode.SHADOW:
+            continue
+        for planned in run.plan.steps:
+            if planned.action != "cordon_node" or planned.target is None or planned.target.name != node:
+                continue
+            record = run.step(planned.id)
+            back = record.undo is not None and record.undo.state is EffectState.UNDONE
+            if record.effect is not None and record.effect.state in _HOLDS and not back:
+                found.append(Hold(run, planned, record))
+    return tuple(sorted(found, key=lambda hold: (hold.run.created_at, hold.run.id)))
+
+
+def node_of(command: Command) -> str:
+    """The node that a `release` is about."""
+    return command.scope.removeprefix(SCOPE)
+
+
+def choose(
+    command: Command, runs: Sequence[Run], fact: NodeFact | None, policy: ResponderSettings, now: datetime
+) -> Hold | str:
+    """The hold to give back, or what stands against it in words for a person.
+
+    `runs` are those of the cluster that act on the node, `fact` is what inventory shows of the node.
+    """
+    node = node_of(command)
+    age_s = (now - command.at).total_seconds()
+    if not _NODE.fullmatch(command.scope):
+        return f"{command.scope[:80]!r} names no node: node:NAME"
+    if not may_let_go(command.actor, policy):
+        return f"{command.actor} is not among those who may approve"
+    if age_s > policy.freshness_s:
+        return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
+    holds = holds_of(runs, node)
+    mine = [hold for hold in holds if command.incident in ("", hold.run.incident)]
+    if not mine:
+        return _nothing_held(node, command.incident, holds, fact)
+    incidents = sorted({hold.run.incident for hold in mine})
+    if len(incidents) > 1:
+        return f"{node} is held for {' and '.join(incidents)}: name the one that is over (--incident)"
+    if at_work := next((run for run in runs if _works_on(run, node)), None):
+        return (
+            f"{at_work.id} ({at_work.plan.runbook}) of {at_work.incident} is still at work on {node}; "
+            f"`faultline incidents stop {at_work.incident}` ends it"
+        )
+    under_way = next(
+        (hold for hold in mine if hold.record.is_being_undone and not hold.record.kept_for), None
+    )
+    if under_way is not None:
+        return f"{node} is being given back already, by {under_way.run.id}: {under_way.run.undoing}"
+    return mine[-1]
+
+
+def release(hold: Hold, command: Command, others: Sequence[Hold], now: datetime) -> Turn:
+    """Mean to take the cordon back: the run does it at its next `advance`. A command that was heard before changes nothing."""
+    desk = Desk(hold.run, now)
+    if command.id in hold.run.commands:
+        return desk.turn()
+    assert hold.record.effect is not None
+    why = f"given back by {command.actor}" + (f": {command.reason}" if command.reason else "")
+    row = way_back(desk, hold.planned, hold.record.effect)
+    desk.change(commands=(*hold.run.commands, command.id)[-MAX_COMMANDS:], undoing=why)
+    desk.set(hold.planned.id, undo=row, due_at=None, kept_for="")
+    text = f"{hold.planned.target} {why}"
+    if still := sorted({other.run.incident for other in others if other.run.incident != hold.run.incident}):
+        text += f"; it stays closed for {' and '.join(still)}"
+    desk.note(
+        "person.released", text, actor=command.actor,
+        command=command.id, via=command.via, step=hold.planned.id, node=node_of(command),
+    )  # fmt: skip
+    return desk.turn()
+
+
+def _works_on(run: Run, node: str) -> bool:
+    """Whether a run that is not over has begun to act on the node, or may any moment."""
+    if run.state.is_over or run.plan.mode is Mode.SHADOW or run.admitted_at is None:
+        return False
+    return any(s.destructive and s.target is not None and s.target.name == node for s in run.plan.steps)
+
+
+def _nothing_held(node: str, incident: str, holds: Sequence[Hold], fact: NodeFact | None) -> str:
+    if holds:
+        return f"{node} is not held for {incident}, but for {holds[0].run.incident}"
+    if fact is None:
+        return f"no node {node} is known, and no run holds one of that name"
+    if fact.owner_incident is not None:
+        return (
+            f"{node} bears the marks of {fact.owner_incident}, and no run is known that put them there; "
+            f"docs/operations.md says how to take them off by hand"
+        )
+    if fact.unschedulable:
+        return f"{node} was closed by somebody else, and Faultline undoes only what it did"
+    return f"{node} is not held"

@@ -1,0 +1,274 @@
+"""What a person decides about a run, and what a new revision of its incident means. Part of the machine in `run.py`.
+
+A command is taken in once, whoever repeats it: its id is kept in the run. An approval counts only for the very plan that was
+shown (its digest) and only while it is asked for; who may give it, and how many it takes, is in `approvals.py`. The first word
+that decides wins: what comes later is answered with who decided, and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from runbooks.engine.run.approvals import demands, has_spoken, may_decide, rules, shown, wanted, who
+from runbooks.engine.run.escalation import accused, offender, offenders, takes_nothing
+from runbooks.engine.run.machine import context_of
+from runbooks.engine.run.plan import plan_digest
+from runbooks.engine.run.rollback import NOTHING, call_off, is_worked_on, take_back
+from runbooks.engine.run.transition import Desk, Report, Turn
+from runbooks.language.schema import TICKETS
+from streams.config.settings import ResponderSettings
+from streams.model.clock import to_the_second
+from streams.model.conversation import Command, Verb
+from streams.model.incident import Incident, IncidentState
+from streams.model.run import Approval, Mode, Plan, PlannedStep, Run, RunState, StepRecord, StepState
+from streams.model.signal import Attribute
+
+MAX_COMMANDS = 50
+"""Ids of commands a run remembers; a run is over long before."""
+
+_NOT_BEGUN = (StepState.PENDING, StepState.BLOCKED, StepState.AWAITING_APPROVAL)
+
+
+def decided(run: Run, command: Command, policy: ResponderSettings, now: datetime) -> Turn:
+    """Take in a person's decision; what it may not do is said on the timeline."""
+    desk = Desk(run, now)
+    if command.id in run.commands:
+        return desk.turn()
+    desk.change(commands=(*run.commands, command.id)[-MAX_COMMANDS:])
+    match command.verb:
+        case Verb.APPROVE:
+            _approve(desk, command, policy)
+        case Verb.REJECT:
+            _reject(desk, command)
+        case Verb.STOP:
+            _stop(desk, command, "stopped")
+        case Verb.RESOLVE:
+            _stop(desk, command, "resolved", release=True)
+            desk.reports.append(Report("run.resolved", actor=command.actor, reason=command.reason))
+        case Verb.ACK:
+            why = f": {command.reason}" if command.reason else ""
+            _say(desk, command, "person.ack", f"{command.actor} has seen it{why}")
+    return desk.turn()
+
+
+def meant(runs: Sequence[Run], command: Command) -> Sequence[Run]:
+    """Those runs of an incident, oldest first, that a decision is about: a word on a plan is for the run of that plan.
+
+    Where no run has that plan (any more), the latest says so.
+    """
+    if command.verb not in (Verb.APPROVE, Verb.REJECT) or command.digest is None:
+        return runs
+    return [run for run in runs if run.plan.digest == command.digest] or runs[-1:]
+
+
+def revised(
+    run: Run, incident: Incident, plan: Plan | None, now: datetime, keep: Mapping[str, str] = NOTHING
+) -> Turn:
+    """Take in a new revision. `plan` is the runbook bound to it anew; `keep` are nodes that another incident holds guilty, and
+    that incident's id."""
+    desk = Desk(run, now)
+    if incident.revision <= run.incident_revision:
+        return desk.turn()
+    desk.change(
+        incident_revision=incident.revision,
+        incident_facts=incident.facts,
+        title=incident.title,
+        context=context_of(incident, run.plan),
+        flaps=run.flaps if run.state.is_over else incident.flaps,
+    )
+    if takes_nothing(run):
+        # Nothing was done to what it was counted for: a crash that turns out to be on several GPUs counts for none.
+        place = accused(incident)
+        desk.change(offender=offender(place, run.plan.escalation), offenders=offenders(place))
+    if incident.state.is_over:
+        desk.change(incident_over=True)
+        _reason_gone(desk, incident, keep)
+    elif run.plan.mode is not Mode.SHADOW or not run.incident_over:
+        if plan is not None:
+            _extend(desk, plan)
+        if run.plan.mode is Mode.SHADOW:
+            for record in list(desk.records.values()):
+                desk.set(record.id, state=StepState.PENDING)
+    return desk.turn()
+
+
+def superseded(run: Run, by: str, now: datetime) -> Turn:
+    """Another runbook fits the incident better now, and this run has opened a ticket at most."""
+    desk = Desk(run, now)
+    why = f"runbook {by} fits better now"
+    if run.plan.mode is Mode.SHADOW:
+        desk.change(outcome="cancelled", state=RunState.CANCELLED, undoing=why, reason=why, finished_at=now)
+    else:
+        call_off(desk, "cancelled", why)
+    return desk.turn()
+
+
+def may_be_superseded(run: Run) -> bool:
+    """Whether a run has neither changed anything but a ticket nor been decided on by a person, nor is a rung of a ladder."""
+    if run.outcome not in ("", "shadowed") or run.approvals or run.escalated_from:
+        return False
+    touched = [run.planned(record.id) for record in run.steps if record.effect is not None]
+    # A ticket is no reason to stay: the run that fits better goes on with it.
+    return all(planned.action in TICKETS for planned in touched)
+
+
+def _approve(desk: Desk, command: Command, policy: ResponderSettings) -> None:
+    run, who = desk.run, command.actor
+    asked = _asked(desk)
+    if refusal := _against(desk, command, asked, policy):
+        _say(desk, command, "person.approval_refused", f"the approval of {who} does not count: {refusal}")
+        return
+    word = Approval(
+        command.step or asked[0].id, True, who, command.at, run.plan.digest, command.reason, command.via
+    )
+    desk.change(approvals=(*run.approvals, word))
+    missing: list[str] = []
+    for planned in asked:
+        left = demands(planned, desk.run, policy, desk.now)
+        if more := wanted(left):
+            missing.append(more)
+            desk.set(planned.id, demands=shown(left))
+        else:
+            desk.set(
+                planned.id,
+                state=StepState.PENDING, due_at=None, deadline_at=None, verdict="", reason="", demands=(),
+            )  # fmt: skip
+    text = f"{who} approved the plan {run.plan.digest[:8]}" + (
+        f": {command.reason}" if command.reason else ""
+    )
+    if missing:
+        text += f"; it still takes {missing[0]}"
+    _say(desk, command, "person.approved", text, missing=len(missing))
+
+
+def _against(
+    desk: Desk, command: Command, asked: Sequence[PlannedStep], policy: ResponderSettings
+) -> str | None:
+    """Why an approval does not count; None when it does."""
+    run, actor = desk.run, command.actor
+    decided = next((word for word in reversed(run.approvals) if word.digest == run.plan.digest), None)
+    age_s = (desk.now - command.at).total_seconds()
+    if decided is not None and (not decided.approved or not asked):
+        return _who_decided(decided)
+    if command.digest != run.plan.digest:
+        return "it is bound to another plan than the present one"
+    if not asked or desk.stopping:
+        return "nothing waits for an approval"
+    if age_s > policy.freshness_s:
+        return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
+    if not may_decide(actor, asked, policy):
+        everybody = " or ".join(dict.fromkeys(who(d) for p in asked for d in rules(p, policy)))
+        return f"{actor} is not among {everybody}"
+    if has_spoken(actor, asked, run, policy, desk.now):
+        left = next(filter(None, (wanted(demands(p, run, policy, desk.now)) for p in asked)), "")
+        return f"{actor} has approved it already; it still takes {left}"
+    return None
+
+
+def _reject(desk: Desk, command: Command) -> None:
+    """Anybody may say no: it is the side on which nothing is touched."""
+    run, who = desk.run, command.actor
+    asked = _asked(desk)
+    if not asked or desk.stopping or command.digest not in (None, run.plan.digest):
+        decided = next((word for word in reversed(run.approvals) if word.digest == run.plan.digest), None)
+        text = f"nothing here waits for the word of {who}"
+        if decided is not None:
+            text += f": {_who_decided(decided)}"
+        _say(desk, command, "person.rejection_refused", text)
+        return
+    word = Approval(
+        command.step or asked[0].id, False, who, command.at, run.plan.digest, command.reason, command.via
+    )
+    desk.change(approvals=(*run.approvals, word))
+    why = f"rejected by {who}" + (f": {command.reason}" if command.reason else "")
+    _say(desk, command, "person.rejected", why)
+    call_off(desk, "rejected", why, release=True)
+
+
+def _who_decided(word: Approval) -> str:
+    return f"{word.actor} {'approved' if word.approved else 'rejected'} it at {to_the_second(word.at)}"
+
+
+def _asked(desk: Desk) -> list[PlannedStep]:
+    """The steps that wait for a person, in the order of the plan."""
+    return [p for p in desk.run.plan.steps if desk.records[p.id].state is StepState.AWAITING_APPROVAL]
+
+
+def _say(desk: Desk, command: Command, event: str, text: str, **attributes: Attribute) -> None:
+    """Answer a person on the timeline; the command's id says what is answered."""
+    desk.note(event, text, actor=command.actor, command=command.id, via=command.via, **attributes)
+
+
+def _stop(desk: Desk, command: Command, word: str, *, release: bool = False) -> None:
+    why = f"{word} by {command.actor}" + (f": {command.reason}" if command.reason else "")
+    _say(desk, command, f"person.{word}", why)
+    desk.change(overruled=True)
+    if not desk.run.state.is_over:
+        call_off(desk, "cancelled", why, release=release)
+
+
+def _reason_gone(desk: Desk, incident: Incident, keep: Mapping[str, str]) -> None:
+    merged = incident.state is IncidentState.MERGED
+    why = f"merged into {incident.merged_into}" if merged else f"the incident is over: {incident.reason}"
+    if desk.run.plan.mode is Mode.SHADOW:
+        desk.change(undoing=why)
+    elif not desk.stopping and (nodes := _to_be_given_back(desk) - keep.keys()):
+        # A node in the middle of a reset or a reboot is not opened: the run validates it first, and gives it back itself.
+        if not desk.before.incident_over:
+            desk.note(
+                "run.goes_on", f"{why}; work on {', '.join(sorted(nodes))} has begun and is finished first"
+            )
+    elif not desk.run.state.is_over and not desk.stopping:
+        call_off(desk, "cancelled", why, undo=True, keep=keep)
+    elif merged:
+        take_back(desk, why, keep=keep)
+
+
+def _to_be_given_back(desk: Desk) -> set[str]:
+    """Nodes that the run has begun to reset or reboot, and will itself give back at the end."""
+    begun = {
+        planned.target.name
+        for planned in desk.run.plan.steps
+        if planned.target is not None and is_worked_on(planned, desk.records[planned.id])
+    }
+    return {
+        planned.target.name
+        for planned in desk.run.plan.steps
+        if planned.action == "uncordon_node" and planned.target is not None and planned.target.name in begun
+        if not desk.records[planned.id].state.is_over
+    }
+
+
+def _extend(desk: Desk, plan: Plan) -> None:
+    """Add what the new revision asks for and nothing it asked for before; what has begun stays as it began."""
+    run = desk.run
+    grows = run.plan.mode is Mode.SHADOW or not (run.state.is_over or desk.stopping)
+    same_book = (plan.runbook, plan.runbook_revision) == (run.plan.runbook, run.plan.runbook_revision)
+    if not grows or not same_book:
+        return
+    fresh = {step.id: step for step in plan.steps}
+    kept = tuple(_newer(desk.records[step.id], step, fresh) for step in run.plan.steps)
+    added = tuple(step for step in plan.steps if step.id not in desk.records)
+    steps = (*kept, *added)
+    if steps == run.plan.steps:
+        return
+    digest = plan_digest(run.incident, run.plan.runbook, run.plan.runbook_revision, run.plan.mode, steps)
+    desk.records |= {step.id: StepRecord(step.id) for step in added}
+    desk.change(
+        plan=replace(run.plan, steps=steps, digest=digest),
+        steps=(*run.steps, *(StepRecord(step.id) for step in added)),
+    )
+    if run.state is not RunState.SHADOWED:
+        void = ", ".join(dict.fromkeys(a.actor for a in run.approvals if a.approved)) or "a person"
+        text = f"{len(added)} more steps; an approval of {void} for the former plan does not count for them"
+        desk.note("run.extended", text)
+
+
+def _newer(record: StepRecord, step: PlannedStep, fresh: dict[str, PlannedStep]) -> PlannedStep:
+    """What has not begun may wait for more, never for less: a job that has left the incident is still being moved."""
+    newer = fresh.get(step.id)
+    if newer is None or record.state not in _NOT_BEGUN:
+        return step
+    return replace(newer, needs=tuple(sorted({*newer.needs, *step.needs})))

@@ -1,0 +1,422 @@
+"""The state machine of one run: run + event + now → run + what follows. Pure; nothing is remembered anywhere but in the run.
+
+    begin        a plan becomes a run
+    advance      whatever is due now: the next step, a retry, a lookup, an expiry     (tick)
+    concluded    what became of a call                                               (outcome)   in outcomes.py
+    recover      a successor takes over what its predecessor left                                in outcomes.py
+    decided      a person's command                                                              in decisions.py
+    revised      a new revision of the incident                                                  in decisions.py
+
+Every event but the tick is followed by `advance`, which draws the consequences.
+
+Order is held by `needs` and by waves. Steps that do not wait for one another are taken at the same time, but never two calls
+to the same thing, whichever runs they belong to. A call is made only out of a turn whose run was committed with the call's
+effect as `intended`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from runbooks.engine.builtin_actions import start_internal, watch
+from runbooks.engine.call_slots import Room
+from runbooks.engine.guardrails import Kind, judge
+from runbooks.engine.job_already_moved import moved_already
+from runbooks.engine.run.approvals import demands, shown, wanted
+from runbooks.engine.run.escalation import accused, offender, offenders
+from runbooks.engine.run.rollback import advance_undo, call_off, fail, holds_a_job, is_busy, look_up_undo
+from runbooks.engine.run.transition import (
+    BLIND_S,
+    FINAL,
+    IN_THE_AIR,
+    Desk,
+    Report,
+    Situation,
+    Turn,
+    same_target,
+)
+from runbooks.engine.run.waves import held_by_wave
+from runbooks.engine.shadow_mode import case, shadow
+from runbooks.language.schema import INTERNAL, TICKETS
+from streams.model.clock import to_the_second
+from streams.model.incident import Incident
+from streams.model.run import (
+    EffectRecord,
+    EffectState,
+    Mode,
+    Plan,
+    PlannedStep,
+    Run,
+    RunState,
+    StepRecord,
+    StepState,
+    run_id,
+)
+
+LOOK_AGAIN_S = 30.0
+"""How long a lookup may take before another one is sent."""
+
+HELD_LOOK_S = 5.0
+"""How often a step that a guardrail holds is looked at again."""
+
+MAX_IN_THE_AIR = 8
+"""Calls of one run at the same time: a plan with many jobs must not flood the API server."""
+
+INHERITED = ("open_ticket", "cordon_node")
+"""What a later run of the same incident goes on with rather than does again."""
+
+_FIRM = (StepState.DONE, StepState.SKIPPED, StepState.WOULD)
+
+
+def begin(
+    incident: Incident,
+    plan: Plan,
+    now: datetime,
+    *,
+    round_: int = 1,
+    escalated_from: str = "",
+    why: str = "",
+) -> Turn:
+    """A plan becomes a run with a deterministic id. Nothing is done yet: `advance` it.
+
+    Args:
+        round_: The how-manieth run of this runbook for this very incident it is.
+        escalated_from: The run that failed a rung below.
+        why: What people should know of the choice, e.g. which rung it is and why.
+    """
+    run = Run(
+        id=run_id(incident.id, plan.runbook, plan.runbook_revision, round_),
+        incident=incident.id,
+        incarnation=incident.incarnation,
+        cluster=incident.cluster,
+        plan=plan,
+        state=RunState.RUNNING,
+        steps=tuple(StepRecord(step.id) for step in plan.steps),
+        created_at=now,
+        updated_at=now,
+        title=incident.title,
+        reason=incident.reason,
+        incident_revision=incident.revision,
+        incident_facts=incident.facts,
+        context=context_of(incident, plan),
+        offender=offender(accused(incident), plan.escalation),
+        offenders=offenders(accused(incident)),
+        escalated_from=escalated_from,
+        round=round_,
+        flaps=incident.flaps,
+    )
+    desk = Desk(run, now)
+    mode = "in shadow: nothing is touched" if plan.mode is Mode.SHADOW else f"in mode {plan.mode}"
+    said = f"runbook {plan.runbook} with {len(plan.steps)} steps, {mode}" + (f"; {why}" if why else "")
+    desk.note("run.planned", said)
+    if plan.left_out:
+        desk.note("run.left_out", f"left to a person: {'; '.join(plan.left_out)}")
+    if plan.mode is not Mode.SHADOW:
+        _report(desk, "run.started")
+    return desk.turn()
+
+
+def advance(run: Run, situation: Situation, now: datetime) -> Turn:
+    """Do whatever is due. Call it after every event and at every tick; it changes nothing when nothing is due."""
+    desk = Desk(run, now)
+    if run.blind_since is not None:
+        desk.change(blind_since=None)
+        desk.note("run.blind", f"{run.incident} can be read again")
+    if run.plan.mode is Mode.SHADOW:
+        shadow(desk, situation)
+    else:
+        for planned in run.plan.steps:
+            _step(desk, planned, situation)
+            look_up_undo(desk, planned, LOOK_AGAIN_S, situation.room)
+        advance_undo(desk, situation)
+    settle(desk, situation)
+    return desk.turn()
+
+
+def due_at(run: Run) -> datetime | None:
+    """The earliest time at which `advance` may have something to do; None when only news can move the run."""
+    times = [record.due_at for record in run.steps if record.due_at is not None]
+    idle = any(
+        not r.state.is_over
+        and (r.effect is None or r.effect.state not in (EffectState.INTENDED, EffectState.UNKNOWN))
+        for r in run.steps
+    )
+    if run.blind_since is not None and (idle or not run.state.is_over):
+        times.append(run.blind_since + timedelta(seconds=BLIND_S))
+    return min(times) if times else None
+
+
+def settle(desk: Desk, situation: Situation) -> None:
+    """Bring the run's own state in line with its steps and report every change of it."""
+    run, records = desk.run, desk.records
+    if run.state.is_over:
+        return
+    open_steps = [p for p in run.plan.steps if not records[p.id].state.is_over and not _is_errand(p)]
+    undoing = any(record.is_being_undone and not record.kept_for for record in records.values())
+    if not open_steps and not undoing:
+        outcome = run.outcome or _ending(desk)
+        if outcome == "escalated" and (lacking := _no_rung(run, situation)):
+            outcome = "failed"
+            desk.change(reason=f"{run.reason}; {lacking}")
+        state = FINAL.get(outcome, RunState.CANCELLED)
+        desk.change(state=state, outcome=outcome, finished_at=desk.now)
+        desk.note(
+            "run.finished",
+            f"run {outcome}" + (f": {desk.run.reason}" if run.outcome else ""),
+            outcome=outcome,
+        )
+        _report(desk, "run.finished", outcome=outcome)
+        return
+    state = _state(desk, open_steps)
+    if state is run.state or desk.stopping:
+        return
+    desk.change(state=state)
+    kind = {RunState.RUNNING: "started", RunState.AWAITING_APPROVAL: "awaiting_approval"}.get(
+        state, "verifying"
+    )
+    _report(desk, f"run.{kind}")
+
+
+def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | bool]:
+    """What people and connectors are told about the incident, in plain values."""
+    return {
+        "title": incident.title,
+        "reason": incident.reason,
+        "family": incident.family,
+        "severity": str(incident.severity),
+        "certainty": str(incident.certainty),
+        "root": str(incident.root),
+        **_gpu_of(incident),
+        "jobs": ", ".join(str(job) for job in incident.jobs[:10]),
+        "runbook": f"{plan.runbook} revision {plan.runbook_revision}",
+    }
+
+
+def _ending(desk: Desk) -> str:
+    """How a run ends that nobody called off. Where a person has taken it and nothing was done, nothing is cured either."""
+    if desk.run.plan.mode is Mode.SHADOW:
+        return "shadowed"
+    taken, done = False, False
+    for planned in desk.run.plan.steps:
+        record = desk.records[planned.id]
+        taken |= planned.action == "ask" and record.state is StepState.DONE
+        made = record.effect is not None and record.effect.state is EffectState.CONFIRMED
+        done |= made and planned.action not in TICKETS
+    return "handed_over" if taken and not done else "succeeded"
+
+
+def _no_rung(run: Run, situation: Situation) -> str:
+    """Why there is no next rung to go on with; empty when there is."""
+    rung = run.plan.escalation
+    if rung is None:
+        return "its runbook names no next rung"
+    return "" if rung.to in situation.runbooks else f"there is no runbook {rung.to} to go on with"
+
+
+def _gpu_of(incident: Incident) -> dict[str, str | int | float | bool]:
+    """The names of the culprit's GPU, or of the one that a program crashed on, as far as they are known."""
+    gpu = accused(incident).gpu
+    names = {"gpu_pci": gpu.pci, "gpu_uuid": gpu.uuid, "gpu_index": gpu.index} if gpu else {}
+    return {name: value for name, value in names.items() if value is not None}
+
+
+def _state(desk: Desk, open_steps: list[PlannedStep]) -> RunState:
+    states = {desk.records[p.id].state for p in open_steps}
+    if StepState.AWAITING_APPROVAL in states and StepState.RUNNING not in states:
+        return RunState.AWAITING_APPROVAL
+    tail = open_steps and all(p.action in ("verify_job", "await_progress") for p in open_steps)
+    return RunState.VERIFYING if tail else RunState.RUNNING
+
+
+def _is_errand(planned: PlannedStep) -> bool:
+    """A step whose fate does not change the run's: the job runs again whether or not the ticket system is up."""
+    return planned.action in TICKETS and planned.on_failure == "continue"
+
+
+def _report(desk: Desk, kind: str, outcome: str = "") -> None:
+    desk.reports.append(Report(kind, outcome, reason=desk.run.reason))
+
+
+def _step(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+    record = desk.records[planned.id]
+    if record.state.is_over:
+        return
+    effect = record.effect
+    if effect is not None and effect.state is EffectState.UNKNOWN:
+        look_up(desk, planned, situation.room)
+    elif effect is not None and effect.state is EffectState.INTENDED:
+        return
+    elif desk.stopping:
+        desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
+    elif effect is not None:
+        _go_on(desk, planned, situation)
+    elif record.state is StepState.RUNNING:
+        watch(desk, planned, situation)
+    else:
+        _start(desk, planned, situation)
+
+
+def _start(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+    """Begin a step when what it needs is done, its lane is free and nothing stands against it."""
+    record = desk.records[planned.id]
+    if record.deadline_at and desk.now >= record.deadline_at:
+        if record.state is StepState.AWAITING_APPROVAL:
+            call_off(desk, "expired", f"nobody decided on {planned.id} in time", release=True)
+            return
+        if record.state is StepState.BLOCKED and holds_a_job(desk):
+            fail(desk, planned, f"held for {planned.deadline_s:.0f} s: {record.reason}")
+            return
+    missing = _missing_need(desk, planned)
+    if missing is None:
+        return
+    if missing:
+        desk.finish(planned.id, StepState.CANCELLED, missing)
+        return
+    if held_by_wave(desk, planned) or _is_occupied(desk, planned, situation):
+        return
+    if moved := moved_already(desk, planned, situation):
+        desk.finish(planned.id, StepState.SKIPPED, moved)
+    elif planned.action in INTERNAL:
+        start_internal(desk, planned, situation)
+    elif planned.action not in situation.actions:
+        _unconfigured(desk, planned)
+    elif (legacy := _inherited(desk, planned, situation)) is not None and planned.action in TICKETS:
+        if legacy.state is EffectState.CONFIRMED:
+            desk.set(planned.id, effect=legacy)
+            desk.finish(planned.id, StepState.DONE, "an earlier run of this incident has opened it")
+    elif not _allowed(desk, planned, situation):
+        return
+    elif not desk.has_room(planned, "apply", situation.room):
+        if planned.action == "open_ticket" and (why := situation.room.no_tickets):
+            desk.set(planned.id, reason=why)
+    else:
+        if planned.destructive and record.admitted_at is None:
+            desk.admit()
+        desk.intend(planned, situation.policy.lease_s, heir_of=legacy)
+
+
+def _inherited(desk: Desk, planned: PlannedStep, situation: Situation) -> EffectRecord | None:
+    """The same ticket or cordon, as an earlier run of this incident has made it or still tries to: there is one of each."""
+    if planned.action not in INHERITED:
+        return None
+    for other in reversed(situation.siblings):
+        for step in other.plan.steps:
+            if step.action != planned.action or not same_target(step.target, planned.target):
+                continue
+            record = other.step(step.id)
+            row = record.effect
+            taken_back = record.undo is not None and record.undo.state is not EffectState.REFUSED
+            if row is None or taken_back or row.state is EffectState.REFUSED:
+                continue
+            if row.state is EffectState.CONFIRMED or not record.state.is_over:
+                return row
+    return None
+
+
+def _allowed(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
+    """Ask the guardrails; when they say no, write down why and what would lift it."""
+    record = desk.records[planned.id]
+    ruling = judge(case(desk, planned, situation), begun=record.effect is not None)
+    if ruling is None:
+        return True
+    if ruling.kind is Kind.REFUSE:
+        desk.note("step.refused", f"{planned.action} {planned.target} refused: {ruling}", step=planned.id)
+        call_off(desk, "cancelled", str(ruling), release=True)
+        return False
+    asks = ruling.kind is Kind.ASK
+    state = StepState.AWAITING_APPROVAL if asks else StepState.BLOCKED
+    wait_s = situation.policy.approval_expiry_s if asks else None
+    if holds_a_job(desk):
+        # A job that stands still for us is not kept waiting for a person or a limit: it is given back.
+        wait_s = planned.deadline_s if wait_s is None else min(wait_s, planned.deadline_s)
+    # A deadline is that of the call under way, or of a job that stands still, or of a question that was asked already. A step
+    # that was held since then is asked about anew, with all the time that a question has.
+    keeps = record.effect is not None or record.state is state or holds_a_job(desk)
+    known = record.deadline_at if keeps else None
+    expiry = known or (desk.in_seconds(wait_s) if wait_s is not None else None)
+    asked = demands(planned, desk.run, situation.policy, desk.now) if asks else ()
+    # The numbers of a rule change with every other run; that it is another rule is worth a line.
+    if record.state is not state or not record.reason.startswith(f"{ruling.rule}: "):
+        text = f"{planned.action} {planned.target} {'needs approval' if asks else 'is held'}: {ruling}"
+        if asks and expiry:
+            text += f"; it takes {wanted(asked)} until {to_the_second(expiry)}"
+        desk.note(f"step.{state}", text, step=planned.id)
+    desk.set(
+        planned.id,
+        demands=shown(asked),
+        state=state,
+        reason=str(ruling),
+        verdict="needs_approval" if asks else "refused",
+        deadline_at=expiry,
+        # What is under way goes on as soon as what holds it lifts, not only at its deadline.
+        due_at=expiry if record.effect is None else record.due_at,
+    )
+    return False
+
+
+def _go_on(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+    """A change under way or put off: call again when due, give up at the deadline."""
+    record = desk.records[planned.id]
+    if record.deadline_at is not None and desk.now >= record.deadline_at:
+        fail(desk, planned, f"not done within {planned.deadline_s:.0f} s: {record.reason}")
+    elif record.due_at is not None and desk.now < record.due_at:
+        return
+    elif (
+        not _is_occupied(desk, planned, situation)
+        and _allowed(desk, planned, situation)
+        and desk.has_room(planned, "apply", situation.room)
+    ):
+        desk.intend(planned, situation.policy.lease_s)
+
+
+def look_up(desk: Desk, planned: PlannedStep, room: Room) -> None:
+    """Ask for what became of a call whose end nobody saw, when that is due."""
+    record = desk.records[planned.id]
+    is_due = record.due_at is None or desk.now >= record.due_at
+    if is_due and desk.has_room(planned, "lookup", room):
+        desk.set(planned.id, due_at=desk.in_seconds(LOOK_AGAIN_S))
+        desk.call(planned, "lookup")
+
+
+def _unconfigured(desk: Desk, planned: PlannedStep) -> None:
+    if planned.action in TICKETS:
+        desk.finish(planned.id, StepState.SKIPPED, "no ticket system configured")
+    else:
+        fail(desk, planned, f"nothing here can {planned.action}")
+
+
+def _missing_need(desk: Desk, planned: PlannedStep) -> str | None:
+    """Empty when all needs are met, None while they may still be, else why they never will be."""
+    waiting = False
+    for need in planned.needs:
+        state, other = desk.records[need].state, desk.run.planned(need)
+        if state in _FIRM or (state is StepState.FAILED and other.on_failure == "continue"):
+            continue
+        if state.is_over:
+            return f"it needs {need}, which is {state}"
+        waiting = True
+    return None if waiting else ""
+
+
+def _is_occupied(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
+    """Whether a call to the same thing is in the air or its fate unknown, or as many calls are as may be at once."""
+    if planned.action in INTERNAL:
+        return False
+    flying = 0
+    for other in desk.run.plan.steps:
+        record = desk.records[other.id]
+        rows = (record.effect if not record.state.is_over else None, record.undo)
+        if not any(row is not None and row.state in IN_THE_AIR for row in rows):
+            continue
+        if other.id != planned.id and same_target(other.target, planned.target):
+            return True
+        flying += other.action not in TICKETS
+    if flying >= MAX_IN_THE_AIR or is_busy(desk, planned, situation):
+        return True
+    # What an earlier run of the incident still has to take back must be back before it is done again.
+    return any(
+        record.is_being_undone and not record.kept_for and same_target(other.target, planned.target)
+        for run in situation.siblings
+        if run.undoing
+        for other, record in zip(run.plan.steps, run.steps, strict=True)
+    )

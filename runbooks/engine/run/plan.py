@@ -1,0 +1,256 @@
+"""A runbook bound to an incident: real targets, one planned step each, and a digest over all that a person approves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from runbooks.engine.run.escalation import accused
+from runbooks.language.conditions import Plain, condition, facts_of
+from runbooks.language.parameters import values_of
+from runbooks.language.schema import (
+    DESTRUCTIVE,
+    NODE_WORK,
+    ON_A_CLOSED_NODE,
+    SEVERAL,
+    Runbook,
+    Step,
+    computed,
+    given,
+    unlike,
+)
+from runbooks.language.values import Asks, Computed, Params
+from runbooks.language.yaml_source import BRANCHES, Path
+from streams.inventory.cluster_view import ClusterView
+from streams.inventory.names import names
+from streams.model.codec import encode
+from streams.model.digest import digest
+from streams.model.entity import JobRef
+from streams.model.incident import Incident
+from streams.model.run import Compensation, Escalation, Mode, Plan, PlannedStep, Retry, Target
+
+N = TypeVar("N", int, float)
+
+MAX_STEPS = 200
+"""A run with so many steps, each with what its connector said, still fits the journal; more jobs than that are for people."""
+
+
+def plan(
+    incident: Incident,
+    runbook: Runbook,
+    view: ClusterView,
+    ceiling: Mode,
+    actions: frozenset[str] = frozenset(),
+) -> Plan:
+    """Bind `runbook` to `incident`. The mode is the tamer one of the runbook's and the installation's (`ceiling`).
+
+    The same incident, inventory and runbook give the same plan and digest. A step without a target (no job to act on)
+    or whose `when` does not hold is left out, and what needs it waits for what it would have waited for. Work on the node that
+    is not among the `actions` that are carried out here is left out with everything that needs it: a node that nobody
+    validated is not opened again.
+
+    Raises:
+        ValueError: a `when` is no yes or no, a value cannot be worked out or is out of range, a step would go before its node is
+            closed, or there are more than `MAX_STEPS` steps.
+    """
+    facts, values = facts_of(incident), values_of(runbook.parameters)
+    bound: dict[str, list[PlannedStep]] = {}
+    by_id = {step.id: step for step in runbook.steps}
+    left_out: dict[str, str] = {}
+    for step in runbook.steps:
+        if why := _not_here(step, actions, left_out):
+            left_out[step.id] = why
+            continue
+        if step.when is not None and not condition(step.when).holds(facts, values):
+            bound[step.id] = []
+            continue
+        settled = _worked_out(step, runbook, facts, values)
+        # How sure it is that a program crashed says nothing of the GPU it crashed on: that is always for a person.
+        asks = runbook.mode is Mode.APPROVE or accused(incident) != incident.root
+        targets = enumerate(_targets(step, incident, view))
+        bound[step.id] = [
+            _planned(settled, number, target, _needs(step, target, bound, by_id), asks=asks)
+            for number, target in targets
+        ]
+    steps = tuple(planned for group in bound.values() for planned in group)
+    if (first := _before_closing(steps)) is not None:
+        raise ValueError(f"{runbook.id} would {first.action} {first.target} before any node is closed")
+    if len(steps) > MAX_STEPS:
+        raise ValueError(
+            f"{runbook.id} would take {len(steps)} steps, at most {MAX_STEPS} are taken for one incident"
+        )
+    mode = tamer(runbook.mode, ceiling)
+    rung = runbook.escalation
+    return Plan(
+        runbook=runbook.id,
+        runbook_revision=runbook.revision,
+        mode=mode,
+        steps=steps,
+        digest=plan_digest(incident.id, runbook.id, runbook.revision, mode, steps),
+        why=runbook.description.strip(),
+        left_out=tuple(f"{step}: {why}" for step, why in left_out.items()),
+        escalation=Escalation(rung.to, rung.after, rung.within_s, rung.per) if rung else None,
+        parameters=values,
+    )
+
+
+def _not_here(step: Step, actions: frozenset[str], left_out: Mapping[str, str]) -> str:
+    if step.action in NODE_WORK - actions:
+        return f"nothing here can {step.action} (node_work.{step.action} is not set)"
+    return next((f"it needs {need}" for need in step.needs if need in left_out), "")
+
+
+def tamer(one: Mode, other: Mode) -> Mode:
+    """The mode that touches less."""
+    order = (Mode.SHADOW, Mode.APPROVE, Mode.AUTO)
+    return min(one, other, key=order.index)
+
+
+def plan_digest(
+    incident: str, runbook: str, revision: int, mode: Mode, steps: tuple[PlannedStep, ...]
+) -> str:
+    """Over everything that is approved: whoever approves one plan has not approved another."""
+    return digest(incident, runbook, revision, mode, *(encode(step).decode() for step in steps), size=16)
+
+
+def _worked_out(step: Step, runbook: Runbook, facts: dict[str, Any], values: Mapping[str, Plain]) -> Step:
+    """The step with a plain value in place of every expression, within the bounds that hold for plain values."""
+    expressions = {path: source for path, source, _ in computed(step)}
+    if not expressions:
+        return step
+    document: dict[Any, Any] = step.model_dump(exclude_unset=True)
+    for path, source in expressions.items():
+        place = document
+        for part in path[:-1]:
+            place = place[part]
+        try:
+            place[path[-1]] = condition(source).value(facts, values)
+        except ValueError as error:
+            raise ValueError(f"{runbook.id}: {_named(step, path)}: {error}") from error
+    try:
+        settled = Step.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = tuple(part for part in first["loc"] if part not in BRANCHES)
+        raise ValueError(
+            f"{runbook.id}: {_named(step, path)} is {first['input']!r} by {expressions.get(path)!r}: {first['msg']}"
+        ) from error
+    for path, value, wanted in given(settled):
+        if wrong := unlike(value, wanted):
+            raise ValueError(f"{runbook.id}: {_named(step, path)} is {value!r}: {wrong}")
+    return settled
+
+
+def _named(step: Step, path: Path) -> str:
+    return f"step {step.id}, {'.'.join(map(str, path))}"
+
+
+def _planned(step: Step, number: int, target: Target, needs: set[str], *, asks: bool) -> PlannedStep:
+    several = step.target in SEVERAL
+    who = step.approval if isinstance(step.approval, Asks) else None
+    retry, back = step.retry, step.compensate
+    return PlannedStep(
+        id=f"{step.id}:{target.kind}/{target.namespace}/{target.name}" if several else step.id,
+        action=step.action,
+        target=target,
+        params=_settled_params(step.params),
+        destructive=step.action in DESTRUCTIVE,
+        needs=tuple(sorted(needs)),
+        approval=bool(step.approval) or (asks and step.action in DESTRUCTIVE),
+        deadline_s=_settled(step.deadline_s),
+        on_failure=step.on_failure,
+        describe=step.describe,
+        undo=step.undo,
+        retry=Retry(
+            attempts=None if retry.attempts is None else _settled(retry.attempts),
+            first_s=_settled(retry.first_s),
+            factor=_settled(retry.factor),
+            longest_s=_settled(retry.longest_s),
+        ),
+        wave=number // _settled(step.waves.size) if step.waves else 0,
+        wave_pause_s=_settled(step.waves.pause_s) if step.waves else 0.0,
+        compensation=Compensation(back.action, _settled_params(back.params)) if back else None,
+        approval_group=who.group if who else "",
+        quorum=who.quorum if who else 1,
+    )
+
+
+def _settled(value: N | Computed) -> N:
+    """A number that is worked out by now."""
+    assert not isinstance(value, Computed)
+    return value
+
+
+def _settled_params(params: Params) -> dict[str, Plain]:
+    found: dict[str, Plain] = {}
+    for name, value in sorted(params.items()):
+        assert not isinstance(value, Computed)
+        found[name] = value
+    return found
+
+
+def _needs(
+    step: Step, target: Target, bound: Mapping[str, Sequence[PlannedStep]], by_id: Mapping[str, Step]
+) -> set[str]:
+    """A step on one job waits for the needed step on the same job; any other waits for all of them.
+
+    Where the needed step is left out, it waits for what that one needs: a job must not be moved before its node is closed
+    because something in between has nothing to do.
+    """
+    needs: set[str] = set()
+    for need in step.needs:
+        group = bound[need]
+        if not group:
+            needs |= _needs(by_id[need], target, bound, by_id)
+        same = [p for p in group if p.target is not None and p.target.key == target.key]
+        needs |= {p.id for p in (same or group)}
+    return needs
+
+
+def _before_closing(steps: Sequence[PlannedStep]) -> PlannedStep | None:
+    """The first step that may only be taken on a closed node, and waits for no step that closes one."""
+    after: set[str] = set()
+    for planned in steps:  # what is needed stands before what needs it
+        if planned.action == "cordon_node" or not after.isdisjoint(planned.needs):
+            after.add(planned.id)
+        elif planned.action in ON_A_CLOSED_NODE:
+            return planned
+    return None
+
+
+def _targets(step: Step, incident: Incident, view: ClusterView) -> list[Target]:
+    root = accused(incident)
+    match step.target:
+        case "incident":
+            return [Target("Incident", incident.id)]
+        case "root_node" if root.node is not None:
+            fact = view.nodes.get(root.node)
+            return [Target("Node", root.node, uid=fact.uid if fact else None)]
+        case "root_job" if root.job is not None:
+            return [_job(root.job, view)]
+        case "jobs":
+            return [_job(job, view) for job in _running(incident.jobs, view)]
+        case "root_node_jobs" if root.node is not None:
+            placed = view.jobs_on(root.node)
+            return [_job(job, view) for job in _running(incident.jobs, view) if job.key in placed]
+    return []
+
+
+def _running(jobs: tuple[JobRef, ...], view: ClusterView) -> list[JobRef]:
+    """Jobs that are not known to have finished well, each once, in a fixed order.
+
+    A service that holds GPUs is hit like a job, but nobody suspends and resumes it: the drain moves its pods.
+    """
+    by_key = {job.key: job for job in jobs if job.kind not in names().services}
+    return [
+        by_key[key]
+        for key in sorted(by_key)
+        if not ((fact := view.jobs.get(key)) is not None and fact.finished and not fact.failed)
+    ]
+
+
+def _job(job: JobRef, view: ClusterView) -> Target:
+    fact = view.jobs.get(job.key)
+    return Target(job.kind, job.name, job.namespace, uid=job.uid or (fact.job.uid if fact else None))

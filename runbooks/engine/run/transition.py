@@ -1,0 +1,292 @@
+"""The working copy of one run while one event is dealt with, and what comes out of it.
+
+The machine is pure: an event goes in, a `Turn` comes out. `Desk` only saves writing `replace` at every line; it lives for one
+event and never leaves the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from connectors.base import Effect
+from runbooks.engine.call_slots import NEW_TICKETS, Room, system_of
+from runbooks.engine.guardrails.run_counts import Census
+from streams.config.settings import ResponderSettings
+from streams.inventory.cluster_view import ClusterView
+from streams.model.control import Control
+from streams.model.incident import Incident
+from streams.model.run import (
+    EffectRecord,
+    EffectState,
+    PlannedStep,
+    Run,
+    RunState,
+    StepRecord,
+    StepState,
+    Target,
+    effect_key,
+)
+from streams.model.signal import Attribute
+
+CallKind = Literal["apply", "lookup", "undo", "undo_lookup", "compensate", "compensate_lookup"]
+"""`compensate` takes a step back by another action: for the connector it is an `apply`, for the run an undo."""
+
+LOOKUPS: tuple[CallKind, ...] = ("lookup", "undo_lookup", "compensate_lookup")
+"""Calls that change nothing."""
+
+MAX_REASON = 300
+"""Characters that a run keeps of each reason: a connector may hand on what a server said, whatever its length."""
+
+BLIND_S = 300.0
+"""How long an incident may be unreadable before what waits for it is given up: its correlator may write the record anew."""
+
+IN_THE_AIR = (EffectState.INTENDED, EffectState.UNKNOWN)
+"""A call that may be under way, or whose fate is not known yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a run is advanced against. `actions` are those that some connector here carries out.
+
+    `census` counts all runs of the cluster, `control` is what people have switched off in it.
+    """
+
+    incident: Incident
+    view: ClusterView
+    others: Sequence[Run]
+    policy: ResponderSettings
+    actions: frozenset[str]
+    busy: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The runs that have a call in the air, by the key of its target."""
+    incidents: Mapping[str, Incident] = field(default_factory=dict)
+    runbooks: frozenset[str] = frozenset()
+    """Ids of the runbooks that there are."""
+    control: Control | None = None
+    census: Census | None = None
+    siblings: Sequence[Run] = ()
+    """The other runs of the same incident, oldest first."""
+    room: Room = field(default_factory=Room)
+    """How many calls the run may begin now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One outward call to make once the run is committed. Those among `LOOKUPS` change nothing."""
+
+    run: str
+    step: str
+    kind: CallKind
+    effect: Effect
+
+    @property
+    def slot(self) -> tuple[str, str, str]:
+        """What tells it from every other call that is under way."""
+        return (self.run, self.step, self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line for the timeline. `actor` is None for the responder itself."""
+
+    event: str
+    text: str
+    actor: str | None = None
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """News of the run for the correlator: the kind of a `run.*` signal and what it says."""
+
+    kind: str
+    outcome: str = ""
+    actor: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The run after an event, and what follows from it. The calls may start only once the run is committed."""
+
+    run: Run
+    calls: tuple[Call, ...] = ()
+    notes: tuple[Note, ...] = ()
+    reports: tuple[Report, ...] = ()
+    waits: frozenset[str] = frozenset()
+    """Queues in which the run has to stand for what it would begin next."""
+
+
+class Desk:
+    """One run being worked on at one moment."""
+
+    def __init__(self, run: Run, now: datetime) -> None:
+        self.before = run
+        self.run = run
+        self.now = now
+        self.records: dict[str, StepRecord] = {record.id: record for record in run.steps}
+        self.calls: list[Call] = []
+        self.notes: list[Note] = []
+        self.reports: list[Report] = []
+        self.waits: set[str] = set()
+
+    @property
+    def stopping(self) -> bool:
+        """True once the run is to end before its time: nothing new is begun."""
+        return self.run.outcome not in ("", "succeeded", "handed_over", "shadowed")
+
+    def set(self, step_id: str, **changes: Any) -> None:
+        """Change a step's record."""
+        self.records[step_id] = replace(self.records[step_id], **changes)
+
+    def change(self, **changes: Any) -> None:
+        """Change the run itself."""
+        self.run = replace(self.run, **changes)
+
+    def note(self, event: str, text: str, *, actor: str | None = None, **attributes: Attribute) -> None:
+        """Say something on the timeline."""
+        self.notes.append(Note(event, text, actor, {"run": self.run.id, **attributes}))
+
+    def finish(self, step_id: str, state: StepState, reason: str = "") -> None:
+        """Put a step in a state it will not leave."""
+        self.set(step_id, state=state, finished_at=self.now, due_at=None, reason=reason, verdict="")
+        planned = self.run.planned(step_id)
+        text = f"{planned.action} {planned.target}: {state}" + (f" ({reason})" if reason else "")
+        self.note(f"step.{state}", text, step=step_id, action=planned.action)
+
+    def admit(self) -> None:
+        """The limits have let a step in, and with it every destructive step that the plan has now."""
+        self.change(admitted_at=self.run.admitted_at or self.now)
+        for planned in self.run.plan.steps:
+            if planned.destructive and self.records[planned.id].admitted_at is None:
+                self.set(planned.id, admitted_at=self.now)
+
+    def in_seconds(self, seconds: float) -> datetime:
+        """A due time."""
+        return self.now + timedelta(seconds=seconds)
+
+    def key(self, planned: PlannedStep, part: str = "") -> str:
+        """The key of a step's effect, or of a `part` of the step that is an effect of its own."""
+        assert planned.target is not None
+        run, step = self.run, planned.id + (f"!{part}" if part else "")
+        book = (run.plan.runbook, run.plan.runbook_revision)
+        return effect_key(run.incident, run.incarnation, *book, step, planned.target, run.round)
+
+    def intend(
+        self, planned: PlannedStep, lease_s: float, *, undo: bool = False, heir_of: EffectRecord | None = None
+    ) -> None:
+        """Write down that a call is about to be made, and make it part of the turn.
+
+        `heir_of` is the same change as another run of the incident made it: it is gone on with under its key, so that it
+        remains one change.
+        """
+        assert planned.target is not None
+        record = self.records[planned.id]
+        old = record.undo if undo else record.effect or heir_of
+        row = EffectRecord(
+            key=old.key if old else self.key(planned),
+            action=old.action if old else planned.action,
+            target=planned.target,
+            state=EffectState.INTENDED,
+            intended_at=self.now,
+            lease_until=self.in_seconds(lease_s),
+            attempts=(old.attempts if old and old is not heir_of else 0) + 1,
+            result=old.result if old else {},
+            failures=old.failures if old and old is not heir_of else 0,
+            landed=old.landed if old and old is not heir_of else False,
+        )
+        if undo:
+            self.set(planned.id, undo=row, due_at=None)
+            self.call(planned, "compensate" if planned.compensation else "undo")
+            return
+        deadline = record.deadline_at if record.effect else None
+        # What a guardrail or a full queue held it for is over; what the connector said last still stands.
+        was_held = record.effect is None or bool(record.verdict)
+        self.set(
+            planned.id,
+            effect=row,
+            state=StepState.RUNNING,
+            due_at=None,
+            started_at=record.started_at or self.now,
+            deadline_at=deadline or self.in_seconds(planned.deadline_s),
+            reason="" if was_held else record.reason,
+            verdict="",
+        )
+        self.call(planned, "apply")
+
+    def has_room(self, planned: PlannedStep, kind: CallKind, room: Room) -> bool:
+        """Whether there is a slot for this call, beside those that this turn has begun. If not, the run has to wait for one."""
+        if (self.run.id, planned.id, kind) in room.air:
+            return True
+        system = system_of(planned.action)
+        opens = (
+            planned.action == "open_ticket" and kind == "apply" and self.records[planned.id].effect is None
+        )
+        queue = NEW_TICKETS if opens else system
+        begun = sum(system_of(call.effect.action) == system for call in self.calls)
+        if room.free_in(queue) > begun:
+            return True
+        self.waits.add(queue)
+        return False
+
+    def call(self, planned: PlannedStep, kind: CallKind) -> None:
+        """Make a call part of the turn. The effect as journaled is handed to the connector."""
+        record = self.records[planned.id]
+        back = planned.compensation if kind in ("compensate", "compensate_lookup") else None
+        row = record.undo if back else record.effect
+        if row is None:
+            raise ValueError(f"step {planned.id} has no effect to {kind}")
+        effect = Effect(
+            key=row.key,
+            action=row.action,
+            target=row.target,
+            cluster=self.run.cluster,
+            incident=self.run.incident,
+            run=self.run.id,
+            step=planned.id,
+            params=back.params if back else planned.params,
+            context=self.run.context,
+            prior=row.result,
+        )
+        self.calls.append(Call(self.run.id, planned.id, kind, effect))
+
+    def turn(self) -> Turn:
+        """The outcome; the revision rises only when something changed."""
+        run = replace(self.run, steps=tuple(_bounded(self.records[record.id]) for record in self.run.steps))
+        if run != self.before:
+            run = replace(run, revision=self.before.revision + 1, updated_at=self.now)
+        return Turn(run, tuple(self.calls), tuple(self.notes), tuple(self.reports), frozenset(self.waits))
+
+
+def _bounded(record: StepRecord) -> StepRecord:
+    """The record with no more than `MAX_REASON` characters of what others said: the document has to fit the journal."""
+    changes: dict[str, Any] = {}
+    for name in ("effect", "undo"):
+        row: EffectRecord | None = getattr(record, name)
+        if row is not None and len(row.reason) > MAX_REASON:
+            changes[name] = replace(row, reason=shortened(row.reason))
+    if len(record.reason) > MAX_REASON:
+        changes["reason"] = shortened(record.reason)
+    return replace(record, **changes) if changes else record
+
+
+def shortened(text: str) -> str:
+    """The text as far as a run document keeps it; what is left out is marked."""
+    return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"
+
+
+def same_target(one: Target | None, other: Target | None) -> bool:
+    """Whether two steps act on the same thing."""
+    return one is not None and other is not None and one.key == other.key
+
+
+FINAL = {
+    "succeeded": RunState.SUCCEEDED,
+    "handed_over": RunState.SUCCEEDED,
+    "failed": RunState.FAILED,
+    "escalated": RunState.FAILED,
+    "shadowed": RunState.SHADOWED,
+}
+"""The state that belongs to an outcome; every other outcome is a cancelled run."""

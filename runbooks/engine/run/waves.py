@@ -1,0 +1,44 @@
+"""Targets in waves: a few first, and the others only when those are over and well. Part of the machine in `run.py`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from runbooks.engine.run.transition import Desk
+from streams.model.run import PlannedStep, StepRecord, StepState
+
+
+def held_by_wave(desk: Desk, planned: PlannedStep) -> bool:
+    """Whether the step has to wait for an earlier wave of its targets. What will never have its turn is cancelled here."""
+    before = _before(desk, planned)
+    if any(not record.state.is_over for record in before):
+        return True
+    unwell = [record for record in before if not _is_well(record, planned)]
+    if unwell:
+        why = f"wave {planned.wave} is not begun: {unwell[0].id} is {unwell[0].state}"
+        desk.finish(planned.id, StepState.CANCELLED, why)
+        return True
+    last = max((record.finished_at for record in before if record.finished_at is not None), default=None)
+    if last is None or desk.now >= (due := last + timedelta(seconds=planned.wave_pause_s)):
+        return False
+    desk.set(planned.id, due_at=due)
+    return True
+
+
+def _before(desk: Desk, planned: PlannedStep) -> list[StepRecord]:
+    """The records of the same step's targets in all earlier waves."""
+    if planned.wave == 0:
+        return []
+    name = planned.id.split(":", 1)[0]
+    return [
+        desk.records[other.id]
+        for other in desk.run.plan.steps
+        if other.wave < planned.wave and other.id.split(":", 1)[0] == name
+    ]
+
+
+def _is_well(record: StepRecord, planned: PlannedStep) -> bool:
+    """Over without harm; a failure that the runbook goes on after does not count as harm."""
+    if record.state is StepState.FAILED:
+        return planned.on_failure == "continue"
+    return record.state is not StepState.CANCELLED

@@ -1,0 +1,214 @@
+"""All runs of one partition, found by what is asked of them: by incident, by target, by offender, and those with work left.
+
+Most runs are finished, and a turn must not go through them. Those that nobody has asked for since the partition was taken up
+are only skimmed; see `shelf.py`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+from runbooks.engine.run_summaries import RunBrief, names_of, targets_of
+from streams.kafka.lazy_documents import Shelf
+from streams.model.errors import BadInput
+from streams.model.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class _Filed:
+    """Under what a run is found, and the how-manieth it is."""
+
+    number: int
+    incident: str
+    cluster: str
+    targets: frozenset[str]
+    offenders: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class LostRun:
+    """A run of which only this is known: it was over and had no work left when it was written."""
+
+    id: str
+    incident: str
+    cluster: str
+    reason: str
+
+
+class Runs(Mapping[str, Run]):
+    """Runs by id, as last read or decided."""
+
+    def __init__(self, known: Shelf[Run, RunBrief], lost: Iterable[LostRun] = ()) -> None:
+        self._shelf = known
+        self.lost: dict[str, LostRun] = {run.id: run for run in lost}
+        """Finished runs that are there and cannot be read, by id. They are among the runs no more."""
+        self._filed: dict[str, _Filed] = {}
+        self._count = 0
+        self._by_incident: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._by_target: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        self._by_offender: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        self.live: dict[str, None] = {}
+        """Ids of those that have work left."""
+        asleep = [known.briefs.get(key) or known[key] for key in known]
+        for run in sorted(asleep, key=age):
+            self._file(run)
+            if isinstance(run, Run) and run.has_work:
+                self.live[run.id] = None
+
+    @property
+    def asleep(self) -> Mapping[str, RunBrief]:
+        """Finished runs that nobody has asked for, in brief."""
+        return self._shelf.briefs
+
+    @property
+    def decoded(self) -> int:
+        """How many of the documents that were read have been decoded so far."""
+        return self._shelf.decoded
+
+    def put(self, run: Run) -> None:
+        """Take in a run as it is now."""
+        known = self.get(run.id)
+        self._shelf[run.id] = run
+        if known is None or known.plan is not run.plan or known.offenders != run.offenders:
+            # A plan only grows: what it was found by before still holds. What a run is counted for may change by itself.
+            self._file(run)
+        if run.has_work:
+            self.live[run.id] = None
+        else:
+            self.live.pop(run.id, None)
+
+    def forget(self, run_id: str) -> None:
+        """Take out a run that is not there any more."""
+        filed = self._filed.pop(run_id)
+        del self._by_incident[filed.incident][run_id]
+        for key in filed.targets:
+            del self._by_target[filed.cluster, key][run_id]
+        for name in filed.offenders:
+            del self._by_offender[filed.cluster, name][run_id]
+        self.live.pop(run_id, None)
+        del self._shelf[run_id]
+
+    def incidents(self) -> Iterable[str]:
+        """Ids of the incidents that there are runs of."""
+        return self._by_incident
+
+    def ids_of(self, incident: str) -> Sequence[str]:
+        """Ids of the runs of an incident, in the order in which they were begun."""
+        return tuple(self._by_incident.get(incident, ()))
+
+    def of(self, incident: str) -> list[Run]:
+        """The runs of an incident, in the order in which they were begun."""
+        return self.read(self.ids_of(incident))
+
+    def lost_of(self, incident: str) -> list[LostRun]:
+        """The runs of an incident that cannot be read."""
+        return [run for run in self.lost.values() if run.incident == incident]
+
+    def ids_on(self, cluster: str, target: str) -> Sequence[str]:
+        """Ids of the runs that act on a target, or did, or would."""
+        return tuple(self._by_target.get((cluster, target), ()))
+
+    def on(self, cluster: str, target: str) -> list[Run]:
+        """The runs that act on a target, or did, or would."""
+        return self.read(self.ids_on(cluster, target))
+
+    def about(self, cluster: str, offenders: Iterable[str]) -> list[Run]:
+        """The runs that are counted under any of these names."""
+        found = {run_id: None for name in offenders for run_id in self._by_offender.get((cluster, name), ())}
+        return self.read(found)
+
+    def targets(self, run_id: str) -> frozenset[str]:
+        """Keys of everything that a run acts on."""
+        return self._filed[run_id].targets
+
+    def number(self, run_id: str) -> int:
+        """A number that rises with each run, in the order in which they were begun."""
+        return self._filed[run_id].number
+
+    def peers(self, run: Run) -> Peers:
+        """The other runs that have to do with what this one does."""
+        return Peers(self, run)
+
+    def __getitem__(self, run_id: str) -> Run:
+        """The run. Raises KeyError, also for a finished one that cannot be read whole: it is among `lost` from then on."""
+        try:
+            return self._shelf[run_id]
+        except BadInput as error:
+            filed = self._filed[run_id]
+            self.lost[run_id] = LostRun(run_id, filed.incident, filed.cluster, str(error))
+            self.forget(run_id)
+            raise KeyError(run_id) from error
+
+    def __contains__(self, run_id: object) -> bool:
+        return run_id in self._shelf
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shelf)
+
+    def __len__(self) -> int:
+        return len(self._shelf)
+
+    def read(self, run_ids: Iterable[str]) -> list[Run]:
+        """The runs with these ids, without those that cannot be read."""
+        return [run for run_id in run_ids if (run := self.get(run_id)) is not None]
+
+    def _file(self, run: Run | RunBrief) -> None:
+        known = self._filed.get(run.id)
+        if isinstance(run, RunBrief):
+            targets, offenders = run.targets, run.offenders
+        else:
+            targets, offenders = targets_of(run.plan.steps), names_of(run.offender, run.offenders)
+        if known is not None:
+            for name in known.offenders - offenders:
+                del self._by_offender[known.cluster, name][run.id]
+        self._count += known is None
+        filed = self._filed[run.id] = _Filed(
+            known.number if known is not None else self._count,
+            run.incident,
+            run.cluster,
+            targets,
+            offenders,
+        )
+        self._by_incident[filed.incident][run.id] = None
+        for key in filed.targets:
+            self._by_target[filed.cluster, key][run.id] = None
+        for name in filed.offenders:
+            self._by_offender[filed.cluster, name][run.id] = None
+
+
+class Peers(Sequence[Run]):
+    """The other runs of a cluster that act on something this run acts on, or are for the same incident; looked for when asked."""
+
+    def __init__(self, runs: Runs, run: Run) -> None:
+        self._runs = runs
+        self._run = run
+        self._found: list[Run] | None = None
+
+    @property
+    def _all(self) -> list[Run]:
+        """They, in the order in which they were begun."""
+        if self._found is None:
+            run, runs = self._run, self._runs
+            found = set(runs.ids_of(run.incident))
+            for key in runs.targets(run.id):
+                found.update(runs.ids_on(run.cluster, key))
+            self._found = runs.read(sorted(found - {run.id}, key=runs.number))
+        return self._found
+
+    @overload
+    def __getitem__(self, index: int) -> Run: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Run]: ...
+    def __getitem__(self, index: int | slice) -> Run | list[Run]:
+        return self._all[index]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+
+def age(run: Run | RunBrief) -> tuple[object, ...]:
+    """In this order the runs of an incident were begun."""
+    return (run.created_at, run.round, bool(run.escalated_from), run.id)

@@ -1,0 +1,240 @@
+"""What is skimmed of runs and incidents that may be over: enough to find them, and to know that nobody waits for them.
+
+A brief comes from the same document as the whole, with most fields left out. So nothing else is written, and whatever
+compaction keeps can be skimmed. There may be ten thousand of them for weeks: each is few objects, so that neither memory nor
+the collector has much to do with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from runbooks.engine.guardrails.closed_nodes import INVENTORY_LAG
+from streams.model.codec import decode, encode
+from streams.model.errors import BadInput
+from streams.model.facts import NodeFact
+from streams.model.incident import IncidentState
+from streams.model.run import EffectState, Mode, PlannedStep, Run, RunState, StepState
+from streams.model.run_migrations import SCHEMA
+
+_FINISHED = "faultline-finished"
+
+_SETTLED = (EffectState.UNDONE, EffectState.REFUSED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    kind: str
+    name: str
+    namespace: str | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.kind}/{self.namespace or ''}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    id: str
+    action: str
+    target: _Target | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    mode: Mode
+    steps: tuple[_Planned, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Effect:
+    state: EffectState
+    confirmed_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    id: str
+    state: StepState
+    effect: _Effect | None = None
+    undo: _Effect | None = None
+
+    @property
+    def made(self) -> bool:
+        return self.effect is not None and self.effect.state is EffectState.CONFIRMED
+
+    @property
+    def undone(self) -> bool:
+        return self.undo is not None and self.undo.state is EffectState.UNDONE
+
+
+@dataclass(frozen=True, slots=True)
+class RunBrief:
+    """A run that is over and has no work left, by what it may still be asked for."""
+
+    id: str
+    incident: str
+    cluster: str
+    incident_revision: int
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    round: int
+    escalated_from: str
+    targets: frozenset[str]
+    """Keys of everything that it acted on."""
+    offenders: frozenset[str]
+    closes: tuple[tuple[str, datetime | None], ...]
+    """As `SkimmedRun.closes`."""
+
+    def holds(self, nodes: Mapping[str, NodeFact], now: datetime, window_s: float) -> bool:
+        """Whether a node may still be closed by it; `guardrails.census` counts that exactly."""
+        for name, confirmed_at in self.closes:
+            fact = nodes.get(name)
+            if confirmed_at is None or (fact is not None and fact.unschedulable):
+                return True
+            known_by = confirmed_at + (timedelta(seconds=window_s) if fact is None else INVENTORY_LAG)
+            if (now if fact is None else fact.observed_at) <= known_by:
+                return True
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class SkimmedRun:
+    """A run's document without its words, parameters and keys."""
+
+    id: str
+    incident: str
+    cluster: str
+    plan: _Plan
+    state: RunState
+    steps: tuple[_Step, ...]
+    created_at: datetime
+    updated_at: datetime
+    incident_revision: int = 0
+    finished_at: datetime | None = None
+    admitted_at: datetime | None = None
+    offender: str = ""
+    offenders: tuple[str, ...] = ()
+    undoing: str = ""
+    escalated_from: str = ""
+    round: int = 1
+    schema: int = 1
+
+    @property
+    def has_work(self) -> bool:
+        """As `Run.has_work` says it: whether anything is left to do or to find out."""
+        return not self.state.is_over or any(
+            not step.state.is_over or (step.undo is not None and step.undo.state not in _SETTLED)
+            for step in self.steps
+        )
+
+    @property
+    def closes(self) -> tuple[tuple[str, datetime | None], ...]:
+        """Nodes that it closed, may have closed or (in shadow) would have, and has not given back, with when that was known.
+
+        They are those that `guardrails.closed.cordons` finds in the whole document.
+        """
+        records = {step.id: step for step in self.steps}
+        given_back = {
+            planned.target.key
+            for planned in self.plan.steps
+            if planned.action == "uncordon_node" and planned.target and records[planned.id].made
+        }
+        found = []
+        for planned in self.plan.steps:
+            record = records[planned.id]
+            if planned.action != "cordon_node" or planned.target is None or record.undone:
+                continue
+            would = record.state is StepState.WOULD and not self.undoing
+            stands = record.effect is not None and record.effect.state not in _SETTLED
+            if would or (stands and planned.target.key not in given_back):
+                found.append((planned.target.name, record.effect.confirmed_at if record.effect else None))
+        return tuple(found)
+
+    @property
+    def brief(self) -> RunBrief:
+        """What is kept of it while it rests."""
+        return RunBrief(
+            self.id,
+            self.incident,
+            self.cluster,
+            self.incident_revision,
+            self.created_at,
+            self.updated_at,
+            self.finished_at,
+            self.round,
+            self.escalated_from,
+            targets_of(self.plan.steps),
+            names_of(self.offender, self.offenders),
+            self.closes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentBrief:
+    """An incident without its evidence."""
+
+    id: str
+    cluster: str
+    revision: int
+    state: IncidentState
+
+
+def targets_of(steps: Iterable[PlannedStep | _Planned]) -> frozenset[str]:
+    """Keys of everything that steps act on."""
+    return frozenset(step.target.key for step in steps if step.target is not None)
+
+
+def names_of(offender: str, offenders: Iterable[str]) -> frozenset[str]:
+    """Under what repeated runs are counted; documents of some time ago tell one name."""
+    return frozenset(offenders or ((offender,) if offender else ()))
+
+
+def run_at_rest(key: str, raw: bytes) -> RunBrief | None:
+    """The brief of a run's document when it may stay as it is; None when it has to be decoded now.
+
+    That is one that has work left, or lies under a key that is not its own, or is of another form than today's: only the whole
+    decoder knows how to read that.
+    """
+    try:
+        skimmed = decode(SkimmedRun, raw)
+    except BadInput:
+        # The decoder of the whole says better what is wrong with it.
+        return None
+    if skimmed.has_work or skimmed.id != key or skimmed.schema != SCHEMA:
+        return None
+    return skimmed.brief
+
+
+@dataclass(frozen=True, slots=True)
+class Epitaph:
+    """What the record of a run without work says of it in a header, for whoever cannot read the document any more."""
+
+    incident: str
+    cluster: str
+    schema: int
+
+
+def epitaph_of(run: Run) -> tuple[tuple[str, bytes], ...]:
+    """The headers that a run's document is written with."""
+    if run.has_work:
+        return ()
+    return ((_FINISHED, encode(Epitaph(run.incident, run.cluster, run.schema))),)
+
+
+def epitaph_in(headers: Iterable[tuple[str, bytes]]) -> Epitaph | None:
+    """What these headers tell of a run that surely has no work left; None where they do not.
+
+    A document of a newer form is not damaged: it is for a newer version to read.
+    """
+    for name, value in headers:
+        if name == _FINISHED:
+            try:
+                found = decode(Epitaph, value)
+            except BadInput:
+                return None
+            return found if found.schema <= SCHEMA else None
+    return None

@@ -1,0 +1,311 @@
+"""Cases that test a runbook, in YAML beside it: an incident told in a few words, and what must come of it.
+
+    cases:
+      - name: the job is moved
+        incident: {family: gpu_off_bus, root: {node: node-03, gpu: "0000:1b:00"}, jobs: [PyTorchJob/research/llm]}
+        expect:
+          runbook: gpu-off-bus
+          steps: [ticket, cordon, ...]
+          verdicts: {cordon: would}
+          values: {drain: {deadline_s: 600}}
+
+`earlier` are incidents of before, for a runbook that is a rung of a ladder. A case is decided as the responder would in shadow:
+selection, plan and guardrails are the real ones, on an inventory of the case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from difflib import ndiff
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from runbooks.engine.dry_run import ACTIONS
+from runbooks.engine.partition_state import Board
+from runbooks.language.schema import NODE_WORK, Runbook
+from runbooks.language.values import Strict
+from runbooks.language.yaml_source import faulty
+from streams.config.settings import ResponderSettings
+from streams.model.codec import encode_plain
+from streams.model.entity import Entity, Gpu, JobRef, canonical_pci
+from streams.model.facts import Fact, JobFact, NodeFact, PodFact
+from streams.model.incident import Certainty, Impact, Incident, IncidentState, incident_id
+from streams.model.run import Mode, Run
+from streams.model.signal import Severity
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+CLUSTER = "test"
+JobName = Annotated[str, Field(pattern=r"^[^/]+/[^/]+/[^/]+$", description="KIND/NAMESPACE/NAME")]
+FactValue = str | int | float | bool | tuple[int, ...] | tuple[str, ...]
+
+
+class Root(Strict):
+    """The culprit, with those of its names that are known."""
+
+    node: str | None = None
+    gpu: str | None = Field(None, description="PCI address or UUID")
+    nic: str | None = None
+    switch: str | None = None
+    port: str | None = None
+    job: JobName | None = None
+    rack: str | None = None
+    storage: str | None = None
+
+
+class Told(Strict):
+    """An incident in a few words."""
+
+    family: str
+    root: Root = Field(default_factory=Root)
+    severity: Severity = Severity.CRITICAL
+    certainty: Certainty = Certainty.DECISIVE
+    jobs: tuple[JobName, ...] = ()
+    nodes: tuple[str, ...] = ()
+    gpus: int = 0
+    ranks: int = 0
+    flaps: int = 0
+    facts: Mapping[str, FactValue] = Field(default_factory=dict)
+
+
+class Earlier(Strict):
+    """An incident of before that is over. What was done about it counts on a ladder."""
+
+    hours_ago: float = Field(gt=0, le=90 * 24)
+    incident: Told
+
+
+class ToldNode(Strict):
+    """What differs of a node from a healthy one that is open."""
+
+    pool: str | None = None
+    leaf: str | None = None
+    rack: str | None = None
+    ready: bool = True
+    unschedulable: bool = False
+    maintenance: bool = False
+    managed: bool = True
+    control_plane: bool = False
+    gpus: int = 8
+
+
+class ToldJob(Strict):
+    """Where a job's pods are, and what differs from one that runs."""
+
+    nodes: tuple[str, ...] = ()
+    finished: bool = False
+    failed: bool = False
+    suspended: bool = False
+    managed: bool = True
+
+
+class ToldInventory(Strict):
+    """Nodes and jobs by name. Nodes that a job is on need not be named again."""
+
+    nodes: Mapping[str, ToldNode | None] = Field(default_factory=dict)
+    jobs: Mapping[JobName, ToldJob] = Field(default_factory=dict)
+
+
+class Expected(Strict):
+    """What must come of it. What is left out is not looked at; what is named must be so exactly."""
+
+    runbook: str | None = Field(description="null when none may be taken")
+    mode: Mode | None = None
+    steps: tuple[str, ...] | None = Field(None, description="ids of the planned steps, in order")
+    verdicts: Mapping[str, Literal["would", "needs_approval", "refused", ""]] = Field(default_factory=dict)
+    values: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict, description="by planned step")
+    said: str | None = Field(None, description="what the timeline must say, when no plan can be made")
+
+
+class Case(Strict):
+    """One case."""
+
+    name: str = Field(min_length=1, max_length=200)
+    incident: Told
+    earlier: tuple[Earlier, ...] = Field((), max_length=20)
+    inventory: ToldInventory | None = None
+    settings: ResponderSettings = Field(default_factory=ResponderSettings, description="of the responder")
+    node_work: bool = Field(True, description="whether resets, reboots and validations are set up")
+    expect: Expected
+
+
+class Cases(Strict):
+    """A file of cases. `inventory` is for those that bring none."""
+
+    inventory: ToldInventory | None = None
+    cases: tuple[Case, ...] = Field(min_length=1, max_length=200)
+
+    @model_validator(mode="after")
+    def _no_twins(self) -> Self:
+        names = [case.name for case in self.cases]
+        twins = [number for number, name in enumerate(names) if name in names[:number]]
+        if twins:
+            what = f"there are two cases {names[twins[0]]!r}"
+            raise faulty([(("cases", twins[0], "name"), what, 0, 0)])
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a case: lines that tell expected and found apart; none when it passed."""
+
+    name: str
+    differences: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything was as expected."""
+        return not self.differences
+
+
+def run_case(case: Case, runbooks: Sequence[Runbook], shared: ToldInventory | None = None) -> Result:
+    """Decide a case and compare. Pure: the same case and runbooks give the same result."""
+    about = incident_of(case.incident)
+    inventory = case.inventory or shared or ToldInventory()
+    policy = case.settings.model_copy(update={"mode": Mode.SHADOW})
+    actions = ACTIONS | NODE_WORK if case.node_work else ACTIONS
+    board = Board(runbooks, policy, frozenset(actions))
+    for fact in facts_of_inventory(inventory, about):
+        board.take_fact(fact.key, fact)
+    for past in _before(case.earlier):
+        board.take_incident(past)
+        board.advance(past.opened_at)
+        board.take_incident(replace(past, state=IncidentState.RESOLVED, revision=2))
+        board.advance(past.opened_at)
+    board.collect()
+    board.take_incident(about)
+    board.advance(NOW)
+    changes = board.collect()
+    run = changes.runs[-1] if changes.runs else None
+    said = [entry.text for entry in changes.timeline]
+    return Result(case.name, tuple(_differences(case.expect, run, runbooks, said)))
+
+
+def incident_of(told: Told) -> Incident:
+    """The incident, just opened, in the cluster `test`."""
+    jobs = tuple(_job(name) for name in told.jobs)
+    root = Entity(
+        CLUSTER,
+        **told.root.model_dump(exclude={"gpu", "job"}),
+        gpu=_gpu(told.root.gpu) if told.root.gpu else None,
+        job=_job(told.root.job) if told.root.job else None,
+    )
+    nodes = told.nodes or ((told.root.node,) if told.root.node else ())
+    return Incident(
+        id=incident_id(CLUSTER, root, told.family, 1),
+        cluster=CLUSTER,
+        family=told.family,
+        root=root,
+        incarnation=1,
+        revision=1,
+        state=IncidentState.OPEN,
+        severity=told.severity,
+        certainty=told.certainty,
+        title=f"{told.family} on {root}",
+        reason="told by a case",
+        fault_at=NOW,
+        opened_at=NOW,
+        updated_at=NOW,
+        jobs=jobs,
+        nodes=nodes,
+        impact=Impact(jobs=len(jobs), nodes=len(nodes), gpus=told.gpus, ranks=told.ranks),
+        facts=dict(told.facts),
+        flaps=told.flaps,
+    )
+
+
+def _before(told: Sequence[Earlier]) -> Iterator[Incident]:
+    """The incidents of before, the oldest first, none of them the same as the case's own."""
+    for number, one in enumerate(sorted(told, key=lambda one: -one.hours_ago), 2):
+        about, at = incident_of(one.incident), NOW - timedelta(hours=one.hours_ago)
+        name = incident_id(CLUSTER, about.root, about.family, number)
+        yield replace(about, id=name, incarnation=number, fault_at=at, opened_at=at, updated_at=at)
+
+
+def facts_of_inventory(told: ToldInventory, about: Incident) -> Iterator[Fact]:
+    """Nodes, jobs and a pod of each job on each of its nodes. Without any node told, there are sixteen healthy ones besides."""
+    nodes = {name: node or ToldNode() for name, node in told.nodes.items()}
+    jobs = dict(told.jobs)
+    for job in about.jobs:
+        jobs.setdefault(job.key, ToldJob(nodes=(about.root.node,) if about.root.node else ()))
+    named = [about.root.node, *about.nodes, *(node for job in jobs.values() for node in job.nodes)]
+    spare = [] if told.nodes else [f"spare-{number:02}" for number in range(16)]
+    for name in [*(name for name in named if name), *spare]:
+        nodes.setdefault(name, ToldNode())
+    for name, node in sorted(nodes.items()):
+        known = node.model_dump()
+        yield NodeFact(
+            CLUSTER, name, f"uid-{name}", NOW, ready_since=NOW, gpus_allocatable=node.gpus, **known
+        )
+    for name, placed in sorted(jobs.items()):
+        ref = _job(name)
+        yield JobFact(CLUSTER, ref, NOW, **placed.model_dump(exclude={"nodes"}))
+        for number, node_name in enumerate(placed.nodes):
+            pod = f"{ref.name}-{number}"
+            yield PodFact(
+                CLUSTER,
+                ref.namespace,
+                pod,
+                f"uid-{pod}",
+                NOW,
+                node=node_name,
+                job=ref,
+                phase="Running",
+                gpus=8,
+            )
+
+
+def _differences(
+    expect: Expected, run: Run | None, runbooks: Sequence[Runbook], said: Sequence[str]
+) -> Iterator[str]:
+    taken = run.plan.runbook if run else None
+    if taken != expect.runbook:
+        yield f"runbook: expected {expect.runbook or 'none'}, is {taken or 'none'}"
+        if run is None:
+            yield from (f"  it was said: {line}" for line in said)
+        return
+    if expect.said is not None and not any(expect.said in line for line in said):
+        yield f"said: nothing has {expect.said!r} in it"
+        yield from (f"  it was said: {line}" for line in said)
+    if run is None:
+        return
+    mode = next(runbook.mode for runbook in runbooks if runbook.id == taken)
+    if expect.mode not in (None, mode):
+        yield f"mode: expected {expect.mode}, is {mode}"
+    steps = [step.id for step in run.plan.steps]
+    if expect.steps is not None and list(expect.steps) != steps:
+        yield "steps (- expected, + is):"
+        yield from (f"  {line}" for line in ndiff(list(expect.steps), steps) if not line.startswith("?"))
+    for name, verdict in expect.verdicts.items():
+        if name not in steps:
+            yield f"verdicts.{name}: the plan has no such step; it has {', '.join(steps)}"
+        elif (record := run.step(name)).verdict != verdict:
+            yield f"verdicts.{name}: expected {verdict or 'none'}, is {record.verdict or 'none'}: {record.reason}"
+    for name, values in expect.values.items():
+        if name not in steps:
+            yield f"values.{name}: the plan has no such step; it has {', '.join(steps)}"
+        else:
+            yield from _unlike(f"values.{name}", values, encode_plain(run.planned(name)))
+
+
+def _unlike(path: str, expected: Any, found: Any) -> Iterator[str]:
+    if isinstance(expected, Mapping) and isinstance(found, Mapping):
+        for key, value in expected.items():
+            yield from _unlike(f"{path}.{key}", value, found.get(key))
+    elif isinstance(found, list | tuple) and isinstance(expected, list | tuple):
+        if list(found) != list(expected):
+            yield f"{path}: expected {list(expected)}, is {list(found)}"
+    elif (type(expected) is bool) is not (type(found) is bool) or expected != found:
+        yield f"{path}: expected {expected!r}, is {found!r}"
+
+
+def _gpu(name: str) -> Gpu:
+    pci = canonical_pci(name)
+    return Gpu(pci=pci) if pci else Gpu(uuid=name)
+
+
+def _job(name: str) -> JobRef:
+    kind, namespace, own = name.split("/")
+    return JobRef(kind, namespace, own)

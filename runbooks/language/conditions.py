@@ -1,0 +1,215 @@
+"""CEL over an incident and a runbook's parameters: compiled once at load, evaluated without side effects, bounded in size.
+
+A condition that asks for a fact the incident does not have is false, not an error: runbooks match on facts that only some
+families carry. A value that asks for such a fact is an error: there is nothing to put in its place.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, get_args
+
+from celpy import celtypes
+from celpy.adapter import json_to_cel
+from celpy.evaluation import CELEvalError
+
+from runbooks.language.cel_syntax import CEL, conjuncts, parse, source_of
+from runbooks.language.cel_types import FACTS, INTEGER, TEXT, one_of, record
+from streams.model.entity import EntityKind
+from streams.model.incident import Certainty, Incident, IncidentState
+from streams.model.signal import Attribute, Severity
+
+MAX_TEXT = 500
+"""How long a text may be that an expression gives."""
+
+INCIDENT = record(
+    family=TEXT,
+    severity=one_of(*Severity),
+    severity_rank=INTEGER,
+    certainty=one_of(*Certainty),
+    state=one_of(*IncidentState),
+    cluster=TEXT,
+    root=record(
+        kind=one_of(*get_args(EntityKind)),
+        **dict.fromkeys(("node", "gpu", "nic", "switch", "port", "job", "rack", "storage"), TEXT),
+    ),
+    **dict.fromkeys(("jobs", "nodes", "gpus", "ranks", "flaps"), INTEGER),
+    facts=FACTS,
+)
+"""What `facts_of` gives, as the check at load sees it."""
+
+_REMEMBERED = 256
+"""Answers that a condition keeps: it is asked at each revision of each incident, and seldom about anything new."""
+_MISSING = ("missing",)
+_NAMED = re.compile(r"\bincident((?:\.[A-Za-z_]\w*)*)")
+
+Plain = str | int | float | bool
+
+
+_UNANSWERED = (CELEvalError, TypeError, ArithmeticError, LookupError, AttributeError)
+"""What evaluation raises where the incident is not as the expression expects; a TypeError for a macro over what is no list, an
+ArithmeticError for an infinity made a whole number. None of it may stop the responder."""
+
+
+class Condition:
+    """One compiled condition.
+
+    What stands between its outermost `&&` is asked first, each part for itself, with the answers that other runbooks have had to
+    the same part: most runbooks are out with the family. One part that is false makes all of it false, whatever the others are.
+    """
+
+    def __init__(self, source: str) -> None:
+        """Compile. Raises CelFault that says what is wrong with the source, and where."""
+        self.tree = parse(source)
+        self._program = CEL.program(self.tree)
+        self.source = source
+        parts = [source_of(part.tree, source) for part in conjuncts(self.tree)]
+        self._parts = parts if len(parts) > 1 else []
+        self._reads = _names_in(source)
+        self._answers: OrderedDict[str, bool | None] = OrderedDict()
+
+    def holds(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain] | None = None) -> bool:
+        """Whether it is true for `facts_of(incident)`. A missing fact makes it false.
+
+        Raises:
+            ValueError: when the condition is no yes or no (a fault of the runbook).
+        """
+        sure = bool(self._parts)
+        for part in self._parts:
+            said = condition(part)._part_holds(facts, parameters or {})
+            if said is False:
+                return False
+            sure = sure and said is True
+        return sure or self._answer(facts, parameters or {}) is True
+
+    def _part_holds(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> bool | None:
+        """As `holds`, None where it has no yes or no: what that means is for the whole of the condition to say."""
+        try:
+            return self._answer(facts, parameters)
+        except ValueError:
+            return None
+
+    def _answer(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> bool | None:
+        """The whole of it, evaluated or remembered; None where it cannot be worked out. Raises ValueError as `holds` does."""
+        asked = repr((sorted(parameters.items()), [_looked_up(facts, path) for path in self._reads]))
+        if asked in self._answers:
+            self._answers.move_to_end(asked)
+            return self._answers[asked]
+        answer = self._answers[asked] = self._evaluated(facts, parameters)
+        if len(self._answers) > _REMEMBERED:
+            self._answers.popitem(last=False)
+        return answer
+
+    def value(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> Plain:
+        """What it gives, as a plain value.
+
+        Raises:
+            ValueError: it asks for what the incident does not have, cannot be worked out, or gives no plain value.
+        """
+        try:
+            found = self._program.evaluate(_names(facts, parameters))
+        except _UNANSWERED as error:
+            raise ValueError(f"{self.source!r} cannot be worked out: {error.args[0]}") from error
+        plain = _plain_of(found)
+        if plain is None:
+            raise ValueError(f"{self.source!r} gives {type(found).__name__}, not a plain value")
+        if isinstance(plain, float) and not math.isfinite(plain):
+            raise ValueError(f"{self.source!r} gives {plain}, which is no number to go by")
+        if isinstance(plain, str) and len(plain) > MAX_TEXT:
+            raise ValueError(f"{self.source!r} gives {len(plain)} characters, at most {MAX_TEXT} are taken")
+        return plain
+
+    def _evaluated(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> bool | None:
+        try:
+            value = self._program.evaluate(_names(facts, parameters))
+        except _UNANSWERED:
+            return None
+        if not isinstance(value, celtypes.BoolType):
+            raise ValueError(f"{self.source!r} gives {type(value).__name__}, not true or false")
+        return bool(value)
+
+
+@lru_cache(maxsize=1024)
+def condition(source: str) -> Condition:
+    """The compiled form of an expression. Raises CelFault when it is not CEL that is taken."""
+    return Condition(source)
+
+
+def _names(facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> dict[str, Any]:
+    return {"incident": json_to_cel(dict(facts)), "parameters": json_to_cel(dict(parameters))}
+
+
+def _plain_of(value: object) -> Plain | None:
+    """A value of CEL as one of ours. Sums and products of CEL's numbers come back as Python's."""
+    match value:
+        case celtypes.BoolType():
+            return bool(value)
+        case bool() | int() if not isinstance(value, celtypes.UintType):
+            return int(value)
+        case float():
+            return float(value)
+        case str():
+            return str(value)
+    return None
+
+
+def _names_in(source: str) -> tuple[tuple[str, ...], ...]:
+    """What of an incident a condition can depend on: paths of at most two names; the empty path is all of it, no path nothing.
+
+    A name in a text literal counts too: that only makes the answer depend on more.
+    """
+    paths = {tuple(match.group(1).split(".")[1:3]) for match in _NAMED.finditer(source)}
+    return ((),) if () in paths else tuple(sorted(paths))
+
+
+def _looked_up(facts: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    """The value at a path. What follows a value that holds no names is a method of it; what is missing is no value at all."""
+    value: Any = facts
+    for name in path:
+        if not isinstance(value, Mapping):
+            return value
+        if name not in value:
+            return _MISSING
+        value = value[name]
+    return value
+
+
+def facts_of(incident: Incident) -> dict[str, Any]:
+    """What conditions see: plain values, `root` with empty text for what is not known, `facts` as they are."""
+    root = incident.root
+    return {
+        "family": incident.family,
+        "severity": str(incident.severity),
+        "severity_rank": incident.severity.rank,
+        "certainty": str(incident.certainty),
+        "state": str(incident.state),
+        "cluster": incident.cluster,
+        "root": {
+            "kind": root.kind,
+            "node": root.node or "",
+            "gpu": root.gpu.key if root.gpu else "",
+            "nic": root.nic or "",
+            "switch": root.switch or "",
+            "port": root.port or "",
+            "job": root.job.key if root.job else "",
+            "rack": root.rack or "",
+            "storage": root.storage or "",
+        },
+        "jobs": len(incident.jobs),
+        "nodes": len(incident.nodes),
+        "gpus": incident.impact.gpus,
+        "ranks": incident.impact.ranks,
+        "flaps": incident.flaps,
+        "facts": {name: _plain(value) for name, value in incident.facts.items()},
+    }
+
+
+def _plain(value: Attribute) -> Any:
+    """A fact as CEL can hold it. Facts come from log lines: a number beyond 64 bits stays readable, as text."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, int) and abs(value) >= 2**63 else value

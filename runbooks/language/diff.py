@@ -1,0 +1,165 @@
+"""Two versions of a runbook, told apart by what it does: what a person must know before the new one is used.
+
+A change is `danger` where more is taken away from somebody than before, sooner, with fewer questions or without a way back; all
+else is a `note`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from runbooks.engine.run.plan import tamer
+from runbooks.language.parameters import Parameter
+from runbooks.language.schema import DESTRUCTIVE, Runbook, Step
+from runbooks.language.values import Asks, Computed
+
+_GIVES_BACK = frozenset({"resume_job", "uncordon_node", "verify_job", "await_progress", "validate_node"})
+_MILDER = ("undo", "stop", "escalate", "continue")
+"""What a failed step leads to, the most careful first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference. `where` is its key, e.g. `steps.drain.deadline_s`."""
+
+    weight: Literal["danger", "note"]
+    where: str
+    text: str
+
+
+def compare(old: Runbook | None, new: Runbook | None) -> tuple[Change, ...]:
+    """What is different in `new`, dangers first. None stands for a runbook that is not there."""
+    if old is None or new is None:
+        return tuple(_there_or_gone(old, new))
+    changes = [*_head(old, new), *_parameters(old.parameters, new.parameters), *_steps(old, new)]
+    if changes and old.revision == new.revision:
+        text = f"still {old.revision}: runs and effects of both count as the same"
+        changes.append(Change("danger", "revision", text))
+    elif old.revision != new.revision:
+        changes.append(Change("note", "revision", f"{old.revision} → {new.revision}"))
+    return tuple(sorted(changes, key=lambda change: change.weight))
+
+
+def _there_or_gone(old: Runbook | None, new: Runbook | None) -> Iterator[Change]:
+    if new is not None:
+        steps = ", ".join(f"{s.action} {s.target}" for s in new.steps if s.action in DESTRUCTIVE)
+        what = f"new, in mode {new.mode}, for {_one_line(new.match)}"
+        yield Change(
+            "danger" if steps else "note", "runbook", f"{what}; destructive: {steps}" if steps else what
+        )
+    elif old is not None:
+        yield Change("danger", "runbook", f"gone: nothing is there any more for {_one_line(old.match)}")
+
+
+def _head(old: Runbook, new: Runbook) -> Iterator[Change]:
+    if old.mode is not new.mode:
+        tamed = tamer(old.mode, new.mode) is new.mode
+        yield Change("note" if tamed else "danger", "mode", f"{old.mode} → {new.mode}")
+    if _one_line(old.match) != _one_line(new.match):
+        yield Change("danger", "match", f"{_one_line(old.match)} → {_one_line(new.match)}")
+    if old.priority != new.priority:
+        yield Change("note", "priority", f"{old.priority} → {new.priority}")
+    if old.escalation != new.escalation:
+        yield Change("danger", "escalation", f"{_shown(old.escalation)} → {_shown(new.escalation)}")
+    for key in ("owner", "description"):
+        if (before := getattr(old, key)) != (after := getattr(new, key)):
+            yield Change("note", key, f"{_one_line(before)} → {_one_line(after)}")
+
+
+def _parameters(old: Mapping[str, Parameter], new: Mapping[str, Parameter]) -> Iterator[Change]:
+    for name in sorted({*old, *new}):
+        where, before, after = f"parameters.{name}", old.get(name), new.get(name)
+        if before is None or after is None:
+            yield Change("note", where, "new" if before is None else "gone")
+            continue
+        for key in ("type", "default", "min", "max", "describe"):
+            one, other = getattr(before, key), getattr(after, key)
+            if one != other or type(one) is not type(other):
+                yield Change("note", f"{where}.{key}", f"{_shown(one)} → {_shown(other)}")
+
+
+def _steps(old: Runbook, new: Runbook) -> Iterator[Change]:
+    before, after = {s.id: s for s in old.steps}, {s.id: s for s in new.steps}
+    for name, step in after.items():
+        if name not in before:
+            weight: Literal["danger", "note"] = "danger" if step.action in DESTRUCTIVE else "note"
+            word = "new, destructive" if weight == "danger" else "new"
+            yield Change(weight, f"steps.{name}", f"{word}: {step.action} on {step.target}")
+    for name, step in before.items():
+        if name not in after:
+            weight = "danger" if step.action in _GIVES_BACK else "note"
+            yield Change(weight, f"steps.{name}", f"gone: {step.action} on {step.target}")
+        else:
+            yield from _step(step, after[name])
+    kept = [[name for name in order if name in before and name in after] for order in (before, after)]
+    if kept[0] != kept[1]:
+        yield Change("note", "steps", f"in another order: {', '.join(kept[0])} → {', '.join(kept[1])}")
+
+
+def _step(old: Step, new: Step) -> Iterator[Change]:
+    for key in Step.model_fields:
+        before, after = getattr(old, key), getattr(new, key)
+        if before != after or type(before) is not type(after):
+            weight: Literal["danger", "note"] = "danger" if _is_danger(key, old, new) else "note"
+            yield Change(weight, f"steps.{new.id}.{key}", f"{_shown(before)} → {_shown(after)}")
+
+
+def _is_danger(key: str, old: Step, new: Step) -> bool:
+    destructive = {old.action, new.action} & DESTRUCTIVE
+    match key:
+        case "action" | "target" | "compensate":
+            return True
+        case "params" | "when" | "retry":
+            return bool(destructive)
+        case "needs":
+            return bool(set(old.needs) - set(new.needs))
+        case "approval":
+            return _asked(new) < _asked(old) or _group(old) not in ("", _group(new))
+        case "on_failure":
+            return _MILDER.index(new.on_failure) > _MILDER.index(old.on_failure)
+        case "undo":
+            return old.undo
+        case "waves":
+            return new.waves is None or old.waves is None or _more(old.waves.size, new.waves.size)
+        case _:
+            return False
+
+
+def _more(old: object, new: object) -> bool:
+    """Whether a number has grown, or nobody can tell because it is worked out."""
+    return not (isinstance(old, int) and isinstance(new, int) and new <= old)
+
+
+def _asked(step: Step) -> int:
+    """How many people have to say yes."""
+    return step.approval.quorum if isinstance(step.approval, Asks) else int(step.approval)
+
+
+def _group(step: Step) -> str:
+    return step.approval.group if isinstance(step.approval, Asks) else ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return f"{value:g}"
+        case Computed():
+            return f"{{cel: {_one_line(value.cel)}}}"
+        case Mapping():
+            return "{" + ", ".join(f"{key}: {_shown(one)}" for key, one in value.items()) + "}"
+        case tuple() | list():
+            return "[" + ", ".join(map(_shown, value)) + "]"
+        case _ if hasattr(value, "model_fields_set"):
+            return _shown({key: getattr(value, key) for key in type(value).model_fields})
+        case _:
+            return str(value)

@@ -1,0 +1,252 @@
+"""A runbook out of several files: fragments that it includes, and an override with which an installation changes a number of it.
+
+All of it is done on the trees of the documents, before anything is checked: every value keeps the file, line and column it came
+from, so a fault that an override brings in is told at its place in the override.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Discriminator, Field, Tag
+
+from runbooks.language.parameters import Name, Parameters, Value
+from runbooks.language.schema import Runbook, Step
+from runbooks.language.values import Approval, Deadline, Id, Include, Params, RetryPolicy, Strict
+from runbooks.language.yaml_source import at, child, plain, validated, where
+from streams.model.errors import ConfigError
+from streams.model.run import Mode
+
+MAX_STEPS = 30
+MAX_NESTING = 8
+
+OVERRIDES = 1000
+"""A runbook of revision 3 with an override of revision 2 is of revision 3002: every such pair is a revision of its own."""
+
+
+def _keys(item: object) -> Mapping[Any, Any]:
+    return item if isinstance(item, Mapping) else {}
+
+
+_Item = Annotated[
+    Annotated[Step, Tag("plain")] | Annotated[Include, Tag("computed")],
+    Discriminator(
+        lambda item: "computed" if isinstance(item, Include) or "include" in _keys(item) else "plain"
+    ),
+]
+
+
+class RunbookFile(Runbook):
+    """A runbook as its file may be: with fragments in place of steps. Only its schema is used."""
+
+    steps: tuple[_Item, ...] = Field(min_length=1, max_length=MAX_STEPS)  # type: ignore[assignment]
+
+
+class Fragment(Strict):
+    """Steps that several runbooks share, and the parameters that these steps ask for."""
+
+    fragment: Id
+    revision: int = Field(1, ge=1, lt=OVERRIDES)
+    description: str = Field(min_length=10)
+    parameters: Parameters = Field(default_factory=dict)
+    steps: tuple[_Item, ...] = Field(min_length=1, max_length=MAX_STEPS)
+
+
+class StepChange(Strict):
+    """What an override may change of one step. Of `params`, `retry` and `waves` only the keys that are given change."""
+
+    deadline_s: Deadline | None = None
+    params: Params | None = None
+    retry: RetryPolicy | None = None
+    waves: Mapping[Literal["size", "pause_s"], Any] | None = None
+    approval: Approval | None = None
+    on_failure: Literal["stop", "continue", "escalate", "undo"] | None = None
+    describe: str | None = None
+
+
+class Override(Strict):
+    """What an installation changes of a runbook without copying it. Raise `revision` with every change."""
+
+    override: Id
+    base: int | None = Field(
+        None, ge=1, description="the revision it was written for; another one is then refused"
+    )
+    revision: int = Field(ge=1, lt=OVERRIDES)
+    owner: str | None = None
+    mode: Mode | None = None
+    priority: int | None = Field(None, ge=0, le=1000)
+    parameters: Mapping[Name, Value] = Field(default_factory=dict, description="new defaults")
+    escalation: Mapping[Literal["to", "after", "within_s", "per"], Any] | None = None
+    steps: Mapping[Id, StepChange] = Field(default_factory=dict)
+
+
+def included(root: yaml.MappingNode, fragments: Mapping[str, yaml.MappingNode]) -> yaml.MappingNode:
+    """The document with the steps of its fragments in place, and their parameters beside its own.
+
+    Raises:
+        ConfigError: a fragment that is not there, of another revision, includes itself, or brings too many steps.
+    """
+    steps = child(root, "steps")
+    if not isinstance(steps, yaml.SequenceNode) or not any(map(_include, steps.value)):
+        return root
+    brought: list[tuple[yaml.Node, yaml.Node]] = []
+    expanded = list(_expanded(steps, fragments, (), brought, [0]))
+    root = _with(root, "steps", yaml.SequenceNode(steps.tag, expanded, steps.start_mark, steps.end_mark))
+    own = child(root, "parameters")
+    pairs = list(own.value) if isinstance(own, yaml.MappingNode) else []
+    if not brought or (own is not None and not isinstance(own, yaml.MappingNode)):
+        return root
+    known = {key.value: key for key, _ in pairs}
+    for key, value in brought:
+        if (other := known.setdefault(key.value, key)) is not key:
+            raise ConfigError(f"{where(key)}: parameters.{key.value}: it is also in {where(other)}")
+        pairs.append((key, value))
+    first = own or brought[0][1]
+    return _with(
+        root, "parameters", yaml.MappingNode("tag:yaml.org,2002:map", pairs, first.start_mark, first.end_mark)
+    )
+
+
+def overridden(base: yaml.MappingNode, change: yaml.MappingNode) -> yaml.MappingNode:
+    """The document, which is right as it is, with the override's values in place of its own.
+
+    Raises:
+        ConfigError: with a line for each step, parameter or base revision of the override that the document does not have.
+    """
+    override = validated(Override, change)
+    faults = list(_strange(base, change, override))
+    if faults:
+        raise ConfigError("\n".join(faults))
+    root = base
+    for key in ("owner", "mode", "priority"):
+        if (value := child(change, key)) is not None:
+            root = _with(root, key, value)
+    if (rung := child(change, "escalation")) is not None:
+        root = _with(root, "escalation", _merged(child(root, "escalation"), rung))
+    for name in override.parameters:
+        declared, value = at(root, ("parameters", name)), at(change, ("parameters", name))
+        assert isinstance(declared, yaml.MappingNode)
+        parameters = child(root, "parameters")
+        assert isinstance(parameters, yaml.MappingNode)
+        root = _with(root, "parameters", _with(parameters, name, _with(declared, "default", value)))
+    root = _with(root, "steps", _changed_steps(root, change))
+    return _with(root, "revision", _revision(base, change, override))
+
+
+def _expanded(
+    steps: yaml.SequenceNode,
+    fragments: Mapping[str, yaml.MappingNode],
+    trail: tuple[str, ...],
+    brought: list[tuple[yaml.Node, yaml.Node]],
+    count: list[int],
+) -> Iterator[yaml.Node]:
+    for item in steps.value:
+        if not _include(item):
+            count[0] += 1
+            if count[0] > MAX_STEPS:
+                raise ConfigError(f"{where(item)}: steps: more than {MAX_STEPS} with what is included")
+            yield item
+            continue
+        wanted = validated(Include, item)
+        here = where(at(item, ("include",)))
+        if wanted.include in trail:
+            loop = " → ".join((*trail[trail.index(wanted.include) :], wanted.include))
+            raise ConfigError(f"{here}: include: a fragment includes itself: {loop}")
+        if len(trail) >= MAX_NESTING:
+            raise ConfigError(f"{here}: include: fragments inside more than {MAX_NESTING} fragments")
+        fragment = fragments.get(wanted.include)
+        if fragment is None:
+            raise ConfigError(
+                f"{here}: include: there is no fragment {wanted.include}{_meant(wanted.include, list(fragments))}"
+            )
+        found = validated(Fragment, fragment)
+        if wanted.revision not in (None, found.revision):
+            what = f"{wanted.include} is of revision {found.revision} now, not {wanted.revision}"
+            raise ConfigError(f"{where(at(item, ('revision',)))}: include: {what}: look what has changed")
+        inner, parameters = child(fragment, "steps"), child(fragment, "parameters")
+        assert isinstance(inner, yaml.SequenceNode)
+        if isinstance(parameters, yaml.MappingNode):
+            brought += [pair for pair in parameters.value if pair not in brought]
+        yield from _expanded(inner, fragments, (*trail, wanted.include), brought, count)
+
+
+def _include(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.MappingNode) and child(node, "include") is not None
+
+
+def _strange(base: yaml.MappingNode, change: yaml.MappingNode, override: Override) -> Iterator[str]:
+    """What the override speaks of and the runbook does not have."""
+    written_for, now = override.base, plain(at(base, ("revision",)))
+    if written_for not in (None, now):
+        what = f"{override.override} is of revision {now} now, and this was written for {written_for}"
+        yield f"{where(at(change, ('base',)))}: base: {what}: compare the two, then set base: {now}"
+    known = [key.value for key, _ in getattr(child(base, "parameters"), "value", ())]
+    for name in override.parameters:
+        if name not in known:
+            place = where(_key(change, ("parameters",), name))
+            yield f"{place}: parameters.{name}: {override.override} has no such parameter{_meant(name, known)}"
+    steps = [_id(step) for step in getattr(child(base, "steps"), "value", ())]
+    for name in override.steps:
+        if name not in steps:
+            place = where(_key(change, ("steps",), name))
+            yield f"{place}: steps.{name}: {override.override} has no such step{_meant(name, steps)}"
+
+
+def _changed_steps(root: yaml.MappingNode, change: yaml.MappingNode) -> yaml.SequenceNode:
+    steps, changes = child(root, "steps"), child(change, "steps")
+    assert isinstance(steps, yaml.SequenceNode)
+    wanted = {key.value: value for key, value in getattr(changes, "value", ())}
+    found = []
+    for step in steps.value:
+        for key, value in getattr(wanted.get(_id(step)), "value", ()):
+            if key.value in ("params", "retry", "waves"):
+                value = _merged(child(step, key.value), value)
+            step = _with(step, key.value, value)
+        found.append(step)
+    return yaml.SequenceNode(steps.tag, found, steps.start_mark, steps.end_mark)
+
+
+def _revision(base: yaml.MappingNode, change: yaml.MappingNode, override: Override) -> yaml.ScalarNode:
+    given = at(change, ("revision",))
+    value = str(plain(at(base, ("revision",))) * OVERRIDES + override.revision)
+    return yaml.ScalarNode("tag:yaml.org,2002:int", value, given.start_mark, given.end_mark)
+
+
+def _merged(base: yaml.Node | None, change: yaml.Node) -> yaml.Node:
+    """The keys of both, the change's where both have one."""
+    if not isinstance(base, yaml.MappingNode) or not isinstance(change, yaml.MappingNode):
+        return change
+    for key, value in change.value:
+        base = _with(base, key.value, value)
+    return base
+
+
+def _with(node: yaml.MappingNode, key: str, value: yaml.Node) -> yaml.MappingNode:
+    """A copy with one key set: nodes of a fragment stand in several runbooks and are never changed."""
+    name = yaml.ScalarNode("tag:yaml.org,2002:str", key, value.start_mark, value.end_mark)
+    pairs = [(k, v) for k, v in node.value]
+    for number, (known, _) in enumerate(pairs):
+        if known.value == key:
+            pairs[number] = (known, value)
+            break
+    else:
+        pairs.append((name, value))
+    return yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
+
+
+def _id(step: yaml.Node) -> str:
+    return str(getattr(child(step, "id"), "value", ""))
+
+
+def _key(root: yaml.Node, path: tuple[str, ...], name: str) -> yaml.Node:
+    """The node of a key itself, not of its value."""
+    parent = at(root, path)
+    return next((key for key, _ in getattr(parent, "value", ()) if key.value == name), parent)
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f", did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known)) or 'none'}"

@@ -1,0 +1,217 @@
+"""What is not wrong in a runbook but surely not meant: one that is never taken, a step that is never used, a name nobody has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from runbooks.engine.run.approvals import unanswerable
+from runbooks.language.cel_syntax import Conjunct, conjuncts, source_of
+from runbooks.language.cel_types import check
+from runbooks.language.conditions import INCIDENT, condition
+from runbooks.language.loader import Loaded, Shelf
+from runbooks.language.parameters import names_of
+from runbooks.language.schema import Runbook, Step, expressions
+from runbooks.language.select import rank
+from runbooks.language.values import Asks
+from runbooks.language.yaml_source import inside, plain
+from streams.config.settings import ResponderSettings
+from streams.model.run import PlannedStep
+
+Families = frozenset[str]
+
+_DEMANDS = {"root_node": ("incident", "root", "node"), "root_job": ("incident", "root", "job")}
+"""What a target demands of an incident, besides what `match` says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to look at. `place` is `file:line:column`."""
+
+    place: str
+    level: Literal["fault", "warning"]
+    message: str
+
+    @property
+    def file(self) -> str:
+        """The file it is in."""
+        return self.place.rsplit(":", 2)[0]
+
+
+def lint(
+    shelf: Shelf,
+    families: Collection[str],
+    *,
+    complete: bool = True,
+    policy: ResponderSettings | None = None,
+) -> tuple[Finding, ...]:
+    """Every fault and every warning, by place.
+
+    Args:
+        complete: Whether the shelf holds all runbooks that there are.
+        policy: The settings they are to be used with; without them nobody knows who is in an approval group.
+    """
+    faults = [Finding(*_parted(line)) for line in shelf.faults]
+    faults += unanswered(shelf, policy) if policy is not None else ()
+    known = frozenset(families)
+    warnings = [found for loaded in shelf.books.values() for found in _about(loaded, shelf, known)]
+    warnings += _not_included(shelf)
+    if complete and not faults:
+        warnings += _uncovered(shelf, known)
+    return tuple(sorted([*faults, *warnings], key=_reading_order))
+
+
+def unanswered(shelf: Shelf, policy: ResponderSettings) -> tuple[Finding, ...]:
+    """Approvals that nobody could give with these settings: of a group that is not there, or of more people than it has."""
+    found = []
+    for loaded in shelf.books.values():
+        for number, step in enumerate(loaded.runbook.steps):
+            if isinstance(asks := step.approval, Asks) and (why := unanswerable(_asking(step, asks), policy)):
+                key = "group" if asks.group not in ("", *policy.approval_groups) else "quorum"
+                place = loaded.place("steps", number, "approval", key)
+                found.append(Finding(place, "fault", f"steps.{step.id}.approval: {why}"))
+    return tuple(sorted(found, key=_reading_order))
+
+
+def families_of(match: str, families: Families) -> Families:
+    """Which of the families a condition can hold for, as far as its conditions on the family alone tell."""
+    left = families
+    for conjunct in conjuncts(condition(match).tree):
+        taken = _taken(conjunct, match, families)
+        left = left if taken is None else left & taken
+    return left
+
+
+def _asking(step: Step, asks: Asks) -> PlannedStep:
+    """As much of the planned step as its approval depends on."""
+    return PlannedStep(
+        step.id, step.action, None, {}, True, approval=True, approval_group=asks.group, quorum=asks.quorum
+    )
+
+
+def _about(loaded: Loaded, shelf: Shelf, families: Families) -> Iterator[Finding]:
+    runbook = loaded.runbook
+    taken = families_of(runbook.match, families)
+    rungs = {one.runbook.escalation.to for one in shelf.books.values() if one.runbook.escalation}
+    # A rung is begun by the one below it, and need not match anything itself.
+    if runbook.id not in rungs and (why := _unreached(runbook, taken, shelf, families)):
+        yield Finding(loaded.place("match"), "warning", f"{runbook.id} is never taken: {why}")
+    for number, step in enumerate(runbook.steps):
+        if why := _idle(step, runbook, taken, families):
+            key = "when" if step.when is not None else "id"
+            what = f"step {step.id} is never used: {why}"
+            yield Finding(loaded.place("steps", number, key), "warning", what)
+    yield from _names(loaded, families)
+
+
+def _unreached(runbook: Runbook, taken: Families, shelf: Shelf, families: Families) -> str:
+    """Why a runbook is surely never chosen; empty when it may be."""
+    if not taken:
+        return "no family fits it"
+    for other in sorted((one.runbook for one in shelf.books.values()), key=rank):
+        if rank(other) < rank(runbook) and _covers(other, runbook, families):
+            return f"whatever it matches, {other.id} matches too and goes before"
+    return ""
+
+
+def _covers(other: Runbook, runbook: Runbook, families: Families) -> bool:
+    """Whether `other` surely matches every incident that `runbook` matches."""
+    own = conjuncts(condition(runbook.match).tree)
+    keys = {conjunct.key for conjunct in own}
+    taken = families_of(runbook.match, families)
+    for conjunct in conjuncts(condition(other.match).tree):
+        theirs = _taken(conjunct, other.match, families)
+        if conjunct.key not in keys and (theirs is None or not theirs >= taken):
+            return False
+    targets = {step.target for step in runbook.steps}
+    for target, path in _DEMANDS.items():
+        asked = any(step.target == target for step in other.steps)
+        named = any(_says_known(conjunct, runbook.match, path) for conjunct in own)
+        if asked and target not in targets and not named:
+            return False
+    return True
+
+
+def _taken(conjunct: Conjunct, match: str, families: Families) -> Families | None:
+    """The families for which a condition on nothing else holds; None where it is on something else."""
+    reads = check(conjunct.tree, {"incident": INCIDENT}).reads if conjunct.names else set()
+    if conjunct.names - {"incident"} or reads - {("incident", "family")}:
+        return None
+    one = condition(source_of(conjunct.tree, match))
+    return frozenset(family for family in families if one.holds({"family": family, "facts": {}}))
+
+
+def _says_known(conjunct: Conjunct, match: str, path: tuple[str, ...]) -> bool:
+    written = source_of(conjunct.tree, match).replace(" ", "").replace("'", '"')
+    return written == f'{".".join(path)}!=""'
+
+
+def _idle(step: Step, runbook: Runbook, taken: Families, families: Families) -> str:
+    """Why a step is never used; empty when it may be."""
+    if step.when is not None:
+        if not families_of(step.when, families):
+            return "its condition is always false"
+        if taken and not families_of(step.when, families) & taken:
+            return "its condition is for families that the runbook does not match"
+    if step.action == "resume_job" and not _suspended_before(step, runbook):
+        return "it needs no suspend_job, and only a job that this run suspended is resumed"
+    return ""
+
+
+def _suspended_before(step: Step, runbook: Runbook) -> bool:
+    by_id = {one.id: one for one in runbook.steps}
+    reached, waiting = set[str](), list(step.needs)
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += by_id[name].needs
+    return any(by_id[name].action == "suspend_job" for name in reached)
+
+
+def _names(loaded: Loaded, families: Families) -> Iterator[Finding]:
+    """Families that nothing is ever told of, and parameters that nothing reads."""
+    read: set[tuple[str, ...]] = set()
+    for path, source, _ in expressions(loaded.runbook):
+        found = check(condition(source).tree, names_of(loaded.runbook.parameters))
+        read |= found.reads
+        for mention in found.mentions:
+            if mention.path == ("incident", "family") and mention.word not in families:
+                place = inside(loaded.node(*path), mention.line, mention.column)
+                yield Finding(place, "warning", f"there is no family {mention.word!r}")
+    for name in loaded.runbook.parameters:
+        if ("parameters", name) not in read:
+            yield Finding(loaded.place("parameters", name), "warning", f"parameter {name} is never used")
+
+
+def _not_included(shelf: Shelf) -> Iterator[Finding]:
+    used = {one.place.rsplit(":", 2)[0] for book in shelf.books.values() for one in book.foreign()}
+    for name, root in shelf.fragments.items():
+        if root.start_mark.name not in used:
+            place = f"{root.start_mark.name}:1:1"
+            yield Finding(place, "warning", f"fragment {plain(root).get('fragment', name)} is never included")
+
+
+def _uncovered(shelf: Shelf, families: Families) -> Iterator[Finding]:
+    """Families for which only a runbook that takes everything is left."""
+    covered = {
+        family
+        for one in shelf.books.values()
+        if (taken := families_of(one.runbook.match, families)) != families
+        for family in taken
+    }
+    for family in sorted(families - covered - {"unknown"}):
+        yield Finding("library:1:1", "warning", f"family {family} has no runbook of its own")
+
+
+def _reading_order(finding: Finding) -> tuple[str, list[int], str]:
+    """By file, then line and column as numbers."""
+    numbers = finding.place.rsplit(":", 2)[1:]
+    return finding.file, [int(number) for number in numbers if number.isdecimal()], finding.message
+
+
+def _parted(line: str) -> tuple[str, Literal["fault"], str]:
+    """`file:line:column: what` into its place and the rest; a file may have colons in its name."""
+    head, _, message = line.partition(": ")
+    return head, "fault", message

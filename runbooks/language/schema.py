@@ -1,0 +1,326 @@
+"""What a runbook is: YAML, strict, without anything in it that executes. Unknown keys are refused at their place.
+
+id: gpu-off-bus
+revision: 1
+match: incident.family == "gpu_off_bus" && incident.root.node != ""
+steps:
+  - {id: cordon, action: cordon_node, target: root_node, undo: true}
+  - {id: suspend, action: suspend_job, target: jobs, needs: [cordon], undo: true}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from runbooks.language.cel_types import ANY, INTEGER, NUMBER, TEXT, YES_NO, Type, check, fits, one_of
+from runbooks.language.conditions import INCIDENT, condition
+from runbooks.language.parameters import Parameter, Parameters, names_of
+from runbooks.language.values import (
+    Approval,
+    Cel,
+    Computed,
+    Deadline,
+    Escalate,
+    Id,
+    Params,
+    RetryPolicy,
+    Strict,
+    Waves,
+)
+from runbooks.language.yaml_source import Fault, HangsTogether, Path, faulty
+from streams.model.run import Mode
+
+DESTRUCTIVE = frozenset({"cordon_node", "drain_node", "suspend_job", "reset_gpu", "reboot_node"})
+"""Actions that take something away from somebody. Everything else always flows."""
+
+ON_A_CLOSED_NODE = DESTRUCTIVE - {"cordon_node"}
+"""Actions that come only after the bad node is closed: what is stopped or moved before could come back to it."""
+
+TICKETS = frozenset({"open_ticket", "comment_ticket", "close_ticket"})
+"""Actions that an installation may do without: they are skipped where nothing carries them out."""
+
+TICKET_DEADLINE_S = 86400.0
+"""How long a ticket is tried for when the runbook does not say: it holds up nothing, and ticket systems are down for hours."""
+
+NODE_WORK = frozenset({"reset_gpu", "reboot_node", "validate_node"})
+"""Actions that an installation may do without too: what nothing carries out is left to a person, with all that needs it."""
+
+DISRUPTIVE = frozenset({"reset_gpu", "reboot_node"})
+"""Node work that goes on by itself once it has begun: until its end is known nothing may run on the node."""
+
+UNDOABLE = frozenset({"cordon_node", "suspend_job"})
+"""Actions that a runbook may mark with `undo`."""
+
+INTERNAL = frozenset({"await_progress", "notify", "ask"})
+"""Actions of the engine itself: they change nothing outside."""
+
+Action = Literal[
+    "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
+    "reset_gpu", "reboot_node", "validate_node",
+    "open_ticket", "comment_ticket", "close_ticket", "await_progress", "notify", "ask",
+]  # fmt: skip
+
+Selector = Literal["root_node", "root_job", "jobs", "root_node_jobs", "incident"]
+"""`jobs` are all the incident stopped, `root_node_jobs` only those placed on the root's node. Both may be several or none."""
+
+SEVERAL = frozenset({"jobs", "root_node_jobs"})
+"""Selectors that give a planned step for each of several targets."""
+
+
+PARAMS: Mapping[str, Mapping[str, Type]] = {
+    "drain_node": {"only": one_of("gpu", "all"), "bare": YES_NO, "dead_node": YES_NO},
+    "open_ticket": {"summary": TEXT, "text": TEXT},
+    "comment_ticket": {"text": TEXT, "ticket": TEXT},
+    "close_ticket": {"text": TEXT, "ticket": TEXT},
+    "await_progress": {"settle_s": NUMBER},
+    **{
+        name: {}
+        for name in (
+            "cordon_node",
+            "uncordon_node",
+            "suspend_job",
+            "resume_job",
+            "verify_job",
+            "notify",
+            "ask",
+        )
+    },
+}
+"""What an action may be given. One that is not here checks its parameters itself, when it is called."""
+
+
+class Compensate(Strict):
+    """An ordinary action on the same target that takes the step back in place of the connector's own undo."""
+
+    action: Action
+    params: Params = Field(default_factory=dict)
+
+
+class Step(Strict):
+    """One typed action. A step whose target is several jobs becomes one planned step per job."""
+
+    id: Id
+    action: Action
+    target: Selector
+    params: Params = Field(default_factory=dict)
+    needs: tuple[Id, ...] = ()
+    when: Cel | None = None
+    approval: Approval = False
+    deadline_s: Deadline = Field(
+        default_factory=lambda given: TICKET_DEADLINE_S if given.get("action") in TICKETS else 900.0,
+        description="when not given: 86400 for a ticket, else 900",
+    )
+    retry: RetryPolicy = Field(default_factory=RetryPolicy)
+    waves: Waves | None = None
+    on_failure: Literal["stop", "continue", "escalate", "undo"] = "stop"
+    undo: bool = False
+    compensate: Compensate | None = None
+    describe: str = Field("", max_length=300)
+
+
+class Runbook(Strict, HangsTogether):
+    """What to do about one kind of incident. Of those that match, the highest priority is taken, then the most specific."""
+
+    id: Id
+    revision: int = Field(ge=1, lt=10**9)
+    description: str = Field(min_length=10)
+    owner: str
+    mode: Mode
+    match: Cel
+    priority: int = Field(0, ge=0, le=1000)
+    parameters: Parameters = Field(default_factory=dict)
+    escalation: Escalate | None = None
+    steps: tuple[Step, ...] = Field(min_length=1, max_length=30)
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> Self:
+        steps = list(enumerate(self.steps))
+        faults = [
+            *_order_faults(steps, escalates=self.escalation is not None),
+            *_type_faults(self.match, steps, names_of(self.parameters)),
+        ]
+        if faults:
+            raise faulty(faults)
+        return self
+
+    @classmethod
+    def faults_beside(cls, value: Mapping[str, Any], broken: Sequence[Path]) -> Iterator[Fault]:
+        """What does not hang together among the steps and expressions that are right by themselves."""
+        wrong = _Broken(broken)
+        raw = value.get("steps")
+        raw_steps = raw if isinstance(raw, list) else []
+        steps = [(number, _known(item, number, wrong)) for number, item in enumerate(raw_steps)]
+        yield from _order_faults(steps, escalates=bool(value.get("escalation")))
+        declared = value.get("parameters")
+        names = names_of({})
+        if isinstance(declared, dict):
+            right = {
+                str(name): Parameter.model_validate(one)
+                for name, one in declared.items()
+                if not wrong.touches(("parameters", name))
+            }
+            names = names_of(right, unsure=frozenset(map(str, declared)) - right.keys())
+        match = value.get("match")
+        told = match if isinstance(match, str) and not wrong.touches(("match",)) else None
+        yield from _type_faults(told, [(n, s) for n, s in steps if isinstance(s, Step)], names)
+
+
+@dataclass(frozen=True, slots=True)
+class Unsure:
+    """A step that is wrong by itself: of it only the name is known, and perhaps not even that."""
+
+    id: str
+
+
+def _known(item: Any, number: int, wrong: _Broken) -> Step | Unsure:
+    if not wrong.touches(("steps", number)):
+        return Step.model_validate(item)
+    named = isinstance(item, dict) and not wrong.touches(("steps", number, "id"))
+    return Unsure(str(item["id"]) if named else "")
+
+
+class _Broken:
+    """Paths at which something is wrong. A hostile document has thousands of them."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._at = set(paths)
+        self._above = {path[:length] for path in paths for length in range(1, len(path) + 1)}
+
+    def touches(self, path: Path) -> bool:
+        """Whether a fault lies at a path, beneath it or above it."""
+        return path in self._above or any(path[:length] in self._at for length in range(1, len(path)))
+
+
+def expressions(runbook: Runbook) -> Iterator[tuple[Path, str, Type]]:
+    """Every expression of a runbook with its path and the type that is wanted of it."""
+    yield from _expressions(runbook.match, enumerate(runbook.steps))
+
+
+def _expressions(match: str | None, steps: Iterable[tuple[int, Step]]) -> Iterator[tuple[Path, str, Type]]:
+    if match is not None:
+        yield ("match",), match, YES_NO
+    for number, step in steps:
+        here: Path = ("steps", number)
+        if step.when is not None:
+            yield (*here, "when"), step.when, YES_NO
+        for path, source, wanted in computed(step):
+            yield (*here, *path, "cel"), source, wanted
+
+
+def computed(step: Step) -> Iterator[tuple[Path, str, Type]]:
+    """The values of a step that are worked out when the plan is made: path, expression, wanted type."""
+    retry, waves = step.retry, step.waves
+    values: list[tuple[Path, object, Type]] = [
+        (("deadline_s",), step.deadline_s, NUMBER),
+        (("retry", "attempts"), retry.attempts, INTEGER),
+        (("retry", "first_s"), retry.first_s, NUMBER),
+        (("retry", "factor"), retry.factor, NUMBER),
+        (("retry", "longest_s"), retry.longest_s, NUMBER),
+        (("waves", "size"), waves and waves.size, INTEGER),
+        (("waves", "pause_s"), waves and waves.pause_s, NUMBER),
+        *given(step),
+    ]
+    for path, value, wanted in values:
+        if isinstance(value, Computed):
+            yield path, value.cel, wanted
+
+
+def given(step: Step) -> Iterator[tuple[Path, object, Type]]:
+    """The parameters of a step's action and of its compensation, with the type wanted of each."""
+    for name, value in step.params.items():
+        yield ("params", name), value, PARAMS.get(step.action, {}).get(name, ANY)
+    if (back := step.compensate) is not None:
+        for name, value in back.params.items():
+            yield ("compensate", "params", name), value, PARAMS.get(back.action, {}).get(name, ANY)
+
+
+def _type_faults(
+    match: str | None, steps: Sequence[tuple[int, Step]], names: Mapping[str, Type]
+) -> Iterator[Fault]:
+    for path, source, wanted in _expressions(match, steps):
+        found = check(condition(source).tree, {"incident": INCIDENT} if path == ("match",) else names)
+        yield from ((path, str(fault), fault.line, fault.column) for fault in found.faults)
+        if not found.faults and not _serves(found.type, wanted):
+            yield path, f"{wanted} is wanted here, this is {found.type}", 1, 1
+    for number, step in steps:
+        for path, value, wanted in given(step):
+            action = step.compensate.action if path[0] == "compensate" and step.compensate else step.action
+            known = PARAMS.get(action)
+            if known is not None and path[-1] not in known:
+                what = f"{action} takes {', '.join(sorted(known)) or 'no parameters'}"
+                yield ("steps", number, *path), f"there is no such parameter; {what}", 0, 0
+            elif not isinstance(value, Computed) and (wrong := unlike(value, wanted)):
+                yield ("steps", number, *path), wrong, 0, 0
+
+
+def _serves(given: Type, wanted: Type) -> bool:
+    return fits(given, wanted) or (wanted.name == NUMBER.name and given.name == INTEGER.name)
+
+
+def unlike(value: object, wanted: Type) -> str:
+    """Why a plain value is not of the wanted type; empty when it is."""
+    kinds = ((bool, YES_NO), (int, INTEGER), (float, NUMBER), (str, TEXT))
+    kind = next(of for python, of in kinds if isinstance(value, python))
+    if not _serves(kind, wanted):
+        return f"{wanted} is wanted here, this is {kind}"
+    if wanted.words and value not in wanted.words:
+        return f"known are {', '.join(sorted(wanted.words))}"
+    return ""
+
+
+def _order_faults(steps: Iterable[tuple[int, Step | Unsure]], *, escalates: bool) -> Iterator[Fault]:
+    """What is wrong with how steps hang together, as far as they are known."""
+    seen: dict[str, Step | Unsure] = {}
+    for number, step in steps:
+        if isinstance(step, Step):
+            for key, what in _faults_of(step, seen, escalates=escalates):
+                yield ("steps", number, key), what, 0, 0
+        seen.setdefault(step.id, step)
+
+
+def _faults_of(
+    step: Step, seen: Mapping[str, Step | Unsure], *, escalates: bool
+) -> Iterator[tuple[str, str]]:
+    if step.id in seen:
+        yield "id", f"step {step.id} is there twice"
+    # Where an earlier step has no name, each name may be its.
+    missing = [need for need in step.needs if need not in seen] if "" not in seen else []
+    for need in missing:
+        yield "needs", f"step {step.id} needs {need}, which is no earlier step"
+    if step.action in ON_A_CLOSED_NODE and not missing and not _after_closing(step, seen):
+        what = f"step {step.id} ({step.action}) must need a cordon_node step that stops the run when it fails"
+        yield "needs", what
+    back = step.compensate
+    if step.undo and step.action not in UNDOABLE and back is None:
+        yield "undo", f"{step.action} cannot be taken back"
+    if back is not None and not step.undo:
+        yield "compensate", "it happens only where the step says undo: true"
+    if back is not None and back.action in DESTRUCTIVE | INTERNAL:
+        yield "compensate", f"{back.action} gives nothing back"
+    if step.waves is not None and step.target not in SEVERAL:
+        yield "waves", f"{step.target} is one target"
+    if step.on_failure == "escalate" and not escalates:
+        yield "on_failure", "the runbook has no escalation"
+
+
+def _after_closing(step: Step, seen: Mapping[str, Step | Unsure]) -> bool:
+    """A job is acted on only after its bad node is closed, else it could come back to it."""
+    reached, waiting = set[str](), list(step.needs)
+    while waiting:
+        name = waiting.pop()
+        if name not in reached and "" in seen and name not in seen:
+            return True  # it may be the step without a name, and that one may be
+        if name not in reached and name in seen:
+            reached.add(name)
+            found = seen[name]
+            waiting += found.needs if isinstance(found, Step) else ()
+    return any(_closes(seen[name]) for name in reached)
+
+
+def _closes(step: Step | Unsure) -> bool:
+    """Whether a step closes the node, or may be meant to."""
+    return isinstance(step, Unsure) or (step.action == "cordon_node" and step.on_failure != "continue")

@@ -1,0 +1,107 @@
+"""Values that a runbook may hold: plain ones within bounds, or ones that are worked out when the plan is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
+
+from runbooks.language.cel_syntax import CelFault
+from runbooks.language.conditions import condition
+
+
+class Strict(BaseModel):
+    """Base of everything in a runbook's file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _compiled(source: str) -> str:
+    try:
+        condition(source)
+    except CelFault as error:
+        place = {"what": str(error), "line": error.line, "column": error.column}
+        raise PydanticCustomError("cel", "{what}", place) from error
+    return source
+
+
+Cel = Annotated[str, AfterValidator(_compiled)]
+Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+
+
+class Computed(Strict):
+    """`{cel: …}`: an expression over `parameters` and `incident`, worked out when the plan is made."""
+
+    cel: Cel
+
+
+def _branch(value: object) -> str:
+    return "computed" if isinstance(value, Computed | Mapping) else "plain"
+
+
+def _one_value(value: Any) -> Any:
+    if not isinstance(value, str | int | float | bool | Mapping | Computed):
+        raise PydanticCustomError("value", "{what}", {"what": "one plain value or {cel: …} is wanted"})
+    return value
+
+
+_Given = Discriminator(_branch)
+_Computed = Annotated[Computed, Tag("computed")]
+
+Deadline = Annotated[Annotated[float, Field(gt=0, le=7 * 86400), Tag("plain")] | _Computed, _Given]
+Pause = Annotated[Annotated[float, Field(gt=0, le=86400), Tag("plain")] | _Computed, _Given]
+Rest = Annotated[Annotated[float, Field(ge=0, le=86400), Tag("plain")] | _Computed, _Given]
+Factor = Annotated[Annotated[float, Field(ge=1, le=10), Tag("plain")] | _Computed, _Given]
+Attempts = Annotated[Annotated[int, Field(ge=1, le=1000), Tag("plain")] | _Computed, _Given]
+Size = Annotated[Annotated[int, Field(ge=1, le=100), Tag("plain")] | _Computed, _Given]
+Param = Annotated[
+    Annotated[str | int | float | bool, Tag("plain")] | _Computed, _Given, BeforeValidator(_one_value)
+]
+Params = Mapping[str, Param]
+
+
+class RetryPolicy(Strict):
+    """When a call that did not work is made again."""
+
+    attempts: Attempts | None = Field(None, description="calls at most; none for the deadline alone")
+    first_s: Pause = 1.0
+    factor: Factor = 2.0
+    longest_s: Pause = 60.0
+
+
+class Waves(Strict):
+    """Targets are taken `size` at a time; the next wave begins `pause_s` after the one before is over and well."""
+
+    size: Size
+    pause_s: Rest = 0.0
+
+
+class Asks(Strict):
+    """Whose approval a step wants, and of how many people."""
+
+    group: str = Field("", max_length=63, description="a name of responder.approval_groups")
+    quorum: int = Field(1, ge=1, le=10)
+
+
+Approval = Annotated[
+    Annotated[bool, Tag("plain")] | Annotated[Asks, Tag("computed")],
+    Discriminator(lambda value: "computed" if isinstance(value, Asks | Mapping) else "plain"),
+]
+
+
+class Escalate(Strict):
+    """The next rung: which runbook is begun when this one has run so often for the same offender, or failed with `escalate`."""
+
+    to: Id
+    after: int = Field(1, ge=1, le=100)
+    within_s: float = Field(86400.0, gt=0, le=90 * 86400)
+    per: Literal["gpu", "node", "job"] = "gpu"
+
+
+class Include(Strict):
+    """In place of a step: the steps of a fragment."""
+
+    include: Id
+    revision: int | None = Field(None, ge=1, description="the fragment's; another one is then refused")

@@ -1,0 +1,1 @@
+"""Simulation, demo and emulators. Nothing of it runs in production."""

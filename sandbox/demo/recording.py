@@ -1,0 +1,65 @@
+"""A capture of the demo, so that its decisions can be replayed and explained when everything else is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from aiokafka import TopicPartition
+
+from faultline.replay import capture
+from sandbox.demo.cluster_layout import CLUSTER
+from sandbox.demo.spectator import following
+from streams.config.settings import KafkaSettings
+from streams.kafka.topics import ALL, INSTALLATION, TICKS, Topic
+from streams.model.clock import from_millis
+from streams.model.record import RawRecord
+
+TOPICS: tuple[Topic, ...] = tuple(topic for topic in ALL if topic not in (TICKS, INSTALLATION))
+"""What the pipeline was told, and for comparison what it said itself, which a replay decides anew."""
+
+SETTINGS = "faultline.yaml"
+KEPT = ("cluster", "correlator", "responder")
+"""The settings that a decision depends on; the others name places that are gone."""
+
+
+async def record(settings: KafkaSettings, settings_file: Path, directory: Path) -> int:
+    """Write the capture, and the settings to decide it by; returns how many records it holds."""
+    records: dict[str, list[RawRecord]] = {}
+    async with following(settings, TOPICS) as client:
+        ends = await client.end_offsets(client.assignment())
+        left: dict[TopicPartition, int] = {tp: end for tp, end in ends.items() if end > 0}
+        while left:
+            for tp, batch in (await client.getmany(*left, timeout_ms=500)).items():
+                topic = tp.topic.removeprefix(settings.topic_prefix)
+                records.setdefault(topic, []).extend(
+                    RawRecord(
+                        topic,
+                        tp.partition,
+                        one.offset,
+                        from_millis(one.timestamp),
+                        one.key,
+                        one.value,
+                        tuple(one.headers),
+                    )
+                    for one in batch
+                    if one.offset < ends[tp]
+                )
+            for tp in list(left):
+                if await client.position(tp) >= left[tp]:
+                    del left[tp]
+    times = [one.timestamp for batch in records.values() for one in batch]
+    meta = capture.Meta(CLUSTER, min(times), max(times))
+    held = {topic: tuple(batch) for topic, batch in records.items()}
+    _write(directory, capture.Capture(meta, held), settings_file)
+    return len(times)
+
+
+def _write(directory: Path, held: capture.Capture, settings_file: Path) -> None:
+    """Over whatever an earlier demo has left there."""
+    for old in directory.glob("*.jsonl"):
+        old.unlink()
+    capture.write(directory, held)
+    told = yaml.safe_load(settings_file.read_text())
+    kept = {key: told[key] for key in KEPT}
+    (directory / SETTINGS).write_text(yaml.safe_dump(kept, sort_keys=False))

@@ -1,0 +1,184 @@
+"""What the pipeline says while it works: signals, incidents, steps and threads, turned into moments for a screen.
+
+Reads the topics without a group, like any spectator; it has no part in what happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from sandbox.fake_services.slack import SlackStandin
+from streams.config.settings import KafkaSettings
+from streams.kafka import clients
+from streams.kafka.dead_letters import why_buried
+from streams.kafka.topics import DEAD_LETTERS, INCIDENTS, RUNS, SIGNALS, Topic
+from streams.model.clock import from_millis, utc_now
+from streams.model.codec import decode
+from streams.model.incident import Incident
+from streams.model.run import Run, StepState
+from streams.model.signal import Signal, SignalBatch
+
+Channel = Literal["story", "signal", "incident", "step", "thread", "job"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One thing that happened. `text` is plain and may hold log text: escape it where markup counts."""
+
+    at: datetime
+    channel: Channel
+    text: str
+    incident: str | None = None
+
+
+@dataclass(slots=True)
+class Seen:
+    """The latest of everything, and how many signals of which kind there were."""
+
+    incidents: dict[str, Incident] = field(default_factory=dict)
+    runs: dict[str, Run] = field(default_factory=dict)
+    signals: Counter[str] = field(default_factory=Counter)
+    dead_letters: int = 0
+
+    def of_family(self, family: str) -> list[Incident]:
+        """Incidents of a family that were not merged into another."""
+        return [i for i in self.incidents.values() if i.family == family and i.merged_into is None]
+
+    def runs_of(self, incident: str) -> list[Run]:
+        """The runs of an incident."""
+        return [run for run in self.runs.values() if run.incident == incident]
+
+
+class Spectator:
+    """Follows the topics and the Slack stand-in; `tell` gets every moment as it comes."""
+
+    def __init__(self, settings: KafkaSettings, slack: SlackStandin, tell: Callable[[Moment], None]) -> None:
+        self.seen = Seen()
+        self._settings = settings
+        self._slack = slack
+        self._tell = tell
+        self._steps: dict[tuple[str, str], StepState] = {}
+        self._told: dict[str, tuple[str, int]] = {}
+        self._crowd: Counter[tuple[str, str]] = Counter()
+        self._buried: set[tuple[str, int, int]] = set()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        topics = (SIGNALS, INCIDENTS, RUNS, DEAD_LETTERS)
+        async with following(self._settings, topics) as client:
+            while True:
+                batches = await client.getmany(timeout_ms=100)
+                for tp, records in batches.items():
+                    for record in records:
+                        for moment in self._moments(tp.topic, record):
+                            self._tell(moment)
+                for moment in self._of_threads():
+                    self._tell(moment)
+
+    def _moments(self, topic: str, record: ConsumerRecord) -> Iterator[Moment]:
+        at = from_millis(record.timestamp)
+        if record.value is None:
+            return
+        name = topic.removeprefix(self._settings.topic_prefix)
+        if name == SIGNALS.name:
+            yield from self._of_signals(decode(SignalBatch, record.value), at)
+        elif name == INCIDENTS.name:
+            yield from self._of_incident(decode(Incident, record.value), at)
+        elif name == RUNS.name:
+            yield from self._of_run(decode(Run, record.value), at)
+        else:
+            # By where it lay: a detector that comes back after a standstill buries the same record once more.
+            letter = why_buried(record.headers)
+            self._buried.add((letter.topic, letter.partition, letter.offset))
+            self.seen.dead_letters = len(self._buried)
+
+    def _of_signals(self, batch: SignalBatch, at: datetime) -> Iterator[Moment]:
+        for signal in batch.signals:
+            self.seen.signals[signal.kind] += 1
+            if signal.kind == "job.progress" or signal.kind.startswith("run."):
+                continue
+            # Ranks of a job say the same a hundred times: the first of each node is shown, all are counted.
+            crowd = (signal.kind, f"{signal.entity.node}/{signal.attributes.get('xid', '')}")
+            self._crowd[crowd] += 1
+            if self._crowd[crowd] == 1:
+                yield Moment(at, "signal", words(signal))
+
+    def _of_incident(self, incident: Incident, at: datetime) -> Iterator[Moment]:
+        known = self.seen.incidents.get(incident.id)
+        if known is not None and known.revision > incident.revision:
+            return
+        self.seen.incidents[incident.id] = incident
+        if known is None:
+            yield Moment(at, "incident", f"{incident.title}: {incident.reason}", incident.id)
+        elif (known.state, known.family, known.title) != (incident.state, incident.family, incident.title):
+            yield Moment(at, "incident", f"{incident.title}: now {incident.state.value}", incident.id)
+
+    def _of_run(self, run: Run, at: datetime) -> Iterator[Moment]:
+        known = self.seen.runs.get(run.id)
+        if known is not None and known.revision > run.revision:
+            return
+        self.seen.runs[run.id] = run
+        planned = {step.id: step for step in run.plan.steps}
+        for record in run.steps:
+            before = self._steps.get((run.id, record.id))
+            if record.state == before or record.state == StepState.PENDING:
+                continue
+            self._steps[run.id, record.id] = record.state
+            step = planned[record.id]
+            target = f" {step.target}" if step.target else ""
+            reason = f": {record.reason}" if record.reason else ""
+            yield Moment(at, "step", f"{record.state.value:<8} {step.action}{target}{reason}", run.incident)
+
+    def _of_threads(self) -> Iterator[Moment]:
+        for root in self._slack.roots():
+            for posting in (root, *self._slack.thread(root.ts)):
+                now = (posting.text, posting.edits)
+                if self._told.get(posting.ts) == now:
+                    continue
+                mark = "#" if posting is root else "  └"
+                first = posting.ts not in self._told
+                self._told[posting.ts] = now
+                if first or posting is root:
+                    yield Moment(utc_now(), "thread", f"{mark} {' '.join(posting.text.split())}")
+
+
+def words(signal: Signal) -> str:
+    """A signal in a line."""
+    told = signal.attributes
+    what = {
+        "gpu.xid": f"XID {told.get('xid')} {told.get('mnemonic', '')}".rstrip(),
+        "nccl.timeout": f"rank {told.get('rank')} waits in collective {told.get('seq')} ({told.get('op', 'summary')})",
+        "nccl.error": f"NCCL error {told.get('subtype', '')}",
+        "fabric.pfc_storm": f"PFC storm, {told.get('direction', '')}".rstrip(", "),
+        "node.not_ready": f"node {told.get('reason', 'NotReady')}",
+    }.get(signal.kind, "")
+    return f"{signal.kind:<17} {signal.entity}{f'  {what}' if what else ''}"
+
+
+@asynccontextmanager
+async def following(settings: KafkaSettings, topics: tuple[Topic, ...]) -> AsyncIterator[AIOKafkaConsumer]:
+    """A reader of every partition of these topics, from the beginning, outside any group."""
+    client = clients.consumer(settings, group=None, read_committed=False, fetch_max_wait_ms=50)
+    await clients.started(client, settings)
+    try:
+        client.assign(
+            [
+                TopicPartition(clients.topic_name(settings, topic), number)
+                for topic in topics
+                for number in range(
+                    settings.raw_partitions if topic.partitions == "raw" else settings.cluster_partitions
+                )
+            ]
+        )
+        await client.seek_to_beginning()
+        yield client
+    finally:
+        await asyncio.shield(client.stop())

@@ -1,0 +1,335 @@
+"""A stand-in for Slack's Web API: the six methods that threads need, with Slack's words for what is wrong.
+
+Like Slack it answers 200 with `ok: false`, shows metadata only when asked, replaces metadata on an update (what is left out
+is gone), and takes messages only within Block Kit's caps.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from aiohttp import web
+
+from sandbox.fake_services.server import Standin
+
+BOT_ID = "B0FAULTLINE"
+_CAPS = {
+    "section": 3000,
+    "button": 75,
+    "value": 2000,
+    "fields": 10,
+    "field": 2000,
+    "blocks": 50,
+    "total": 13_200,
+}
+
+
+@dataclass(slots=True)
+class Posting:
+    """One message in a channel, as it is now. `edits` counts updates."""
+
+    ts: str
+    channel: str
+    text: str
+    blocks: list[dict[str, Any]] = field(default_factory=list)
+    attachments: list[dict[str, Any]] = field(default_factory=list)
+    metadata: dict[str, Any] | None = None
+    thread_ts: str | None = None
+    bot_id: str = BOT_ID
+    edits: int = 0
+    deleted: bool = False
+    visible_at: float = 0.0
+
+    @property
+    def key(self) -> str | None:
+        """The idempotency key in its metadata."""
+        payload = (self.metadata or {}).get("event_payload") or {}
+        return payload.get("key")
+
+    @property
+    def lines(self) -> list[str]:
+        """What a reader sees, as plain lines: escapes undone, marks of bold and code left out, buttons in brackets."""
+        shown = [*self.blocks, *(block for one in self.attachments for block in one.get("blocks", []))]
+        texts = [text for block in shown for text in _texts(block)] or [self.text]
+        return [_readable(line) for text in texts for line in text.splitlines()]
+
+
+class SlackStandin(Standin):
+    """Slack with the channels it is given. `lag_s` keeps a new message out of history for so long."""
+
+    def __init__(
+        self, *, token: str = "xoxb-standin", channels: tuple[str, ...] = ("C0INCIDENTS",), lag_s: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.token = token
+        self.lag_s = lag_s
+        self.archived: set[str] = set()
+        self.per_minute: dict[str, int] = {}
+        """Optional rate limit by method, each channel counted for itself."""
+        self.channels: dict[str, list[Posting]] = {name: [] for name in channels}
+        self._called: dict[tuple[str, str], list[float]] = {}
+        self._numbers = count(1)
+        for method, handler in {
+            "auth.test": self._auth_test,
+            "chat.postMessage": self._post,
+            "chat.update": self._update,
+            "chat.delete": self._delete,
+            "conversations.history": self._history,
+            "conversations.replies": self._replies,
+        }.items():
+            self.app.router.add_route("*", f"/api/{method}", self._method(method, handler))
+
+    @property
+    def base_url(self) -> str:
+        """What `slack.base_url` has to be."""
+        return f"{self.url}/api"
+
+    def roots(self, channel: str = "C0INCIDENTS") -> list[Posting]:
+        """Messages of the channel itself, oldest first."""
+        return [m for m in self.channels[channel] if m.thread_ts is None and not m.deleted]
+
+    def thread(self, ts: str, channel: str = "C0INCIDENTS") -> list[Posting]:
+        """Replies to a root, oldest first."""
+        return [m for m in self.channels[channel] if m.thread_ts == ts and not m.deleted]
+
+    def delete(self, ts: str) -> None:
+        """What a person does who deletes a message."""
+        for message in self._all():
+            if message.ts == ts:
+                message.deleted = True
+
+    def _all(self) -> Iterator[Posting]:
+        return (message for messages in self.channels.values() for message in messages)
+
+    def _method(self, name: str, handler: Any) -> Any:
+        async def answer(request: web.Request) -> web.Response:
+            if request.headers.get("Authorization") != f"Bearer {self.token}":
+                word = "invalid_auth" if "Authorization" in request.headers else "not_authed"
+                return web.json_response({"ok": False, "error": word})
+            args = await self._arguments(name, request)
+            if args is None:
+                return web.json_response({"ok": False, "error": "invalid_json"})
+            if wait := self._over_limit(name, str(args.get("channel", ""))):
+                return web.json_response(
+                    {"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": str(wait)}
+                )
+            return web.json_response(handler(args))
+
+        return answer
+
+    async def _arguments(self, name: str, request: web.Request) -> dict[str, Any] | None:
+        # Slack takes JSON only for methods that write; the others read the query or a form.
+        if request.content_type == "application/json" and name.startswith("chat."):
+            try:
+                body = await request.json()
+            except ValueError:
+                return None
+            return body if isinstance(body, dict) else None
+        return dict(request.query) | {k: str(v) for k, v in (await request.post()).items()}
+
+    def _over_limit(self, method: str, channel: str) -> int:
+        limit = self.per_minute.get(method)
+        if limit is None:
+            return 0
+        now = time.monotonic()
+        called = [at for at in self._called.get((method, channel), []) if now - at < 60]
+        self._called[method, channel] = called
+        if len(called) >= limit:
+            return max(1, int(60 - (now - called[0])) + 1)
+        called.append(now)
+        return 0
+
+    def _auth_test(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "ok": True,
+            "user": "faultline",
+            "user_id": "U0FAULTLINE",
+            "bot_id": BOT_ID,
+            "team_id": "T0STANDIN",
+        }
+
+    def _post(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        channel = str(args.get("channel", ""))
+        if wrong := self._wrong_channel(channel) or _wrong_content(args):
+            return {"ok": False, "error": wrong}
+        thread_ts = args.get("thread_ts")
+        if thread_ts is not None and self._find(channel, str(thread_ts)) is None:
+            return {"ok": False, "error": "thread_not_found"}
+        now = time.time()
+        message = Posting(
+            ts=f"{int(now)}.{next(self._numbers):06d}",
+            channel=channel,
+            text=str(args.get("text", "")),
+            blocks=args.get("blocks") or [],
+            attachments=args.get("attachments") or [],
+            metadata=args.get("metadata"),
+            thread_ts=str(thread_ts) if thread_ts is not None else None,
+            visible_at=time.monotonic() + self.lag_s,
+        )
+        self.channels[channel].append(message)
+        return {"ok": True, "channel": channel, "ts": message.ts, "message": _shown(message, metadata=True)}
+
+    def _update(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        channel = str(args.get("channel", ""))
+        if wrong := self._wrong_channel(channel) or _wrong_content(args):
+            return {"ok": False, "error": wrong}
+        message = self._find(channel, str(args.get("ts", "")))
+        if message is None:
+            return {"ok": False, "error": "message_not_found"}
+        if message.bot_id != BOT_ID:
+            return {"ok": False, "error": "cant_update_message"}
+        message.text = str(args.get("text", ""))
+        message.blocks = args.get("blocks") or []
+        message.attachments = args.get("attachments") or []
+        message.metadata = args.get("metadata")
+        message.edits += 1
+        return {"ok": True, "channel": channel, "ts": message.ts, "text": message.text}
+
+    def _delete(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        channel = str(args.get("channel", ""))
+        if wrong := self._wrong_channel(channel):
+            return {"ok": False, "error": wrong}
+        message = self._find(channel, str(args.get("ts", "")))
+        if message is None:
+            return {"ok": False, "error": "message_not_found"}
+        message.deleted = True
+        return {"ok": True, "channel": channel, "ts": message.ts}
+
+    def _history(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        channel = str(args.get("channel", ""))
+        if wrong := self._wrong_channel(channel, reading=True):
+            return {"ok": False, "error": wrong}
+        found = [m for m in self._visible(channel, args) if m.thread_ts is None]
+        return _page(list(reversed(found)), args)
+
+    def _replies(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        channel, ts = str(args.get("channel", "")), str(args.get("ts", ""))
+        if wrong := self._wrong_channel(channel, reading=True):
+            return {"ok": False, "error": wrong}
+        if self._find(channel, ts) is None:
+            return {"ok": False, "error": "thread_not_found"}
+        found = [m for m in self._visible(channel, args) if m.thread_ts == ts]
+        root = [m for m in self.channels[channel] if m.ts == ts]
+        return _page([*root, *found], args)
+
+    def _visible(self, channel: str, args: Mapping[str, Any]) -> Iterator[Posting]:
+        oldest = float(args.get("oldest") or 0)
+        latest = float(args.get("latest") or "inf")
+        now = time.monotonic()
+        return (
+            m
+            for m in self.channels[channel]
+            if not m.deleted and m.visible_at <= now and oldest <= float(m.ts) <= latest
+        )
+
+    def _find(self, channel: str, ts: str) -> Posting | None:
+        return next((m for m in self.channels[channel] if m.ts == ts and not m.deleted), None)
+
+    def _wrong_channel(self, channel: str, *, reading: bool = False) -> str | None:
+        if channel not in self.channels:
+            return "channel_not_found"
+        return "is_archived" if channel in self.archived and not reading else None
+
+
+def _texts(block: Mapping[str, Any]) -> list[str]:
+    if block["type"] == "actions":
+        return [" ".join(f"[{one['text']['text']}]" for one in block["elements"])]
+    own = [block["text"]["text"]] if "text" in block else []
+    facts = [one["text"].replace("\n", " ", 1) for one in block.get("fields", [])]
+    return own + facts + [one["text"] for one in block.get("elements", [])]
+
+
+def _readable(line: str) -> str:
+    line = re.sub(r"<https?://[^|>]*\|([^>]*)>", r"\1", line)
+    line = re.sub(r"<!date\^\d+\^[^|>]*\|([^>]*)>", r"\1", line.replace("```", "").replace("*", ""))
+    return line.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def _page(messages: list[Posting], args: Mapping[str, Any]) -> dict[str, Any]:
+    limit = int(args.get("limit") or 100)
+    start = int(args.get("cursor") or 0)
+    metadata = str(args.get("include_all_metadata", "")).lower() == "true"
+    following = start + limit if start + limit < len(messages) else None
+    return {
+        "ok": True,
+        "messages": [_shown(m, metadata=metadata) for m in messages[start : start + limit]],
+        "has_more": following is not None,
+        "response_metadata": {"next_cursor": str(following) if following is not None else ""},
+    }
+
+
+def _shown(message: Posting, *, metadata: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "type": "message",
+        "ts": message.ts,
+        "text": message.text,
+        "bot_id": message.bot_id,
+        "blocks": message.blocks,
+        "attachments": message.attachments,
+    }
+    if message.thread_ts is not None:
+        shown["thread_ts"] = message.thread_ts
+    if metadata and message.metadata is not None:
+        shown["metadata"] = message.metadata
+    return shown
+
+
+def _wrong_content(args: Mapping[str, Any]) -> str | None:
+    blocks = list(args.get("blocks") or [])
+    inner = [
+        block for attachment in args.get("attachments") or [] for block in attachment.get("blocks") or []
+    ]
+    if not args.get("text") and not blocks and not inner:
+        return "no_text"
+    if len(str(args.get("text", ""))) > 40_000:
+        return "msg_too_long"
+    if max(len(blocks), len(inner)) > _CAPS["blocks"] or any(map(_wrong_block, [*blocks, *inner])):
+        return "invalid_blocks"
+    if len(str(args.get("text", ""))) + sum(map(_characters, [*blocks, *inner])) > _CAPS["total"]:
+        return "msg_blocks_too_long"
+    metadata = args.get("metadata")
+    if metadata is not None and not (
+        isinstance(metadata, dict) and {"event_type", "event_payload"} <= set(metadata)
+    ):
+        return "invalid_metadata_format"
+    return None
+
+
+def _wrong_block(block: Mapping[str, Any]) -> bool:
+    match block.get("type"):
+        case "section" if "fields" in block:
+            fields = block["fields"]
+            return not 0 < len(fields) <= _CAPS["fields"] or any(
+                len(f["text"]) > _CAPS["field"] for f in fields
+            )
+        case "section":
+            return not 0 < len(block["text"]["text"]) <= _CAPS["section"]
+        case "context":
+            return not 0 < len(block["elements"]) <= 10 or any(not e["text"] for e in block["elements"])
+        case "actions":
+            return not 0 < len(block["elements"]) <= 25 or any(map(_wrong_button, block["elements"]))
+        case "header":
+            return not 0 < len(block["text"]["text"]) <= 150
+        case "divider":
+            return False
+        case _:
+            return True
+
+
+def _wrong_button(button: Mapping[str, Any]) -> bool:
+    return len(button["text"]["text"]) > _CAPS["button"] or len(button.get("value", "")) > _CAPS["value"]
+
+
+def _characters(block: Mapping[str, Any]) -> int:
+    texts = [block["text"]["text"]] if "text" in block else []
+    texts += [one["text"] for one in block.get("fields", [])]
+    texts += [
+        one["text"] if isinstance(one["text"], str) else one["text"]["text"]
+        for one in block.get("elements", [])
+    ]
+    return sum(map(len, texts))

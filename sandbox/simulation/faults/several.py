@@ -1,0 +1,57 @@
+"""Faults that meet: two at once in different places, one while another's job goes down, one right after the job runs again."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sandbox.simulation.faults import fabric, gpus, hosts, shared, workloads
+from sandbox.simulation.faults.kinds import Kind
+from sandbox.simulation.timeline import Stage
+
+_ALONE = {**gpus.KINDS, **hosts.KINDS, **workloads.KINDS, **fabric.KINDS, **shared.KINDS}
+_PAIRS = (
+    ("gpu_off_bus", "silent_rank"),
+    ("gpu_double_bit", "nic_link_down"),
+    ("node_panic", "illegal_address"),
+    ("pfc_storm_host", "gpu_uncontained"),
+    ("gpu_gsp_timeout", "host_oom"),
+    ("gpu_off_bus", "node_power_off"),
+)
+
+
+def _two_at_once(stage: Stage, at: datetime) -> bool:
+    """Two faults that have nothing to do with each other, seconds apart on different jobs."""
+    if len(stage.calm_jobs(at, pods=2)) < 2:
+        return False
+    first, second = stage.rng.choice(_PAIRS)
+    if not _ALONE[first](stage, at):
+        return False
+    later = at + timedelta(seconds=stage.rng.uniform(0, 8))
+    return _ALONE[second](stage, later) or True
+
+
+def _in_teardown(stage: Stage, at: datetime) -> bool:
+    """While one job goes down, a GPU of another job breaks: the noise of the first must not hide it."""
+    if len(stage.calm_jobs(at, pods=2)) < 2 or not workloads.KINDS["user_exception"](stage, at):
+        return False
+    return gpus.KINDS["gpu_uncontained"](stage, at + timedelta(seconds=stage.rng.uniform(3, 7))) or True
+
+
+def _back_to_back(stage: Stage, at: datetime) -> bool:
+    """A job loses a GPU, is started again on other nodes, and loses the next one minutes later: two faults of one job."""
+    if not gpus.KINDS["gpu_off_bus"](stage, at):
+        return False
+    fault = stage.truth.faults[-1]
+    jobs = [job for job in stage.jobs if job.ref in fault.jobs and not job.finished]
+    if not jobs or jobs[0].since is None:
+        return True
+    resumed = jobs[0].since + timedelta(minutes=stage.rng.uniform(11, 14))
+    stage.release(jobs[0], resumed)
+    return gpus.again_on(stage, jobs[0], resumed) or True
+
+
+KINDS: dict[str, Kind] = {
+    "two_at_once": _two_at_once,
+    "fault_in_teardown": _in_teardown,
+    "back_to_back": _back_to_back,
+}

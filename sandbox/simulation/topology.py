@@ -1,0 +1,146 @@
+"""The hardware of a simulated cluster: nodes with eight GPUs and eight RoCE NICs each, racks, leafs, spines and cables."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from sandbox.simulation.scenario import Plant
+
+GPUS = 8
+GPU_BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
+"""PCI buses of an HGX board's GPUs, by index."""
+NIC_BUSES = ("18", "40", "4f", "5e", "9a", "c0", "ce", "dc")
+PRIORITY = 3
+"""The lossless class of RoCE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A top-of-rack switch. `vendor` is `sonic` or `arista`, which decides how it words things."""
+
+    name: str
+    vendor: str
+    number: int
+
+    def access_port(self, slot: int, nic: int) -> str:
+        """The port of NIC `nic` of the node in place `slot`."""
+        lane = slot * GPUS + nic
+        return f"Ethernet{lane * 4}" if self.vendor == "sonic" else f"Ethernet{lane + 1}/1"
+
+    def uplink(self, spine: int) -> str:
+        """The port towards a spine."""
+        lane = 1024 + spine
+        return f"Ethernet{lane * 4}" if self.vendor == "sonic" else f"Ethernet{lane + 1}/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One server."""
+
+    name: str
+    number: int
+    leaf: Leaf
+    slot: int
+    rack: str
+    address: str
+    driver: str
+
+    def gpu_pci(self, gpu: int) -> str:
+        """As the driver prints it: `0000:1b:00`."""
+        return f"0000:{GPU_BUSES[gpu]}:00"
+
+    def gpu_uuid(self, gpu: int) -> str:
+        """The UUID of a GPU."""
+        return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{self.name}/{gpu}')}"
+
+    def serial(self, gpu: int) -> int:
+        """The board's serial number."""
+        return 1_650_000_000_000 + self.number * 100 + gpu
+
+    def nic_pci(self, nic: int) -> str:
+        """As the kernel prints it."""
+        return f"0000:{NIC_BUSES[nic]}:00.0"
+
+    def nic(self, number: int) -> str:
+        """The RDMA device."""
+        return f"mlx5_{number}"
+
+    def netdev(self, number: int) -> str:
+        """The network interface of a NIC."""
+        return f"rdma{number}"
+
+    def port(self, nic: int) -> str:
+        """The leaf's port at the other end of a NIC's cable."""
+        return self.leaf.access_port(self.slot, nic)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """All of it. Nodes may be added and taken away while a campaign runs."""
+
+    name: str
+    spec: Plant
+    driver: str
+    leafs: tuple[Leaf, ...]
+    nodes: dict[str, Node]
+    _next: int = 0
+
+    @classmethod
+    def build(cls, name: str, spec: Plant, rng: random.Random) -> Cluster:
+        """Lay a cluster out; one driver branch and one switch vendor for all of it."""
+        vendor = rng.choice(("sonic", "sonic", "arista"))
+        count = -(-spec.nodes // spec.nodes_per_leaf)
+        leafs = tuple(Leaf(f"leaf-{n + 1:02d}", vendor, n) for n in range(count))
+        driver = rng.choice(spec.drivers)
+        cluster = cls(name, spec, driver, leafs, {})
+        for number in range(spec.nodes):
+            leaf, slot = leafs[number // spec.nodes_per_leaf], number % spec.nodes_per_leaf
+            cluster._add(leaf, slot, f"rack-{number // spec.nodes_per_rack + 1:02d}")
+        return cluster
+
+    def replace(self, node: Node) -> Node:
+        """Take a server out and put another, with a name of its own, in its place."""
+        del self.nodes[node.name]
+        return self._add(node.leaf, node.slot, node.rack)
+
+    def under(self, leaf: Leaf) -> list[Node]:
+        """The nodes of a leaf."""
+        return [node for node in self.nodes.values() if node.leaf == leaf]
+
+    def in_rack(self, rack: str) -> list[Node]:
+        """The nodes of a rack."""
+        return [node for node in self.nodes.values() if node.rack == rack]
+
+    def cabling(self) -> str:
+        """The cabling file, as people keep it."""
+        switches: dict[str, dict[str, Any]] = {leaf.name: {} for leaf in self.leafs}
+        for node in self.nodes.values():
+            for nic in range(GPUS):
+                switches[node.leaf.name][node.port(nic)] = {"node": node.name, "nic": node.nic(nic)}
+        for leaf in self.leafs:
+            for spine in range(self.spec.spines):
+                far = {"switch": f"spine-{spine + 1}", "port": f"Ethernet{leaf.number * 4}"}
+                switches[leaf.name][leaf.uplink(spine)] = far
+        return yaml.dump(switches, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper))
+
+    def labels(self, node: Node) -> dict[str, str]:
+        """The labels of a node's object."""
+        labels = {"kubernetes.io/hostname": node.name, "node.kubernetes.io/instance-type": "gpu-8"}
+        if self.spec.labelled:
+            labels |= {
+                "network.topology.nvidia.com/leaf": node.leaf.name,
+                "topology.kubernetes.io/rack": node.rack,
+            }
+        return labels
+
+    def _add(self, leaf: Leaf, slot: int, rack: str) -> Node:
+        number, self._next = self._next, self._next + 1
+        address = f"10.{64 + number // 62_500}.{number // 250 % 250}.{number % 250 + 2}"
+        node = Node(f"gpu-{number + 1:04d}", number, leaf, slot, rack, address, self.driver)
+        self.nodes[node.name] = node
+        return node

@@ -1,0 +1,75 @@
+"""A training job as it runs: its pods, their ranks, and what its release of PyTorch can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from sandbox.simulation import kube
+from sandbox.simulation.layout import Layout
+from sandbox.simulation.topology import GPUS, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A running pod of a job: a whole node with eight ranks, the first of them `rank`."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: Node
+    rank: int
+    address: str
+    thing: kube.Object
+
+    @property
+    def about(self) -> Mapping[str, str]:
+        """What shippers know of it."""
+        return {"namespace": self.namespace, "name": self.name, "uid": self.uid, "node": self.node.name}
+
+    @property
+    def ranks(self) -> range:
+        """Its global ranks."""
+        return range(self.rank, self.rank + GPUS)
+
+    def pid(self, rank: int) -> int:
+        """The process of a rank as the host numbers it."""
+        return 20_000 + self.node.number % 40 * 100 + rank % GPUS * 7
+
+
+@dataclass(slots=True)
+class Job:
+    """A training job and the pods of its present start."""
+
+    kind: str
+    namespace: str
+    name: str
+    layout: Layout
+    release: str
+    timeout: timedelta
+    tells_init: bool
+    desync: bool
+    """Whether TORCH_NCCL_DESYNC_DEBUG is set."""
+    dumps: bool
+    """Whether the flight recorder's dumps are collected."""
+    attempt: int = 0
+    pods: list[Pod] = field(default_factory=list)
+    since: datetime | None = None
+    step: int = 0
+    busy_until: datetime | None = None
+    finished: bool = False
+
+    @property
+    def ref(self) -> dict[str, str]:
+        """As the truth names it."""
+        return {"kind": self.kind, "namespace": self.namespace, "name": self.name}
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Where it stands."""
+        return [pod.node for pod in self.pods]
+
+    def pod_of(self, rank: int) -> Pod:
+        """The pod of a rank."""
+        return self.pods[rank // GPUS]

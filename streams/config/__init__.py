@@ -1,0 +1,1 @@
+"""What can be set: settings by section, and policy as YAML tables."""

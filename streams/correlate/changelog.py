@@ -1,0 +1,199 @@
+"""The correlator's state: the rows of every partition, as the changelog tells them.
+
+Faust's own recovery takes one record at a time and begins when the group has met; here the changelog is read in large fetches,
+before the process joins and ever after, so that whoever takes over has to read only what was written in the last moment. A
+correlator that stands by holds the state of all clusters, as does the one that works.
+
+While a partition is ours nobody else writes to it, and its rows change by what we write. When it is lost, what others write is
+read on from the last row of ours that the broker confirmed; what was changed after that is undone first, as nobody can say how
+much of it was written. Whatever was is read with the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from streams.config.settings import KafkaSettings
+from streams.kafka import clients
+from streams.kafka.read_progress import Progress
+from streams.kafka.topics import CHANGELOG
+
+log = structlog.get_logger(__name__)
+
+_POLL_MS = 200
+_FETCH_WAIT_MS = 100
+
+
+class Rows(dict[bytes, bytes]):
+    """Rows of a partition; changes can be undone until `keep` is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._before: dict[bytes, bytes | None] = {}
+
+    def __setitem__(self, key: bytes, value: bytes) -> None:
+        self._before.setdefault(key, self.get(key))
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: bytes) -> None:
+        self._before.setdefault(key, self[key])
+        super().__delitem__(key)
+
+    def keep(self) -> None:
+        """Everything that was changed is in the changelog."""
+        self._before.clear()
+
+    def undo(self) -> None:
+        """Be again as when `keep` was called last."""
+        for key, value in self._before.items():
+            if value is None:
+                self.pop(key, None)
+            else:
+                super().__setitem__(key, value)
+        self._before.clear()
+
+
+class Changelog:
+    """Rows by partition. `start` reads all there is; `beat` is called while that goes on, a few times a second."""
+
+    def __init__(self, settings: KafkaSettings, *, beat: Callable[[], None]) -> None:
+        self._settings = settings
+        self._beat = beat
+        name = clients.topic_name(settings, CHANGELOG)
+        self._all = [TopicPartition(name, number) for number in range(settings.cluster_partitions)]
+        self._rows = {tp.partition: Rows() for tp in self._all}
+        self._next = dict.fromkeys(self._rows, 0)
+        """The offset up to which the rows are those of the changelog."""
+        self._ours: set[int] = set()
+        self._turn = 0
+        self._moved = asyncio.Condition()
+        self._consumer: AIOKafkaConsumer | None = None
+        self._following: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Read everything that was written so far, and follow what is written from now on.
+
+        Raises:
+            Unreachable: when no broker answers.
+            KafkaError: when the broker refuses.
+        """
+        self._consumer = clients.consumer(
+            self._settings, group=None, read_committed=False, fetch_max_wait_ms=_FETCH_WAIT_MS
+        )
+        self._consumer.assign(self._all)
+        await clients.started(self._consumer, self._settings)
+        for tp in self._all:
+            self._consumer.seek(tp, 0)
+        self._following = asyncio.create_task(self._follow())
+        await self._read_to(await self._ends(self._all))
+
+    async def stop(self) -> None:
+        """Follow no more."""
+        if self._following is not None:
+            self._following.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await self._following
+        if self._consumer is not None:
+            await self._consumer.stop()
+
+    def rows(self, partition: int) -> Rows:
+        """The rows of a partition. They are complete once it was taken; what is changed then has to be written."""
+        return self._rows[partition]
+
+    async def take(self, partitions: Iterable[int]) -> int:
+        """Read the partitions to their end; from here on their rows change by what we write.
+
+        Returns how many rows had to be read for it.
+
+        Raises:
+            KafkaError: when the broker refuses.
+        """
+        assert self._consumer is not None
+        turn = self._turn
+        wanted = [tp for tp in self._all if tp.partition in set(partitions) - self._ours]
+        ends = await self._ends(wanted)
+        for tp, end in ends.items():
+            if end < self._next[tp.partition]:
+                self._begin_again(tp)
+        missing = sum(max(0, end - self._next[tp.partition]) for tp, end in ends.items())
+        await self._read_to(ends)
+        if turn != self._turn:
+            return missing  # lost again meanwhile
+        self._consumer.pause(*wanted)
+        self._ours |= {tp.partition for tp in wanted}
+        return missing
+
+    def leave(self) -> None:
+        """Others may write now: follow them."""
+        self._turn += 1
+        for tp in (tp for tp in self._all if tp.partition in self._ours):
+            assert self._consumer is not None
+            self._rows[tp.partition].undo()
+            self._consumer.seek(tp, self._next[tp.partition])
+            self._consumer.resume(tp)
+        self._ours.clear()
+
+    def wrote(self, partition: int, offsets: Sequence[int]) -> None:
+        """The broker has everything that was changed."""
+        self._rows[partition].keep()
+        if all(offset == at for at, offset in enumerate(sorted(offsets), self._next[partition])):
+            self._next[partition] += len(offsets)
+        # Else another wrote in between, and whoever takes over next reads both again, in the order in which they lie there.
+
+    async def _ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        assert self._consumer is not None
+        return await self._consumer.end_offsets(partitions) if partitions else {}
+
+    async def _read_to(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Wait until the follower has come so far, and tell how far it is."""
+        assert self._following is not None
+
+        def missing() -> int:
+            return sum(max(0, end - self._next[tp.partition]) for tp, end in ends.items())
+
+        progress = Progress(missing())
+        while left := missing():
+            if self._following.done():
+                self._following.result()
+            self._beat()
+            if told := progress.told(left):
+                log.info("reading the state back", progress=told)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1), self._moved:
+                    await self._moved.wait()
+        if progress.worth_telling:
+            log.info("the state is read back", records=progress.total, seconds=round(progress.seconds, 1))
+
+    async def _follow(self) -> None:
+        assert self._consumer is not None
+        while True:
+            for tp, records in (await self._consumer.getmany(timeout_ms=_POLL_MS)).items():
+                if tp.partition not in self._ours:
+                    self._take_in(tp.partition, records)
+            for tp in self._all:
+                if tp.partition not in self._ours:  # a gap at the end is no record, and nobody hands it out
+                    self._next[tp.partition] = await self._consumer.position(tp)
+            async with self._moved:
+                self._moved.notify_all()
+
+    def _take_in(self, partition: int, records: Sequence[ConsumerRecord[Any, Any]]) -> None:
+        rows = self._rows[partition]
+        for record in records:
+            if record.value is None:
+                rows.pop(record.key, None)
+            else:
+                rows[record.key] = record.value
+        rows.keep()
+
+    def _begin_again(self, tp: TopicPartition) -> None:
+        assert self._consumer is not None
+        log.warning("the state is read from its beginning", partition=tp.partition)
+        self._rows[tp.partition] = Rows()
+        self._next[tp.partition] = 0
+        self._consumer.seek(tp, 0)

@@ -1,0 +1,1 @@
+"""Faults of links, switches and the fabric."""

@@ -1,0 +1,373 @@
+"""Links: what a host and its switch say of one cable, put together into one fault of it.
+
+Links of one host that fail together fail of one cause. A link that came back at once is a bounce: it may explain a job's error,
+and is no incident by itself. The third time it flaps (gpud, ib flap: three times down).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from streams.correlate.fabric_rules.nic_timeline import (
+    LINK,
+    Moment,
+    Part,
+    how_many,
+    kind_of_name,
+    moments_of,
+    of_port,
+    parts,
+)
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.node_rules.node_readiness import NOT_READY
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import families
+from streams.correlate.state.incarnations import Lives, spells
+from streams.correlate.state.rows import NodeRow, PortRow, in_maintenance
+from streams.correlate.state.sightings import Sighting
+from streams.model.entity import Entity
+from streams.model.facts import NodeFact
+from streams.model.incident import Certainty
+from streams.model.signal import Attribute
+
+FAMILY = "nic_link"
+MAINTENANCE = "planned maintenance"
+_BROKEN: tuple[Part, ...] = ("down", "bounced", "device")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFault:
+    """A cable's or NIC's trouble from its first moment on; several NICs of one host when they failed together."""
+
+    place: str
+    """The scope it is judged in: `node/NAME` or `port/SWITCH/PORT`."""
+    root: Entity
+    incarnation: int
+    moments: tuple[Moment, ...]
+    context: tuple[Sighting, ...] = ()
+    switches: frozenset[str] = frozenset()
+    """The switches it hangs on, as far as anybody knows; labels of leaves count."""
+
+    @property
+    def start(self) -> datetime:
+        """When the first trouble was seen."""
+        return self.moments[0].at
+
+    @property
+    def last(self) -> datetime:
+        """When the latest was."""
+        return max(m.at for m in self.moments)
+
+    @property
+    def neighbour(self) -> str:
+        """Who lost the link, seen from a switch."""
+        return self.root.node or self.root.key
+
+    @property
+    def by_host(self) -> bool:
+        """A host that says itself that its link is down has not lost its power."""
+        return any(m.by_host and m.part == "down" for m in self.moments)
+
+    def downs(self, skew: timedelta) -> list[datetime]:
+        """Every time a link of it went down, host and switch counted once."""
+        found: list[datetime] = []
+        for m in self.moments:
+            if m.part in ("down", "bounced") and (not found or m.at - found[-1] > skew):
+                found.append(m.at)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How far the evidence of one fault goes. `alone` is False for what is no incident unless a job suffers from it."""
+
+    rule: str
+    certainty: Certainty
+    ready_at: datetime
+    says: str
+    alone: bool = True
+    cleared_at: datetime | None = None
+    flaps: int = 0
+    lasting: bool = False
+
+
+def host_links(
+    cluster: str,
+    node: str,
+    seen: Iterable[Sighting],
+    ports: Mapping[str, PortRow],
+    fact: NodeFact | None,
+    lives: Lives,
+    config: Config,
+) -> list[LinkFault]:
+    """The link faults of a host, sorted by when they began.
+
+    Args:
+        cluster: Its cluster.
+        node: Its name.
+        seen: What was seen on it.
+        ports: Switch ports with this node at their end.
+        fact: What the inventory says of it.
+        lives: Of closed incarnations.
+        config: Measures of time.
+    """
+    # What another device says of a node by name may be meant of a switch, where nobody knows such a node.
+    told = [
+        (s, Entity(cluster, node=node, nic=s.entity.nic))
+        for s in seen
+        if s.kind == LINK and (fact is not None or s.entity.nic or not s.text("node"))
+    ]
+    told += [
+        (s, Entity(cluster, node=node)) for row in ports.values() if row.link is None for s in of_port(row)
+    ]
+    told += [
+        (s, Entity(cluster, node=node, nic=row.link.nic, switch=row.link.switch, port=row.link.port))
+        for row in ports.values()
+        if row.link is not None
+        for s in of_port(row)
+    ]
+    if not told:
+        return []
+    cabled: dict[str | None, str] = {row.link.nic: row.link.switch for row in ports.values() if row.link}
+    for rail, switch in fact.rails.items() if fact else ():
+        cabled.setdefault(rail, switch)
+    leaf = fact.leaf if fact else None
+    faults = _grouped(f"node/{node}", "link", moments_of(told, config), lives, config)
+    return [replace(fault, switches=_switches(fault, cabled, leaf)) for fault in faults]
+
+
+def uplink(name: str, root: Entity, ends: Sequence[PortRow], lives: Lives, config: Config) -> list[LinkFault]:
+    """The faults of a cable between two switches, or of a port with an unknown end. `ends` are its ports' rows."""
+    told = [(s, root) for row in ends for s in of_port(row)]
+    switches = {row.link.switch for row in ends if row.link} | {
+        row.link.peer_switch for row in ends if row.link and row.link.peer_switch
+    }
+    faults = _grouped(f"port/{name}", "fabric", moments_of(told, config), lives, config)
+    return [replace(f, switches=frozenset(switches | {root.switch or ""})) for f in faults]
+
+
+def verdict(fault: LinkFault, config: Config) -> Verdict:
+    """What the fault amounts to by itself."""
+    downs = fault.downs(config.skew)
+    down = [m for m in fault.moments if m.part == "down"]
+    lasting = [m for m in down if m.end is None or m.end - m.start >= config.link_settle]
+    device = [m for m in fault.moments if m.part == "device"]
+    flapping = len(downs) >= config.flaps
+    cleared_at = _cleared_at(fault, flapping, config)
+    flaps = max(len(downs) - 1, 0)
+
+    def said(rule: str, certainty: Certainty, ready_at: datetime, says: str, alone: bool = True) -> Verdict:
+        return Verdict(rule, certainty, ready_at, says, alone, cleared_at, flaps, bool(lasting))
+
+    if flapping:
+        third = min(m.sighting.seen_at for m in fault.moments if m.at >= downs[config.flaps - 1])
+        return said("link flaps", Certainty.LIKELY, third, f"its link went down {len(downs)} times")
+    if lasting:
+        ready_at = min(m.sighting.seen_at for m in lasting) + config.link_settle
+        return said("link down", Certainty.LIKELY, ready_at, "its link is down")
+    if device:
+        ready_at = min(m.sighting.seen_at for m in device)
+        return said("device failed", Certainty.LIKELY, ready_at, "the device reports that it failed")
+    ready_at = min(m.sighting.seen_at for m in fault.moments)
+    if downs:
+        return said("link bounced", Certainty.LIKELY, ready_at, "its link went down and came back", False)
+    # Optics that fail take their link along within seconds, and it is told under another name.
+    return said("error counters", Certainty.WEAK, ready_at + config.link_settle, "its link works with errors")
+
+
+def excuses(fault: LinkFault, row: NodeRow, config: Config) -> list[str]:
+    """Reasons for which links of a host go down without being at fault."""
+    since, until = fault.start - config.before, fault.last + config.before
+    near = [s for group in row.seen.values() for s in group if s.firing and since <= s.at <= until]
+    found = []
+    if (row.fact is not None and row.fact.maintenance) or in_maintenance(row, fault.start, fault.start):
+        found.append(MAINTENANCE)
+    if any(s.kind == "node.condition" and s.text("subtype") == "rebooted" for s in near):
+        found.append("the host was rebooted")
+    if not fault.by_host and any(s.kind == NOT_READY for s in near):
+        found.append("the host itself is gone")
+    return found
+
+
+def nic_link(
+    fault: LinkFault, ports: Mapping[str, PortRow], excused: Sequence[str], config: Config
+) -> Hypothesis:
+    """The fault as a root of its own.
+
+    Its evidence is `hard` when one NIC of a host that lives is down and nothing excuses it; only then can it close the node.
+    """
+    found = verdict(fault, config)
+    down = how_many(m for m in fault.moments if m.part in ("down", "bounced"))
+    mine = {(m.name.switch, m.name.port) for m in fault.moments}
+    others = [p for p in ports.values() if p.link and (p.link.switch, p.link.port) not in mine]
+    alive = fault.by_host or any(not _is_down(p) for p in others)
+    bonded = any(m.sighting.text("bond") for m in fault.moments)
+    hard = found.lasting and alive and down == 1 and not bonded and not excused
+    facts: dict[str, Attribute] = {
+        "hard": hard,
+        "nics": tuple(sorted({m.name.nic for m in fault.moments if m.name.nic}))[:16],
+        "links_failed": max(down, 1),
+        "link": found.rule,
+        "maintenance": MAINTENANCE in excused,
+    }
+    if fault.switches - {""}:
+        facts["switches"] = tuple(sorted(fault.switches - {""}))
+    says = found.says if down < 2 else f"{found.says}, and {down - 1} more of that host's with it"
+    why = f"{fault.root}: {says}" + (f" ({', '.join(excused)})" if excused else "")
+    return Hypothesis(
+        scope=fault.place,
+        root=fault.root,
+        family=FAMILY,
+        incarnation=fault.incarnation,
+        certainty=found.certainty,
+        fault_at=fault.start,
+        first_at=fault.start,
+        last_at=fault.last,
+        ready_at=found.ready_at,
+        rule=found.rule,
+        lag=config.scrape,
+        stops=families()[FAMILY].stops,
+        why=why,
+        alone=found.alone and set(excused) <= {MAINTENANCE},
+        cleared_at=found.cleared_at,
+        flaps=found.flaps,
+        causes=tuple(m.sighting for m in fault.moments),
+        context=fault.context,
+        facts=facts,
+    )
+
+
+def _is_down(row: PortRow) -> bool:
+    stream = [s for s in of_port(row) if parts().of(s) == "down"]
+    return any(spell.end is None for spell in spells(stream))
+
+
+def _cleared_at(fault: LinkFault, flapping: bool, config: Config) -> datetime | None:
+    """When the last trouble ended. A flapping link is well only when it stays up for a while."""
+    ends = [m.end for m in fault.moments]
+    if None in ends:
+        return None
+    last = max(end for end in ends if end is not None)
+    return last + config.link_quiet if flapping else last
+
+
+# Which moments are one fault.
+
+
+@dataclass(slots=True)
+class _Group:
+    incarnation: int
+    leader: Entity
+    moments: list[Moment]
+    nics: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
+    """Kinds of the names that its NICs go by."""
+    lasts: bool = False
+    """Something in it is not over."""
+    over_at: datetime | None = None
+    """When the rest of it was over."""
+
+    def take(self, m: Moment) -> None:
+        """One more moment of it."""
+        self.moments.append(m)
+        self.nics.add(m.nic)
+        self.kinds.add(kind_of_name(m.name, m.by_host))
+        self.lasts |= m.end is None
+        ends = [at for at in (self.over_at, m.end, m.until) if at is not None]
+        self.over_at = max(ends, default=None)
+
+
+def _grouped(
+    place: str, domain: str, moments: Sequence[Moment], lives: Lives, config: Config
+) -> list[LinkFault]:
+    groups: list[_Group] = []
+    counts: dict[str, int] = {}
+    for m in moments:
+        if m.part == "context":
+            continue
+        group = next((g for g in reversed(groups) if _belongs(g, domain, m, lives, config)), None)
+        if group is not None:
+            group.take(m)
+            continue
+        leader = _shown(m, moments, config)
+        base = lives.base(leader, domain)
+        if base and m.at <= base.until + config.linger:
+            continue
+        after = counts.get(leader.key, base.count if base else 0)
+        number = counts[leader.key] = lives.next_number((leader,), domain, after, m.at)
+        groups.append(_Group(number, leader, []))
+        groups[-1].take(m)
+    said = [m for m in moments if m.part == "context"]
+    return [_fault(place, group, said, config) for group in groups]
+
+
+def _belongs(group: _Group, domain: str, m: Moment, lives: Lives, config: Config) -> bool:
+    first = group.moments[0]
+    closed = lives.closing(group.leader, domain, group.incarnation)
+    if closed is not None and m.at > closed + config.linger:
+        return False
+    if m.nic in group.nics:
+        return group.lasts or group.over_at is None or m.at <= group.over_at + config.link_quiet
+    return _together(first, m, group.kinds, config)
+
+
+def _together(first: Moment, m: Moment, kinds: Collection[str], config: Config) -> bool:
+    """Whether two NICs of a host that are in trouble at the same time are one fault: both broke, or both are one NIC.
+
+    A name of another kind than all those known may be the same NIC: an address, an interface, an RDMA device, a switch port.
+    """
+    if m.at - first.at > config.board:
+        return False
+    broke = m.part in _BROKEN and first.part in _BROKEN
+    return broke or kind_of_name(m.name, m.by_host) not in kinds
+
+
+def _shown(first: Moment, moments: Sequence[Moment], config: Config) -> Entity:
+    """The NIC under its best name: the host's own, else the cabling's, else an address, else the port.
+
+    All that failed with it has a say, so that it does not matter whose clock runs ahead.
+    """
+    kinds = {kind_of_name(first.name, first.by_host)}
+    near = [
+        m
+        for m in moments
+        if m.at >= first.at
+        and m.part != "context"
+        and ((m.at - first.at <= config.board and m.nic == first.nic) or _together(first, m, kinds, config))
+    ]
+    best = min(near, key=lambda m: (_rank(m.name), m.name.nic or "", m.name.switch or "", m.nic))
+    mine = [m.name for m in near if m.nic == best.nic] or [m.name for m in near]
+    cables = {(name.switch, name.port) for name in mine if name.switch} or {
+        (m.name.switch, m.name.port) for m in near if m.name.switch
+    }
+    switch, port = cables.pop() if len(cables) == 1 else (best.name.switch, best.name.port)
+    return replace(best.name, switch=switch, port=port)
+
+
+def _rank(name: Entity) -> int:
+    if name.nic is None:
+        return 3
+    if ":" in name.nic:
+        return 2
+    return 0 if name.switch is None else 1
+
+
+def _fault(place: str, group: _Group, said: Sequence[Moment], config: Config) -> LinkFault:
+    since = group.moments[0].at - config.before
+    until = group.moments[-1].at + config.before
+    near = tuple(m.sighting for m in said if m.nic in group.nics and since <= m.at <= until)
+    return LinkFault(place, group.leader, group.incarnation, tuple(group.moments), near)
+
+
+def _switches(fault: LinkFault, cabled: Mapping[str | None, str], leaf: str | None) -> frozenset[str]:
+    """Which switches the fault hangs on: as told by ports, by the cabling of the named NICs, by any cable, by the label."""
+    broken = [m for m in fault.moments if m.part in _BROKEN] or list(fault.moments)
+    found = {m.name.switch for m in broken if m.name.switch}
+    found |= {cabled[m.name.nic] for m in broken if m.name.nic in cabled}
+    if not found and len(set(cabled.values())) == 1:
+        found = set(cabled.values())
+    if not found and leaf:
+        found = {leaf}
+    return frozenset(switch for switch in found if switch) or frozenset({""})

@@ -1,0 +1,236 @@
+"""What is seen of links, NIC by NIC: which names are one NIC, and from when to when each trouble lasted.
+
+A NIC goes by several names (`eth2`, `mlx5_2`, its PCI address, the switch port it hangs on). Names that one line or one cable
+holds are the same NIC.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from streams.config.yaml_tables import Strict, load_table
+from streams.correlate.policy.config import Config
+from streams.correlate.state.incarnations import Spell, spells
+from streams.correlate.state.rows import PortRow
+from streams.correlate.state.sightings import KEPT_EACH_END, Sighting, firing, order
+from streams.model.entity import Entity
+
+LINK = "fabric.link"
+
+Part = Literal["down", "bounced", "device", "errors", "context"]
+_FILE = Path(__file__).with_name("links.yaml")
+_RDMA = re.compile(r"mlx[45]_|bnxt_re|irdma|hfi1_|qib|rocep|ibp")
+
+
+class Parts(Strict):
+    """`links.yaml`: the part that each subtype plays."""
+
+    down: frozenset[str]
+    bounced: frozenset[str]
+    device: frozenset[str]
+    errors: frozenset[str]
+    context: frozenset[str]
+    elsewhere: frozenset[str]
+    standing: str
+    administrative: str
+
+    def of(self, s: Sighting) -> Part:
+        """The part of one sighting."""
+        if s.attributes.get(self.standing):
+            return "context"
+        subtype = s.text("subtype")
+        parts: tuple[Part, ...] = ("down", "bounced", "device", "context")
+        return next((part for part in parts if subtype in getattr(self, part)), "errors")
+
+    def is_intended(self, s: Sighting) -> bool:
+        """Whether somebody took the link down on purpose."""
+        words = f"{s.text('reason')} {s.text('status')}"
+        return re.search(self.administrative, words) is not None
+
+
+@cache
+def parts() -> Parts:
+    """The table that ships.
+
+    Raises:
+        ConfigError: when the file is damaged.
+    """
+    return load_table(_FILE, Parts)
+
+
+def placed(s: Sighting) -> Sighting | None:
+    """The sighting at the place it speaks of: that of a subnet's manager at a port, None where it names no place."""
+    entity = s.entity
+    if entity.switch or entity.nic or parts().elsewhere.isdisjoint(s.attributes):
+        return s
+    node, port = s.text("node"), s.text("port")
+    return replace(s, entity=Entity(entity.cluster, switch=node, port=port)) if node and port else None
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One sighting of one NIC, and when the trouble that it tells of was over (None while it lasts)."""
+
+    sighting: Sighting
+    part: Part
+    nic: str
+    """Which NIC, by the first of all its names; not for display."""
+    name: Entity
+    """The NIC or port as it is shown when this sighting names it."""
+    start: datetime
+    """When the spell began that the sighting belongs to."""
+    end: datetime | None
+    until: datetime | None = None
+    """Up to when the trouble went on at least, where what was seen between the first and the latest sightings is forgotten."""
+
+    @property
+    def at(self) -> datetime:
+        """The line's time."""
+        return self.sighting.at
+
+    @property
+    def by_host(self) -> bool:
+        """The host itself says so, and therefore lives."""
+        return self.sighting.entity.switch is None
+
+
+def of_port(row: PortRow) -> list[Sighting]:
+    """What a switch said of the link in one port."""
+    return [s for group in row.seen.values() for s in group if s.kind == LINK]
+
+
+def how_many(moments: Iterable[Moment]) -> int:
+    """How many NICs there are at least: what goes by names of different kinds may be the same, names of one kind are not."""
+    kinds: dict[str, set[str]] = {}
+    for m in moments:
+        kinds.setdefault(kind_of_name(m.name, m.by_host), set()).add(m.nic)
+    return max(map(len, kinds.values()), default=0)
+
+
+def kind_of_name(name: Entity, by_host: bool) -> str:
+    """What kind of name a NIC goes by: `port`, `address`, `rdma` or `interface`."""
+    if not by_host:
+        return "port"
+    if name.nic is None or ":" in name.nic:
+        return "address"
+    return "rdma" if _RDMA.match(name.nic) else "interface"
+
+
+def moments_of(told: Sequence[tuple[Sighting, Entity]], config: Config) -> list[Moment]:
+    """Every firing sighting with the end of its spell, sorted. A counter that rose tells of a moment that is past."""
+    table = parts()
+    same = _aliases(told)
+    streams: dict[tuple[str, str, str], list[tuple[Sighting, Entity]]] = {}
+    for s, name in told:
+        if s.firing and table.is_intended(s):
+            continue
+        nic = same[_names(s, name)[0]]
+        source = s.entity.switch or "host"
+        streams.setdefault((nic, f"{source}/{s.entity.port}", s.text("subtype")), []).append((s, name))
+    moments = []
+    for (nic, _, _), stream in streams.items():
+        names = {s.id: name for s, name in stream}
+        goes_on = forgotten(s for s, _ in stream)
+        found = (
+            part
+            for spell in spells(s for s, _ in stream)
+            for part in found_anew(spell, goes_on, config.quiet, config.link_settle)
+        )
+        for spell in found:
+            for s in spell.sightings:
+                part = table.of(s)
+                end = s.at if part == "bounced" else spell.end
+                moments.append(Moment(s, part, nic, names[s.id], spell.start, end, goes_on.get(s.id)))
+    return _seen_from_both_ends(sorted(moments, key=lambda m: order(m.sighting)), config)
+
+
+def _seen_from_both_ends(moments: list[Moment], config: Config) -> list[Moment]:
+    """Where only one end of a cable told that its link is up again, it is up at the other end, too: lines get lost.
+
+    Only where it is sure which link that is: one of the host's own and one of a switch went down within the skew of clocks.
+    """
+    down = [m for m in moments if m.part == "down"]
+    if all(m.end is not None for m in down) or len({m.by_host for m in down}) < 2:
+        return moments
+    ends: dict[str, datetime] = {}
+    for m in down:
+        near = [o for o in down if abs(o.start - m.start) <= config.skew]
+        others = [o.end for o in near if o.by_host is not m.by_host and o.end is not None]
+        if m.end is None and others and how_many(near) == 1:
+            ends[m.sighting.id] = max(others)
+    return [replace(m, end=ends.get(m.sighting.id, m.end)) for m in moments]
+
+
+def found_anew(spell: Spell, gaps: Mapping[str, datetime], quiet: timedelta, least: timedelta) -> list[Spell]:
+    """The spell, cut where its begin is told a second time after long: it must have ended, and the line that said so is lost.
+
+    `gaps` is where more was told and forgotten; `least` is how long a part is taken to have lasted.
+    """
+    parts: list[list[Sighting]] = [[spell.sightings[0]]]
+    for before, s in pairwise(spell.sightings):
+        if s.at - before.at > quiet and before.id not in gaps:
+            parts.append([])
+        parts[-1].append(s)
+    last = len(parts) - 1
+    return [
+        Spell(part[0].at, part[-1].at, spell.end if number == last else part[-1].at + least, tuple(part))
+        for number, part in enumerate(parts)
+    ]
+
+
+def forgotten(stream: Iterable[Sighting]) -> dict[str, datetime]:
+    """Of a stream so long that its middle was dropped: the last sighting before the gap, and when the first after it was.
+
+    A link that flaps all day must not look like two that flapped in the morning and in the evening.
+    """
+    kept = firing(stream)
+    if len(kept) < 2 * KEPT_EACH_END:
+        return {}
+    return {kept[KEPT_EACH_END - 1].id: kept[KEPT_EACH_END].at}
+
+
+def forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> datetime:
+    """From when on what was seen of links is kept that may be one fault: `cut`, or earlier where such a fault lies across it.
+
+    It is forgotten as a whole, with what excuses it. Half of it would tell another story: without the bounce before it, a counter
+    that rose speaks of optics that fail.
+    """
+    gap = config.link_quiet + config.link_settle
+    since: datetime | None = None
+    for at in sorted((s.at for group in seen if group[0].kind == LINK for s in group), reverse=True):
+        if at < cut and (since is None or since - at > gap):
+            break
+        since = at
+    return cut if since is None else min(cut, since - config.before)
+
+
+def _names(s: Sighting, name: Entity) -> list[str]:
+    """Every name that one sighting gives its NIC; at least one."""
+    found = [f"{name.switch}/{name.port}"] if name.switch else []
+    found += [n for n in (name.nic, s.text("pci")) if n]
+    return found or ["?"]
+
+
+def _aliases(told: Iterable[tuple[Sighting, Entity]]) -> dict[str, str]:
+    """Each name → the least name of the NIC it belongs to."""
+    least: dict[str, str] = {}
+
+    def find(name: str) -> str:
+        while least.setdefault(name, name) != name:
+            name = least[name]
+        return name
+
+    for s, name in told:
+        first, *others = _names(s, name)
+        for other in others:
+            one, two = sorted((find(first), find(other)))
+            least[two] = one
+        find(first)
+    return {name: find(name) for name in list(least)}

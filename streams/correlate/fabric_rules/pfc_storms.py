@@ -1,0 +1,362 @@
+"""PFC storms: who pauses whom.
+
+A switch port that reports a storm is being paused by what is attached to it: on an access port that host is the source, on an
+uplink the source lies beyond (Guo et al., RDMA over Commodity Ethernet at Scale, 2016; SONiC pfcwd). A host whose NIC sends
+pause without end is a source; one that only receives it is a victim and never a source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from streams.correlate.fabric_rules.nic_timeline import LINK, forgotten, found_anew, of_port
+from streams.correlate.fabric_rules.switch_faults import SwitchFault
+from streams.correlate.hypothesis import Hypothesis, rejected
+from streams.correlate.policy.config import Config
+from streams.correlate.state.incarnations import Lives, Session, Spell, spells
+from streams.correlate.state.rows import PortRow
+from streams.correlate.state.sightings import Sighting, order
+from streams.model.entity import Entity
+from streams.model.incident import Certainty
+from streams.model.signal import Attribute
+
+PFC = "fabric.pfc_storm"
+SENT, RECEIVED, BY_SWITCH = "sent", "received", "received_by_switch"
+
+
+def host_storms(
+    cluster: str,
+    node: str,
+    seen: Iterable[Sighting],
+    ports: Mapping[str, PortRow],
+    lives: Lives,
+    config: Config,
+) -> list[Hypothesis]:
+    """Storms whose source is a NIC of this node. `ports` are the switch ports with this node at their end."""
+    reports = [
+        s for row in ports.values() for group in row.seen.values() for s in group if _told_by_switch(s)
+    ]
+    seen = list(seen)
+    sent = [s for s in seen if s.kind == PFC and s.text("direction") == SENT]
+    if not reports and not sent:
+        return []
+    told = [s for s in seen if s.kind == LINK and s.firing]
+    cabled = [s for row in ports.values() for s in of_port(row) if s.firing]
+    found = []
+    # Incarnations are counted for the whole host: its NIC goes by several names.
+    host = Entity(cluster, node=node)
+    names = [host, *(_at_port(cluster, node, row, None) for row in ports.values())]
+    for nic in sorted({s.entity.nic for s in sent if s.entity.nic}):
+        names += [
+            Entity(cluster, node=node, nic=nic),
+            *(_at_port(cluster, node, row, nic) for row in ports.values()),
+        ]
+    for session in lives.sessions(host, "pfc", _lasting([*reports, *sent], config), names):
+        mine = sorted(session.sightings, key=order)
+        root = _source(cluster, node, mine, ports)
+        since, until = session.start - config.scrape, session.last + config.scrape
+        nics = {s.entity.nic for s in mine if s.entity.nic}
+        paused = [s for s in victims(seen, since, until) if s.entity.nic in nics]
+        since, until = session.start - config.before, session.last + config.before
+        bad = [s for s in (*told, *cabled) if since <= s.at <= until]
+        found.append(_host_hypothesis(node, root, session, mine, paused, bad, config))
+    return found
+
+
+def fabric_storm(cluster: str, name: str, row: PortRow, lives: Lives, config: Config) -> list[Hypothesis]:
+    """Storms on a port with no host at its end: an uplink, or a port nobody described. They close nothing."""
+    if row.link is not None and row.link.node is not None:
+        return []
+    switch, _, port = name.partition("/")
+    root = Entity(cluster, switch=switch, port=port)
+    known = row.link is not None
+    reports = [s for group in row.seen.values() for s in group if _told_by_switch(s)]
+    peer = f"{row.link.peer_switch} {row.link.peer_port or ''}".strip() if row.link else ""
+    where = (
+        f"its other end is {peer or 'another switch'}" if known else "what is at its other end is not known"
+    )
+    return [
+        Hypothesis(
+            scope=f"port/{name}",
+            root=root,
+            family="pfc_storm",
+            incarnation=session.incarnation,
+            certainty=Certainty.LIKELY if known else Certainty.WEAK,
+            fault_at=session.start,
+            first_at=session.start,
+            last_at=session.last,
+            ready_at=min(s.seen_at for s in session.sightings) + config.storm_settle,
+            rule="no access source",
+            lag=config.skew,
+            why=f"port {port} of {switch} is paused and {where}: no host can be named, so none is closed",
+            cleared_at=session.cleared_at,
+            flaps=session.flaps,
+            causes=tuple(sorted(session.sightings, key=order)),
+            facts={
+                "direction": BY_SWITCH,
+                "uplink": known,
+                "source": str(root),
+                **measured(session.sightings),
+            },
+            candidates=(rejected(root, "pfc_storm", "host is the source", where),),
+        )
+        for session in lives.sessions(root, "pfc", _lasting(reports, config))
+    ]
+
+
+def victims(seen: Iterable[Sighting], since: datetime, until: datetime) -> tuple[Sighting, ...]:
+    """Pause received by a host in that time: it is told to stop sending."""
+    return tuple(
+        s
+        for s in seen
+        if s.kind == PFC and s.firing and s.text("direction") == RECEIVED and since <= s.at <= until
+    )
+
+
+def weigh(storms: list[Hypothesis], config: Config) -> list[Hypothesis]:
+    """Storms from several hosts at once: none is closed without a person, but for one that stands out by its evidence.
+
+    One sick NIC makes its neighbours' ports back up; many hosts that pause share a cause (workload, firmware, fabric).
+    """
+    weighed = []
+    for storm in storms:
+        rivals = [o for o in storms if o.root.key != storm.root.key and _together(o, storm, config)]
+        stands_out = _both_ends(storm) and not any(_both_ends(o) for o in rivals)
+        facts: dict[str, Attribute] = {**storm.facts, "shared_nodes": len({o.root.node for o in rivals}) + 1}
+        if rivals and not stands_out:
+            why = f"{storm.why}; but {len(rivals)} more host(s) pause at the same time, so the cause may be shared"
+            storm = replace(storm, certainty=Certainty.LIKELY, why=why)
+        weighed.append(replace(storm, facts=facts))
+    return weighed
+
+
+def shared_storms(
+    cluster: str, switch: str, storms: Sequence[Hypothesis], lives: Lives, config: Config
+) -> list[SwitchFault]:
+    """Storms from many hosts of one switch at once: they share a cause (workload, firmware, the switch), and no host is it.
+
+    One that both ends tell of is left out: it stands by itself. `switch` is empty where nobody knows what the hosts hang on.
+    """
+    root = Entity(cluster, switch=switch) if switch else Entity(cluster)
+    mine = sorted(
+        (h for h in storms if h.facts.get("both_ends") is not True), key=lambda h: (h.fault_at, h.id)
+    )
+    groups: list[list[Hypothesis]] = []
+    for h in mine:
+        if groups and h.fault_at - groups[-1][-1].fault_at <= config.storm_join:
+            groups[-1].append(h)
+        else:
+            groups.append([h])
+    crowds = [g for g in groups if len({h.root.node for h in g}) >= config.leaf_neighbours]
+    by_line = {h.causes[0].id: (h, crowd) for crowd in crowds for h in crowd}
+    stretches = [
+        Spell(crowd[0].fault_at, h.causes[0].at, _last_end(crowd), (h.causes[0],))
+        for h, crowd in by_line.values()
+    ]
+    found = []
+    for session in lives.sessions(root, "pfc", stretches):
+        hosts = [by_line[s.id][0] for s in session.sightings]
+        names = sorted({h.root.node for h in hosts if h.root.node})
+        where = f"under {switch}" if switch else "of this cluster"
+        hypothesis = Hypothesis(
+            scope=f"switch/{switch}",
+            root=root,
+            family="pfc_storm",
+            incarnation=session.incarnation,
+            certainty=Certainty.LIKELY,
+            fault_at=session.start,
+            first_at=session.start,
+            last_at=max(h.last_at for h in hosts),
+            ready_at=min(h.ready_at for h in hosts),
+            rule="many hosts pause",
+            lag=config.scrape,
+            why=f"{len(names)} hosts {where} send pause at the same time: what they share is at fault, so none is closed",
+            cleared_at=session.cleared_at,
+            flaps=session.flaps,
+            causes=tuple(s for h in hosts for s in h.causes),
+            facts={
+                "direction": SENT,
+                "source": str(root),
+                "hosts": tuple(names[:64]),
+                "shared_nodes": len(names),
+            },
+            candidates=tuple(
+                rejected(h.root, "pfc_storm", h.rule, "one of many hosts that pause together")
+                for h in hosts[:6]
+            ),
+        )
+        found.append(SwitchFault(hypothesis, {h.scope: h.fault_at for h in reversed(hosts)}))
+    return found
+
+
+def _last_end(crowd: Iterable[Hypothesis]) -> datetime | None:
+    ends = [h.cleared_at for h in crowd]
+    return None if None in ends else max((e for e in ends if e is not None), default=None)
+
+
+def _host_hypothesis(
+    node: str,
+    root: Entity,
+    session: Session,
+    mine: list[Sighting],
+    paused: list[Sighting],
+    bad: list[Sighting],
+    config: Config,
+) -> Hypothesis:
+    """One storm from a host. `paused` is where the same NIC is told to pause itself, `bad` what is wrong with its links."""
+    by_switch = [s for s in mine if _told_by_switch(s)]
+    by_host = [s for s in mine if not _told_by_switch(s)]
+    signs = []
+    if by_switch:
+        signs.append(
+            f"port {by_switch[0].entity.port} of {by_switch[0].entity.switch} is paused without end by what is attached to it"
+        )
+    if by_host:
+        signs.append(f"NIC {by_host[0].entity.nic} sends pause frames without end")
+    says = f"{node} is the source: {' and '.join(signs)}; hosts that only receive pause are its victims"
+    # A host's own counter alone may be a slow receiver; a switch that sees it from outside may not.
+    rule, certainty = ("access port", Certainty.DECISIVE) if by_switch else ("pause sent", Certainty.LIKELY)
+    if by_switch and len(mine) == 1:
+        # Told once and by nothing else: the end of a burst may still be under way, shippers are late by more than we wait.
+        certainty = Certainty.LIKELY
+    if paused and not by_switch:
+        rule, certainty = "pause sent while paused", Certainty.WEAK
+        says = f"{node}: {' and '.join(signs)}, but it is told to pause itself: it may be congested and no source"
+    if bad:
+        says = f"{says}; its link makes errors as well, so look at the cable and its optics first"
+    facts: dict[str, Attribute] = {
+        "direction": SENT,
+        "source": str(root),
+        "both_ends": bool(by_switch and by_host),
+        "link_errors": bool(bad),
+        **measured(mine),
+    }
+    return Hypothesis(
+        scope=f"node/{node}",
+        root=root,
+        family="pfc_storm",
+        incarnation=session.incarnation,
+        certainty=certainty,
+        fault_at=session.start,
+        first_at=session.start,
+        last_at=session.last,
+        ready_at=_ready_at(by_switch, by_host, config),
+        rule=rule,
+        lag=config.skew if by_switch else config.scrape,
+        why=says,
+        cleared_at=session.cleared_at,
+        flaps=session.flaps,
+        causes=tuple(mine),
+        context=tuple(sorted({s.id: s for s in (*paused, *bad)}.values(), key=order)),
+        facts=facts,
+    )
+
+
+def _ready_at(by_switch: Sequence[Sighting], by_host: Sequence[Sighting], config: Config) -> datetime:
+    """While only the switch's log tells of a storm, the line that it is over may still be on its way.
+
+    A host's counters have lasted when they tell of one.
+    """
+    seen = min(s.seen_at for s in by_switch or by_host)
+    if not by_switch:
+        return seen + config.storm_settle
+    confirmed = [max(seen, s.seen_at) + config.storm_settle for s in by_host]
+    return min([seen + config.storm_alone, *confirmed])
+
+
+def measured(storm: Sequence[Sighting]) -> dict[str, Attribute]:
+    """What counters and watchdogs measured: the priority, the largest share of time paused, what the switch's watchdog does.
+
+    A watchdog that drops makes the source's own traffic fail, one that forwards lets it pass without its lossless class
+    (SONiC, pfcwd actions).
+    """
+    facts: dict[str, Attribute] = {}
+    priority = next(
+        (p for s in storm for name in ("priority", "queue") if (p := s.number(name)) is not None), None
+    )
+    if priority is not None:
+        facts["priority"] = priority
+    shares = [v for s in storm if isinstance(v := s.attributes.get("fraction"), float | int)]
+    if shares:
+        facts["fraction"] = float(max(shares))
+    frames = [v for s in storm if isinstance(v := s.attributes.get("frames_per_s"), float | int)]
+    if frames:
+        facts["frames_per_s"] = float(max(frames))
+    actions = [s.text("action").lower() for s in storm if s.text("action")]
+    dropped = [n for s in storm for name in ("tx_dropped", "rx_dropped") if (n := s.number(name)) is not None]
+    if actions:
+        facts["watchdog"] = actions[-1]
+    elif dropped:
+        facts["watchdog"] = "drop" if any(dropped) else "forward"
+    return facts
+
+
+def _told_by_switch(s: Sighting) -> bool:
+    return s.kind == PFC and s.text("direction") in (BY_SWITCH, "") and s.entity.switch is not None
+
+
+def _source(cluster: str, node: str, mine: list[Sighting], ports: Mapping[str, PortRow]) -> Entity:
+    """The NIC, by the cabling where there is a report from a switch, by the host's own name else."""
+    reports = [s for s in mine if _told_by_switch(s)]
+    own = sorted({s.entity.nic for s in mine if s.entity.nic and not _told_by_switch(s)})
+    if not reports:
+        return Entity(cluster, node=node, nic=own[0] if own else None)
+    first = reports[0].entity
+    row = ports.get(f"{first.switch}/{first.port}", PortRow())
+    return _at_port(cluster, node, row, own[0] if own else None, first)
+
+
+def _at_port(cluster: str, node: str, row: PortRow, own: str | None, told: Entity | None = None) -> Entity:
+    link = row.link
+    switch, port = (link.switch, link.port) if link else (told.switch, told.port) if told else (None, None)
+    return Entity(cluster, node=node, nic=(link.nic if link else None) or own, switch=switch, port=port)
+
+
+def _lasting(sightings: Iterable[Sighting], config: Config) -> list[Spell]:
+    """Spells by stream (who tells it, of which queue), without brief ones, unless they come again and again."""
+    streams: dict[str, list[Sighting]] = {}
+    for s in sightings:
+        streams.setdefault(f"{s.entity.key}|{s.text('queue')}|{s.text('priority')}", []).append(s)
+    kept: list[Spell] = []
+    for stream in streams.values():
+        gaps = forgotten(stream)
+        all_ = [
+            part
+            for spell in spells(stream)
+            for part in found_anew(spell, gaps, config.quiet, 2 * config.brief_storm)
+        ]
+        brief = [s for s in all_ if _is_brief(s, config)]
+        repeated = any(
+            third.start - first.start <= config.quiet for first, third in zip(brief, brief[2:], strict=False)
+        )
+        lasting = all_ if repeated else [s for s in all_ if s not in brief]
+        kept += _bridged(lasting, gaps)
+    return kept
+
+
+def _is_brief(spell: Spell, config: Config) -> bool:
+    if spell.end is None:
+        return False
+    whole_seconds = not spell.start.microsecond and not spell.end.microsecond
+    most = config.brief_storm + (timedelta(seconds=1) if whole_seconds else timedelta())
+    return spell.end - spell.start < most
+
+
+def _bridged(found: list[Spell], gaps: Mapping[str, datetime]) -> list[Spell]:
+    """The spells, prolonged over what is forgotten: a storm found and restored all day is one."""
+    return [
+        replace(spell, end=max(spell.end, *until))
+        if spell.end is not None and (until := [gaps[s.id] for s in spell.sightings if s.id in gaps])
+        else spell
+        for spell in found
+    ]
+
+
+def _together(one: Hypothesis, other: Hypothesis, config: Config) -> bool:
+    return abs(one.fault_at - other.fault_at) <= config.storm_join
+
+
+def _both_ends(storm: Hypothesis) -> bool:
+    return storm.facts.get("both_ends") is True

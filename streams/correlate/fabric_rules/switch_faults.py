@@ -1,0 +1,303 @@
+"""Faults of a switch: hosts and switches around it that lose their links to it within a minute.
+
+One host's link is a NIC or a cable; three neighbours' links are the switch between them, and none of the hosts is at fault. Where
+nobody knows which switch a host hangs on, many hosts at once are still one fault of the fabric, somewhere.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from streams.correlate.fabric_rules.links import LinkFault, verdict
+from streams.correlate.fabric_rules.nic_timeline import Moment
+from streams.correlate.hypothesis import Hypothesis, rejected
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import families
+from streams.correlate.state.incarnations import Lives, Session, Spell
+from streams.correlate.state.sightings import Sighting, order
+from streams.model.entity import Entity, JobRef
+from streams.model.incident import Certainty
+from streams.model.signal import Attribute
+
+FAMILY = "fabric_fault"
+BY_VOTES = "failing leaf"
+SOMEWHERE = ""
+"""The name under which links are put together whose switch nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """One job's failing connections that meet under one leaf, as votes count them."""
+
+    switch: str
+    job: JobRef
+    start: datetime
+    last: datetime
+    ready_at: datetime
+    lines: tuple[Sighting, ...]
+    why: str
+    pairs: int
+    """How many different pairs of nodes failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchFault:
+    """A root, and the link faults that follow from it: their places and when each began."""
+
+    hypothesis: Hypothesis
+    members: Mapping[str, datetime]
+    """Place (`node/NAME`, `port/SWITCH/PORT`) → its first link lost."""
+
+
+@dataclass(slots=True)
+class Neighbourhood:
+    """Which link faults there are around each switch; kept up to date place by place."""
+
+    _of: dict[str, tuple[LinkFault, ...]] = field(default_factory=dict)
+    _around: dict[str, dict[str, tuple[LinkFault, ...]]] = field(default_factory=lambda: defaultdict(dict))
+
+    def put(self, place: str, faults: Sequence[LinkFault]) -> set[str]:
+        """Replace the faults of one place. Returns the switches around which something changed."""
+        before, after = self._of.pop(place, ()), tuple(faults)
+        if before == after:
+            if after:
+                self._of[place] = after
+            return set()
+        touched = {switch for fault in (*before, *after) for switch in fault.switches}
+        for switch in touched:
+            mine = tuple(f for f in after if switch in f.switches)
+            if mine:
+                self._around[switch][place] = mine
+            else:
+                self._around[switch].pop(place, None)
+                if not self._around[switch]:
+                    del self._around[switch]
+        if after:
+            self._of[place] = after
+        return touched
+
+    def around(self, switch: str) -> list[LinkFault]:
+        """All faults of links to one switch, in the order of their places."""
+        places = self._around.get(switch, {})
+        return [fault for place in sorted(places) for fault in places[place]]
+
+
+def switch_faults(
+    cluster: str,
+    switch: str,
+    around: Sequence[LinkFault],
+    blames: Sequence[Blame],
+    known: int,
+    lives: Lives,
+    config: Config,
+) -> list[SwitchFault]:
+    """The times when a switch was at fault: by the links that were lost around it, by what jobs blame it for, or both.
+
+    `known` is how many neighbours it has as far as anybody knows, 0 for unknown.
+    """
+    least = config.leaf_neighbours if switch else config.somewhere_neighbours
+    falls = sorted(
+        ((m, fault) for fault in around for m in _falls(fault, config)), key=lambda p: order(p[0].sighting)
+    )
+    lost = [(m, fault) for m, fault in falls if switch or not _is_brief(m, config)]
+    # Somewhere in a large cluster links bounce all the time: those that do so at one moment have a reason in common. A link
+    # that has trouble of its own besides keeps it.
+    bounced = (
+        [] if switch else [p for p in falls if _is_brief(p[0], config) and not verdict(p[1], config).alone]
+    )
+    root = Entity(cluster, switch=switch) if switch else Entity(cluster)
+    stretches: list[Spell] = []
+    members: dict[str, tuple[Moment, LinkFault]] = {}
+    for episode in (
+        *_episodes(lost, least, config.leaf_window),
+        *_episodes(bounced, least, config.together),
+    ):
+        first: dict[str, tuple[Moment, LinkFault]] = {}
+        for m, fault in episode:
+            first.setdefault(fault.place, (m, fault))
+        lines = tuple(m.sighting for m, _ in first.values())
+        end = _mostly_over([_end(fault) for _, fault in first.values()], config)
+        stretches.append(Spell(lines[0].at, episode[-1][0].at, end, lines))
+        members |= {m.sighting.id: (m, fault) for m, fault in first.values()}
+    blamed = {blame.lines[0].id: blame for blame in blames}
+    stretches += [Spell(b.start, b.lines[0].at, None, b.lines[:1]) for b in blames]
+    found = []
+    for session in lives.sessions(root, "fabric", stretches):
+        mine = [members[s.id] for s in session.sightings if s.id in members]
+        voters = [blamed[s.id] for s in session.sightings if s.id in blamed]
+        if not mine:
+            found.append(SwitchFault(_voted(root, session, voters, config), {}))
+            continue
+        hypothesis = _lost(root, session, [fault for _, fault in mine], voters, known, config)
+        if not switch and all(_is_brief(m, config) for m, _ in mine):
+            hypothesis = replace(hypothesis, alone=False)
+        found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in reversed(mine)}))
+    return found
+
+
+def _lost(
+    root: Entity,
+    session: Session,
+    faults: Sequence[LinkFault],
+    voters: Sequence[Blame],
+    known: int,
+    config: Config,
+) -> Hypothesis:
+    """A switch whose neighbours lost their links to it."""
+    neighbours = {fault.neighbour for fault in faults}
+    hosts = sorted({fault.root.node for fault in faults if fault.root.node})
+    most = root.switch is not None and known > 0 and 2 * len(neighbours) >= known
+    where = f"switch {root.switch}" if root.switch else "one switch, which one is not known"
+    share = f" of {known}" if most else ""
+    # A switch whose hosts lost their power tells the same until their kubelets are missed.
+    wait = config.storm_settle if any(fault.by_host for fault in faults) else config.node_settle * 2
+    if root.switch is None:
+        wait = max(wait, config.link_settle)
+    facts: dict[str, Attribute] = {
+        "source": str(root) if root.switch else "the fabric",
+        "hosts": tuple(hosts[:64]),
+        "links_lost": len(faults),
+        "neighbours": len(neighbours),
+    }
+    return Hypothesis(
+        scope=f"switch/{root.switch or SOMEWHERE}",
+        root=root,
+        family=FAMILY,
+        incarnation=session.incarnation,
+        certainty=Certainty.DECISIVE if most else Certainty.LIKELY,
+        fault_at=session.start,
+        first_at=session.start,
+        last_at=session.last,
+        ready_at=min(s.seen_at for s in session.sightings) + wait,
+        rule="many links of one switch",
+        lag=config.scrape,
+        stops=families()[FAMILY].stops,
+        why=f"{len(neighbours)}{share} neighbours of {where} lost their links to it within a minute: "
+        "no host is at fault, so none is closed",
+        cleared_at=session.cleared_at,
+        flaps=session.flaps,
+        causes=session.sightings,
+        jobs=tuple(sorted({b.job for b in voters}, key=lambda j: j.key)),
+        facts=facts,
+        candidates=tuple(
+            rejected(fault.root, "nic_link", "one host's link", "its neighbours failed with it")
+            for fault in faults[:6]
+        ),
+    )
+
+
+def _voted(root: Entity, session: Session, voters: Sequence[Blame], config: Config) -> Hypothesis:
+    """A switch that jobs blame and that says nothing itself: packets are lost, no link is."""
+    jobs = sorted({b.job for b in voters}, key=lambda j: j.key)
+    first = min(voters, key=lambda b: (b.start, b.job.key))
+    many = f"; {len(jobs) - 1} more job(s) say the same" if len(jobs) > 1 else ""
+    return Hypothesis(
+        scope=f"switch/{root.switch}",
+        root=root,
+        family=FAMILY,
+        incarnation=session.incarnation,
+        certainty=Certainty.LIKELY,
+        fault_at=min(b.start for b in voters),
+        first_at=min(b.start for b in voters),
+        last_at=max(b.last for b in voters),
+        ready_at=min(b.ready_at for b in voters),
+        rule=BY_VOTES,
+        lag=config.scrape,
+        stops=families()[FAMILY].stops,
+        why=f"{first.job}: {first.why}{many}; no host is at fault, so none is closed",
+        cleared_at=session.cleared_at,
+        flaps=session.flaps,
+        causes=tuple(sorted({s.id: s for b in voters for s in b.lines}.values(), key=order)),
+        jobs=tuple(jobs),
+        facts={"source": str(root), "failing_pairs": sum(b.pairs for b in voters)},
+    )
+
+
+def explains(switch: Hypothesis, other: Hypothesis) -> bool:
+    """Whether what one place shows follows from what is wrong with its switch."""
+    if switch.family != FAMILY:
+        return other.family == switch.family
+    return other.family in families()[FAMILY].explains or other.family == FAMILY
+
+
+def uplink_fault(fault: LinkFault, ends: Sequence[str], config: Config) -> Hypothesis:
+    """A cable between two switches as a root. `ends` are its ports by name, the root's first. It closes no host."""
+    found = verdict(fault, config)
+    between = " and ".join(ends)
+    return Hypothesis(
+        scope=fault.place,
+        root=fault.root,
+        family=FAMILY,
+        incarnation=fault.incarnation,
+        certainty=found.certainty,
+        fault_at=fault.start,
+        first_at=fault.start,
+        last_at=fault.last,
+        ready_at=found.ready_at,
+        rule=f"uplink: {found.rule}",
+        lag=config.scrape,
+        stops=families()[FAMILY].stops,
+        why=f"the cable between {between}: {found.says}; it belongs to no host, so none is closed",
+        alone=found.alone,
+        cleared_at=found.cleared_at,
+        flaps=found.flaps,
+        causes=tuple(m.sighting for m in fault.moments),
+        context=fault.context,
+        facts={"source": str(fault.root), "uplink": True, "link": found.rule, "ends": tuple(ends)},
+    )
+
+
+def _falls(fault: LinkFault, config: Config) -> Iterable[Moment]:
+    """Every time a link of it went down."""
+    last: datetime | None = None
+    for m in fault.moments:
+        if m.part in ("down", "bounced") and (last is None or m.at - last > config.skew):
+            last = m.at
+            yield m
+
+
+def _is_brief(m: Moment, config: Config) -> bool:
+    """Whether a link came back too soon to have been down."""
+    return m.end is not None and m.end - m.start < config.link_settle
+
+
+def _episodes(
+    lost: Sequence[tuple[Moment, LinkFault]], least: int, window: timedelta
+) -> list[list[tuple[Moment, LinkFault]]]:
+    """Stretches in which enough neighbours lost their links within the window; overlapping ones are one."""
+    found: list[list[tuple[Moment, LinkFault]]] = []
+    until: datetime | None = None
+    counts: dict[str, int] = defaultdict(int)
+    begin = 0
+    taken = 0
+    for number, (m, fault) in enumerate(lost):
+        counts[fault.neighbour] += 1
+        while m.at - lost[begin][0].at > window:
+            gone = lost[begin][1].neighbour
+            counts[gone] -= 1
+            if not counts[gone]:
+                del counts[gone]
+            begin += 1
+        if len(counts) < least:
+            continue
+        start = max(begin, taken)
+        if found and until is not None and lost[begin][0].at <= until:
+            found[-1] += lost[start : number + 1]
+        else:
+            found.append(list(lost[start : number + 1]))
+        taken, until = number + 1, m.at
+    return found
+
+
+def _mostly_over(ends: Sequence[datetime | None], config: Config) -> datetime | None:
+    """When a switch is well again: all but a few of its links are up. Of many lines that tell so, some are always lost."""
+    known = sorted(end for end in ends if end is not None)
+    return known[-1] if len(known) >= config.leaf_share_up * len(ends) else None
+
+
+def _end(fault: LinkFault) -> datetime | None:
+    ends = [m.end for m in fault.moments if m.part in ("down", "bounced")]
+    return None if None in ends else max((e for e in ends if e is not None), default=None)

@@ -1,0 +1,76 @@
+"""One explanation, before it is published: a root, its evidence and what it explains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from streams.correlate.policy.families import Stops, families, level
+from streams.correlate.state.sightings import Sighting
+from streams.model.entity import Entity, JobRef
+from streams.model.incident import Candidate, Certainty, incident_id
+from streams.model.signal import Attribute
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A root cause. `scope` is the place that is evaluated as one: `node/NAME`, `job/KEY` or `port/SWITCH/PORT`.
+
+    `first_at` to `last_at` is when its evidence was seen; `fault_at` is when it began, back-dated. `ready_at` is the moment
+    from which it may open an incident; one that is open already is amended at once.
+    """
+
+    scope: str
+    root: Entity
+    family: str
+    incarnation: int
+    certainty: Certainty
+    fault_at: datetime
+    first_at: datetime
+    last_at: datetime
+    ready_at: datetime
+    rule: str
+    lag: timedelta = timedelta(minutes=2)
+    """How much later than the fault its own evidence may be dated: a driver notices a lost GPU when it next asks for it, a
+    kubelet is missed after a minute. What is dated later than the symptoms by more did not cause them."""
+    why: str = ""
+    alone: bool = True
+    """False for what is an incident only while a job suffers from it."""
+    cleared_at: datetime | None = None
+    flaps: int = 0
+    causes: tuple[Sighting, ...] = ()
+    context: tuple[Sighting, ...] = ()
+    symptoms: tuple[Sighting, ...] = ()
+    jobs: tuple[JobRef, ...] = ()
+    facts: Mapping[str, Attribute] = field(default_factory=dict)
+    candidates: tuple[Candidate, ...] = ()
+    stops: Stops = "open"
+    """Which hangs of jobs it can be the reason for (`families.yaml`)."""
+    nodes: tuple[str, ...] = ()
+    """Nodes that it reaches, where its root is none."""
+    sure_at: datetime | None = None
+    """From when on it is decisive, if nothing tells otherwise by then; None for never."""
+    sure: str = ""
+    """Why it is decisive then."""
+    id: str = field(init=False)
+    """The incident it is."""
+
+    def __post_init__(self) -> None:
+        name = incident_id(self.root.cluster, self.root, self.family, self.incarnation)
+        object.__setattr__(self, "id", name)
+
+    @property
+    def domain(self) -> str:
+        """The family's domain."""
+        return families()[self.family].domain
+
+    @property
+    def strength(self) -> tuple[int, int]:
+        """For choosing between two: certainty first, then the family's rank."""
+        return (level(self.certainty), families()[self.family].rank)
+
+
+def rejected(root: Entity, family: str, rule: str, reason: str) -> Candidate:
+    """An explanation that was weighed and found wanting."""
+    return Candidate(root, family, False, rule, reason)

@@ -1,0 +1,156 @@
+"""Faults of the job's own code: the same XID on many nodes of one job within seconds, or one illegal access on its own.
+
+Hardware does not fail on four nodes in the same second; a bad kernel or a bad batch does (SRE practice; the device plugin and
+NVSentinel leave 13, 31, 43 and 45 alone for the same reason).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from streams.correlate.job_rules.pod_failures import is_own
+from streams.correlate.node_rules.gpus import is_gauge
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import families, level
+from streams.correlate.state.gpu_aliases import learned, renamed
+from streams.correlate.state.sightings import Sighting, order
+from streams.model.entity import Entity, Gpu, JobRef
+from streams.model.incident import Certainty
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """Application codes and failures of one job that belong together.
+
+    `nodes` is where one code hit at the same moment, or where it failed first. `code` is 0 when there was none to speak of.
+    """
+
+    start: datetime
+    end: datetime
+    seen_at: datetime
+    code: int
+    nodes: tuple[str, ...]
+    sightings: tuple[Sighting, ...]
+    is_shared: bool = False
+    """The same code on several nodes at once. That all processes of a job end together says nothing."""
+
+    @property
+    def failures(self) -> tuple[Sighting, ...]:
+        """What the program or the kernel said besides codes."""
+        return tuple(s for s in self.sightings if s.kind != "gpu.xid")
+
+    @property
+    def gpu(self) -> Entity | None:
+        """The one GPU that all the codes were seen on, with its node; None where they name several, or one by no name that lasts.
+
+        A fault of the program says nothing against a GPU; only that it comes back on the same one, time and again, does.
+        """
+        codes = [s for s in self.sightings if s.kind == "gpu.xid"]
+        names = learned(codes)
+        places = {renamed(s, names).entity.key: renamed(s, names).entity for s in codes}
+        seen = [place.gpu for place in places.values() if place.gpu is not None]
+        if len(places) != 1 or not seen:
+            return None
+        (place,) = places.values()
+        told = [s.entity.gpu for s in codes if s.entity.gpu is not None]
+        uuid = min((g.uuid for g in (*seen, *told) if g.uuid), default=None)
+        if place.node is None or not (seen[0].pci or uuid):
+            return None
+        return Entity(place.cluster, node=place.node, gpu=Gpu(seen[0].pci, uuid))
+
+    @property
+    def says_nothing(self) -> bool:
+        """Alone, and of a code that every killed process leaves."""
+        return not self.is_shared and all(s.code in families().quiet_alone for s in self.sightings)
+
+    @property
+    def certainty(self) -> Certainty:
+        """One code on many nodes is the job's; else it is what the failures say for themselves."""
+        if self.is_shared:
+            return Certainty.DECISIVE if len(self.nodes) > 2 else Certainty.LIKELY
+        return max((families().certainty(s) for s in self.failures), key=level, default=Certainty.WEAK)
+
+    @property
+    def speaks_for_itself(self) -> bool:
+        """Whether it cannot be what a killed process leaves: out of memory, an address that is not there."""
+        return any(families().certainty(s) is not Certainty.WEAK for s in self.failures)
+
+    def why(self, job: JobRef) -> str:
+        """What it is, for people."""
+        where = ", ".join(self.nodes[:6]) + (" …" if len(self.nodes) > 6 else "")
+        told = ", ".join(list(dict.fromkeys(families().says(s) for s in self.failures))[:3])
+        if self.is_shared:
+            besides = f"; and {told}" if told else ""
+            return (
+                f"XID {self.code} on {len(self.nodes)} nodes of {job} within seconds ({where}): "
+                f"code fails like that, hardware does not{besides}"
+            )
+        if told:
+            besides = f", with XID {self.code}" if self.code else ""
+            return f"{job}: {told}{besides} ({where or 'node not known'}), and no hardware under it explains that"
+        return f"XID {self.code} on one node of {job} ({where}): most likely its own code; watch whether it follows the GPU"
+
+
+def bursts(seen: Iterable[Sighting], config: Config) -> list[Burst]:
+    """Cut a job's application codes and own failures into bursts at silences."""
+    lines = sorted(
+        (s for s in seen if s.firing and (is_own(s) if s.kind != "gpu.xid" else _is_code(s))),
+        key=order,
+    )
+    groups: list[list[Sighting]] = []
+    for s in lines:
+        if not groups or s.at - groups[-1][-1].at > config.quiet:
+            groups.append([])
+        groups[-1].append(s)
+    return [_burst(group, config.together) for group in groups]
+
+
+def _is_code(s: Sighting) -> bool:
+    return not is_gauge(s) and families().role(s) == "application"
+
+
+def _burst(group: Sequence[Sighting], together: timedelta) -> Burst:
+    by_code: dict[int, list[Sighting]] = defaultdict(list)
+    failures = [s for s in group if s.kind != "gpu.xid"]
+    for s in group:
+        if s.kind == "gpu.xid":
+            by_code[s.code or 0].append(s)
+    widest = {code: _most_nodes(lines, together) for code, lines in by_code.items()}
+    loud = [code for code in widest if code not in families().quiet_alone]
+    code = max(widest, key=lambda c: (len(widest[c]), c in loud, -c), default=0)
+    if failures and not loud:
+        code = 0  # Codes that every killed process leaves do not name what a program says of itself.
+    shared = len(widest[code]) > 1 if code else False
+    nodes = (
+        widest[code] if shared else tuple(sorted({*widest.get(code, ()), *_first_nodes(failures, together)}))
+    )
+    seen_at = max(s.seen_at for s in group)
+    return Burst(group[0].at, group[-1].at, seen_at, code, nodes, tuple(group), shared)
+
+
+def _first_nodes(failures: Sequence[Sighting], together: timedelta) -> set[str]:
+    """Where a program failed first; of failures that no killed process leaves, if there is one."""
+    said = [s for s in failures if families().certainty(s) is not Certainty.WEAK] or failures
+    return {s.entity.node for s in said if s.entity.node and s.at - said[0].at <= together}
+
+
+def _most_nodes(lines: Sequence[Sighting], together: timedelta) -> tuple[str, ...]:
+    """The nodes that one code hit within the window, at its fullest; earliest window first."""
+    best: tuple[str, ...] = ()
+    inside: Counter[str] = Counter()
+    left = 0
+    for line in lines:
+        while line.at - lines[left].at > together:
+            if node := lines[left].entity.node:
+                inside[node] -= 1
+                if not inside[node]:
+                    del inside[node]
+            left += 1
+        if line.entity.node:
+            inside[line.entity.node] += 1
+        if len(inside) > len(best):
+            best = tuple(sorted(inside))
+    return best

@@ -1,0 +1,231 @@
+"""Where failing connections meet: NCCL's network errors as votes for one NIC, one node, one leaf, or none.
+
+Each error names a connection by its two ends, and neither end is to be believed alone. Several failing connections that share
+just one node accuse that node, by the device they use there its NIC; that share no node but a leaf, the leaf (Aegis, NSDI
+2025, section 4: distributed errors that concentrate on one host isolate it, those that do not are looked for in the fabric).
+A process that ended before the others is named by them and names nobody: it died first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from streams.config.yaml_tables import Strict, load_table
+from streams.correlate.job_rules.rank_reports import ERROR, Episode, Told
+from streams.correlate.state.sightings import Sighting
+from streams.model.hostnames import folded
+
+_FILE = Path(__file__).with_name("connection_votes.yaml")
+
+Says = Literal["edge", "peer", "local", "gone", "none"]
+Level = Literal["nic", "node", "leaf", "process", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One failing connection as one end reports it. `device` is the NIC at the reporter's end, if it says so."""
+
+    node: str
+    peer: str | None
+    device: str | None
+    says: Says
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """Where the failing connections of one hang meet.
+
+    `level` says how precisely: a `nic` and a `node` have `node` set, a `leaf` only `leaf`; `process` is the node whose
+    process ended before those of all others. `suspects` are nodes that remain when no one can be named, `pairs` how many
+    different pairs of nodes failed.
+    """
+
+    level: Level = "none"
+    node: str | None = None
+    nic: str | None = None
+    leaf: str | None = None
+    rule: str = ""
+    why: str = ""
+    suspects: tuple[str, ...] = ()
+    pairs: int = 0
+    first_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """What the names and addresses in errors stand for, and under which leaf each node hangs."""
+
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    leafs: Mapping[str, str] = field(default_factory=dict)
+
+    def node(self, peer: str) -> str | None:
+        """The node of a peer: by address, pod or host name, with its domain or without. Names here are folded."""
+        peer = folded(peer)
+        return self.nodes.get(peer) or self.nodes.get(peer.partition(".")[0])
+
+
+_OTHER_STATUS = ("ofi",)
+"""Transports whose status is no ibv_wc_status."""
+NO_ADDRESSES = Addresses()
+
+
+class _Row(Strict):
+    subtype: str
+    reason: str = ""
+    says: Says
+
+
+class _Table(Strict):
+    status: Mapping[Says, frozenset[int]]
+    rows: tuple[_Row, ...]
+    wave_s: float
+    least_pairs: int
+    least_leaf_pairs: int
+
+
+@cache
+def _table() -> _Table:
+    return load_table(_FILE, _Table)
+
+
+def says(s: Sighting) -> Says:
+    """What one error says of its connection."""
+    status = s.number("status")
+    if status is not None and s.text("subtype") not in _OTHER_STATUS:
+        return next((said for said, codes in _table().status.items() if status in codes), "none")
+    reason, subtype = s.text("reason"), s.text("subtype")
+    return next(
+        (row.says for row in _table().rows if row.subtype == subtype and row.reason in reason), "none"
+    )
+
+
+def only_deaths(told: Iterable[Told]) -> bool:
+    """Whether ranks report no more than that others have ended: nobody timed out waiting, and no path or device failed."""
+    return all(one.sighting.kind == ERROR and says(one.sighting) in ("gone", "none") for one in told)
+
+
+def edges(told: Iterable[Told], addresses: Addresses) -> list[Edge]:
+    """The failing connections that errors tell of, with their ends found in the inventory; earliest first."""
+    found = []
+    for one in told:
+        s = one.sighting
+        if s.kind != ERROR or one.node is None or (said := says(s)) == "none":
+            continue
+        peer = addresses.node(s.text("peer")) if s.text("peer") else None
+        device = s.text("device").partition(":")[0] or None
+        if said == "local" or (peer is not None and peer != one.node):
+            found.append(Edge(one.node, peer, device, said, s.at))
+    return sorted(found, key=lambda e: (e.at, e.node, e.peer or "", e.device or ""))
+
+
+def vote(episode: Episode, addresses: Addresses) -> Vote:
+    """Count the votes of one hang: those of its first moments, then all, for who fails first makes others fail."""
+    found = edges(episode.told, addresses)
+    if not found:
+        return Vote()
+    wave = timedelta(seconds=_table().wave_s)
+    network = [e for e in found if e.says != "gone"]
+    verdict = Vote()
+    if network:
+        early = [e for e in network if e.at <= network[0].at + wave]
+        verdict = _meeting(early, addresses)
+        if verdict.level == "none" and len(early) < len(network):
+            late = _meeting(network, addresses)
+            verdict = late if late.level != "none" or not verdict.suspects else verdict
+    if verdict.level == "none":
+        return verdict if network else _died_first(found)
+    return _ended_before(verdict.node, network[0].at, found) or verdict
+
+
+def _ended_before(node: str | None, first: datetime, found: Sequence[Edge]) -> Vote | None:
+    """The process of an accused node that was gone before anything failed on the network, and itself reports nothing.
+
+    What is sent to a process that ended is never acknowledged. A device that fails closes nothing: the process behind it
+    ends of that only later, and finds its own sends unanswered before it does.
+    """
+    before = [e for e in found if e.says == "gone" and e.at < first]
+    if not before or any(e.node == node for e in found):
+        return None
+    gone = _died_first(before)
+    return gone if gone.level == "process" and gone.node == node else None
+
+
+def _meeting(found: Sequence[Edge], addresses: Addresses) -> Vote:
+    local = {(e.node, e.device) for e in found if e.says == "local" and e.device}
+    pairs = sorted({(min(e.node, e.peer), max(e.node, e.peer)) for e in found if e.peer})
+    first = found[0].at
+    if len({node for node, _ in local}) == 1 and all(_names(pair, local) for pair in pairs):
+        node = next(node for node, _ in local)
+        devices = sorted(device for _, device in local if device)
+        nic = devices[0] if len(devices) == 1 else None
+        why = f"{node} reports its own {' and '.join(devices[:4])} as failed"
+        return Vote("nic" if nic else "node", node, nic, None, "own device", why, (node,), len(pairs), first)
+    if not pairs:
+        return Vote(suspects=tuple(sorted({node for node, _ in local})[:16]), first_at=first)
+    centers = set(pairs[0]).intersection(*pairs[1:])
+    if len(pairs) >= _table().least_pairs and len(centers) == 1:
+        return _center(centers.pop(), found, len(pairs))
+    if len(pairs) == 1:
+        why = (
+            f"only the connection between {pairs[0][0]} and {pairs[0][1]} fails: either end may be the cause"
+        )
+        return Vote(rule="one failing pair", why=why, suspects=pairs[0], pairs=1, first_at=first)
+    return _leaf(pairs, addresses, first)
+
+
+def _names(pair: tuple[str, str], local: set[tuple[str, str]]) -> bool:
+    return any(node in pair for node, _ in local)
+
+
+def _center(node: str, found: Sequence[Edge], pairs: int) -> Vote:
+    """All failing connections end at one node; by its own devices, or else its peers' (rails join like devices), one NIC."""
+    own = {e.device for e in found if e.node == node and e.device}
+    others = {e.device for e in found if e.peer == node and e.device}
+    devices = own or others
+    nic = next(iter(devices)) if len(devices) == 1 else None
+    peers = sorted({e.peer if e.node == node else e.node for e in found if e.peer} - {None, node}, key=str)
+    where = f"{nic} of {node}" if nic else node
+    why = f"connections of {pairs} nodes fail and all of them end at {where} (from {', '.join(map(str, peers[:6]))})"
+    if nic and not own:
+        why = f"{why}; the device is that of its peers, on the same rail"
+    return Vote(
+        "nic" if nic else "node", node, nic, None, "failing connections", why, (node,), pairs, found[0].at
+    )
+
+
+def _leaf(pairs: Sequence[tuple[str, str]], addresses: Addresses, first: datetime) -> Vote:
+    """No node is at every failing connection; perhaps one leaf is, and only one."""
+    ends = sorted({node for pair in pairs for node in pair})
+    touched = [{addresses.leafs[node] for node in pair if node in addresses.leafs} for pair in pairs]
+    shared = set.intersection(*touched) if touched else set()
+    text = f"{len(pairs)} pairs of nodes fail and share no node"
+    if len(shared) == 1 and len(pairs) >= _table().least_leaf_pairs:
+        leaf = shared.pop()
+        under = [node for node in ends if addresses.leafs.get(node) == leaf]
+        elsewhere = set(addresses.leafs.values()) - {leaf}
+        if len(under) > 1 and elsewhere:
+            why = f"{text}, but each has an end under leaf {leaf} ({len(under)} nodes there)"
+            return Vote("leaf", None, None, leaf, "failing leaf", why, tuple(ends[:16]), len(pairs), first)
+    return Vote(rule="no common end", why=text, suspects=tuple(ends[:16]), pairs=len(pairs), first_at=first)
+
+
+def _died_first(found: Sequence[Edge]) -> Vote:
+    """Whose connections were closed from the other end names the one that went; who is named and names nobody went first."""
+    blamed: dict[str, set[str]] = defaultdict(set)
+    for e in found:
+        if e.says == "gone" and e.peer is not None:
+            blamed[e.peer].add(e.node)
+    first = sorted(blamed.keys() - {e.node for e in found if e.says == "gone"})
+    if len(first) == 1:
+        node, by = first[0], sorted(blamed[first[0]])
+        why = f"the process on {node} was gone before: {', '.join(by[:6])} found its connections closed, and it names nobody"
+        return Vote("process", node, None, None, "died first", why, (node,), len(by), found[0].at)
+    why = "connections were closed on many sides and no process is known to have ended first"
+    return Vote(rule="closed connections", why=why, suspects=tuple(first[:16]), first_at=found[0].at)

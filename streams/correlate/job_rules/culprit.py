@@ -1,0 +1,392 @@
+"""Who holds a collective up: the ranks at which everybody's waiting ends, and the node they stand on.
+
+The rules follow PyTorch's flight recorder analysis and domain practice: a rank that never enqueued what the others wait in is
+the culprit; a rank that is behind in one group because it waits in another is a victim; connections that fail meet at the
+culprit's end; a rank that says nothing at all is suspected after those. Everybody equal and nobody silent names no one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses, Vote, vote
+from streams.correlate.job_rules.process_groups import Group, Waiter, learn, mismatch
+from streams.correlate.job_rules.rank_reports import TIMEOUT, Episode, Rank, doubted
+from streams.correlate.job_rules.wait_for_graph import Collective, Ends, ends
+from streams.correlate.state.placement import Stay
+from streams.model.incident import Certainty
+
+_MAX_CLEARED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What the reports say. `node` is None when no single node can be named."""
+
+    node: str | None
+    certainty: Certainty
+    rule: str
+    why: str
+    ranks: tuple[Rank, ...] = ()
+    suspects: tuple[str, ...] = ()
+    """Every node a suspected rank stands on."""
+    silent: bool = False
+    mismatch: bool = False
+    """Ranks called different operations in the same place: the program's fault."""
+    vote: Vote | None = None
+    """Where failing connections meet, if any failed."""
+    cleared: tuple[tuple[str, str], ...] = ()
+    """Nodes that looked like it and are victims: each with its reason."""
+    gpus: tuple[str, ...] = ()
+    """PCI addresses of the suspected ranks' GPUs, where their processes told them."""
+    doubts: tuple[tuple[str, str], ...] = ()
+    """Nodes of whose ranks two sources say different things."""
+    complete: bool = False
+    """Nothing more is to be waited for: every rank of the job has said how far it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Suspicion:
+    ranks: frozenset[Rank]
+    rule: str
+    why: str
+    firm: bool = True
+    """False for what healthy ranks show too, such as a lag: hosts run ahead of their GPUs by different amounts."""
+
+
+@dataclass(slots=True)
+class _Case:
+    """One hang with everything that the rules look at."""
+
+    episode: Episode
+    stays: Sequence[Stay]
+    groups: dict[str, Group]
+    ends: Ends
+    spoke: dict[Rank, str | None]
+    """Who spoke, or was spoken of by the store, and on which node."""
+    nodes_of: dict[Rank, str]
+    silent: frozenset[Rank]
+    quiet_pods: list[Stay]
+    """Pods that said nothing, where the ranks have no numbers."""
+    by_pod: dict[str | None, int]
+    """How many ranks of each pod spoke."""
+    counted: frozenset[Rank]
+    """Ranks whose watchdog spoke. One that told nothing but an error has died of it, and is no witness of who came."""
+
+    @property
+    def total(self) -> int:
+        return sum(stay.expected for stay in self.stays)
+
+    @property
+    def heard(self) -> int:
+        """Ranks that spoke, or may have."""
+        return self.total - len(self.silent) - sum(stay.expected for stay in self.quiet_pods)
+
+
+def find_culprit(episode: Episode, stays: Sequence[Stay], addresses: Addresses = NO_ADDRESSES) -> Finding:
+    """Judge one hang of a job that stood as `stays` say."""
+    case = _case(episode, stays)
+    ballot = vote(episode, addresses)
+    finding = _judged(case, ballot)
+    return replace(finding, vote=ballot, cleared=_cleared(case, finding), complete=_complete(case))
+
+
+def _case(episode: Episode, stays: Sequence[Stay]) -> _Case:
+    episode = replace(episode, told=tuple(doubted(episode.told)))
+    world: set[Rank] = {rank for stay in stays for rank in stay.ranks}
+    groups = learn(episode, world)
+    spoke = episode.reporters
+    nodes_of: dict[Rank, str] = {rank: stay.node for stay in stays for rank in stay.ranks}
+    nodes_of |= {rank: node for rank, node in spoke.items() if node is not None}
+    for group in groups.values():
+        for rank, waiter in group.waiters.items():
+            if waiter.by_proxy and waiter.seq is not None:
+                spoke.setdefault(rank, nodes_of.get(rank))
+    pods = {t.pod for t in episode.told}
+    by_pod: dict[str | None, set[Rank]] = {}
+    for told in episode.told:
+        by_pod.setdefault(told.pod, set()).add(told.rank)
+    # A pod whose lines carry no global rank has spoken, but who in it did is not known.
+    unnumbered = {pod for pod, ranks in by_pod.items() if all(isinstance(r, str) for r in ranks)}
+    vague = {rank for stay in stays if stay.pod in unnumbered for rank in stay.ranks}
+    # Ray folds lines that differ in numbers only into one, so what a driver relays says nothing of who was silent.
+    relayed = any(t.sighting.text("ip") for t in episode.told)
+    silent = frozenset() if relayed else frozenset(world - spoke.keys() - vague)
+    quiet = [stay for stay in stays if not stay.ranks and stay.pod not in pods]
+    return _Case(
+        episode,
+        stays,
+        groups,
+        ends(groups),
+        spoke,
+        nodes_of,
+        silent=silent,
+        quiet_pods=[] if relayed else quiet,
+        by_pod={pod: len(ranks) for pod, ranks in by_pod.items()},
+        counted=frozenset(t.rank for t in episode.told if t.sighting.kind == TIMEOUT),
+    )
+
+
+def _judged(case: _Case, ballot: Vote) -> Finding:
+    """The rules, strongest first."""
+    if (why := mismatch(case.groups.values())) is not None:
+        return Finding(None, Certainty.LIKELY, "mismatched collective", why, mismatch=True)
+    if (why := _program_says(case)) is not None:
+        return Finding(None, Certainty.LIKELY, "mismatched collective", why, mismatch=True)
+    behind = _behind(case)
+    if behind is not None:
+        near = {case.nodes_of.get(rank) for rank in behind.ranks}
+        beside = {rank for rank in case.silent if case.nodes_of.get(rank) in near}
+        return _verdict(case, behind, behind.ranks | beside)
+    if (voted := _voted(case, ballot)) is not None:
+        return voted
+    absent = frozenset(m.rank for m in case.ends.missing if m.rank in case.counted)
+    if case.groups and (case.silent or case.quiet_pods):
+        return _silence(case, absent)
+    if absent:
+        return _verdict(case, _absence(case, absent), absent)
+    if not case.groups:
+        why = f"{len(case.spoke)} ranks report NCCL errors and none timed out waiting"
+        if ballot.suspects:
+            why = f"{why}; {ballot.why}"
+        return Finding(None, Certainty.WEAK, "errors only", why, suspects=ballot.suspects)
+    return _nobody_missing(case, ballot)
+
+
+def _program_says(case: _Case) -> str | None:
+    """What PyTorch's own checks found before the collective ran (TORCH_DISTRIBUTED_DEBUG=DETAIL)."""
+    for told in case.episode.told:
+        s = told.sighting
+        if s.text("subtype") == "mismatch":
+            seq = f" {s.text('seq')}" if s.text("seq") else ""
+            return f"rank {told.rank} found that the ranks called different collectives as number{seq}"
+    return None
+
+
+# Ranks that are known not to have come.
+
+
+def _behind(case: _Case) -> _Suspicion | None:
+    """The ranks at the end of the waiting of which it is told that they did not come, or that wait behind all others."""
+    told = [m for m in case.ends.missing if m.told]
+    lowest = _lowest(case)
+    if told:
+        first = told[0].collective
+        names = sorted({m.collective.group for m in told})
+        what = (
+            f"never enqueued collective {first.seq} of process group {case.groups[first.group].label} that the others wait in"
+            if len({m.collective for m in told}) == 1
+            else f"never enqueued what the others wait in, in process groups {', '.join(names[:4])}"
+        )
+        ranks = frozenset(m.rank for m in told) | (lowest.ranks if lowest else frozenset())
+        return _Suspicion(ranks, "never joined", what)
+    return lowest
+
+
+def _lowest(case: _Case) -> _Suspicion | None:
+    """Ranks in a collective that the others of their group are past: those have finished it, these have not."""
+    ranks: set[Rank] = set()
+    where: list[Collective] = []
+    for collective in case.ends.stuck:
+        group = case.groups[collective.group]
+        here = _in(group, collective)
+        waiting = [w for w in group.waiters.values() if w.seq is not None]
+        if not group.point_to_point and len(here) < len(waiting) and 2 * len(here) <= len(waiting):
+            ranks |= {w.rank for w in here}
+            where.append(collective)
+    if not ranks:
+        return None
+    first = where[0]
+    label = case.groups[first.group].label
+    text = f"wait in collective {first.seq} of process group {label}, behind all others"
+    return _Suspicion(frozenset(ranks), "lowest collective", text)
+
+
+def _absence(case: _Case, absent: frozenset[Rank]) -> _Suspicion:
+    """Ranks that speak, wait nowhere, and say nothing of the group that waits for them: stuck, or torn down before their turn."""
+    group = next(case.groups[m.collective.group] for m in case.ends.missing if m.rank in absent)
+    what = f"wait nowhere, while the others of process group {group.label} wait for them"
+    return _Suspicion(absent, "missing from its group", what, firm=False)
+
+
+def _in(group: Group, collective: Collective) -> list[Waiter]:
+    flat = group.point_to_point
+    return [w for w in group.waiters.values() if w.seq is not None and (flat or w.seq == collective.seq)]
+
+
+# Ranks that say nothing.
+
+
+def _silence(case: _Case, absent: frozenset[Rank]) -> Finding:
+    """`absent` ranks speak but are awaited as well; where there are both, both are suspected."""
+    spoke = f"{case.heard} of {case.total} ranks timed out waiting"
+    awaited = [m for m in case.ends.missing if m.rank in case.silent]
+    at_end = {node for m in awaited if (node := case.nodes_of.get(m.rank)) is not None}
+    nodes = {stay.node for stay in case.quiet_pods}
+    nodes |= {case.nodes_of[rank] for rank in case.silent if rank in case.nodes_of}
+    suspected, rest = case.silent | absent, "the rest said nothing"
+    if len(at_end) == 1 and len(nodes) > 1 and not case.quiet_pods:
+        # Logs of other nodes are lost as well, but it is here that the waiting ends.
+        suspected = absent | {rank for rank in case.silent if case.nodes_of.get(rank) in at_end}
+        label = case.groups[awaited[0].collective.group].label
+        rest = f"the waiting ends in process group {label}, at ranks that said nothing"
+        nodes = at_end
+    elif len(nodes) > 1 and case.heard * 2 < case.total:
+        why = f"only {spoke}; that is too few to call the others silent"
+        return Finding(None, Certainty.WEAK, "too few reports", why, suspects=tuple(sorted(nodes)))
+    suspicion = _Suspicion(suspected, "silent ranks", f"{spoke}; {rest}", firm=not absent)
+    return _verdict(case, suspicion, suspected, silent=True, more=nodes)
+
+
+# Failing connections.
+
+
+def _voted(case: _Case, ballot: Vote) -> Finding | None:
+    """Connections fail and all of them meet at one node. Certain only where that node is silent as a whole besides.
+
+    A process that ended before the others may have done so for any reason, most likely its own: its node is not named.
+    """
+    node = ballot.node
+    if node is None or ballot.level == "process":
+        return None
+    here = [stay for stay in case.stays if stay.node == node]
+    ranks = frozenset(rank for stay in here for rank in stay.ranks if rank in case.silent)
+    heard = {t.pod for t in case.episode.told} & {stay.pod for stay in here}
+    whole = bool(here) and not heard and all(stay.ranks and set(stay.ranks) <= case.silent for stay in here)
+    if whole and case.groups:
+        suspicion = _Suspicion(ranks, ballot.rule, f"{ballot.why}; nothing is heard of its ranks")
+        return _verdict(case, suspicion, ranks, silent=True)
+    return Finding(node, Certainty.LIKELY, ballot.rule, ballot.why, _sorted(ranks), (node,), silent=whole)
+
+
+# Nobody is missing.
+
+
+def _nobody_missing(case: _Case, ballot: Vote) -> Finding:
+    stuck = case.ends.stuck
+    waiting = {w.rank for g in case.groups.values() for w in g.waiters.values() if w.seq is not None}
+    if case.ends.circles and not stuck:
+        ranks = frozenset().union(*case.ends.circles)
+        why = f"ranks {ranges(_sorted(ranks))} wait for each other in different process groups: their order differs"
+        return Finding(None, Certainty.WEAK, "circular wait", why, _sorted(ranks))
+    inside = {w.rank for c in stuck for w in _in(case.groups[c.group], c)}
+    nodes = {case.nodes_of.get(rank) for rank in inside}
+    # Ranks that do not end do so for a reason of their own only when others wait for just them.
+    if len(stuck) >= 1 and len(nodes) == 1 and inside < waiting:
+        label = case.groups[stuck[0].group].label
+        what = f"all joined collective {stuck[0].seq} of process group {label}, it does not end, and the others wait for them"
+        return _verdict(
+            case, _Suspicion(frozenset(inside), "stuck collective", what, firm=False), frozenset(inside)
+        )
+    if len(stuck) == 1 and (lag := _lag(case.groups[stuck[0].group], stuck[0])) is not None:
+        return _verdict(case, lag, lag.ranks)
+    where = "the same place" if len(stuck) <= 1 else f"{len(stuck)} process groups, each of them complete,"
+    why = f"all {len(case.spoke)} ranks wait in {where} and none is silent"
+    if ballot.suspects:
+        why = f"{why}; {ballot.why}"
+    return Finding(None, Certainty.WEAK, "all equal", why, suspects=ballot.suspects)
+
+
+def _lag(group: Group, collective: Collective) -> _Suspicion | None:
+    """Those with the lowest count of enqueued collectives, if they are no more than half and nearly all counts are told."""
+    here = _in(group, collective)
+    known = [(w.last_enqueued, w.rank) for w in here if w.last_enqueued is not None]
+    if group.point_to_point or len(known) < 2 or 4 * len(known) < 3 * len(here):
+        return None
+    least = min(count for count, _ in known)
+    lowest = frozenset(rank for count, rank in known if count == least)
+    if 2 * len(lowest) > len(known):
+        return None
+    what = f"last enqueued {least} in process group {group.label}, behind all others, though all joined {collective.seq}"
+    return _Suspicion(lowest, "lowest last enqueued", what, firm=False)
+
+
+def _complete(case: _Case) -> bool:
+    if not case.stays or len(case.spoke) < case.total:
+        return False
+    return all(w.last_enqueued is not None for g in case.groups.values() for w in g.waiters.values())
+
+
+# From ranks to a node.
+
+
+def _verdict(
+    case: _Case,
+    suspicion: _Suspicion,
+    suspected: frozenset[Rank],
+    *,
+    silent: bool = False,
+    more: Collection[str] = (),
+) -> Finding:
+    """Certain only when the whole node is suspected and every rank elsewhere has spoken."""
+    stays = case.stays
+    nodes = sorted({case.nodes_of[r] for r in suspected if r in case.nodes_of} | set(more))
+    ranks = _sorted(suspected)
+    named = f"ranks {ranges(ranks)}" if ranks else f"the ranks on {', '.join(nodes)}"
+    why = suspicion.why if silent else f"{named} {suspicion.why}"
+    if len(nodes) != 1:
+        spread = (
+            f"they stand on {len(nodes)} nodes: {', '.join(nodes[:8])}"
+            if nodes
+            else "where they stand is not known"
+        )
+        return Finding(
+            None, Certainty.LIKELY, suspicion.rule, f"{why}; {spread}", ranks, tuple(nodes), silent
+        )
+    node = nodes[0]
+    if {stay.node for stay in stays} == {node}:
+        text = f"{why}; the job has no other node to compare with"
+        return Finding(None, Certainty.WEAK, suspicion.rule, text, ranks, (node,), silent)
+    where = f"all of them on {node}" if silent else f"they stand on {node}"
+    here = [stay for stay in stays if stay.node == node]
+    whole = (
+        all(set(stay.ranks) <= suspected for stay in here)
+        if all(s.ranks for s in here)
+        else set(more) == {node} or silent
+    )
+    spoke = all(_spoke(case, stay) for stay in stays if stay.node != node)
+    certain = whole and spoke and bool(stays) and suspicion.firm
+    text = f"{why}: {named}, {where}" if silent and ranks else f"{why}; {where}"
+    if not spoke:
+        text += "; but not every other rank has spoken"
+    elif not whole:
+        text += "; but other ranks of that node keep up"
+    elif not suspicion.firm:
+        text += "; that alone may be chance"
+    certainty = Certainty.DECISIVE if certain else Certainty.LIKELY
+    return Finding(node, certainty, suspicion.rule, text, ranks, (node,), silent)
+
+
+def _spoke(case: _Case, stay: Stay) -> bool:
+    if stay.ranks:
+        return all(rank in case.spoke for rank in stay.ranks)
+    return case.by_pod.get(stay.pod, 0) >= stay.expected
+
+
+def _cleared(case: _Case, finding: Finding) -> tuple[tuple[str, str], ...]:
+    """Nodes whose ranks are behind somewhere because they wait elsewhere."""
+    found: dict[str, str] = {}
+    for rank, (behind, waits) in case.ends.victims.items():
+        node = case.nodes_of.get(rank)
+        if node is not None and node != finding.node and node not in found:
+            one, other = (case.groups[name].label for name in (behind, waits))
+            found[node] = f"rank {rank} is missing in process group {one} because it waits in {other}"
+    return tuple(sorted(found.items())[:_MAX_CLEARED])
+
+
+def _sorted(ranks: Collection[Rank]) -> tuple[Rank, ...]:
+    return tuple(sorted(ranks, key=lambda r: (isinstance(r, str), r if isinstance(r, int) else 0, str(r))))
+
+
+def ranges(ranks: Sequence[Rank]) -> str:
+    """Ranks as people write them: `8-15, 24`; a long list is cut."""
+    numbers = sorted(r for r in ranks if isinstance(r, int))
+    parts: list[str] = []
+    start = 0
+    for i, n in enumerate(numbers):
+        if i + 1 == len(numbers) or numbers[i + 1] != n + 1:
+            parts.append(f"{numbers[start]}" if start == i else f"{numbers[start]}-{n}")
+            start = i + 1
+    parts += sorted(str(r) for r in ranks if not isinstance(r, int))
+    return ", ".join(parts[:12]) + (f" and {len(parts) - 12} more" if len(parts) > 12 else "")

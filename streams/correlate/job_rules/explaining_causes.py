@@ -1,0 +1,135 @@
+"""Which known root explains what a job suffers: by its certainty, its place, its time and what the job outlived."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.culprit import Finding
+from streams.correlate.job_rules.job_evidence import Evidence
+from streams.correlate.job_rules.rank_reports import ERROR, Episode
+from streams.correlate.policy.config import Config
+from streams.model.incident import Certainty
+
+
+def explaining(
+    evidence: Evidence,
+    start: datetime,
+    told_at: datetime,
+    end: datetime,
+    config: Config,
+    spoke: Collection[str | None] = (),
+    late: timedelta | None = None,
+    domain: str | None = None,
+) -> Hypothesis | None:
+    """The strongest root on a member node that was there when the symptoms began, or told soon after.
+
+    A node that is NotReady but whose ranks still speak (`spoke`) is not what the others wait for.
+    """
+    fitting = [
+        cause
+        for cause, stays in evidence.local
+        if any(s.overlaps(start - config.slack, end) for s in stays)
+        and (cause.family != "node_down" or (cause.ready_at <= told_at and cause.root.node not in spoke))
+        and in_time(cause, start, told_at, evidence, config)
+        and (late is None or cause.fault_at <= told_at + late)
+        and domain in (None, cause.domain)
+    ]
+    return max(fitting, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
+
+
+def storm_for(evidence: Evidence, episode: Episode, finding: Finding, config: Config) -> Hypothesis | None:
+    """A storm elsewhere: it takes a job whose own ranks accuse nobody, or one that it surely reaches."""
+    storms = [
+        c
+        for c in evidence.causes
+        if c.family == "pfc_storm"
+        and (c.id in evidence.near_storms or finding.node is None)
+        and in_time(c, episode.start, episode.told_at, evidence, config)
+    ]
+    return max(
+        storms,
+        key=lambda c: (c.id in evidence.near_storms, *c.strength, -c.fault_at.timestamp(), c.id),
+        default=None,
+    )
+
+
+def fabric_for(evidence: Evidence, episode: Episode, finding: Finding, config: Config) -> Hypothesis | None:
+    """A switch or uplink that failed near the job: it takes network errors, and waiting whose ranks accuse nobody."""
+    if finding.node is not None and all(t.sighting.kind != ERROR for t in episode.told):
+        return None
+    near = [
+        c
+        for c in evidence.causes
+        if c.domain == "fabric"
+        and c.id in evidence.near_storms
+        and in_time(c, episode.start, episode.told_at, evidence, config)
+    ]
+    return max(near, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
+
+
+def gone_node(evidence: Evidence, node: str, episode: Episode, config: Config) -> Hypothesis | None:
+    """The accused node itself went away as the hang began: connections fail within seconds, a kubelet is missed later."""
+    found = [
+        cause
+        for cause in evidence.causes
+        if cause.family == "node_down"
+        and cause.certainty is not Certainty.WEAK
+        and cause.root.node == node
+        and episode.start - config.before <= cause.fault_at <= episode.start + cause.lag
+    ]
+    if node in episode.reporters.values():
+        return None
+    return max(found, key=lambda c: (c.fault_at, c.id), default=None)
+
+
+def weak_cause(evidence: Evidence, episode: Episode, finding: Finding, config: Config) -> Hypothesis | None:
+    """Weak evidence on just one of several suspects, from the moment the hang began: one incident, and still a weak one."""
+    found = [
+        cause
+        for cause in evidence.causes
+        if cause.certainty is Certainty.WEAK
+        and cause.root.node in finding.suspects
+        and cause.stops != "never"
+        and abs(cause.fault_at - episode.start) <= config.episode_gap
+    ]
+    if finding.mismatch or len({cause.root.node for cause in found}) != 1:
+        return None
+    return max(found, key=lambda c: (*c.strength, c.fault_at, c.id))
+
+
+def missed_nodes(evidence: Evidence, episode: Episode, config: Config) -> frozenset[str]:
+    """Nodes that were NotReady around the hang."""
+    return frozenset(
+        cause.root.node
+        for cause in evidence.causes
+        if cause.family == "node_down"
+        and cause.root.node is not None
+        and episode.start - config.before <= cause.fault_at <= episode.end + config.before
+    )
+
+
+def in_time(
+    cause: Hypothesis, start: datetime, told_at: datetime, evidence: Evidence, config: Config
+) -> bool:
+    """Whether symptoms from `start` on, told from `told_at` on, may follow from it: neither over before, nor begun after."""
+    if cause.fault_at > told_at + cause.lag or was_outlived(cause, start, evidence, config):
+        return False
+    if cause.domain in ("link", "fabric") and start < told_at:
+        # What has waited since a known moment lost its connection then, or not by this.
+        return cause.last_at >= start - config.connection_loss
+    if cause.stops == "near":
+        # A port nobody uses may be down for weeks: only what fails when the link does fails of it, and not long after it is back.
+        back = cause.cleared_at is not None and cause.cleared_at + config.linger < start
+        return cause.last_at >= start - config.before and not back
+    over = evidence.closed.get(cause.id) or cause.cleared_at
+    return cause.last_at >= start - config.before or over is None or over + config.linger >= start
+
+
+def was_outlived(cause: Hypothesis, start: datetime, evidence: Evidence, config: Config) -> bool:
+    """Whether the job went on well after the last sign of a fault, and before it stood still.
+
+    An incident may be open for days, because a person has to look or a part is on its way; what its jobs suffer later is new.
+    """
+    return any(cause.last_at + config.outlived < at < start - config.slack for at in evidence.moved)

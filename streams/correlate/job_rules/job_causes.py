@@ -1,0 +1,148 @@
+"""Roots that are the job itself: its own code, and a hang whose culprit nobody knows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from streams.correlate.hypothesis import Hypothesis, rejected
+from streams.correlate.job_rules.applications import Burst
+from streams.correlate.job_rules.culprit import Finding
+from streams.correlate.job_rules.explaining_causes import in_time, was_outlived
+from streams.correlate.job_rules.job_evidence import Evidence, recovered
+from streams.correlate.job_rules.rank_reports import Episode
+from streams.correlate.policy.config import Config
+from streams.correlate.state.incarnations import MISMATCHES_FROM
+from streams.correlate.state.sightings import Sighting
+from streams.model.entity import Entity
+from streams.model.incident import Candidate, Certainty
+from streams.model.signal import Attribute
+
+
+def application_root(evidence: Evidence, burst: Burst, count: int, config: Config) -> Hypothesis | None:
+    """The job's own code, by the codes that its processes left; None where they say nothing by themselves."""
+    if burst.says_nothing:
+        return None
+    job, code = evidence.job, burst.code
+    gpus = sorted({s.entity.key: s.entity for s in burst.sightings if s.kind == "gpu.xid"}.items())
+    facts: dict[str, Attribute] = {"shared_nodes": len(burst.nodes)} if burst.is_shared else {}
+    if code:
+        facts |= {"xid": code, "xids": tuple(sorted({s.code for s in burst.sightings if s.code}))}
+    if (place := burst.gpu) is not None and place.gpu is not None:
+        names = {"gpu_node": place.node, "gpu_pci": place.gpu.pci, "gpu_uuid": place.gpu.uuid}
+        facts |= {name: value for name, value in names.items() if value}
+    return Hypothesis(
+        scope=evidence.scope,
+        root=evidence.root,
+        family="application",
+        incarnation=count,
+        certainty=burst.certainty,
+        fault_at=burst.start,
+        first_at=burst.start,
+        last_at=burst.end,
+        ready_at=burst.seen_at + config.application_settle,
+        rule="same code on many nodes" if burst.is_shared else "application code" if code else "own failure",
+        why=burst.why(job),
+        cleared_at=recovered(evidence, burst.end, config),
+        causes=burst.sightings,
+        jobs=(job,),
+        facts=facts,
+        candidates=tuple(
+            rejected(
+                entity,
+                "gpu_fault",
+                "hardware",
+                f"{code} asks for no reset, and no other code stands beside it",
+            )
+            for _, entity in gpus[:6]
+        ),
+    )
+
+
+def hang_root(
+    evidence: Evidence,
+    episode: Episode,
+    finding: Finding,
+    count: int,
+    family: str,
+    ready_at: datetime,
+    candidates: tuple[Candidate, ...],
+    teardown: list[Sighting],
+) -> Hypothesis:
+    """A hang that names no node: its culprit is not known, or the program is."""
+    return Hypothesis(
+        scope=evidence.scope,
+        root=evidence.root,
+        family=family,
+        incarnation=count if family == "hang" else MISMATCHES_FROM + count,
+        certainty=finding.certainty,
+        fault_at=episode.start,
+        first_at=episode.start,
+        last_at=episode.end,
+        ready_at=ready_at,
+        rule=finding.rule,
+        why=finding.why,
+        cleared_at=recovered(evidence, episode.end, None),
+        causes=tuple(t.sighting for t in episode.told),
+        symptoms=tuple(teardown),
+        jobs=(evidence.job,),
+        facts=culprit_facts(finding, episode),
+        candidates=candidates,
+    )
+
+
+def culprit_facts(
+    finding: Finding, episode: Episode
+) -> dict[str, int | bool | str | tuple[int, ...] | tuple[str, ...]]:
+    """What runbooks and people may want to know of a hang."""
+    ranks = tuple(r for r in finding.ranks if isinstance(r, int))[:64]
+    facts: dict[str, int | bool | str | tuple[int, ...] | tuple[str, ...]] = {
+        "culprit_ranks": ranks,
+        "suspect_nodes": finding.suspects[:16],
+        "silent": finding.silent,
+        "ranks_reported": len(episode.reporters),
+        "waited_s": int((episode.told_at - episode.start).total_seconds()),
+    }
+    if finding.gpus:
+        facts["culprit_gpus"] = finding.gpus[:16]
+    vote = finding.vote
+    if vote is not None and vote.pairs:
+        facts["failing_pairs"] = vote.pairs
+        facts |= {name: value for name, value in (("nic", vote.nic), ("leaf", vote.leaf)) if value}
+    return facts
+
+
+def rejections(
+    evidence: Evidence, episode: Episode, finding: Finding, config: Config
+) -> tuple[Candidate, ...]:
+    """What was weighed as the reason of a hang and found wanting, with the reason of that."""
+    found = []
+    for cause in evidence.causes:
+        if cause.certainty is Certainty.WEAK:
+            reason = "its evidence is too weak to explain a hang"
+        elif cause.stops == "never":
+            reason = "it makes a job slow and does not stop it"
+        elif cause.family == "pfc_storm" and cause.id not in evidence.near_storms:
+            reason = "the storm does not reach this job's nodes"
+        elif was_outlived(cause, episode.start, evidence, config):
+            reason = "the job made progress after it"
+        elif not in_time(cause, episode.start, episode.told_at, evidence, config):
+            reason = "it was over before the hang began, or came long after"
+        else:
+            continue
+        found.append(rejected(cause.root, cause.family, cause.rule, reason))
+    if finding.node is None and len(finding.suspects) > 1:
+        for node in finding.suspects[:6]:
+            root = Entity(evidence.cluster, node=node)
+            found.append(
+                rejected(
+                    root,
+                    "silent_node",
+                    finding.rule,
+                    "one of several suspected nodes: none is closed on that",
+                )
+            )
+    for node, reason in finding.doubts[:4]:
+        found.append(rejected(Entity(evidence.cluster, node=node), "silent_node", "source of ranks", reason))
+    for node, reason in finding.cleared:
+        found.append(rejected(Entity(evidence.cluster, node=node), "silent_node", "victim", reason))
+    return tuple(found[:12])

@@ -1,0 +1,98 @@
+"""Everything about one job that its judgement may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
+from streams.correlate.job_rules.rank_reports import Told
+from streams.correlate.policy.config import Config
+from streams.correlate.state.placement import Stay
+from streams.correlate.state.rows import BaseRow
+from streams.correlate.state.sightings import Sighting
+from streams.model.entity import Entity, JobRef
+from streams.model.incident import Certainty
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything about one job that the judgement may use."""
+
+    cluster: str
+    job: JobRef
+    told: Sequence[Told]
+    codes: Sequence[Sighting]
+    """XIDs on nodes where the job stood at that moment."""
+    stays: Sequence[Stay]
+    """Every known stay."""
+    failed: Sequence[Sighting]
+    """What its programs, its pods and the kernels under it said of its failing, each with its node where that is known."""
+    causes: Sequence[Hypothesis]
+    """Roots on nodes the job stood on, and storms and faults of switches it may suffer from."""
+    near_storms: frozenset[str]
+    """Ids of storms and faults of switches that reach the job: a node on the source, on its leaf, or with pause received."""
+    closed: dict[str, datetime]
+    """When the incidents of `causes` ended."""
+    moved: Sequence[datetime]
+    """Signs of progress, in order."""
+    ended: tuple[datetime, ...]
+    """When the job finished or was deleted. One that was deleted may have been made anew under its name, and finish later."""
+    world: int | None = None
+    """How many ranks the job has by its own specification."""
+    addresses: Callable[[Sequence[Stay]], Addresses] = lambda stays: NO_ADDRESSES
+    """What peers' names and addresses stood for while the job stood so."""
+    forgotten: Mapping[str, BaseRow] = field(default_factory=dict)
+    """By domain: how many of the job's own incidents are forgotten, and until when."""
+    local: Sequence[tuple[Hypothesis, Sequence[Stay]]] = field(init=False)
+    """Roots on the job's own nodes that may explain its symptoms, each with the job's stays there."""
+
+    def __post_init__(self) -> None:
+        there: dict[str | None, list[Stay]] = {}
+        for cause in self.causes:
+            there |= {node: [] for node in (cause.root.node, *cause.nodes)}
+        for stay in self.stays:
+            if stay.node in there:
+                there[stay.node].append(stay)
+        local = [
+            (cause, stays)
+            for cause in self.causes
+            if cause.certainty is not Certainty.WEAK
+            and cause.stops != "never"
+            and (stays := [s for node in {cause.root.node, *cause.nodes} for s in there[node]])
+        ]
+        object.__setattr__(self, "local", local)
+
+    @property
+    def scope(self) -> str:
+        """The place that is evaluated as one."""
+        return f"job/{self.job.key}"
+
+    @property
+    def root(self) -> Entity:
+        """The job as a root."""
+        return Entity(self.cluster, job=self.job)
+
+
+def standing(stays: Sequence[Stay], at: datetime, config: Config) -> list[Stay]:
+    """Where the job stood when a hang began, and of each pod name and rank only one stay.
+
+    Pods that came later count only for ranks nobody held before: a job that is already resumed must not move the blame.
+    """
+    there = [s for s in stays if s.overlaps(at - config.slack, at + config.slack)]
+    held = {rank for s in there if s.start <= at for rank in s.ranks}
+    latest: dict[str, Stay] = {}
+    for stay in sorted(there, key=lambda s: (s.start, s.uid)):
+        if stay.start > at and held.intersection(stay.ranks):
+            continue
+        if stay.start <= at or stay.pod not in latest:
+            latest[stay.pod] = stay
+    return [latest[pod] for pod in sorted(latest)]
+
+
+def recovered(evidence: Evidence, after: datetime, config: Config | None) -> datetime | None:
+    """When a job that stood still was seen to move again, or came to its end."""
+    slack = (config or Config()).together
+    return min((at for at in (*evidence.moved, *evidence.ended) if at > after + slack), default=None)

@@ -1,0 +1,207 @@
+"""What is told of one job: by its ranks in their pods' logs, and by the nodes while it stood there.
+
+A job is judged anew for every batch that touches it, and little of what is told of it has changed by then. So what is read
+out of a row is kept for as long as the row is the same object; rows are never changed in place once they are judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from streams.correlate.fabric_rules.pfc_storms import PFC
+from streams.correlate.job_rules.connection_votes import Addresses
+from streams.correlate.job_rules.job_evidence import Evidence
+from streams.correlate.job_rules.pod_failures import KINDS as FAILURES
+from streams.correlate.job_rules.pod_failures import is_own
+from streams.correlate.job_rules.rank_reports import ERROR, TIMEOUT, Told, told_by
+from streams.correlate.node_rules.gpus import KINDS as GPU_KINDS
+from streams.correlate.policy.families import families
+from streams.correlate.state.ingest import Intake
+from streams.correlate.state.placement import Placements, Stay, stay_at
+from streams.correlate.state.rows import NodeRow, PodRow, State
+from streams.correlate.state.sightings import Sighting
+from streams.model.hostnames import folded
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """A node's row, sorted by what a job wants to know of it."""
+
+    row: NodeRow
+    codes: tuple[Sighting, ...]
+    """XIDs that are no causes by themselves."""
+    collectives: tuple[Sighting, ...]
+    """Watchdog lines and network errors in the node's own log."""
+    pauses: tuple[Sighting, ...]
+    failures: tuple[Sighting, ...]
+    """Processes that the kernel killed for memory."""
+    is_quiet: bool
+    """Nothing but XIDs that are no causes, as killed processes leave them on every node of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pod:
+    """A pod's row and its stays, and what it told while it was the job's."""
+
+    row: PodRow
+    stays: tuple[Stay, ...]
+    job: str
+    told: tuple[Told, ...]
+    failed: tuple[Sighting, ...]
+
+
+_NOWHERE = _Node(NodeRow(), (), (), (), (), True)
+
+
+class Testimony:
+    """Reads rows for the judgement of jobs."""
+
+    def __init__(self, state: State, placements: Placements, intake: Intake, slack: timedelta) -> None:
+        self._state = state
+        self._placements = placements
+        self._intake = intake
+        self._slack = slack
+        self._nodes: dict[str, _Node] = {}
+        self._pods: dict[str, _Pod] = {}
+        self._judged: dict[str, Evidence] = {}
+
+    def is_known(self, job: str, evidence: Evidence) -> bool:
+        """Whether the job was judged by the very same evidence before."""
+        known = self._judged.get(job)
+        return known is not None and known == evidence
+
+    def note(self, job: str, evidence: Evidence | None) -> None:
+        """Remember by what a job was judged; network errors are judged by addresses besides, so those are not remembered."""
+        if evidence is None or any(t.sighting.kind == ERROR for t in evidence.told):
+            self._judged.pop(job, None)
+        else:
+            self._judged[job] = evidence
+
+    def told(self, job: str, nodes: set[str]) -> list[Told]:
+        """What the job's ranks said: in their own pods' logs, or in a node's log when only this job stood there."""
+        heard = self._state.pods.told
+        found: list[Told] = []
+        for pod in (*sorted(heard & self._placements.names_of(job)), *self._intake.unplaced(job)):
+            found += self._heard_in(pod, job).told
+        for node in sorted(nodes & self._state.nodes.told):
+            for s in self._node(node).collectives:
+                there = {stay.job.key for stay in self._placements.on_node(node, s.fault_at, s.at)}
+                if there == {job}:
+                    found.append(told_by(s, None))
+        return found
+
+    def failed(self, job: str, nodes: set[str]) -> list[Sighting]:
+        """How the job failed: what its pods and their events said, and kernels that killed for memory where only it stood."""
+        found: list[Sighting] = []
+        for pod in (
+            *sorted(self._state.pods.told & self._placements.names_of(job)),
+            *self._intake.unplaced(job),
+        ):
+            found += self._heard_in(pod, job).failed
+        for node in sorted(nodes & self._state.nodes.told):
+            for s in self._node(node).failures:
+                there = {stay.job.key for stay in self._placements.on_node(node, s.at, s.at)}
+                if there == {job}:
+                    found.append(s)
+        return found
+
+    def codes(self, stays: Sequence[Stay]) -> list[Sighting]:
+        """XIDs on the job's nodes while it stood there, that are not causes by themselves."""
+        heard = self._state.nodes.told
+        by_node: dict[str, list[Stay]] = {}
+        for stay in stays:
+            if stay.node in heard:
+                by_node.setdefault(stay.node, []).append(stay)
+        return [
+            s
+            for node in sorted(by_node)
+            for s in self._node(node).codes
+            if any(t.overlaps(s.at - self._slack, s.at) for t in by_node[node])
+        ]
+
+    def is_quiet(self, node: str) -> bool:
+        """Whether a node tells of nothing that could be at fault there."""
+        return self._node(node).is_quiet
+
+    def pauses(self, nodes: set[str]) -> list[Sighting]:
+        """What the nodes' NICs told of pause frames."""
+        return [s for node in nodes & self._state.nodes.told for s in self._node(node).pauses]
+
+    def addresses(self, stays: Sequence[Stay]) -> Addresses:
+        """Names and addresses by which ranks on these stays know each other: of nodes, of pods, with leafs beside."""
+        nodes: dict[str, str] = {}
+        leafs: dict[str, str] = {}
+        short: dict[str, set[str]] = {}
+        for stay in stays:
+            pod, row = self._state.pods.get(stay.pod), self._state.nodes.get(stay.node)
+            short.setdefault(folded(stay.node).partition(".")[0], set()).add(stay.node)
+            nodes[folded(stay.pod.rpartition("/")[2])] = stay.node
+            for tenancy in pod.tenancies if pod else ():
+                if tenancy.fact.uid == stay.uid and tenancy.fact.ip:
+                    nodes[tenancy.fact.ip] = stay.node
+            if row is not None and row.fact is not None:
+                nodes |= {folded(name): stay.node for name in (*row.fact.addresses, *row.fact.aliases)}
+                if row.fact.leaf:
+                    leafs[stay.node] = row.fact.leaf
+        nodes |= {name: next(iter(meant)) for name, meant in short.items() if len(meant) == 1}
+        nodes |= {folded(stay.node): stay.node for stay in stays}
+        return Addresses(nodes, leafs)
+
+    def forget(self) -> None:
+        """Let go of what is kept for rows that are not told of any more."""
+        for kept, told in ((self._nodes, self._state.nodes.told), (self._pods, self._state.pods.told)):
+            for name in kept.keys() - told:
+                del kept[name]
+
+    def _heard_in(self, pod: str, job: str) -> _Pod:
+        row, stays = self._state.pods.get(pod), self._placements.of_pod(pod)
+        if row is None:
+            return _Pod(PodRow(), (), job, (), ())
+        kept = self._pods.get(pod)
+        if kept is not None and kept.row is row and kept.stays is stays and kept.job == job:
+            return kept
+        told: list[Told] = []
+        failed: list[Sighting] = []
+        for s in (s for group in row.seen.values() for s in group):
+            stay = stay_at(stays, s.at)
+            if stay is not None and stay.job.key != job:
+                continue
+            if s.kind in FAILURES:
+                node = s.entity.node or (stay.node if stay else None)
+                failed.append(replace(s, entity=replace(s.entity, node=node)))
+            else:
+                told.append(told_by(s, stay))
+        heard = self._pods[pod] = _Pod(row, stays, job, tuple(told), tuple(failed))
+        return heard
+
+    def _node(self, name: str) -> _Node:
+        row = self._state.nodes.get(name)
+        if row is None:
+            return _NOWHERE
+        kept = self._nodes.get(name)
+        if kept is None or kept.row is not row:
+            kept = self._nodes[name] = _sorted_out(row)
+        return kept
+
+
+def _sorted_out(row: NodeRow) -> _Node:
+    table = families()
+    codes: list[Sighting] = []
+    collectives: list[Sighting] = []
+    pauses: list[Sighting] = []
+    failures: list[Sighting] = []
+    is_quiet = True
+    for group in row.seen.values():
+        kind = group[0].kind
+        is_quiet = is_quiet and kind == "gpu.xid" and all(table.role(s) != "cause" for s in group)
+        if kind in GPU_KINDS:
+            codes += (s for s in group if s.firing and table.role(s) in ("application", "symptom"))
+        elif kind in (TIMEOUT, ERROR):
+            collectives += group
+        elif kind == PFC:
+            pauses += group
+        elif kind == "node.memory":
+            failures += (s for s in group if s.firing and is_own(s))
+    return _Node(row, tuple(codes), tuple(collectives), tuple(pauses), tuple(failures), is_quiet)

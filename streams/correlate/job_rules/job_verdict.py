@@ -1,0 +1,365 @@
+"""Judging one job: what its symptoms are explained by, and who is suspected when nothing explains them.
+
+The order of precedence is read in `judge`: hardware on a member node, a storm in its part of the fabric, the job's own code,
+and only then the ranks themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from streams.correlate.fabric_rules.switch_faults import Blame
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.applications import Burst, bursts
+from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, only_deaths
+from streams.correlate.job_rules.culprit import Finding, find_culprit
+from streams.correlate.job_rules.explaining_causes import (
+    explaining,
+    fabric_for,
+    gone_node,
+    missed_nodes,
+    storm_for,
+    weak_cause,
+)
+from streams.correlate.job_rules.job_causes import application_root, hang_root, rejections
+from streams.correlate.job_rules.job_evidence import Evidence, recovered, standing
+from streams.correlate.job_rules.pod_failures import PLATFORM, Obstacle, obstacles
+from streams.correlate.job_rules.rank_assignment import gpus_of, numbered
+from streams.correlate.job_rules.rank_reports import ERROR, Episode, episodes, joined
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import families
+from streams.correlate.state.placement import Stay
+from streams.correlate.state.sightings import Sighting
+from streams.model.entity import JobRef
+from streams.model.incident import Candidate, Certainty
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """A node that one job's ranks point at."""
+
+    node: str
+    job: JobRef
+    finding: Finding
+    episode: Episode
+    ready_at: datetime
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(slots=True)
+class Judgement:
+    """The outcome for one job. `explained` maps a period of its symptoms to the incident that explains them."""
+
+    claims: dict[str, list[Sighting]] = field(default_factory=dict)
+    explained: list[tuple[datetime, datetime, str]] = field(default_factory=list)
+    hypotheses: list[Hypothesis] = field(default_factory=list)
+    suspicions: list[Suspicion] = field(default_factory=list)
+    blames: list[Blame] = field(default_factory=list)
+
+    def claim(self, cause: str, since: datetime, until: datetime, symptoms: Sequence[Sighting]) -> None:
+        """These symptoms follow from that incident."""
+        self.explained.append((since, until, cause))
+        self.claims.setdefault(cause, []).extend(symptoms)
+
+
+def judge(evidence: Evidence, config: Config) -> Judgement:
+    """What explains this job's symptoms.
+
+    Its bursts and its hangs are numbered in the order of their times, whatever explains them: so an incarnation does not
+    depend on what was read first, nor on what is found to explain another one.
+    """
+    judgement = Judgement()
+    hangs = _hangs(evidence, config)
+    hang_count, _ = _forgotten(evidence, "hang")
+    count, until = _forgotten(evidence, "application")
+    own = (*evidence.codes, *evidence.failed)
+    faults = bursts((s for s in own if until is None or s.at > until), config)
+    loose: list[tuple[int, Burst]] = []
+    torn_down: list[Burst] = []
+    for burst in faults:
+        count += not burst.says_nothing
+        # Many nodes do not fault for a lost GPU before it is lost; one node may, when both are the same fault.
+        late = config.skew if burst.is_shared else None
+        cause = explaining(evidence, burst.start, burst.start, burst.end, config, late=late)
+        if cause is None and {s.code for s in burst.sightings} <= families().quiet_alone:
+            # What killed processes leave may come before the scrapes at which a counter tells of the storm that killed them.
+            cause = explaining(
+                evidence, burst.start, burst.start, burst.end, config, late=config.scrape, domain="pfc"
+            )
+        if cause is not None:
+            judgement.claim(cause.id, burst.start, burst.end, burst.sightings)
+        elif not burst.speaks_for_itself and _torn_down_by(burst, hangs, config) is not None:
+            torn_down.append(burst)
+        else:
+            loose.append((count, burst))
+    applications = [
+        (burst, hypothesis)
+        for number, burst in loose
+        if (hypothesis := application_root(evidence, burst, number, config)) is not None
+    ]
+    judgement.hypotheses += [hypothesis for _, hypothesis in applications]
+    for number, episode in enumerate(hangs, hang_count + 1):
+        spoke = set(episode.reporters.values())
+        cause = explaining(evidence, episode.start, episode.told_at, episode.end, config, spoke)
+        if cause is not None and (
+            cause.certainty is Certainty.DECISIVE
+            or not _outweighed(cause, _finding(evidence, episode, config))
+        ):
+            lines = [t.sighting for t in episode.told]
+            judgement.claim(
+                cause.id, episode.start, episode.end, [*lines, *_teardown(torn_down, episode, config)]
+            )
+            continue
+        _judge_hang(evidence, judgement, episode, number, applications, torn_down, config)
+    _claim_teardown(evidence, judgement, config)
+    _judge_obstacles(evidence, judgement, config)
+    return judgement
+
+
+def _forgotten(evidence: Evidence, domain: str) -> tuple[int, datetime | None]:
+    base = evidence.forgotten.get(domain)
+    return (base.count, base.until) if base else (0, None)
+
+
+def _hangs(evidence: Evidence, config: Config) -> list[Episode]:
+    """The job's hangs: what the same pods report within minutes is still the same one being torn down."""
+    _, until = _forgotten(evidence, "hang")
+    told = [t for t in evidence.told if until is None or t.sighting.at > until]
+    found: list[Episode] = []
+    for episode in episodes(told, config.episode_gap):
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and episode.start - last.end <= config.same_pods_gap
+            and _same_pods(evidence, last, episode)
+        ):
+            found[-1] = joined(last, episode)
+        else:
+            found.append(episode)
+    return found
+
+
+def _same_pods(evidence: Evidence, one: Episode, other: Episode) -> bool:
+    spoke = {t.pod for t in one.told} & {t.pod for t in other.told}
+    before = {s.uid for s in evidence.stays if s.pod in spoke and s.overlaps(one.end, one.end)}
+    after = {s.uid for s in evidence.stays if s.pod in spoke and s.overlaps(other.end, other.end)}
+    return bool(before & after)
+
+
+def _finding(evidence: Evidence, episode: Episode, config: Config) -> Finding:
+    """What the ranks themselves say of a hang."""
+    numbers = numbered(standing(evidence.stays, episode.start, config), episode.told)
+    stays = numbers.stays
+    failed = any(t.sighting.kind == ERROR for t in episode.told)
+    finding = find_culprit(episode, stays, evidence.addresses(stays) if failed else NO_ADDRESSES)
+    if numbers.conflicts and finding.certainty is Certainty.DECISIVE:
+        finding = replace(finding, certainty=Certainty.LIKELY)
+    if finding.certainty is Certainty.DECISIVE and (doubt := _doubt(evidence, episode, stays, finding)):
+        finding = replace(finding, certainty=Certainty.LIKELY, why=f"{finding.why}; but {doubt}")
+    return replace(finding, gpus=gpus_of(stays, finding.ranks), doubts=numbers.conflicts)
+
+
+def _doubt(evidence: Evidence, episode: Episode, stays: Sequence[Stay], finding: Finding) -> str:
+    """Why what the ranks prove may be another's fault all the same; empty where nothing speaks against it."""
+    placed = sum(stay.expected for stay in stays)
+    world = max((evidence.world or 0, *(t.nranks for stay in stays for t in stay.told)))
+    if placed < world:
+        return f"only {placed} of the job's {world} ranks are placed, and the others may be what it waits for"
+    here = [stay for stay in stays if stay.node == finding.node]
+    if finding.silent and any(stay.end is not None and stay.end < episode.told_at for stay in here):
+        return "its pod had ended before the others spoke, so that its silence says nothing of the node"
+    return ""
+
+
+def _outweighed(cause: Hypothesis, finding: Finding) -> bool:
+    """Whether the ranks prove that they wait for another node than the one of a cause that is only likely."""
+    return (
+        cause.certainty is not Certainty.DECISIVE
+        and cause.root.node is not None
+        and finding.certainty is Certainty.DECISIVE
+        and finding.node not in (None, cause.root.node, *cause.nodes)
+    )
+
+
+def _judge_hang(
+    evidence: Evidence,
+    judgement: Judgement,
+    episode: Episode,
+    count: int,
+    applications: Sequence[tuple[Burst, Hypothesis]],
+    torn_down: Sequence[Burst],
+    config: Config,
+) -> None:
+    finding = _finding(evidence, episode, config)
+    shared = storm_for(evidence, episode, finding, config) or fabric_for(evidence, episode, finding, config)
+    if shared is not None and not _outweighed(shared, finding):
+        judgement.claim(shared.id, episode.start, episode.end, [t.sighting for t in episode.told])
+        return
+    for burst, application in applications:
+        if _crash_explains(burst, episode, finding, config):
+            judgement.claim(application.id, episode.start, episode.end, [t.sighting for t in episode.told])
+            return
+    ready_at = _ready_at(finding, episode, config)
+    teardown = _teardown(torn_down, episode, config)
+    candidates = rejections(evidence, episode, finding, config)
+    if (blame := _blamed(evidence, episode, finding, ready_at)) is not None:
+        judgement.blames.append(blame)
+        lines = [t.sighting for t in episode.told]
+        judgement.claim(f"leaf:{blame.switch}", episode.start, episode.end, [*lines, *teardown])
+        return
+    node = _accused(finding, missed_nodes(evidence, episode, config))
+    # Where every other rank has spoken the silence is proof enough, and may be acted on already when the kubelet is missed.
+    proven = finding.silent and finding.certainty is Certainty.DECISIVE
+    gone = gone_node(evidence, node, episode, config) if node is not None and not proven else None
+    if gone is not None:
+        judgement.claim(gone.id, episode.start, episode.end, [*(t.sighting for t in episode.told), *teardown])
+        return
+    deaths = only_deaths(episode.told)
+    if deaths and (_runs_again(evidence, episode, ready_at) or _was_ended(evidence, episode, config)):
+        return  # somebody ended it on purpose, or whatever it was is over
+    if node is not None and not deaths:
+        judgement.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
+        judgement.claim(f"silent:{node}", episode.start, episode.end, teardown)
+        return
+    if (weak := weak_cause(evidence, episode, finding, config)) is not None:
+        judgement.claim(weak.id, episode.start, episode.end, [*(t.sighting for t in episode.told), *teardown])
+        return
+    family = "application" if finding.mismatch else "hang"
+    hypothesis = hang_root(evidence, episode, finding, count, family, ready_at, candidates, teardown)
+    judgement.hypotheses.append(hypothesis)
+
+
+def _blamed(evidence: Evidence, episode: Episode, finding: Finding, ready_at: datetime) -> Blame | None:
+    """The leaf under which the failing connections meet, when no node is accused."""
+    vote = finding.vote
+    if vote is None or vote.level != "leaf" or vote.leaf is None or finding.node or finding.mismatch:
+        return None
+    lines = tuple(t.sighting for t in episode.told if t.sighting.kind == ERROR)
+    return Blame(vote.leaf, evidence.job, episode.start, episode.end, ready_at, lines, vote.why, vote.pairs)
+
+
+def _ready_at(finding: Finding, episode: Episode, config: Config) -> datetime:
+    """From when on a hang may be told: the less is proven, the longer the ranks that have not spoken are waited for."""
+    if finding.complete:
+        return episode.seen_at
+    if only_deaths(episode.told):
+        return episode.seen_at + config.restart_settle
+    firm = finding.node is None or finding.certainty is Certainty.DECISIVE
+    return episode.seen_at + (config.hang_settle if firm else max(config.hang_settle, config.doubt_settle))
+
+
+def _runs_again(evidence: Evidence, episode: Episode, until: datetime) -> bool:
+    """Whether the job was started again, moved or came to its end meanwhile."""
+    over = recovered(evidence, episode.end, None)
+    return any(episode.start < stay.start <= until for stay in evidence.stays) or (
+        over is not None and over <= until
+    )
+
+
+def _was_ended(evidence: Evidence, episode: Episode, config: Config) -> bool:
+    """Whether the job was deleted, or had finished, shortly before its processes went; one that stood up again since was not."""
+    return any(
+        episode.start - config.before <= end <= episode.end
+        and not any(end < stay.start <= episode.start for stay in evidence.stays)
+        for end in evidence.ended
+    )
+
+
+def _accused(finding: Finding, missed: frozenset[str]) -> str | None:
+    """The one node to name. Of several suspects it is the one that was also NotReady, if just one was."""
+    gone = [node for node in finding.suspects if node in missed]
+    if len(gone) == 1:
+        return gone[0]
+    return finding.node if finding.certainty is not Certainty.WEAK else None
+
+
+def _torn_down_by(burst: Burst, hangs: Sequence[Episode], config: Config) -> Episode | None:
+    """A hang whose watchdogs spoke before the codes: killed processes leave XIDs on every node.
+
+    Where all that ranks report is that others have ended, there was no hang: what those ended of comes first.
+    """
+    for hang in hangs:
+        if hang.told_at - config.together <= burst.start <= hang.end + config.quiet and not only_deaths(
+            hang.told
+        ):
+            return hang
+    return None
+
+
+def _teardown(torn_down: Sequence[Burst], hang: Episode, config: Config) -> list[Sighting]:
+    return [s for burst in torn_down if _torn_down_by(burst, [hang], config) for s in burst.sightings]
+
+
+def _crash_explains(burst: Burst, episode: Episode, finding: Finding, config: Config) -> bool:
+    if only_deaths(episode.told):
+        return episode.start - config.before <= burst.start <= episode.told_at + config.together
+    # Peers may tell of a connection that is gone before the program that closed it has said why.
+    until = episode.told_at + (config.together if burst.speaks_for_itself else timedelta())
+    if not episode.start - config.before <= burst.start < until:
+        return False
+    return burst.is_shared or not finding.suspects or set(finding.suspects) <= set(burst.nodes)
+
+
+def _judge_obstacles(evidence: Evidence, judgement: Judgement, config: Config) -> None:
+    """What the platform does to the job, unless an incident that the job already has is why."""
+    count, until = _forgotten(evidence, families()[PLATFORM].domain)
+    failed = [s for s in evidence.failed if until is None or s.at > until]
+    for number, obstacle in enumerate(obstacles(failed, config), count + 1):
+        why = _behind(evidence, judgement, obstacle, config)
+        if why is not None:
+            judgement.claim(why, obstacle.start, obstacle.end, obstacle.sightings)
+            continue
+        ends = [obstacle.over_at(evidence.stays), recovered(evidence, obstacle.end, config)]
+        judgement.hypotheses.append(
+            Hypothesis(
+                scope=evidence.scope,
+                root=evidence.root,
+                family=PLATFORM,
+                incarnation=number,
+                certainty=Certainty.LIKELY,
+                fault_at=obstacle.start,
+                first_at=obstacle.start,
+                last_at=obstacle.end,
+                ready_at=obstacle.seen_at + config.application_settle,
+                rule="platform in the way",
+                why=f"{evidence.job}: {obstacle.says}, and nothing that happened to it before explains that",
+                cleared_at=min((at for at in ends if at is not None), default=None),
+                causes=obstacle.sightings,
+                jobs=(evidence.job,),
+                facts={"nodes_told": obstacle.nodes[:16]},
+                stops="never",
+            )
+        )
+
+
+def _behind(evidence: Evidence, judgement: Judgement, obstacle: Obstacle, config: Config) -> str | None:
+    """The incident that took the job's pods away, or that the node has where they cannot start."""
+    if not obstacle.may_follow:
+        return None
+    since = obstacle.start - config.retention
+    behind = [
+        c
+        for c in evidence.causes
+        if since <= c.fault_at <= obstacle.end
+        and (c.root.node in obstacle.nodes or (c.certainty is not Certainty.WEAK and c.stops != "never"))
+        and c.domain not in ("pfc", "fabric", "link")
+    ]
+    if behind:
+        return max(behind, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id)).id
+    own = [
+        h.id for h in judgement.hypotheses if h.family != PLATFORM and since <= h.fault_at <= obstacle.start
+    ]
+    own += [f"silent:{s.node}" for s in judgement.suspicions if since <= s.episode.start <= obstacle.start]
+    return min(own, default=None)
+
+
+def _claim_teardown(evidence: Evidence, judgement: Judgement, config: Config) -> None:
+    """Clean-up codes (45 and its like) go to whatever explains the job at that time; alone they mean nothing."""
+    for s in evidence.codes if evidence.local else ():
+        if (
+            families().role(s) == "symptom"
+            and (cause := explaining(evidence, s.at, s.at, s.at, config)) is not None
+        ):
+            judgement.claims.setdefault(cause.id, []).append(s)

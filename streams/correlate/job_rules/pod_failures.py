@@ -1,0 +1,87 @@
+"""What keeps a job from running that is neither its code nor hardware: images, volumes, scheduling, admission, eviction.
+
+Kubernetes tries again by itself, so one event is a hiccup; what is told over and over for as long as its row wants (`lasts_s`) is
+a fault. A job that cannot be placed again after a node was lost waits for that node's incident, and is no fault of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import families
+from streams.correlate.state.placement import Stay
+from streams.correlate.state.sightings import Sighting, order
+
+PLATFORM = "platform_fault"
+KINDS = ("job.failed", "job.stalled")
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """A stretch in which the platform was in a job's way."""
+
+    start: datetime
+    end: datetime
+    seen_at: datetime
+    sightings: tuple[Sighting, ...]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Where it was told of, as far as the pods had a node."""
+        return tuple(sorted({s.entity.node for s in self.sightings if s.entity.node}))
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether a node that was lost, or that is not well, may be all that is behind it."""
+        return all((rule := families().rule(s)) is not None and rule.follows for s in self.sightings)
+
+    @property
+    def says(self) -> str:
+        """What was in the way."""
+        return ", ".join(dict.fromkeys(families().says(s) for s in self.sightings))
+
+    def over_at(self, stays: Sequence[Stay]) -> datetime | None:
+        """When a pod of the job was placed after it."""
+        return min((stay.start for stay in stays if stay.start > self.end), default=None)
+
+
+def counts(s: Sighting) -> bool:
+    """Whether a line of a job or its pods is worth keeping: what only follows from something else is not."""
+    rule = families().rule(s) if s.kind in KINDS else None
+    return rule is not None and rule.role == "cause"
+
+
+def is_own(s: Sighting) -> bool:
+    """Whether a failure is the job's own code, data or appetite for memory."""
+    return families().family_of(s) == "application" and families().role(s) == "cause"
+
+
+def obstacles(failed: Sequence[Sighting], config: Config) -> list[Obstacle]:
+    """What the platform did to a job, cut at silences; what did not last is left out."""
+    lines = sorted((s for s in failed if s.firing and families().family_of(s) == PLATFORM), key=order)
+    groups: list[list[Sighting]] = []
+    for s in lines:
+        if not groups or s.at - groups[-1][-1].at > config.same_pods_gap:
+            groups.append([])
+        groups[-1].append(s)
+    return [
+        Obstacle(group[0].at, group[-1].at, min(s.seen_at for s in group), tuple(group))
+        for group in groups
+        if _lasted(group)
+    ]
+
+
+def _lasted(group: Sequence[Sighting]) -> bool:
+    """Whether any kind of obstacle was told for long enough."""
+    by_kind: dict[str, list[Sighting]] = {}
+    for s in group:
+        by_kind.setdefault(s.text("subtype"), []).append(s)
+    return any(lines[-1].at - lines[0].at >= _wanted(lines[0]) for lines in by_kind.values())
+
+
+def _wanted(s: Sighting) -> timedelta:
+    rule = families().rule(s)
+    return timedelta(seconds=rule.lasts_s if rule else 0)

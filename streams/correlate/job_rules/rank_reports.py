@@ -1,0 +1,122 @@
+"""What the ranks of a job said about their collectives, put together by hang."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from streams.correlate.state.placement import Stay
+from streams.correlate.state.sightings import Sighting
+
+TIMEOUT, ERROR = "nccl.timeout", "nccl.error"
+
+Rank = int | str
+"""A global rank, or `pod#local` where only the pod is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One sighting with who told it and where that stood."""
+
+    sighting: Sighting
+    rank: Rank
+    pod: str | None
+    node: str | None
+    begun: datetime | None = None
+    """Since when the pod that told it stands where it does; None where nobody knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One hang: every report whose waiting overlaps. `start` is back-dated; `told_at` is the first line's time."""
+
+    start: datetime
+    told_at: datetime
+    end: datetime
+    seen_at: datetime
+    told: tuple[Told, ...]
+
+    @property
+    def reporters(self) -> dict[Rank, str | None]:
+        """Who said anything, and on which node."""
+        return {t.rank: t.node for t in self.told}
+
+
+def told_by(s: Sighting, stay: Stay | None) -> Told:
+    """Who told a line: its global rank, else a name made of pod and rank inside its group.
+
+    Before PyTorch 2.2 the only rank in a line is that inside its group: one that its pod does not hold is no global rank.
+    """
+    rank = s.entity.rank if s.entity.rank is not None else s.number("rank")
+    pod = s.entity.pod.key if s.entity.pod else None
+    if s.text("ip"):
+        # A driver relays what a worker elsewhere said: where that stands is for the inventory to tell.
+        return Told(
+            s, rank if rank is not None else f"{s.text('ip')}#{s.number('pg_rank') or '?'}", None, None
+        )
+    if rank is not None and (stay is None or not stay.ranks or rank in stay.ranks):
+        who: Rank = rank
+    elif rank is None and stay is not None and len(stay.ranks) == 1:
+        who = stay.ranks[0]
+    else:
+        place = s.number("pg_rank") if rank is None else rank
+        who = f"{pod or s.entity.node}#{place if place is not None else '?'}"
+    return Told(s, who, pod, stay.node if stay else s.entity.node, stay.start if stay else None)
+
+
+def doubted(told: Sequence[Told]) -> Sequence[Told]:
+    """Once one line's rank turns out to be that inside its group, no rank of a line like it is taken for a global one."""
+    if not any(isinstance(t.rank, str) and t.sighting.number("rank") is not None for t in told):
+        return told
+    return [
+        replace(t, rank=f"{t.pod or t.node}#{t.rank}")
+        if isinstance(t.rank, int) and not t.sighting.text("pg") and t.sighting.number("pg_rank") is None
+        else t
+        for t in told
+    ]
+
+
+def episodes(told: Iterable[Told], gap: timedelta) -> list[Episode]:
+    """Cut reports into hangs: reports belong together when their waiting overlaps, give or take the gap.
+
+    What a pod tells that came when others had reported already is no part of that: the job has been started again since.
+    """
+    found: list[list[Told]] = []
+    until: datetime | None = None
+    for one in sorted(told, key=lambda t: (t.sighting.fault_at, t.sighting.at, t.sighting.id)):
+        if until is None or one.sighting.fault_at > until + gap:
+            found.append([])
+            until = one.sighting.at
+        found[-1].append(one)
+        until = max(until, one.sighting.at)
+    return [episode for group in found for episode in _restarts(group)]
+
+
+def _restarts(group: list[Told]) -> Iterator[Episode]:
+    """One episode for each time that the job was started within a group of reports."""
+    while group:
+        told_at = min(t.sighting.at for t in group)
+        yield _episode([t for t in group if not _came_after(t, told_at)])
+        group = [t for t in group if _came_after(t, told_at)]
+
+
+def _came_after(told: Told, at: datetime) -> bool:
+    """Whether the pod came after that time. One that spoke before it is known to have come did not."""
+    return told.begun is not None and at < told.begun <= told.sighting.at
+
+
+def joined(one: Episode, other: Episode) -> Episode:
+    """Two stretches of reports as one hang."""
+    return _episode([*one.told, *other.told])
+
+
+def _episode(group: list[Told]) -> Episode:
+    lines = [t.sighting for t in group]
+    return Episode(
+        start=min(s.fault_at for s in lines),
+        told_at=min(s.at for s in lines),
+        end=max(s.at for s in lines),
+        seen_at=max(s.seen_at for s in lines),
+        told=tuple(sorted(group, key=lambda t: (t.sighting.at, t.sighting.id))),
+    )

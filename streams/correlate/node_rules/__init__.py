@@ -1,0 +1,1 @@
+"""Faults of nodes and of what nodes share."""

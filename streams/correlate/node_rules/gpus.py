@@ -1,0 +1,271 @@
+"""Faults of a node's GPUs: XIDs, SXids, memory counts, driver and off-bus lines put together into one root each.
+
+What fails on one GPU is one incident until that is closed, under the highest-ranked family seen; GPUs of one node that fail
+together fail of one cause, which is the first of them. The recovery that a 154 names overrides the code's own (Xid catalog,
+154), and a DCGM gauge confirms but never opens: it shows the last code long after (dcgm-exporter, DCGM_FI_DEV_XID_ERRORS).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import RECOVERY_ACTION, families, level
+from streams.correlate.state.gpu_aliases import learned, renamed
+from streams.correlate.state.incarnations import Lives
+from streams.correlate.state.sightings import Sighting, order
+from streams.model.entity import Entity, Gpu
+from streams.model.incident import Candidate, Certainty
+from streams.model.signal import Attribute
+
+KINDS = ("gpu.xid", "gpu.off_bus")
+
+
+@dataclass(slots=True)
+class _Group:
+    """One root in the making."""
+
+    causes: list[Sighting]
+    gpus: set[str]
+    cleared_at: datetime | None = None
+    flaps: int = 0
+    context: list[Sighting] = field(default_factory=list)
+    _leader: Entity | None = None
+
+    @property
+    def first(self) -> datetime:
+        return self.causes[0].at
+
+    def take(self, cause: Sighting, gpu: str) -> None:
+        """One more line of it."""
+        self.causes.append(cause)
+        self.gpus.add(gpu)
+        self._leader = None
+
+    @property
+    def leader(self) -> Entity:
+        """The GPU that failed first of those with the gravest family; the other ends of its links only tell of it.
+
+        A switch that loses its links names no GPU, and may be heard before the GPU that left the bus (SXid 20034 after XID 79).
+        """
+        if self._leader is None:
+            gravest = max(map(_weight, self.causes))
+            self._leader = min(
+                self.causes,
+                key=lambda s: (
+                    _weight(s) < gravest,
+                    s.entity.gpu is None,
+                    families().blames_its_peer(s),
+                    s.at,
+                    s.seen_at,  # many logs know whole seconds only: the one that is read first opens the incident
+                    s.id,
+                ),
+            ).entity
+        return self._leader
+
+
+def _weight(s: Sighting) -> tuple[bool, int]:
+    """Which cause names the fault: weak signs do not rename one that is sure of itself, and a 154 only what has no name."""
+    table = families()
+    names = s.code != RECOVERY_ACTION and table.certainty(s) is not Certainty.WEAK
+    return names, table[table.family_of(s)].rank
+
+
+def is_gauge(sighting: Sighting) -> bool:
+    """A metric that holds the last code, or an alert on one: not the moment of a fault."""
+    told = ("dcgm", "gauge")
+    return (
+        sighting.text("source") in told
+        or sighting.text("subtype") in told
+        or (sighting.kind == "gpu.xid" and "alert" in sighting.attributes)
+    )
+
+
+def gpu_faults(node: str, seen: Iterable[Sighting], lives: Lives, config: Config) -> list[Hypothesis]:
+    """The roots among a node's GPU sightings, sorted by when they began."""
+    told = [s for s in seen if s.kind.startswith("gpu.") and _is_of_gpu(s)]
+    names = learned(told)
+    lines = sorted((renamed(s, names) for s in told), key=order)
+    table = families()
+    groups: list[_Group] = []
+    for s in lines:
+        if is_gauge(s):
+            continue
+        if not s.firing:
+            _clear(groups, s)
+        elif table.role(s) == "cause":
+            _place(groups, _located(s, lines), lives, config)
+    for s in lines:
+        if s.firing and (is_gauge(s) or table.role(s) != "cause"):
+            _accompany(groups, s, config)
+    return [_hypothesis(node, group, _incarnation(groups, group, lives), config) for group in groups]
+
+
+def _is_of_gpu(s: Sighting) -> bool:
+    if s.kind == "gpu.xid":
+        return True
+    rule = families().rule(s)
+    return rule is not None and families()[rule.family].found_on == "gpu"
+
+
+def _located(s: Sighting, lines: list[Sighting]) -> Sighting:
+    """A line without an address (masked, or lost) belongs to the GPU that left the bus on the same node, if there is one."""
+    if s.entity.gpu is not None or not _leaves_bus(s):
+        return s
+    named = [
+        o
+        for o in lines
+        if o.entity.gpu and o.firing and not is_gauge(o) and _leaves_bus(o) and families().role(o) == "cause"
+    ]
+    return replace(s, entity=named[0].entity) if named else s
+
+
+def _leaves_bus(s: Sighting) -> bool:
+    return families().family_of(s) == "gpu_off_bus"
+
+
+def _place(groups: list[_Group], s: Sighting, lives: Lives, config: Config) -> None:
+    key = s.entity.key
+    for group in reversed(groups):
+        mine = key in group.gpus or s.at - group.first <= config.board
+        if mine and not _is_over(groups, group, s.at, lives, config):
+            if group.cleared_at is not None and s.at > group.cleared_at:
+                group.flaps += 1
+                group.cleared_at = None
+            group.take(s, key)
+            return
+    base = lives.base(s.entity, "gpu")
+    if base and s.at <= base.until + config.linger:
+        return
+    groups.append(_Group([s], {key}))
+
+
+def _incarnation(groups: list[_Group], group: _Group, lives: Lives) -> int:
+    """The group's number among those that its leader leads, after those that are forgotten."""
+    leader = group.leader
+    base = lives.base(leader, "gpu")
+    number = base.count if base else 0
+    for other in groups:
+        if other is group or other.leader.key == leader.key:
+            number = lives.next_number((leader,), "gpu", number, other.first)
+        if other is group:
+            break
+    return number
+
+
+def _is_over(groups: list[_Group], group: _Group, at: datetime, lives: Lives, config: Config) -> bool:
+    if group.cleared_at is not None and at > group.cleared_at + config.linger:
+        return True
+    if not lives.has_closings:
+        return False
+    closing = lives.closing(group.leader, "gpu", _incarnation(groups, group, lives))
+    return closing is not None and at > closing + config.linger
+
+
+def _clear(groups: list[_Group], s: Sighting) -> None:
+    for group in groups:
+        if group.cleared_at is None and group.gpus <= {s.entity.key}:
+            group.cleared_at = s.at
+
+
+def _accompany(groups: list[_Group], s: Sighting, config: Config) -> None:
+    for group in groups:
+        mine = s.entity.key in group.gpus or (
+            s.entity.gpu is None and s.at <= group.causes[-1].at + config.before
+        )
+        if mine and s.at >= group.first - config.before:
+            group.context.append(s)
+            return
+
+
+def _hypothesis(node: str, group: _Group, incarnation: int, config: Config) -> Hypothesis:
+    table = families()
+    best = max(group.causes, key=lambda s: (*_weight(s), level(table.certainty(s))))
+    family = table.family_of(best)
+    certainty = max((table.certainty(s) for s in group.causes if table.family_of(s) == family), key=level)
+    told = [s for s in group.causes if s.code == RECOVERY_ACTION]
+    action = told[-1].text("action") if told else best.text("action")
+    if action in table.actions.decisive and told:
+        # What a GPU needs because the other end of its link failed says nothing against the GPU.
+        victim = all(table.blames_its_peer(s) for s in group.causes if table.family_of(s) == family)
+        certainty = Certainty.LIKELY if victim else Certainty.DECISIVE
+    first = group.first
+    root = _entity(group)
+    return Hypothesis(
+        scope=f"node/{node}",
+        root=root,
+        family=family,
+        incarnation=incarnation,
+        certainty=certainty,
+        fault_at=first,
+        first_at=first,
+        last_at=max(s.at for s in group.causes),
+        ready_at=min(s.seen_at for s in group.causes),
+        rule="recovery action" if told else "hardware evidence",
+        cleared_at=group.cleared_at,
+        flaps=group.flaps,
+        causes=tuple(group.causes),
+        context=tuple(group.context),
+        facts=_facts(group, best, action),
+        candidates=_outranked(group, family),
+    )
+
+
+def _entity(group: _Group) -> Entity:
+    """The leading GPU with every name that any line gave it."""
+    leader = group.leader
+    names = [
+        s.entity.gpu for s in (*group.causes, *group.context) if s.entity.key == leader.key and s.entity.gpu
+    ]
+    if not names:
+        return leader
+    merged = Gpu(
+        pci=next((g.pci for g in names if g.pci), None),
+        uuid=min((g.uuid for g in names if g.uuid), default=None),
+        index=min((g.index for g in names if g.index is not None), default=None),
+        mig=names[0].mig,
+    )
+    return Entity(leader.cluster, node=leader.node, gpu=merged)
+
+
+def _facts(group: _Group, best: Sighting, action: str) -> dict[str, Attribute]:
+    codes = sorted({s.code for s in (*group.causes, *group.context) if s.code is not None})
+    failed = {s.entity.key for s in group.causes if s.entity.gpu is not None}
+    facts: dict[str, Attribute] = {"gpus_failed": max(len(failed), 1)}
+    if action:
+        facts["action"] = action
+    if best.code is not None:
+        facts["xid"] = best.code
+    elif best.kind == "gpu.off_bus":
+        facts["xid"] = 79
+    if codes:
+        facts["xids"] = tuple(codes)
+    sxids = sorted({n for s in (*group.causes, *group.context) if (n := s.number("sxid")) is not None})
+    if sxids:
+        facts["sxids"] = tuple(sxids)
+    # What is told otherwise than by a code, e.g. `gpu.row_remap.pending`: the code alone does not say what a repair has to do.
+    told = {
+        f"{s.kind}.{s.text('subtype')}"
+        for s in (*group.causes, *group.context)
+        if s.kind != "gpu.xid" and s.text("subtype")
+    }
+    if told:
+        facts["signs"] = tuple(sorted(told))
+    if best.text("mnemonic"):
+        facts["mnemonic"] = best.text("mnemonic")
+    if (link := best.number("link")) is not None:
+        facts["link"] = link
+    return facts
+
+
+def _outranked(group: _Group, family: str) -> tuple[Candidate, ...]:
+    table = families()
+    others = {table.family_of(s): s for s in reversed(group.causes) if table.family_of(s) != family}
+    return tuple(
+        Candidate(s.entity, other, False, "higher family", f"part of the same fault: {family} says more")
+        for other, s in sorted(others.items())
+        if s.code != RECOVERY_ACTION
+    )

@@ -1,0 +1,117 @@
+"""Faults of a node that its own signals tell: host, power and cooling, storage, platform, notices, slow GPUs.
+
+What belongs to which of them, how sure it is and how long it must last is in `families.yaml`; here it is only put together: the
+signals of one family on one node are one incident until that is closed or all of them are over. Its root is the GPU, when they
+all speak of the same one, else the node.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import SignalRule, families, level, storage_system
+from streams.correlate.state.gpu_aliases import learned, renamed
+from streams.correlate.state.incarnations import Lives, Session, Spell, spells
+from streams.correlate.state.sightings import Sighting, order
+from streams.model.entity import Entity
+from streams.model.incident import Certainty
+from streams.model.signal import Attribute
+
+_SIGNS_TOLD = 4
+
+
+def place_faults(root: Entity, seen: Iterable[Sighting], lives: Lives, config: Config) -> list[Hypothesis]:
+    """A hypothesis for each stretch of one family's causes on the node `root`."""
+    table = families()
+    streams: dict[str, dict[str, list[Sighting]]] = defaultdict(lambda: defaultdict(list))
+    told = [s for s in seen if s.kind in table.kinds]
+    names = learned(told)
+    for s in told:
+        rule = table.rule(s)
+        if rule is not None and rule.role == "cause" and table[rule.family].found_on == "node":
+            one = renamed(s, names)
+            stream = f"{one.kind}|{one.entity.key}|{one.text('subtype')}|{_system(one, rule.family) or ''}"
+            streams[rule.family][stream].append(one)
+    found: list[Hypothesis] = []
+    for family, lines in sorted(streams.items()):
+        found += _faults(root, family, lines, lives)
+    return found
+
+
+def _faults(
+    root: Entity, family: str, streams: Mapping[str, list[Sighting]], lives: Lives
+) -> Iterable[Hypothesis]:
+    """The incarnations of one family."""
+    lasting: list[Spell] = []
+    ready: dict[str, datetime] = {}
+    for _, stream in sorted(streams.items()):
+        for spell in spells(stream):
+            lasts = _lasts(spell)
+            if spell.end is not None and spell.end - spell.start < lasts:
+                continue
+            lasting.append(spell)
+            ready |= {s.id: min(o.seen_at for o in spell.sightings) + lasts for s in spell.sightings}
+    gpus = {s.entity.key: s.entity for spell in lasting for s in spell.sightings if s.entity.gpu}
+    names = [root, *(gpus[key] for key in sorted(gpus))]
+    for session in lives.sessions(root, families()[family].domain, lasting, names):
+        yield _hypothesis(root, family, session, ready)
+
+
+def _lasts(spell: Spell) -> timedelta:
+    """How long it must last: as the most patient of its signals wants it."""
+    return max(timedelta(seconds=rule.lasts_s) for rule in _rules(spell.sightings))
+
+
+def _rules(sightings: Iterable[Sighting]) -> list[SignalRule]:
+    return [rule for s in sightings if (rule := families().rule(s)) is not None]
+
+
+def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str, datetime]) -> Hypothesis:
+    table = families()
+    mine = tuple(sorted({s.id: s for s in session.sightings}.values(), key=order))
+    root = _root(node, mine)
+    signs = list(dict.fromkeys(table.says(s) for s in mine))
+    told = ", ".join(signs[:_SIGNS_TOLD])
+    if len(signs) > _SIGNS_TOLD:
+        told += f" and {len(signs) - _SIGNS_TOLD} more"
+    kinds = {f"{s.kind}.{s.text('subtype')}".rstrip(".") for s in mine}
+    facts: dict[str, Attribute] = {"signs": tuple(sorted(kinds))}
+    if gpus := {s.entity.key for s in mine if s.entity.gpu is not None}:
+        facts["gpus_failed"] = len(gpus)
+    if systems := sorted({name for s in mine if (name := _system(s, family)) is not None}):
+        facts["storage"] = tuple(systems)
+    return Hypothesis(
+        scope=f"node/{node.node}",
+        root=root,
+        family=family,
+        incarnation=session.incarnation,
+        certainty=max((table.certainty(s) for s in mine), key=level, default=Certainty.WEAK),
+        fault_at=session.start,
+        first_at=session.start,
+        last_at=session.last,
+        ready_at=min(ready[s.id] for s in mine),
+        rule="signs of the place",
+        why=f"{root}: {told}",
+        cleared_at=session.cleared_at,
+        flaps=session.flaps,
+        causes=mine,
+        facts=facts,
+        stops=table[family].stops,
+    )
+
+
+def _system(s: Sighting, family: str) -> str | None:
+    return storage_system(s) if family == "storage_fault" else None
+
+
+def _root(node: Entity, mine: Iterable[Sighting]) -> Entity:
+    """The GPU that every line speaks of, with its best name; the node when they differ."""
+    named = {s.entity.key: s.entity for s in mine if s.entity.gpu is not None}
+    if len(named) == 1 and all(s.entity.gpu is not None for s in mine):
+        only = next(iter(named.values()))
+        return Entity(node.cluster, node=node.node, gpu=only.gpu)
+    return node

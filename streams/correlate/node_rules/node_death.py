@@ -1,0 +1,235 @@
+"""Whether a node that is NotReady is dead, or only not heard of: what tells of its death, and what tells that it lives.
+
+That the API server does not hear of a kubelet is one observer's word. A second sign that does not come by the same way makes it
+decisive; a single sign of life takes that back, for a job that runs must never be moved off a node that lives. Policy is in
+`deaths.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from streams.config.yaml_tables import Strict, load_table
+from streams.correlate.fabric_rules.nic_timeline import LINK, parts
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.node_rules.node_readiness import NOT_READY, is_death
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import at_most
+from streams.correlate.state.job_progress import Pulse
+from streams.correlate.state.rows import NodeRow, PortRow
+from streams.correlate.state.sightings import Sighting, order
+from streams.model.incident import Certainty
+
+_FILE = Path(__file__).with_name("node_death.yaml")
+FAMILY = "node_down"
+_SPOKE_BEFORE = timedelta(hours=1)
+"""How far back the rhythm of a job is known by the minute."""
+
+
+class Sign(Strict):
+    """What makes a NotReady decisive that lasted `after_s`."""
+
+    after_s: int
+    alone: bool = False
+    unreachable: bool = False
+    says: str
+
+    @property
+    def after(self) -> timedelta:
+        """How long the NotReady must have lasted."""
+        return timedelta(seconds=self.after_s)
+
+
+class _Signs(Strict):
+    last_words: Sign
+    stopped: Sign
+    alert: Sign
+    ports: Sign
+    silence: Sign
+    absence: Sign
+
+
+class _Rhythm(Strict):
+    moves: int
+    of: int
+    patience: float
+    longest_s: int
+
+
+class _Taints(Strict):
+    unreachable: frozenset[str]
+    not_ready: frozenset[str]
+    stopped: frozenset[str]
+
+
+class DeathPolicy(Strict):
+    """The whole file."""
+
+    signs: _Signs
+    life_after_s: int
+    spoken_by_itself: tuple[str, ...]
+    rhythm: _Rhythm
+    taints: _Taints
+    silent_reasons: tuple[str, ...]
+
+    def is_own_word(self, s: Sighting) -> bool:
+        """Whether the node itself said or showed it: neither the API server, nor an alert, nor its last words."""
+        return s.kind.startswith(self.spoken_by_itself) and not is_death(s) and "alert" not in s.attributes
+
+
+@cache
+def death_policy() -> DeathPolicy:
+    """The policy that ships.
+
+    Raises:
+        ConfigError: when the file is damaged.
+    """
+    return load_table(_FILE, DeathPolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class Unheard:
+    """When a node was NotReady of which nothing told that it lives."""
+
+    since: datetime
+    until: datetime | None
+
+    def may_hear(self, at: datetime) -> bool:
+        """Whether progress at that time says anything of it: that it lives, or how often its job spoke before."""
+        return at > self.since - _SPOKE_BEFORE and (self.until is None or at < self.until)
+
+
+def unheard_of(h: Hypothesis) -> Unheard | None:
+    """What progress of jobs may still change of a `node_down`; None once it is known to live."""
+    return None if h.facts.get("lives") is True else Unheard(h.fault_at, h.cleared_at)
+
+
+def weighed(
+    h: Hypothesis, row: NodeRow, ports: Mapping[str, PortRow], pulses: Sequence[Pulse], config: Config
+) -> Hypothesis:
+    """A `node_down` with what else is known of the node. Others come back as they are."""
+    if h.family != FAMILY or not (gone := _last_time(h, row)):
+        return h
+    since = gone[0].at
+    if (life := _progress(h, since, pulses) or _own_words(h, since, row)) is not None:
+        return replace(
+            h,
+            certainty=at_most(h.certainty, Certainty.LIKELY),
+            why=f"{h.why}; but {life}: it may be only the kubelet",
+            stops="never",
+            facts={**h.facts, "lives": True},
+        )
+    if h.facts.get("maintenance") is True or _is_somebodys(row) or not pulses:
+        return h
+    signs = death_policy().signs
+    if _taints(row) & death_policy().taints.stopped:
+        return replace(h, certainty=Certainty.DECISIVE, why=f"{h.why}; and {signs.stopped.says}")
+    if not _is_unreachable(row, gone):
+        return h
+    found = [signs.absence]
+    found += [signs.alert] * any(s.kind == "node.condition" for s in h.causes)
+    found += [signs.ports] * _has_no_link(ports.values(), since - config.before)
+    due = [at for pulse in pulses if (at := _due(pulse, since)) is not None]
+    found += [signs.silence] * bool(due)
+    first = min(found, key=lambda sign: sign.after_s)
+    sure_at = max(min(s.seen_at for s in gone) + first.after, *due, since)
+    if h.cleared_at is not None and sure_at >= h.cleared_at:
+        return h
+    return replace(h, sure_at=sure_at, sure=first.says)
+
+
+def _last_time(h: Hypothesis, row: NodeRow) -> list[Sighting]:
+    """What told of its being NotReady the last time, in order: a node may have come back and gone again meanwhile."""
+    gone = sorted((s for s in h.causes if s.kind == NOT_READY), key=order)
+    if not gone:
+        return []
+    backs = [
+        s.at
+        for group in row.seen.values()
+        if group[0].kind == NOT_READY
+        for s in group
+        if not s.firing and s.at < gone[-1].at
+    ]
+    back = max(backs, default=None)
+    return [s for s in gone if back is None or s.at > back]
+
+
+def _progress(h: Hypothesis, since: datetime, pulses: Iterable[Pulse]) -> str | None:
+    job = next((p.job for p in pulses if any(_is_meanwhile(at, h, since) for at in p.moves)), None)
+    return f"{job} still makes progress" if job is not None else None
+
+
+def _own_words(h: Hypothesis, since: datetime, row: NodeRow) -> str | None:
+    """What the node itself tells. After a panic it may be booting: that it speaks then says nothing against its death."""
+    if h.certainty is Certainty.DECISIVE:
+        return None
+    groups = (group for group in row.seen.values() if death_policy().is_own_word(group[0]))
+    tells = any(_is_meanwhile(s.at, h, since) for group in groups for s in group)
+    return "the node itself still tells of other things" if tells else None
+
+
+def _is_meanwhile(at: datetime, h: Hypothesis, since: datetime) -> bool:
+    """Whether that was while the node was NotReady."""
+    begun = at > since + timedelta(seconds=death_policy().life_after_s)
+    return begun and (h.cleared_at is None or at < h.cleared_at)
+
+
+def _is_somebodys(row: NodeRow) -> bool:
+    """Whether somebody else has closed the node: then it is theirs."""
+    return row.fact is not None and row.fact.unschedulable and row.fact.owner_incident is None
+
+
+def _taints(row: NodeRow) -> frozenset[str]:
+    if row.fact is None or row.fact.ready:
+        return frozenset()
+    return frozenset(taint.partition("=")[0] for taint in row.fact.taints)
+
+
+def _is_unreachable(row: NodeRow, gone: Iterable[Sighting]) -> bool:
+    """Whether the kubelet is not heard of, as the node's taints say, else what told of it."""
+    table, taints = death_policy(), _taints(row)
+    if told := taints & (table.taints.unreachable | table.taints.not_ready):
+        return bool(told & table.taints.unreachable)
+    return any(
+        word in s.text(name) for s in gone for name in ("reason", "status") for word in table.silent_reasons
+    )
+
+
+def _has_no_link(ports: Iterable[PortRow], since: datetime) -> bool:
+    """Whether the switches say that every cable of the node is dead."""
+    known = [row for row in ports if row.link is not None and row.link.node is not None]
+    return bool(known) and all(_is_down(row, since) for row in known)
+
+
+def _is_down(row: PortRow, since: datetime) -> bool:
+    told = sorted(
+        (
+            s
+            for group in row.seen.values()
+            if group[0].kind == LINK
+            for s in group
+            if parts().of(s) == "down" and not parts().is_intended(s)
+        ),
+        key=order,
+    )
+    return bool(told) and told[-1].firing and told[-1].at >= since
+
+
+def _due(pulse: Pulse, since: datetime) -> datetime | None:
+    """By when a job that kept telling of its progress should have told more; None for one that has no rhythm, or has ended."""
+    rhythm = death_policy().rhythm
+    minutes: dict[datetime, datetime] = {}
+    for at in pulse.moves:
+        minutes.setdefault(at.replace(second=0, microsecond=0), at)
+    told = list(minutes.values())[-rhythm.of :]
+    if len(told) < rhythm.moves or pulse.is_over:
+        return None
+    wait = max(after - before for before, after in pairwise(told)) * rhythm.patience
+    if since - pulse.moves[-1] > wait:
+        return None  # It had fallen silent long before.
+    return pulse.moves[-1] + min(wait, timedelta(seconds=rhythm.longest_s))

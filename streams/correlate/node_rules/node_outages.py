@@ -1,0 +1,389 @@
+"""Many nodes that are NotReady at once: one incident of what they share, and not one for each of them.
+
+What they share is the place that most of them stand in (a leaf; racks have a judgement of their own), else what watches them all:
+the API server, the network before it. That many are not heard of says nothing against any of them. When most are back, those that
+did not come back with them are nodes of their own again. Policy is in `outages.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import cache
+from math import ceil
+from pathlib import Path
+
+from streams.config.yaml_tables import Strict, load_table
+from streams.correlate.hypothesis import Hypothesis, rejected
+from streams.correlate.node_rules.node_death import death_policy
+from streams.correlate.node_rules.node_readiness import down_spells
+from streams.correlate.node_rules.shared_groups import SharedFault
+from streams.correlate.policy.families import families
+from streams.correlate.state.incarnations import Lives, Session, Spell
+from streams.correlate.state.rows import NodeRow
+from streams.correlate.state.sightings import Sighting
+from streams.model.entity import Entity
+from streams.model.incident import Certainty
+from streams.model.signal import Attribute
+
+_FILE = Path(__file__).with_name("node_outages.yaml")
+FAMILY = "nodes_not_ready"
+GROUP = "nodes"
+"""The group that all nodes of a cluster are in."""
+_TOLD = 10
+
+
+class _Places(Strict):
+    nodes: int
+    share: float
+    of_all: float
+
+
+class _Together(Strict):
+    within_s: int
+    waits_s: int
+    nodes: int
+    least: int
+    share: float
+    places: _Places
+    racks: int
+
+
+class _Over(Strict):
+    share: float
+    settle_s: int
+    again_s: int
+
+
+class _Alone(Strict):
+    share: float
+
+
+class OutagePolicy(Strict):
+    """The whole file."""
+
+    together: _Together
+    over: _Over
+    alone: _Alone
+
+    @property
+    def within(self) -> timedelta:
+        """How far apart nodes of one outage go at most."""
+        return timedelta(seconds=self.together.within_s)
+
+    @property
+    def settle(self) -> timedelta:
+        """How long after the others a node may come back."""
+        return timedelta(seconds=self.over.settle_s)
+
+    def are_most(self, count: int, known: int) -> bool:
+        """Whether so many nodes are most of the cluster."""
+        return count >= self.together.least and count >= self.together.share * known
+
+    def are_many(self, count: int, known: int) -> bool:
+        """Whether so many nodes do not go at once by chance."""
+        return count >= self.together.nodes or self.are_most(count, known)
+
+
+@cache
+def outage_policy() -> OutagePolicy:
+    """The policy that ships.
+
+    Raises:
+        ConfigError: when the file is damaged.
+    """
+    return load_table(_FILE, OutagePolicy)
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """One time that a node is, or was, NotReady for no reason of its own, and where it stands."""
+
+    node: str
+    hypothesis: Hypothesis
+    line: Sighting
+    """What told of it first."""
+    end: datetime | None
+    is_last: bool
+    """Whether its incident knows of no later time."""
+    rack: str | None = None
+    leaf: str | None = None
+    pool: str | None = None
+
+    @property
+    def start(self) -> datetime:
+        """When the node went."""
+        return self.line.at
+
+
+def absences_of(node: str, h: Hypothesis, row: NodeRow) -> list[Absence]:
+    """Each time that the node was away in one incident of it: one that flaps was away several times."""
+    known, fact = {s.id for s in h.causes}, row.fact
+    places = (fact.rack, fact.leaf, fact.pool) if fact else (None, None, None)
+    every = down_spells(s for group in row.seen.values() for s in group)
+    mine = [spell for spell in every if spell.sightings[0].id in known]
+    return [Absence(node, h, m.sightings[0], m.end, m is mine[-1], *places) for m in mine]
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """How many nodes there are, as far as the inventory knows."""
+
+    nodes: Callable[[], int] = lambda: 0
+    in_rack: Callable[[str], int] = lambda name: 0
+    at_leaf: Callable[[str], int] = lambda name: 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outages:
+    """All outages, and what they leave to nodes: who stayed away after the others came back, and since when they had.
+
+    `held` is until when those wait that are part of none, because others may go with them.
+    """
+
+    faults: tuple[SharedFault, ...] = ()
+    left_behind: Mapping[str, datetime] = field(default_factory=dict)
+    held: Mapping[str, datetime] = field(default_factory=dict)
+    away: int = 0
+    """How many nodes are NotReady now."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wave:
+    """Nodes that went together. `over_at` is when enough of them were back."""
+
+    root: Entity
+    absences: Sequence[Absence]
+    over_at: datetime | None
+
+    @property
+    def parts(self) -> list[Absence]:
+        """Those that are not told of by themselves."""
+        return [a for a in self.absences if self.keeps(a)]
+
+    def keeps(self, absence: Absence) -> bool:
+        """Whether a node came back with the others, or may still do so."""
+        back = absence.end
+        if self.over_at is None:
+            return True
+        return back is not None and back <= self.over_at + outage_policy().settle
+
+    @property
+    def spell(self) -> Spell:
+        """From when to when it lasted. One line stands for all: there may be thousands."""
+        ends = [a.end for a in self.parts if a.end is not None]
+        end = max(ends) if self.over_at is not None else None
+        first, last = self.absences[0], self.absences[-1]
+        return Spell(first.start, last.start, end, (first.line,))
+
+
+def outages(
+    cluster: str, absences: Iterable[Absence], census: Census, powerless: Collection[str], lives: Lives
+) -> Outages:
+    """The times when many nodes were NotReady together. `powerless` are racks that told of their power or heat."""
+    said = sorted(absences, key=lambda a: (a.start, a.hypothesis.id))
+    by_root: dict[str, list[_Wave]] = defaultdict(list)
+    held: dict[str, datetime] = {}
+    for together in _together(said):
+        held |= dict.fromkeys((a.hypothesis.id for a in together if a.is_last), _held_until(together))
+        if (wave := _wave(cluster, together, census, powerless)) is not None:
+            by_root[wave.root.key].append(wave)
+    known = census.nodes()
+    faults = [fault for key in sorted(by_root) for fault in _faults(by_root[key], known, lives)]
+    behind = {
+        a.hypothesis.id: wave.over_at
+        for waves in by_root.values()
+        for wave in waves
+        if wave.over_at is not None
+        for a in wave.absences
+        if a.is_last and not wave.keeps(a)
+    }
+    taken = {part for fault in faults for part in fault.parts}
+    held = {name: until for name, until in held.items() if name not in taken}
+    away = len({a.node for a in said if a.is_last and a.end is None})
+    return Outages(tuple(faults), behind, held, away)
+
+
+def is_crowded(away: int, known: int) -> bool:
+    """Whether so many nodes are away that none of them counts as alone."""
+    return away - 1 > outage_policy().alone.share * max(known - 1, 0)
+
+
+def _together(said: Sequence[Absence]) -> Iterable[list[Absence]]:
+    found: list[Absence] = []
+    for one in said:
+        if found and one.start - found[-1].start > outage_policy().within:
+            yield found
+            found = []
+        found.append(one)
+    if found:
+        yield found
+
+
+def _wave(
+    cluster: str, together: Sequence[Absence], census: Census, powerless: Collection[str]
+) -> _Wave | None:
+    """What went together without the racks that went dark by themselves, if that is many; None if it is not."""
+    policy_, known = outage_policy(), census.nodes()
+    dark = _dark_racks(together, census, powerless)
+    rest = [a for a in together if a.rack is None or a.rack not in dark]
+    leaf = _leaf(rest, census)
+    if leaf is not None and not policy_.are_most(len(rest), known):
+        return _wave_of(Entity(cluster, switch=leaf), [a for a in rest if a.leaf == leaf])
+    return _wave_of(Entity(cluster), rest) if policy_.are_many(len(rest), known) else None
+
+
+def _wave_of(root: Entity, absences: Sequence[Absence]) -> _Wave:
+    backs = sorted(a.end for a in absences if a.end is not None)
+    enough = ceil(outage_policy().over.share * len(absences))
+    return _Wave(root, absences, backs[enough - 1] if len(backs) >= enough else None)
+
+
+def _dark_racks(together: Sequence[Absence], census: Census, powerless: Collection[str]) -> set[str]:
+    """Racks that are at fault themselves: they told of their power, or few of them went as a whole and nothing else did."""
+    rule = families().shared.rack
+    counts = Counter(a.rack for a in together if a.rack is not None)
+    told = {rack for rack, count in counts.items() if rack in powerless and count > 1}
+    rest = len(together) - sum(counts[rack] for rack in told)
+    dark = {
+        rack
+        for rack, count in counts.items()
+        if rack not in told and count >= rule.nodes and count >= rule.share * census.in_rack(rack)
+    }
+    if len(dark) >= outage_policy().together.racks or outage_policy().are_most(rest, census.nodes()):
+        return told
+    return told | dark
+
+
+def _leaf(absences: Sequence[Absence], census: Census) -> str | None:
+    """The leaf that nearly all of them hang on, if most of what hangs on it went."""
+    rule = outage_policy().together.places
+    counts = Counter(a.leaf for a in absences if a.leaf is not None)
+    for leaf, count in counts.most_common(1):
+        enough = count >= rule.nodes and count >= rule.of_all * len(absences)
+        if enough and count >= rule.share * census.at_leaf(leaf):
+            return leaf
+    return None
+
+
+def _faults(waves: Sequence[_Wave], known: int, lives: Lives) -> Iterable[SharedFault]:
+    root, by_line = waves[0].root, {wave.spell.sightings[0].id: wave for wave in waves}
+    again = timedelta(seconds=outage_policy().over.again_s)
+    domain = families()[FAMILY].domain
+    for session in lives.sessions(root, domain, [wave.spell for wave in waves], again=again):
+        yield _fault(root, session, [by_line[s.id] for s in session.sightings], known)
+
+
+def _fault(root: Entity, session: Session, waves: Sequence[_Wave], known: int) -> SharedFault:
+    mine = [a for wave in waves for a in wave.parts]
+    first = waves[0].absences
+    hit = max(len(wave.absences) for wave in waves)
+    hypothesis = Hypothesis(
+        scope=f"shared/{GROUP}",
+        root=root,
+        family=FAMILY,
+        incarnation=session.incarnation,
+        certainty=Certainty.LIKELY,
+        fault_at=session.start,
+        first_at=session.start,
+        last_at=max(session.last, *(wave.absences[-1].start for wave in waves)),
+        ready_at=_ready_at(first, known),
+        rule="many nodes at once",
+        why=_why(root, waves, hit, known),
+        cleared_at=session.cleared_at,
+        flaps=session.flaps,
+        causes=tuple(a.line for a in first[:_TOLD]),
+        facts=_facts(waves, hit, known),
+        candidates=tuple(
+            rejected(a.hypothesis.root, a.hypothesis.family, "one node's trouble", "others went with it")
+            for a in first[:_TOLD]
+        ),
+        stops=families()[FAMILY].stops,
+    )
+    return SharedFault(hypothesis, {a.hypothesis.id: a.node for a in mine if a.is_last})
+
+
+def _ready_at(absences: Sequence[Absence], known: int) -> datetime:
+    """When the first has waited for the others, and enough of them lasted."""
+    ready = sorted(max(a.hypothesis.ready_at, _seen_at(a)) for a in absences)
+    count = next((n for n in range(1, len(ready)) if outage_policy().are_many(n, known)), len(ready))
+    return max(_seen_at(absences[0]) + outage_policy().within, ready[count - 1])
+
+
+def _held_until(absences: Sequence[Absence]) -> datetime:
+    longest = timedelta(seconds=outage_policy().together.waits_s)
+    seen = [_seen_at(a) for a in absences]
+    return min(max(seen), min(seen) + longest) + outage_policy().within
+
+
+def _seen_at(absence: Absence) -> datetime:
+    return absence.line.seen_at
+
+
+def _facts(waves: Sequence[_Wave], hit: int, known: int) -> dict[str, Attribute]:
+    facts: dict[str, Attribute] = {"nodes_hit": rounded(hit), "nodes_known": known}
+    if _live(waves):
+        facts["nodes_live"] = True
+    if waves[-1].over_at is not None:
+        facts["nodes_back"] = True
+    return facts
+
+
+def _live(waves: Sequence[_Wave]) -> bool:
+    """Whether any of the nodes showed that it lives."""
+    return any(a.hypothesis.facts.get("lives") is True for wave in waves for a in wave.absences)
+
+
+def _why(root: Entity, waves: Sequence[_Wave], hit: int, known: int) -> str:
+    absences = waves[0].absences
+    shared = "" if known < hit else f" of {known}"
+    at_once = absences[-1].start - absences[0].start <= outage_policy().within
+    when = "within the minute" if at_once else "one after the other"
+    why = f"{rounded(hit)}{' or more' if rounded(hit) < hit else ''}{shared} nodes went NotReady {when}"
+    if root.switch is not None:
+        why += f", nearly all of them on {root}: look at it and at the network behind it before at any node"
+    elif outage_policy().are_most(hit, known):
+        why += ": look at the API server and at the network to it before at any node"
+    else:
+        pools = {a.pool for a in absences}
+        pool = f" They are all of pool {pools.pop()}." if len(pools) == 1 and None not in pools else ""
+        why += f".{pool} Look at what they share (API server, network, an upgrade) before at any of them"
+    if _live(waves):
+        why += ". Logs or jobs of some of them go on: these live, and it is what watches them that does not hear them"
+    if len(waves) > 1:
+        why += f". It has come in {len(waves)} waves"
+    return f"{why}. Nothing is done to any node because of it"
+
+
+def rounded(count: int) -> int:
+    """A number as it is told: exact while it is small, then in steps, so that an outage that grows is not told at every node."""
+    if count < 20:
+        return count
+    step = 5 if count < 100 else 10 ** (len(str(count)) - 2)
+    return count // step * step
+
+
+def is_dead(h: Hypothesis) -> bool:
+    """Whether a node is known to be dead by a sign of its own, whatever happens to the others."""
+    return h.certainty is Certainty.DECISIVE
+
+
+def held(h: Hypothesis, outages_: Outages) -> Hypothesis:
+    """A node's own hypothesis as it is told: it waits for those that may go with it, or that may come back with others."""
+    if (over_at := outages_.left_behind.get(h.id)) is not None:
+        return _left_behind(h, over_at)
+    return replace(h, ready_at=max(h.ready_at, outages_.held.get(h.id, h.ready_at)))
+
+
+def _left_behind(h: Hypothesis, over_at: datetime) -> Hypothesis:
+    """A node that did not come back when the others did: from then on it is alone."""
+    until = over_at + outage_policy().settle
+    sure_at = max(h.sure_at, over_at + death_policy().signs.absence.after) if h.sure_at is not None else None
+    return replace(
+        h,
+        ready_at=max(h.ready_at, until),
+        sure_at=sure_at,
+        why=f"{h.why}; it stayed away when the others came back",
+    )

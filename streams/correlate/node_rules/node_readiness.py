@@ -1,0 +1,134 @@
+"""A node that is not ready, or dead, as the API server, its own conditions and its last lines tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import families
+from streams.correlate.state.incarnations import Lives, Session, Spell, spells
+from streams.correlate.state.rows import NodeRow, in_maintenance
+from streams.correlate.state.sightings import Sighting
+from streams.model.digest import digest
+from streams.model.entity import Entity
+from streams.model.facts import NodeFact
+from streams.model.incident import Certainty
+from streams.model.signal import Attribute, Severity
+
+NOT_READY = "node.not_ready"
+
+API_TIME_STEP = timedelta(seconds=1)
+
+
+def readiness(fact: NodeFact) -> Sighting:
+    """What a node's fact says of its readiness, as a sighting: events get lost, conditions are read again.
+
+    The API server cuts the time of a transition to the second. Taken by its word, a node that became ready in the second in
+    which it was seen not to be would have been ready before, and would count as gone for ever.
+    """
+    at = fact.observed_at
+    if fact.ready and fact.ready_since is not None:
+        at = min(at, fact.ready_since + API_TIME_STEP)
+    name = digest("readiness", fact.name, fact.uid, fact.ready, at.isoformat(), size=12)
+    entity = Entity(fact.cluster, node=fact.name)
+    return Sighting(
+        name,
+        NOT_READY,
+        entity,
+        at,
+        at,
+        fact.observed_at,
+        Severity.ERROR,
+        fact.ready is False,
+        {"source": "node"},
+    )
+
+
+def down_sessions(
+    root: Entity, row: NodeRow, seen: Iterable[Sighting], lives: Lives, config: Config
+) -> list[Session]:
+    """When the node was not ready or died; blips shorter than the settling time are left out."""
+    stretches = [
+        spell
+        for spell in down_spells(seen)
+        if spell.end is None or spell.end - spell.start >= config.node_settle
+    ]
+    return lives.sessions(root, "node", stretches)
+
+
+def down_spells(seen: Iterable[Sighting]) -> list[Spell]:
+    """Each time that the node was not ready or died, blips and all."""
+    return spells(s for s in seen if s.kind == NOT_READY or is_death(s))
+
+
+def is_death(s: Sighting) -> bool:
+    """A sign that the whole node stopped: a kernel panic, a reset by its watchdog, an alert that it is down."""
+    if s.kind == NOT_READY or not s.kind.startswith("node."):
+        return False
+    rule = families().rule(s)
+    return rule is not None and rule.family == "node_down" and rule.role == "cause"
+
+
+def node_down(
+    root: Entity, row: NodeRow, seen: Iterable[Sighting], lives: Lives, config: Config
+) -> list[Hypothesis]:
+    """A hypothesis for each time the node was not ready for long enough, or died."""
+    closed = row.fact is not None and row.fact.maintenance
+    found = []
+    for session in down_sessions(root, row, seen, lives, config):
+        back = session.cleared_at
+        if back is not None and in_maintenance(row, session.start, back):
+            continue  # It was taken down and came back while people worked on it.
+        maintenance = closed or in_maintenance(row, session.start, session.last)
+        gone = [s for s in session.sightings if s.kind == NOT_READY]
+        deaths = [s for s in session.sightings if s.kind != NOT_READY]
+        reason = next((s.text("reason") for s in gone if s.text("reason")), "")
+        told = "kubelet no longer answers" if "Unknown" in reason else "the API server shows it NotReady"
+        why = f"{root.node}: {told}, and nothing else explains it"
+        if deaths:
+            signs = ", ".join(dict.fromkeys(families().says(s) for s in deaths))
+            why = f"{root.node}: {signs}{f', and {told}' if gone else '; but the API server still shows it ready'}"
+        facts: dict[str, Attribute] = {
+            "node_not_ready": bool(gone) and session.cleared_at is None,
+            "maintenance": maintenance,
+        }
+        if any(s.text("subtype") == "kernel_panic" for s in deaths):
+            facts["panic"] = True
+        found.append(
+            Hypothesis(
+                scope=f"node/{root.node}",
+                root=root,
+                family="node_down",
+                incarnation=session.incarnation,
+                certainty=_certainty(bool(gone), deaths),
+                fault_at=session.start,
+                first_at=session.start,
+                last_at=session.last,
+                ready_at=min(s.seen_at for s in session.sightings) + config.node_settle,
+                rule="node gone",
+                why=why,
+                cleared_at=session.cleared_at,
+                flaps=session.flaps,
+                causes=session.sightings,
+                facts=facts,
+            )
+        )
+    return found
+
+
+def _certainty(gone: bool, deaths: Iterable[Sighting]) -> Certainty:
+    """A kubelet may only be restarting, and an old panic may be read again; both at once are a dead node."""
+    panicked = any(s.kind == "node.kernel" for s in deaths)
+    if gone:
+        return Certainty.DECISIVE if panicked else Certainty.LIKELY
+    return Certainty.WEAK
+
+
+def taken_away(found: Hypothesis, left_at: datetime) -> Hypothesis:
+    """A node that was down, and was deleted with nobody on it: there is nothing left to bring back."""
+    if found.family != "node_down" or found.cleared_at is not None or left_at < found.last_at:
+        return found
+    return replace(found, cleared_at=left_at, why=f"{found.why}. It was taken out of the cluster")

@@ -1,0 +1,156 @@
+"""Power and cooling that the nodes of a rack share, and links that the nodes of an NVLink domain share.
+
+One node that is hot or loses a supply is its own trouble; three of a rack within minutes have lost something in common, and none
+of them is at fault. The far ends of a link that failed tell of it within seconds, on whatever node they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from streams.correlate.hypothesis import Hypothesis, rejected
+from streams.correlate.node_rules.shared_groups import SharedFault
+from streams.correlate.policy.families import families
+from streams.correlate.state.incarnations import Lives, Session, Spell
+from streams.model.entity import Entity
+from streams.model.incident import Certainty
+
+POWER, GONE = "power_cooling", "node_down"
+_TOLD = 6
+
+Said = tuple[str, Hypothesis]
+"""A node and one of its hypotheses."""
+
+
+def of_rack(hypotheses: Sequence[Hypothesis], gone_alone: Sequence[Hypothesis]) -> tuple[Hypothesis, ...]:
+    """What of a node's hypotheses may be its rack's: of its absences those that nothing else on it explains but its power."""
+    power = [h for h in hypotheses if h.family == POWER]
+    gone = [h for h in hypotheses if h.family == GONE] if power else gone_alone
+    return tuple(h for h in (*power, *gone) if h.facts.get("maintenance") is not True)
+
+
+def of_nvlink_domain(hypotheses: Sequence[Hypothesis]) -> tuple[Hypothesis, ...]:
+    """What of a node's hypotheses may be the near or the far end of an NVLink."""
+    return tuple(
+        h for h in hypotheses if (h.domain == "gpu" and h.certainty is not Certainty.WEAK) or _link(h)
+    )
+
+
+def rack_faults(
+    cluster: str, rack: str, shares: Sequence[tuple[str, Sequence[Hypothesis]]], known: int, lives: Lives
+) -> list[SharedFault]:
+    """The times when a rack was in trouble. `known` is how many nodes it has."""
+    said = sorted(
+        ((node, h) for node, found in shares for h in found), key=lambda p: (p[1].fault_at, p[1].id)
+    )
+    root = Entity(cluster, rack=rack)
+    stretches: list[Spell] = []
+    members: dict[str, Said] = {}
+    for episode in _episodes(said, timedelta(seconds=families().shared.rack.within_s)):
+        if not _is_shared(episode, known):
+            continue
+        ends = [h.cleared_at for _, h in episode]
+        end = None if None in ends else max(e for e in ends if e is not None)
+        lines = tuple(h.causes[0] for _, h in episode)
+        stretches.append(Spell(episode[0][1].fault_at, max(h.last_at for _, h in episode), end, lines))
+        members |= {h.causes[0].id: (node, h) for node, h in episode}
+    return [
+        _rack_fault(root, session, [members[s.id] for s in session.sightings], known)
+        for session in lives.sessions(root, families()[POWER].domain, stretches)
+    ]
+
+
+def nvlink_faults(shares: Sequence[tuple[str, Sequence[Hypothesis]]]) -> list[SharedFault]:
+    """In one NVLink domain, the faults whose far ends on other nodes tell of them. The root stays that of its own node."""
+    within = timedelta(seconds=families().shared.nvlink.within_s)
+    said = sorted(
+        ((node, h) for node, found in shares for h in found), key=lambda p: (p[1].fault_at, p[1].id)
+    )
+    roots: list[tuple[Said, dict[str, str]]] = []
+    for node, h in sorted(said, key=lambda p: (-p[1].strength[0], p[1].fault_at, p[1].id)):
+        near = [
+            r for r in roots if r[0][0] != node and _link(h) and abs(h.fault_at - r[0][1].fault_at) <= within
+        ]
+        if near:
+            near[0][1][h.id] = node
+        else:
+            roots.append(((node, h), {}))
+    return [SharedFault(h, parts) for (_, h), parts in roots if parts]
+
+
+def _link(h: Hypothesis) -> bool:
+    return h.family == "gpu_nvlink"
+
+
+def _episodes(said: Sequence[Said], within: timedelta) -> list[list[Said]]:
+    found: list[list[Said]] = []
+    for one in said:
+        if not found or one[1].fault_at - found[-1][-1][1].fault_at > within:
+            found.append([])
+        found[-1].append(one)
+    return found
+
+
+def _is_shared(episode: Sequence[Said], known: int) -> bool:
+    rack = families().shared.rack
+    nodes = {node for node, _ in episode}
+    if len(nodes) < max(2, min(rack.nodes, known)):
+        return False
+    if any(h.family == POWER for _, h in episode):
+        return True
+    return len(nodes) >= rack.nodes and len(nodes) >= rack.share * known
+
+
+def _rack_fault(root: Entity, session: Session, mine: Sequence[Said], known: int) -> SharedFault:
+    nodes = sorted({node for node, _ in mine})
+    power = [h for _, h in mine if h.family == POWER]
+    gone = sorted({node for node, h in mine if h.family == GONE})
+    share = f"{len(nodes)} of {known} nodes" if known >= len(nodes) else f"{len(nodes)} nodes"
+    why = f"{share} of {root} within minutes"
+    why += (
+        f": {_signs(power)}"
+        if power
+        else " went silent together: its power, or the switch that all of it hangs on"
+    )
+    if power and gone:
+        why += f"; {len(gone)} of them are not ready"
+    needed = sorted(h.ready_at for _, h in mine)[min(len(mine), families().shared.rack.nodes) - 1]
+    hypothesis = Hypothesis(
+        scope=f"shared/rack/{root.rack}",
+        root=root,
+        family=POWER,
+        incarnation=session.incarnation,
+        certainty=Certainty.LIKELY,
+        fault_at=session.start,
+        first_at=session.start,
+        last_at=max(session.last, *(h.last_at for _, h in mine)),
+        ready_at=needed,
+        rule="shared by a rack",
+        why=f"{why}. The nodes are victims of it",
+        cleared_at=session.cleared_at,
+        flaps=session.flaps,
+        causes=tuple({s.id: s for _, h in mine for s in h.causes[:2]}.values()),
+        facts={"nodes_hit": len(nodes), "nodes_known": known, "not_ready": len(gone)},
+        candidates=tuple(
+            rejected(h.root, h.family, "one node's trouble", "its neighbours in the rack have it too")
+            for _, h in mine[:_TOLD]
+        ),
+        stops="never",
+        nodes=tuple(nodes),
+    )
+    return SharedFault(hypothesis, _parts(mine))
+
+
+def _parts(mine: Sequence[Said]) -> Mapping[str, str]:
+    return {h.id: node for node, h in mine}
+
+
+def _signs(power: Sequence[Hypothesis]) -> str:
+    signs = dict.fromkeys(sign for h in power for sign in _texts(h))
+    return ", ".join(list(signs)[:_TOLD])
+
+
+def _texts(h: Hypothesis) -> tuple[str, ...]:
+    signs = h.facts.get("signs")
+    return tuple(str(sign) for sign in signs) if isinstance(signs, tuple) else (h.family,)

@@ -1,0 +1,238 @@
+"""Faults that several nodes have in common: which there are, and which root on a node became part of which.
+
+Racks and NVLink domains are groups of their own; storage is one group, for any node may mount any of it, and so are nodes that
+are NotReady together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.node_rules.node_outages import (
+    GROUP,
+    Absence,
+    Census,
+    Outages,
+    absences_of,
+    held,
+    is_crowded,
+    is_dead,
+    outages,
+)
+from streams.correlate.node_rules.racks import POWER, nvlink_faults, of_nvlink_domain, of_rack, rack_faults
+from streams.correlate.node_rules.shared_groups import SharedFault, Shares
+from streams.correlate.node_rules.storage import Waits, storage_faults, waits
+from streams.correlate.state.incarnations import Lives
+from streams.correlate.state.rows import NodeRow
+
+STORAGE = "storage"
+_JUDGED_EVERY = timedelta(seconds=1)
+_STORAGE_KINDS = ("node.storage", "node.kernel")
+
+
+class CommonFaults:
+    """Kept up to date node by node; a group is judged anew when something in it changed."""
+
+    def __init__(self, cluster: str, lives: Lives, census: Census = Census()) -> None:  # noqa: B008 - frozen
+        self._cluster = cluster
+        self._lives = lives
+        self._census = census
+        self._absent: Shares[tuple[Absence, ...]] = Shares()
+        self._outages = Outages()
+        self._judged_at: datetime | None = None
+        self._unjudged: datetime | None = None
+        """When the first of those may be told that were not looked at yet."""
+        self._known: frozenset[str] = frozenset()
+        """Ids of those that were."""
+        self._counted = 0
+        """How many nodes there were when outages were judged last."""
+        self._racks: Shares[tuple[Hypothesis, ...]] = Shares()
+        self._domains: Shares[tuple[Hypothesis, ...]] = Shares()
+        self._storage: Shares[Waits] = Shares()
+        self._faults: dict[str, list[SharedFault]] = {}
+        self._owners: dict[str, Hypothesis] = {}
+
+    def put(
+        self, node: str, row: NodeRow, hypotheses: Sequence[Hypothesis], gone_alone: Sequence[Hypothesis]
+    ) -> set[str]:
+        """Take in what one node says, and when it was NotReady for no reason of its own.
+
+        Returns the groups (`rack/…`, `nvlink/…`, `storage`, `nodes`) to judge anew.
+        """
+        touched: set[str] = set()
+        fact = row.fact
+        # A node that was closed for this is being handled, also when it came back and went again with others.
+        handled = {name for _, name in row.cordons}
+        gone_alone = [h for h in gone_alone if h.id not in handled]
+        power = of_rack(hypotheses, gone_alone)
+        racks = {f"rack/{fact.rack}": power} if power and fact and fact.rack else {}
+        touched |= self._racks.put(node, racks)
+        if fact and fact.rack and self._racks.of(f"rack/{fact.rack}"):
+            touched.add(f"rack/{fact.rack}")  # how many nodes it has may have changed
+        links = of_nvlink_domain(hypotheses)
+        domain = fact.nvlink_domain if fact else None
+        touched |= self._domains.put(node, {f"nvlink/{domain}": links} if links and domain else {})
+        seen = [s for group in row.seen.values() if group[0].kind in _STORAGE_KINDS for s in group]
+        said = waits(seen, hypotheses) if seen else Waits()
+        touched |= self._storage.put(node, {STORAGE: said} if said != Waits() else {})
+        return touched | self._put_absences(node, row, gone_alone)
+
+    def _put_absences(self, node: str, row: NodeRow, down: Sequence[Hypothesis]) -> set[str]:
+        absences = tuple(
+            absence
+            for h in down
+            if not is_dead(h) and h.facts.get("maintenance") is not True
+            for absence in absences_of(node, h, row)
+        )
+        new = [a.hypothesis.ready_at for a in absences if a.hypothesis.id not in self._known]
+        if new:
+            self._unjudged = min([*new, *([self._unjudged] if self._unjudged else [])])
+        touched = self._absent.put(node, {GROUP: absences} if absences else {})
+        if self._counted != self._census.nodes():
+            touched |= self.doubted()
+        return touched
+
+    def doubted(self) -> set[str]:
+        """The group of nodes that are NotReady, if there are any: something else may explain them now."""
+        return {GROUP} if self._absent.of(GROUP) else set()
+
+    def put_off(self, groups: set[str], now: datetime) -> set[str]:
+        """Take the group of all nodes out of `groups` if it was judged within the last second, and return it.
+
+        Thousands of nodes may go in as many batches, and all of them are looked at together. Nothing is lost by it: what is told
+        of one node waits for a minute. What came so late that it may be told already is looked at now.
+        """
+        if GROUP not in groups:
+            return set()
+        fresh = self._unjudged is None or self._unjudged > now
+        if fresh and self._judged_at is not None and now - self._judged_at < _JUDGED_EVERY:
+            groups.discard(GROUP)
+            return {GROUP}
+        self._judged_at, self._unjudged = now, None
+        return set()
+
+    def gather(
+        self, groups: set[str], explained: Callable[[str, Hypothesis], bool]
+    ) -> tuple[set[str], set[str]]:
+        """Judge which nodes are NotReady together, if they are among the groups, before racks are judged.
+
+        `explained` says of a node's hypothesis whether a switch is behind it. Returns the groups to judge anew because of it,
+        and the nodes for which it changed what they are held for.
+        """
+        if GROUP not in groups:
+            return set(), set()
+        said = [
+            a for node, found in self._absent.of(GROUP) for a in found if not explained(node, a.hypothesis)
+        ]
+        powerless = {
+            rack.removeprefix("rack/")
+            for rack in self._racks.groups()
+            if any(h.family == POWER for _, found in self._racks.of(rack) for h in found)
+        }
+        self._known = frozenset(a.hypothesis.id for a in said)
+        before, crowded = self._outages, self.is_crowded
+        self._counted = self._census.nodes()
+        self._outages = outages(self._cluster, said, self._census, powerless, self._lives)
+        turned = crowded is not self.is_crowded
+        moved = {a.node for a in said if turned or self._is_held_otherwise(a.hypothesis, before)}
+        taken = {p for f in before.faults for p in f.parts} ^ {
+            p for f in self._outages.faults for p in f.parts
+        }
+        racks = {f"rack/{a.rack}" for a in said if a.rack and a.node in moved} & set(self._racks.groups())
+        if taken:
+            # What was part of an outage may be explained by now, and no absence: its rack has it back all the same.
+            racks |= {rack for rack in self._racks.groups() if not taken.isdisjoint(self._ids_in(rack))}
+        return racks, moved
+
+    def _ids_in(self, rack: str) -> Iterator[str]:
+        return (h.id for _, found in self._racks.of(rack) for h in found)
+
+    def _is_held_otherwise(self, h: Hypothesis, before: Outages) -> bool:
+        after = self._outages
+        return (before.left_behind.get(h.id), before.held.get(h.id)) != (
+            after.left_behind.get(h.id),
+            after.held.get(h.id),
+        )
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether too many nodes are NotReady for any of them to count as alone."""
+        return is_crowded(self._outages.away, self._counted)
+
+    def held(self, h: Hypothesis) -> Hypothesis:
+        """A node's own hypothesis as it is told: it waits for others that may go with it, and is sure only while it is alone."""
+        if h.family != "node_down" or is_dead(h):
+            return h
+        if self.is_crowded:
+            h = replace(h, sure_at=None)
+        return held(h, self._outages)
+
+    def judge(self, group: str, known: Callable[[str], int]) -> tuple[set[str], bool]:
+        """Judge a group anew; `known` tells how many nodes a rack has.
+
+        Returns the nodes of which something became part of another root than before, and whether any root changed.
+        """
+        before = self._faults.pop(group, [])
+        kind, _, name = group.partition("/")
+        if kind == GROUP:
+            after = list(self._outages.faults)
+        elif kind == "rack":
+            after = rack_faults(self._cluster, name, self._left_to(group), known(name), self._lives)
+        elif kind == "nvlink":
+            after = nvlink_faults(self._domains.of(group))
+        else:
+            after = storage_faults(self._cluster, self._storage.of(group), self._lives)
+        if after:
+            self._faults[group] = after
+        if before == after:
+            return set(), False
+        for fault in before:
+            for part in fault.parts:
+                if (owner := self._owners.get(part)) is not None and owner.id == fault.hypothesis.id:
+                    del self._owners[part]
+        for fault in after:
+            self._owners |= dict.fromkeys(fault.parts, fault.hypothesis)
+        old, new = _parts_of(before), _parts_of(after)
+        return {node for node, _, _ in old ^ new}, True
+
+    def _left_to(self, rack: str) -> list[tuple[str, tuple[Hypothesis, ...]]]:
+        """What the nodes of a rack say that is part of no larger outage. Power and heat are told of at once."""
+        taken = {part for fault in self._outages.faults for part in fault.parts}
+        said = self._racks.of(rack)
+        if any(h.family == POWER for _, found in said for h in found):
+            return [(node, tuple(h for h in found if h.id not in taken)) for node, found in said]
+        return [(n, tuple(held(h, self._outages) for h in found if h.id not in taken)) for n, found in said]
+
+    def owner(self, part: str) -> Hypothesis | None:
+        """What a node's hypothesis became part of."""
+        return self._owners.get(part)
+
+    def standing(self, group: str) -> list[Hypothesis]:
+        """Roots of a group's own; that of a link is its node's."""
+        return [f.hypothesis for f in self._faults.get(group, ()) if f.hypothesis.scope == f"shared/{group}"]
+
+    def roots(self) -> Iterable[Hypothesis]:
+        """All roots that belong to no single node."""
+        return (h for group in list(self._faults) for h in self.standing(group))
+
+    def storages(self, nodes: set[str]) -> list[Hypothesis]:
+        """Storage that some of these nodes do not reach."""
+        return [h for h in self.standing(STORAGE) if not nodes.isdisjoint(h.nodes)]
+
+    def parts(self, incident: str) -> dict[str, str]:
+        """Ids of hypotheses that became part of an incident, each with its node."""
+        return {
+            part: node
+            for faults in self._faults.values()
+            for fault in faults
+            if fault.hypothesis.id == incident
+            for part, node in fault.parts.items()
+        }
+
+
+def _parts_of(faults: Sequence[SharedFault]) -> set[tuple[str, str, str]]:
+    """Node, part and the root that it became part of."""
+    return {(node, part, fault.hypothesis.id) for fault in faults for part, node in fault.parts.items()}

@@ -1,0 +1,1 @@
+"""Families, severities and times of the correlator, as data."""

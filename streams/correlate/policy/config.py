@@ -1,0 +1,96 @@
+"""The correlator's measures of time, with where they come from. All of them in event time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from streams.config.settings import CorrelatorSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """How long things are waited for, looked back on and kept."""
+
+    retention: timedelta = timedelta(minutes=45)
+    """Longer than the longest collective timeout (30 min before PyTorch 2.2) with the heartbeat on top."""
+    before: timedelta = timedelta(minutes=5)
+    """A cause may lie this long before the collective that hangs of it."""
+    outlived: timedelta = timedelta(minutes=2)
+    """A job that makes progress so long after the last sign of a fault was not stopped by it (drivers, kubelets: `lag`)."""
+    skew: timedelta = timedelta(seconds=5)
+    """Clocks of switches and hosts differ by this much."""
+    scrape: timedelta = timedelta(seconds=60)
+    """A counter tells of a storm at its next scrape."""
+    linger: timedelta = timedelta(minutes=2)
+    """After the end of an incident, what still comes belongs to it; later it is a new incarnation."""
+    hang_settle: timedelta = timedelta(seconds=20)
+    """A culprit is named from watchdogs alone only when no report came for this long, or every rank has reported."""
+    doubt_settle: timedelta = timedelta(seconds=60)
+    """The same where the culprit is only likely: watchdogs of one hang may speak as far apart as its ranks came to wait, and
+    before PyTorch 2.5 a rank was given a minute to write down what it knew (TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC)."""
+    restart_settle: timedelta = timedelta(minutes=2)
+    """Processes that only ended are told of when their job was not started again within this."""
+    application_settle: timedelta = timedelta(seconds=10)
+    node_settle: timedelta = timedelta(seconds=30)
+    """NotReady must last this long: a kubelet that restarts is no incident."""
+    storm_settle: timedelta = timedelta(seconds=5)
+    """The line that tells of its end may be this much later than the one that told of it."""
+    storm_alone: timedelta = timedelta(seconds=30)
+    """The same where only the switch's log tells of it: a shipper may hold that line back for half a minute, and a host closed
+    for a storm that was over costs more than one found half a minute later."""
+    brief_storm: timedelta = timedelta(seconds=1)
+    """A storm restored within this is a burst, not a storm. Switches that log whole seconds are given one more."""
+    together: timedelta = timedelta(seconds=10)
+    """The same code on several nodes of a job within this comes from the job."""
+    board: timedelta = timedelta(minutes=2)
+    """GPUs of one node that fail within this fail of one cause."""
+    episode_gap: timedelta = timedelta(minutes=1)
+    quiet: timedelta = timedelta(minutes=5)
+    """Application faults of one job further apart are two."""
+    storm_join: timedelta = timedelta(minutes=1)
+    link_settle: timedelta = timedelta(seconds=25)
+    """A link that is back sooner has bounced (gpud, ib flap: what was down for 25 s counts as down)."""
+    link_quiet: timedelta = timedelta(minutes=10)
+    """A link that fails again within this fails of the same cause (gpud, ib drop: kept for 10 min after recovery)."""
+    connection_loss: timedelta = timedelta(seconds=45)
+    """A connection over a lost link is given up within this (NCCL, RETRY_EXC after 0.5 to 30 s by its version, and the skew);
+    an error line may come later where NCCL_IB_TIMEOUT is raised, a collective that began later has another reason."""
+    flaps: int = 3
+    """A link that went down so often flaps (gpud, ib flap)."""
+    leaf_window: timedelta = timedelta(seconds=60)
+    """Links of one switch that fail within this fail of one cause (a switch is known to be down after two probes of 30 s)."""
+    leaf_neighbours: int = 3
+    """Hosts and switches that lose their link to one switch together, from which on it is the switch."""
+    somewhere_neighbours: int = 5
+    """The same where nobody knows what hosts hang on: then only links that stay down count, for in a large cluster some link
+    bounces every minute."""
+    leaf_share_up: float = 0.75
+    """A switch is well when this share of the links it took away is up again."""
+    progress_every: timedelta = timedelta(seconds=5)
+    """How often a job's progress is told while a run verifies that it goes on."""
+    progress_mitigating: timedelta = timedelta(seconds=30)
+    """The same while its run is still at work, or asks. While nothing is done, nobody waits for progress."""
+    stale: timedelta = timedelta(hours=6)
+    """A hang or application incident that nobody closed and of which nothing more was heard ends after this."""
+    slack: timedelta = timedelta(seconds=15)
+    """A pod's end and its node's last lines are told by different clocks."""
+    same_pods_gap: timedelta = timedelta(minutes=10)
+    """Reports of the same pods this far apart still belong to one hang: aborting takes its time."""
+    judged_at_once: int = 500
+    """So many sightings of jobs are judged with any batch, however small; a job of 32 nodes in trouble has about that many.
+    What is touched beyond that waits for the next tick; nothing that a job decides is decided sooner."""
+    judged_per_signal: int = 1
+    """A large batch pays for judging so many sightings for each that it brings."""
+    prune_every: timedelta = timedelta(minutes=1)
+    bases_kept: timedelta = timedelta(days=30)
+
+    @classmethod
+    def of(cls, settings: CorrelatorSettings) -> Config:
+        """The measures that are open to settings, the rest as they are."""
+        return cls(
+            retention=timedelta(minutes=settings.retention_minutes),
+            hang_settle=timedelta(seconds=settings.hang_settle_s),
+            application_settle=timedelta(seconds=settings.application_settle_s),
+            node_settle=timedelta(seconds=settings.node_settle_s),
+        )

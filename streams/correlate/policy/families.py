@@ -1,0 +1,259 @@
+"""The table in `families.yaml`: families of incidents, and which signal belongs to which, as a cause or only beside one."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Literal, cast
+
+from pydantic import ConfigDict, model_validator
+
+from streams.config.yaml_tables import Strict, load_table
+from streams.correlate.state.sightings import Sighting
+from streams.model.incident import Certainty
+from streams.model.signal import Severity
+
+_FILE = Path(__file__).with_name("families.yaml")
+
+Role = Literal["cause", "application", "symptom", "context"]
+FoundOn = Literal["gpu", "node", "job", "own"]
+Stops = Literal["open", "near", "never"]
+
+RECOVERY_ACTION = 154
+"""GPU_RECOVERY_ACTION_CHANGED: no fault by itself, it carries what the driver requires (Xid catalog, 154)."""
+
+_PLACE_WORDS = 200
+"""Characters of an attribute that come into a reason at most."""
+
+
+class Family(Strict):
+    """One row: how a family ranks, what follows from it and how it is told."""
+
+    rank: int
+    domain: str
+    severity: Severity
+    title: str
+    reason: str
+    with_ranks: str = ""
+    found_on: FoundOn = "own"
+    explains: tuple[str, ...] = ()
+    explains_near: tuple[str, ...] = ()
+    explains_weak: tuple[str, ...] = ()
+    cap: Certainty = Certainty.DECISIVE
+    stops: Stops = "open"
+    stale_h: float | None = None
+
+
+class SignalRule(Strict):
+    """Which family a signal belongs to, the part it plays there and how far it goes."""
+
+    kinds: tuple[str, ...]
+    subtypes: frozenset[str] = frozenset()
+    severities: frozenset[Severity] = frozenset()
+    where: Mapping[str, tuple[str, ...]] = {}
+    family: str
+    role: Role = "cause"
+    certainty: Certainty = Certainty.LIKELY
+    lasts_s: float = 0
+    follows: bool = False
+    says: str
+
+    def fits(self, sighting: Sighting) -> bool:
+        """Whether severity and attributes are as the row wants them. What ends something fits whatever its severity."""
+        if self.severities and sighting.firing and sighting.severity not in self.severities:
+            return False
+        return all(
+            name in sighting.attributes and (not values or sighting.text(name) in values)
+            for name, values in self.where.items()
+        )
+
+
+class _Actions(Strict):
+    decisive: frozenset[str]
+    context: frozenset[str]
+
+
+class _Rack(Strict):
+    nodes: int
+    share: float
+    within_s: float
+
+
+class _Storage(Strict):
+    nodes: int
+    hung_nodes: int
+    within_s: float
+
+
+class _Nvlink(Strict):
+    within_s: float
+
+
+class _Shared(Strict):
+    """How much must be seen of what several nodes share."""
+
+    rack: _Rack
+    storage: _Storage
+    nvlink: _Nvlink
+
+
+class _Words(dict[str, str]):
+    def __missing__(self, key: str) -> str:
+        return "one of them" if key == "gpu" else "something"
+
+
+class Families(Strict):
+    """The whole table."""
+
+    model_config = ConfigDict(ignored_types=(cached_property,))
+
+    families: Mapping[str, Family]
+    actions: _Actions
+    symptoms: frozenset[int]
+    sympathetic: frozenset[str]
+    quiet_alone: frozenset[int]
+    shared: _Shared
+    signals: tuple[SignalRule, ...]
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Families:
+        named = {rule.family for rule in self.signals}
+        for row in self.families.values():
+            named |= {*row.explains, *row.explains_near, *row.explains_weak}
+        if unknown := named - self.families.keys():
+            raise ValueError(f"no such family: {', '.join(sorted(unknown))}")
+        return self
+
+    def __getitem__(self, name: str) -> Family:
+        return self.families[name]
+
+    def in_domain(self, domain: str) -> tuple[str, ...]:
+        """Names of the families that share their count of incarnations."""
+        return tuple(name for name, family in self.families.items() if family.domain == domain)
+
+    @property
+    def domains(self) -> frozenset[str]:
+        """Every domain in which incarnations are counted."""
+        return frozenset(family.domain for family in self.families.values())
+
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """Every kind of signal that some row speaks of, XIDs included."""
+        return frozenset(self._rules) | {"gpu.xid"}
+
+    @cached_property
+    def _rules(self) -> Mapping[str, tuple[SignalRule, ...]]:
+        found: dict[str, list[SignalRule]] = defaultdict(list)
+        for rule in self.signals:
+            for kind in rule.kinds:
+                found[kind].append(rule)
+        return {kind: tuple(rules) for kind, rules in found.items()}
+
+    @cached_property
+    def _narrowed(self) -> dict[tuple[str, str], tuple[SignalRule, ...]]:
+        return {}
+
+    def rule(self, sighting: Sighting) -> SignalRule | None:
+        """The row that a signal falls under; None for an XID, whose codes have a catalog, and for what no row speaks of."""
+        subtype = sighting.text("subtype")
+        key = (sighting.kind, subtype)
+        rules = self._narrowed.get(key)
+        if rules is None:
+            every = self._rules.get(sighting.kind, ())
+            rules = tuple(r for r in every if not r.subtypes or subtype in r.subtypes)
+            if len(self._narrowed) < _MAX_SUBTYPES:
+                self._narrowed[key] = rules
+        return next((rule for rule in rules if rule.fits(sighting)), None)
+
+    def role(self, sighting: Sighting) -> Role:
+        """What a signal can be at most. It is noted in the sighting, for it is asked whenever its place is judged anew."""
+        if not sighting.role:
+            object.__setattr__(sighting, "role", self._role(sighting))
+        return cast(Role, sighting.role)
+
+    def _role(self, sighting: Sighting) -> Role:
+        if sighting.kind != "gpu.xid":
+            rule = self.rule(sighting)
+            return rule.role if rule else "context"
+        if sighting.code in self.symptoms:
+            return "symptom"
+        if self.family_of(sighting) == "application":
+            return "application"
+        return "context" if sighting.text("action") in self.actions.context else "cause"
+
+    def family_of(self, sighting: Sighting) -> str:
+        """The family its row names, or for an XID that of its code; a name that this table lacks is `unknown`."""
+        if sighting.kind != "gpu.xid":
+            rule = self.rule(sighting)
+            return rule.family if rule else "unknown"
+        named = sighting.text("family") or ("gpu_fault" if sighting.code == RECOVERY_ACTION else "unknown")
+        if sighting.code == RECOVERY_ACTION and named in ("unknown", "application"):
+            return "gpu_fault"
+        return named if named in self.families else "unknown"
+
+    def blames_its_peer(self, sighting: Sighting) -> bool:
+        """Whether an NVLink error says of itself that the fault lies at the other end of the link."""
+        reason = sighting.text("reason")
+        return self.family_of(sighting) == "gpu_nvlink" and all(
+            part in self.sympathetic for part in reason.split("; ")
+        )
+
+    def certainty(self, sighting: Sighting) -> Certainty:
+        """How far one cause goes by itself."""
+        family = self.family_of(sighting)
+        if self.blames_its_peer(sighting):
+            return Certainty.WEAK
+        if sighting.kind != "gpu.xid":
+            rule = self.rule(sighting)
+            return at_most(rule.certainty, self[family].cap) if rule else Certainty.WEAK
+        if family == "unknown":
+            return Certainty.WEAK
+        if sighting.text("action") not in self.actions.decisive:
+            return Certainty.LIKELY
+        return self[family].cap
+
+    def says(self, sighting: Sighting) -> str:
+        """What a signal says, of our own words and bounded attributes."""
+        if sighting.kind == "gpu.xid":
+            name = f"XID {sighting.code}" if sighting.code is not None else "a line without an XID"
+            return f"{name} {sighting.text('mnemonic')}".strip()
+        rule = self.rule(sighting)
+        if rule is None:
+            return sighting.kind
+        words = {name: sighting.text(name)[:_PLACE_WORDS] for name in sighting.attributes}
+        words |= {"kind": sighting.kind, "system": storage_system(sighting) or "it"}
+        if sighting.entity.gpu is not None:
+            words["gpu"] = f"GPU {sighting.entity.gpu.key}"
+        return rule.says.format_map(_Words(words))
+
+
+_MAX_SUBTYPES = 4096
+_LEVELS = [Certainty.WEAK, Certainty.LIKELY, Certainty.DECISIVE]
+
+
+def storage_system(sighting: Sighting) -> str | None:
+    """The storage target or server that a line names, by the first of its names that it gives."""
+    names = ("target", "server", "peer", "device", "osd", "mds")
+    return next((text for name in names if (text := sighting.text(name))), None)
+
+
+def at_most(certainty: Certainty, cap: Certainty) -> Certainty:
+    """The lower of two certainties."""
+    return min(certainty, cap, key=_LEVELS.index)
+
+
+def level(certainty: Certainty) -> int:
+    """0 for weak up to 2 for decisive."""
+    return _LEVELS.index(certainty)
+
+
+@cache
+def families() -> Families:
+    """The table that ships.
+
+    Raises:
+        ConfigError: when the file is damaged.
+    """
+    return load_table(_FILE, Families)

@@ -1,0 +1,91 @@
+"""The policy in `lives.yaml`: bursts, maintenance, repetition and severity."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+
+from pydantic import Field
+
+from streams.config.yaml_tables import Strict, load_table
+from streams.model.signal import Severity
+
+_FILE = Path(__file__).with_name("policy.yaml")
+
+
+class BurstPolicy(Strict):
+    """When a burst of lines is over."""
+
+    silence_s: int
+    sticky_s: int
+    sticky_xids: frozenset[int]
+
+    def silence(self, xids: set[int]) -> timedelta:
+        """How long nothing must be heard after a burst with these codes."""
+        return timedelta(seconds=self.silence_s if self.sticky_xids.isdisjoint(xids) else self.sticky_s)
+
+
+class MaintenancePolicy(Strict):
+    """What planned maintenance of a node explains."""
+
+    expected: frozenset[str]
+
+
+class HandledPolicy(Strict):
+    """What a node that is closed for one incident does not take in."""
+
+    apart: frozenset[str]
+
+
+class RepeatPolicy(Strict):
+    """How earlier incidents of the same offender count."""
+
+    window_days: int
+    kept: int
+    days_shown: int
+    without: frozenset[str] = Field(alias="except")
+
+    @property
+    def window(self) -> timedelta:
+        """How far back they count."""
+        return timedelta(days=self.window_days)
+
+
+class SeverityRow(Strict):
+    """One row of the severity table."""
+
+    families: frozenset[str]
+    jobs: int | None = None
+    gpus: int = 0
+    severity: Severity = Field(alias="is")
+
+    def fits(self, family: str, jobs: int, gpus: int) -> bool:
+        """Whether an incident of that size is meant."""
+        return family in self.families and gpus >= self.gpus and (self.jobs is None or jobs <= self.jobs)
+
+
+class Policy(Strict):
+    """The whole file."""
+
+    bursts: BurstPolicy
+    flapping_s: int
+    maintenance: MaintenancePolicy
+    handled: HandledPolicy
+    deadly: frozenset[str]
+    repeats: RepeatPolicy
+    severity: tuple[SeverityRow, ...]
+
+    def severity_of(self, family: str, usual: Severity, jobs: int, gpus: int) -> Severity:
+        """How grave an incident is that hits so many jobs and stops so many GPUs."""
+        return next((row.severity for row in self.severity if row.fits(family, jobs, gpus)), usual)
+
+
+@cache
+def policy() -> Policy:
+    """The policy that ships.
+
+    Raises:
+        ConfigError: when the file is damaged.
+    """
+    return load_table(_FILE, Policy)

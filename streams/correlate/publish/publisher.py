@@ -1,0 +1,471 @@
+"""Publishing: comparing what is thought now with what was said last, and saying only what is news.
+
+Every change is a new revision of the whole document; an incident whose reason is gone is merged into the one that explains it
+now, or withdrawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.job_evidence import standing
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import families
+from streams.correlate.policy.policy import policy
+from streams.correlate.publish.evidence_age import carried, renewed
+from streams.correlate.publish.incident_document import Surroundings, document, told_apart
+from streams.correlate.state.incarnations import Lives
+from streams.correlate.state.placement import Placements, Stay
+from streams.correlate.state.repeat_faults import Repeats, offenders
+from streams.correlate.state.rows import DocumentRow, State
+from streams.correlate.state.sightings import Sighting
+from streams.model.conversation import TimelineEntry
+from streams.model.entity import JobRef
+from streams.model.incident import Certainty, Incident, IncidentState, Progress
+from streams.model.message import some
+
+ACTOR = "correlator"
+_NAMES_TOLD = 6
+
+Successor = Callable[[str, str, Sequence[JobRef], datetime], Hypothesis | None]
+Claims = Mapping[str, Mapping[str, Sequence[Sighting]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What one step brought: incidents at their new revisions, and a line for each on the timeline."""
+
+    incidents: tuple[Incident, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
+
+    def __add__(self, other: Changes) -> Changes:
+        return Changes(self.incidents + other.incidents, self.timeline + other.timeline)
+
+
+class Publisher:
+    """Knows the documents as published, and by which scope and job they are found."""
+
+    def __init__(
+        self,
+        state: State,
+        placements: Placements,
+        lives: Lives,
+        config: Config,
+        candidates: Callable[[str, datetime], Sequence[str]],
+    ) -> None:
+        self._state = state
+        self._candidates = candidates
+        self._placements = placements
+        self._lives = lives
+        self._config = config
+        self._by_scope: dict[str, set[str]] = {}
+        self._by_job: dict[str, set[str]] = {}
+        self._by_offender: dict[str, set[str]] = {}
+        self._repeats = Repeats(state)
+        for name, row in state.documents.items():
+            self._index(name, row)
+
+    def open_jobs(self) -> set[str]:
+        """Keys of jobs that an incident which is not over, or was until lately, speaks of."""
+        return set(self._by_job)
+
+    def scopes_of(self, cause: str) -> set[str]:
+        """Scopes to publish anew for an incident, or for every one that speaks of a job (`job:KEY`)."""
+        if cause.startswith("job:"):
+            names = self._by_job.get(cause.removeprefix("job:"), set())
+            return {self._state.documents[n].scope for n in names if n in self._state.documents}
+        row = self._state.documents.get(cause)
+        return {row.scope} if row else set()
+
+    def waiting_for_progress(self, causes: Iterable[str]) -> set[str]:
+        """Of the jobs that moved (`job:KEY`), those with an incident of their own, which that may end."""
+        moved = {c.removeprefix("job:") for c in causes if c.startswith("job:")}
+        return {job for job in moved if self._by_scope.get(f"job/{job}")}
+
+    def progress_of(self, job: str) -> tuple[datetime | None, int | None]:
+        """The latest sign of progress of any of the job's pods, and its step."""
+        best: tuple[datetime | None, int | None] = (None, None)
+        for pod in self._placements.pods_of(job):
+            row = self._state.pods.get(pod)
+            if (
+                row
+                and row.progress_at
+                and (best[0] is None or (row.progress_at, row.progress_step or 0) > (best[0], best[1] or 0))
+            ):
+                best = (row.progress_at, row.progress_step)
+        return best
+
+    def moves_of(self, job: str) -> tuple[datetime, ...]:
+        """Signs of progress of any of the job's pods: the first of each minute, and the latest."""
+        rows = [row for pod in self._placements.pods_of(job) if (row := self._state.pods.get(pod))]
+        latest = {row.progress_at for row in rows if row.progress_at is not None}
+        return tuple(sorted(latest.union(*(row.moves for row in rows))))
+
+    def publish(
+        self, standing_: Mapping[str, list[Hypothesis]], claims: Claims, successor: Successor, now: datetime
+    ) -> tuple[Changes, list[tuple[datetime, str]]]:
+        """Bring the documents of these scopes up to date. Returns what is news and when to look again."""
+        changes = Changes()
+        wakes: list[tuple[datetime, str]] = []
+        self._recounted: set[str] = set()
+        for scope in sorted(standing_):
+            for h in sorted(standing_[scope], key=lambda h: h.id):
+                if not h.alone and not claims.get(h.id):
+                    continue
+                if h.id not in self._state.documents and h.ready_at > now:
+                    wakes.append((h.ready_at, scope))
+                    continue
+                changes += self._amend(scope, h, claims.get(h.id, {}), now)
+                wakes += [(at, scope) for at in self._ends(h) if at > now]
+        for scope in sorted(standing_):
+            kept = {h.id for h in standing_[scope] if h.alone or claims.get(h.id)}
+            for name in sorted(self._by_scope.get(scope, set()) - kept):
+                gone, wake = self._give_up(scope, name, successor, now)
+                changes += gone
+                wakes += wake
+        return changes + self._recount(now), wakes
+
+    def prune(self, now: datetime) -> list[DocumentRow]:
+        """Forget incidents that are over for longer than the retention; their incarnations stay counted. Returns them.
+
+        Those that share a place or a job are forgotten together: with one of them gone, what it explained would look like a
+        fault of its own to the others.
+        """
+        cut = now - self._config.retention
+        documents = self._state.documents
+        over = {name for name, row in documents.items() if _last(row) < cut and row.incident.state.is_over}
+        held = {key for name, row in documents.items() if name not in over for key in _ties(row)}
+        while kept := {name for name in over if not held.isdisjoint(_ties(documents[name]))}:
+            over -= kept
+            held.update(key for name in kept for key in _ties(documents[name]))
+        forgotten = [documents[name] for name in sorted(over)]
+        self._repeats.prune(now)
+        for row in forgotten:
+            incident = row.incident
+            if incident.state is IncidentState.RESOLVED and not row.withdrawn:
+                self._lives.forget(incident.root, incident.family, incident.incarnation, _last(row))
+            documents.drop(incident.id)
+            self._state.runs.drop(incident.id)
+            self._unindex(incident.id, row)
+        for name, runs in list(self._state.runs.items()):
+            if name not in documents and runs.events and runs.events[-1].at < cut:
+                self._state.runs.drop(name)
+        return forgotten
+
+    def _ends(self, h: Hypothesis) -> list[datetime]:
+        ends = [h.cleared_at + self._config.linger] if h.cleared_at else []
+        ends += [h.sure_at] if h.sure_at is not None else []
+        if (stale := self._stale(h)) is not None:
+            ends.append(h.last_at + stale)
+        return ends
+
+    def _stale(self, h: Hypothesis) -> timedelta | None:
+        """How long after its last sign an incident ends by itself."""
+        hours = families()[h.family].stale_h
+        if hours is not None:
+            return timedelta(hours=hours)
+        return self._config.stale if h.family in ("hang", "application") else None
+
+    def _amend(
+        self, scope: str, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime
+    ) -> Changes:
+        h = _sure(_strengthened(h, claims), now)
+        before = self._state.documents.get(h.id)
+        old = before.incident if before else None
+        new = document(h, self._around(h, old, claims, now), now)
+        new = self._counted(new)
+        if old is not None:
+            new = self._carried_over(old, new, h, now)
+            news = told_apart(new) != told_apart(old) or renewed(old, new)
+            if not news and not self._progressed(old, new):
+                return Changes()
+        else:
+            news = True
+        row = DocumentRow(new, scope, _latest(h, claims))
+        self._keep(row, old)
+        # A run that waits for progress reads it in the document; to a person the job's every iteration is no news.
+        return Changes((new,), (_line(old, new, now),) if news else ())
+
+    def _keep(self, row: DocumentRow, old: Incident | None) -> None:
+        self._state.documents.put(row.incident.id, row)
+        if old is not None:
+            self._forget_offenders(old)
+        self._index(row.incident.id, row)
+        self._recounted |= self._repeats.note(old, row.incident, withdrawn=row.withdrawn)
+
+    def _counted(self, incident: Incident) -> Incident:
+        """With what the history says of its culprit."""
+        facts = {
+            k: v for k, v in incident.facts.items() if k not in ("repeats", "repeats_days", "node_repeats")
+        }
+        return replace(incident, facts=dict(sorted({**facts, **self._repeats.facts(incident)}.items())))
+
+    def _recount(self, now: datetime) -> Changes:
+        """Incidents whose culprit's history was changed by another one."""
+        changes = Changes()
+        names = {name for offender in self._recounted for name in self._by_offender.get(offender, ())}
+        for name in sorted(names):
+            row = self._state.documents[name]
+            old = row.incident
+            new = self._counted(old)
+            if new.facts != old.facts and not (old.state is IncidentState.MERGED or row.withdrawn):
+                new = replace(new, revision=old.revision + 1, updated_at=now)
+                self._state.documents.put(name, replace(row, incident=new))
+                changes += Changes((new,), (_line(old, new, now),))
+        return changes
+
+    def _around(
+        self, h: Hypothesis, old: Incident | None, claims: Mapping[str, Sequence[Sighting]], now: datetime
+    ) -> Surroundings:
+        jobs = {job.key: job for job in h.jobs}
+        for node in ({h.root.node} if h.root.node is not None else set()) | set(h.nodes):
+            for at in sorted({h.fault_at, h.first_at, h.last_at}):
+                jobs |= {s.job.key: s.job for s in self._placements.on_node(node, at, at)}
+        for key in claims:
+            jobs.setdefault(key, self._ref(key))
+        stays: list[Stay] = []
+        for key in sorted(jobs):
+            slack = self._config.slack
+            there = self._placements.of_job(key, h.fault_at - slack, max(h.fault_at, h.first_at) + slack)
+            stays += standing(there, h.fault_at, self._config)
+        symptoms = {s.id: s for found in claims.values() for s in found}
+        state, closed_at, note = self._life(h, bool(jobs), now)
+        note = note or self._unclear(h)
+        # Also from before the fault: a job that used to tell its progress and tells none now has not recovered.
+        progress = tuple(p for key in sorted(jobs) if (p := self._progress(jobs[key])) is not None)
+        return Surroundings(
+            stays, list(symptoms.values()), list(jobs.values()), progress, state, closed_at, note
+        )
+
+    def _ref(self, key: str) -> JobRef:
+        for pod in self._placements.pods_of(key):
+            for stay in self._placements.of_pod(pod):
+                if stay.job.key == key:
+                    return stay.job
+        kind, namespace, name = key.split("/", 2)
+        return JobRef(kind, namespace, name)
+
+    def _progress(self, job: JobRef) -> Progress | None:
+        at, step = self.progress_of(job.key)
+        return Progress(job, at, step) if at is not None else None
+
+    def _life(self, h: Hypothesis, hit: bool, now: datetime) -> tuple[IncidentState, datetime | None, str]:
+        runs = self._lives.runs(h.id)
+        linger = self._config.linger
+        if runs.closed_at is not None:
+            return IncidentState.RESOLVED, runs.closed_at, ""
+        cleared = h.cleared_at is not None and h.cleared_at + linger <= now
+        if cleared and runs.state not in (IncidentState.MITIGATING, IncidentState.VERIFYING):
+            return IncidentState.RESOLVED, h.cleared_at, "It has cleared"
+        if runs.state is not None:
+            return runs.state, None, ""
+        if (held := self._held_back(h, hit)) is not None:
+            return IncidentState.SUPPRESSED, None, held
+        stale = self._stale(h)
+        if stale is not None and h.last_at + stale <= now:
+            return IncidentState.RESOLVED, h.last_at + stale, "Nothing more was heard of it"
+        return IncidentState.OPEN, None, ""
+
+    def _unclear(self, h: Hypothesis) -> str:
+        """Which nodes a host's name may mean, where the inventory has none of just that name."""
+        if h.root.node is None or not (found := self._candidates(h.root.node, h.last_at)):
+            return ""
+        return f"No node is called {h.root.node}; it may be {some(found, _NAMES_TOLD)}, and none of them is taken for it"
+
+    def _held_back(self, h: Hypothesis, hit: bool) -> str | None:
+        """Why nothing is to be done about a fault of a node: it is in maintenance, or another incident has closed it."""
+        row = self._state.nodes.get(h.root.node or "")
+        if row is None or row.fact is None:
+            return None
+        if row.fact.maintenance and (not hit or h.family in policy().maintenance.expected):
+            return "The node is in planned maintenance"
+        owners = row.fact.owners
+        since = min((at for at, name in row.cordons if name in owners), default=None)
+        if h.id in owners or hit or since is None or h.fault_at < since:
+            return None
+        return f"The node is closed already, by {' and '.join(owners)}"
+
+    def _carried_over(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:
+        new = replace(new, revision=old.revision + 1, opened_at=old.opened_at)
+        if now - h.last_at > self._config.retention - self._config.before:
+            # What it was built from may be forgotten by now; what was found stays found.
+            grown = {p.signal_id for p in old.proofs} <= {p.signal_id for p in new.proofs}
+            jobs = {j.key: j for j in (*old.jobs, *new.jobs)}
+            new = replace(
+                carried(old, new),
+                jobs=tuple(jobs[k] for k in sorted(jobs)),
+                nodes=tuple(sorted({*old.nodes, *new.nodes})),
+                impact=max(old.impact, new.impact, key=lambda i: i.gpus),
+                proofs=new.proofs if grown else old.proofs,
+                candidates=new.candidates if grown else old.candidates,
+            )
+        return new
+
+    def _progressed(self, old: Incident, new: Incident) -> bool:
+        """Progress is told while a run may wait for it, and not for every iteration."""
+        if new.progress == old.progress:
+            return False
+        match new.state:
+            case IncidentState.VERIFYING:
+                every = self._config.progress_every
+            case IncidentState.MITIGATING | IncidentState.AWAITING_HUMAN:
+                # Most of the time its run does other things; one of its jobs may go on while another is still moved, or
+                # while somebody is asked about something else.
+                every = self._config.progress_mitigating
+            case _:
+                return False
+        known = {p.job.key: p.at for p in old.progress}
+        return any(p.job.key not in known or p.at >= known[p.job.key] + every for p in new.progress)
+
+    def _give_up(
+        self, scope: str, name: str, successor: Successor, now: datetime
+    ) -> tuple[Changes, list[tuple[datetime, str]]]:
+        row = self._state.documents[name]
+        old = row.incident
+        if old.state is IncidentState.MERGED or row.withdrawn:
+            return Changes(), []
+        heir = successor(name, scope, old.jobs, old.fault_at)
+        if heir is not None and not heir.alone and heir.id not in self._state.documents:
+            heir = None  # that one is not worth an incident by itself, and nothing else follows from it
+        if heir is None and self._lives.runs(name).closed_at is not None:
+            # A person or a run has ended it: that stays said, and there is nothing left to withdraw.
+            return Changes(), []
+        late = heir is None or heir.fault_at > old.fault_at + self._config.before
+        if late and self._state.is_crowded(scope):
+            # Where more was seen than is kept, that its evidence is not there any more says nothing against it.
+            return Changes(), []
+        if heir is not None and heir.id not in self._state.documents:
+            at = max(heir.ready_at, now)
+            return Changes(), [(at, heir.scope), (at, scope)]
+        if heir is not None:
+            new = replace(
+                old,
+                state=IncidentState.MERGED,
+                merged_into=heir.id,
+                reason=f"{old.reason}. Explained by {heir.family} at {heir.root}",
+            )
+        else:
+            new = replace(
+                old,
+                state=IncidentState.RESOLVED,
+                certainty=Certainty.WEAK,
+                reason=f"Withdrawn: later evidence took its reason away. It was: {old.reason}",
+            )
+        new = replace(new, revision=old.revision + 1, updated_at=now, closed_at=now)
+        self._keep(replace(row, incident=new, withdrawn=heir is None), old)
+        return Changes((new,), (_line(old, new, now),)), []
+
+    def _index(self, name: str, row: DocumentRow) -> None:
+        self._by_scope.setdefault(row.scope, set()).add(name)
+        for job in row.incident.jobs:
+            self._by_job.setdefault(job.key, set()).add(name)
+        for offender in offenders(row.incident.root):
+            self._by_offender.setdefault(offender, set()).add(name)
+
+    def _unindex(self, name: str, row: DocumentRow) -> None:
+        for index, key in [
+            (self._by_scope, row.scope),
+            *((self._by_job, job.key) for job in row.incident.jobs),
+        ]:
+            _discard(index, key, name)
+        self._forget_offenders(row.incident)
+
+    def _forget_offenders(self, incident: Incident) -> None:
+        for offender in offenders(incident.root):
+            _discard(self._by_offender, offender, incident.id)
+
+
+def _discard(index: dict[str, set[str]], key: str, name: str) -> None:
+    if key in index:
+        index[key].discard(name)
+        if not index[key]:
+            del index[key]
+
+
+def _last(row: DocumentRow) -> datetime:
+    return max(row.incident.closed_at or row.incident.updated_at, row.last_at)
+
+
+def _ties(row: DocumentRow) -> set[str]:
+    """What an incident has in common with others: the place that it is judged in, its root's node, its jobs."""
+    root = row.incident.root
+    node = {f"node/{root.node}"} if root.node else set()
+    return {row.scope, *node, *(f"job/{job.key}" for job in row.incident.jobs)}
+
+
+def _latest(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> datetime:
+    """When the last was seen of it or of anything that it explains."""
+    told = (*h.causes, *h.context, *h.symptoms, *(s for found in claims.values() for s in found))
+    return max([h.last_at, *(s.at for s in told)])
+
+
+def _sure(h: Hypothesis, now: datetime) -> Hypothesis:
+    """What lasted long enough without anything that tells otherwise is certain."""
+    if h.sure_at is None or h.sure_at > now or h.certainty is not Certainty.LIKELY:
+        return h
+    return replace(h, certainty=Certainty.DECISIVE, why=f"{h.why}; and {h.sure}")
+
+
+def _strengthened(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> Hypothesis:
+    """What a job suffers makes likely roots certain: a kubelet may only be restarting, a NIC may only be slow, but not then."""
+    suffering = sorted(
+        job for job, symptoms in claims.items() if any(s.kind.startswith("nccl.") for s in symptoms)
+    )
+    if not suffering or h.certainty is not Certainty.LIKELY:
+        return h
+    if h.family == "node_down":
+        why = (
+            f"{h.why}; and its ranks are silent while those of {suffering[0].partition('/')[2]} wait for them"
+        )
+        return replace(h, certainty=Certainty.DECISIVE, why=why)
+    if h.family == "nic_link" and h.facts.get("hard") is True and _suffers_then(h, claims, suffering):
+        why = f"{h.why}; and {len(suffering)} job(s) fail on the network meanwhile"
+        return replace(h, certainty=Certainty.DECISIVE, why=why)
+    if (
+        h.family == "pfc_storm"
+        and h.rule in ("pause sent", "access port")
+        and h.facts.get("shared_nodes") == 1
+    ):
+        why = f"{h.why}; and {len(suffering)} job(s) fail on the network meanwhile"
+        return replace(h, certainty=Certainty.DECISIVE, why=why)
+    return h
+
+
+def _suffers_then(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], suffering: Sequence[str]) -> bool:
+    """Whether ranks began to wait or to fail when the link was lost, and not at some time while it was."""
+    since, until = h.fault_at - timedelta(minutes=1), h.last_at + timedelta(minutes=5)
+    return any(
+        since <= s.fault_at <= until for job in suffering for s in claims[job] if s.kind.startswith("nccl.")
+    )
+
+
+def _line(old: Incident | None, new: Incident, now: datetime) -> TimelineEntry:
+    if old is None:
+        event, text = "incident.opened", f"{new.title}: {new.reason}"
+    elif new.state is IncidentState.MERGED:
+        event, text = "incident.merged", f"merged into {new.merged_into}"
+    elif new.state is not old.state:
+        event, text = f"incident.{new.state.value}", f"{old.state.value} → {new.state.value}"
+    else:
+        event, text = "incident.amended", f"revision {new.revision}: {_news(old, new)}"
+    return TimelineEntry(new.id, new.cluster, now, ACTOR, event, text, {"revision": new.revision})
+
+
+def _news(old: Incident, new: Incident) -> str:
+    parts = []
+    if len(new.jobs) != len(old.jobs):
+        parts.append(f"{len(new.jobs)} jobs affected")
+    if len(new.nodes) != len(old.nodes):
+        parts.append(f"{len(new.nodes)} nodes affected")
+    if new.certainty is not old.certainty:
+        parts.append(f"certainty {old.certainty.value} → {new.certainty.value}")
+    if new.reason != old.reason:
+        parts.append(new.reason)
+    if len(new.proofs) != len(old.proofs):
+        parts.append(f"{len(new.proofs)} kinds of evidence")
+    if new.progress != old.progress:
+        parts.append("progress seen")
+    return "; ".join(parts) or "more evidence"

@@ -1,0 +1,241 @@
+"""All roots of one node, weighed against each other: the strongest names the incident, what follows from it joins it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from streams.correlate.fabric_rules.pfc_storms import host_storms
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.job_causes import culprit_facts
+from streams.correlate.job_rules.job_verdict import Suspicion
+from streams.correlate.node_rules.gpus import gpu_faults
+from streams.correlate.node_rules.host_signals import place_faults
+from streams.correlate.node_rules.node_readiness import NOT_READY, node_down
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import families
+from streams.correlate.policy.policy import policy
+from streams.correlate.publish.evidence_age import newest
+from streams.correlate.state.incarnations import Lives, Spell
+from streams.correlate.state.rows import NodeRow, PortRow
+from streams.correlate.state.sightings import Sighting, order
+from streams.model.entity import Entity
+from streams.model.incident import Candidate, Certainty
+from streams.model.signal import Attribute
+
+
+@dataclass(slots=True)
+class NodeRoots:
+    """Roots that stand, and which of the others became part of which (by incident id)."""
+
+    standing: list[Hypothesis] = field(default_factory=list)
+    merged: dict[str, str] = field(default_factory=dict)
+    parts: list[Hypothesis] = field(default_factory=list)
+    """Those that became part of another."""
+
+    def hand_over(self, root: Hypothesis, owner: str) -> None:
+        """Make a root that stands, and what became part of it, part of the incident `owner`."""
+        self.standing.remove(root)
+        self.parts.append(root)
+        passed_on = [part for part, host in self.merged.items() if host == root.id]
+        self.merged |= dict.fromkeys([root.id, *passed_on], owner)
+
+
+def hard_roots(
+    root: Entity, row: NodeRow, ports: Mapping[str, PortRow], lives: Lives, config: Config
+) -> list[Hypothesis]:
+    """Everything on a node that can be seen without asking its jobs."""
+    assert root.node is not None
+    seen = [s for group in row.seen.values() for s in group]
+    return [
+        *gpu_faults(root.node, seen, lives, config),
+        *host_storms(root.cluster, root.node, seen, ports, lives, config),
+        *node_down(root, row, seen, lives, config),
+        *place_faults(root, seen, lives, config),
+    ]
+
+
+def weighed_roots(
+    roots: Sequence[Hypothesis],
+    silent: Sequence[Hypothesis],
+    row: NodeRow,
+    closed: Mapping[str, datetime],
+    config: Config,
+    *,
+    missed_alone: bool = True,
+) -> NodeRoots:
+    """Let each root take in what follows from it; weak ones come last, whatever their rank.
+
+    `missed_alone` is False where many nodes are NotReady with it: that says nothing against this one.
+
+    What begins after a node was closed for one of them, and before that one is over, belongs to it as well: the node is being
+    handled, and whoever looks at it will find the rest.
+    """
+    result = NodeRoots()
+    ranked = sorted(
+        [*roots, *silent],
+        key=lambda h: (h.certainty is Certainty.WEAK, -families()[h.family].rank, h.fault_at, h.id),
+    )
+    for root in ranked:
+        host = next((h for h in result.standing if _takes_in(h, root, closed, config)), None)
+        if host is None:
+            result.standing.append(root)
+            continue
+        result.merged[root.id] = host.id
+        result.parts.append(root)
+        at = result.standing.index(host)
+        result.standing[at] = _with(host, root)
+    for since, name in row.cordons:
+        _take_in_later(result, since, name, closed)
+    not_ready = [s for group in row.seen.values() for s in group if s.kind == NOT_READY and s.firing]
+    result.standing = [_with_readiness(h, not_ready, config, missed_alone) for h in result.standing]
+    return result
+
+
+def stands_alone(down: Hypothesis, others: Iterable[Hypothesis], lives: Lives, config: Config) -> bool:
+    """Whether no other root of the node explains why it is down."""
+    hosts = [h for h in others if h is not down]
+    closed = lives.closed(hosts)
+    return not any(_takes_in(h, down, closed, config) for h in hosts)
+
+
+def _take_in_later(result: NodeRoots, since: datetime, name: str, closed: Mapping[str, datetime]) -> None:
+    host = next((h for h in result.standing if h.id == name), None)
+    if host is None:
+        return
+    over = closed.get(name)
+    later = [
+        h
+        for h in result.standing
+        if h is not host
+        and h.family not in policy().handled.apart
+        and h.fault_at >= since
+        and (over is None or h.fault_at <= over)
+    ]
+    for other in later:
+        result.hand_over(other, host.id)
+        at = next(i for i, h in enumerate(result.standing) if h.id == name)
+        taken = _with(
+            result.standing[at], other, "the node was closed already", f"it began while {name} was handled"
+        )
+        families_ = {*_texts(taken.facts.get("later_faults")), other.family}
+        result.standing[at] = replace(taken, facts={**taken.facts, "later_faults": tuple(sorted(families_))})
+
+
+def _texts(value: Attribute | None) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, tuple) else ()
+
+
+def silent_roots(root: Entity, suspicions: Iterable[Suspicion], lives: Lives) -> list[Hypothesis]:
+    """A node that the ranks of one or more jobs point at."""
+    by_lines: dict[str, Suspicion] = {}
+    stretches = []
+    for suspicion in sorted(suspicions, key=lambda s: (s.episode.start, s.job.key)):
+        lines = tuple(t.sighting for t in suspicion.episode.told)
+        by_lines |= {line.id: suspicion for line in lines}
+        stretches.append(Spell(suspicion.episode.start, suspicion.episode.end, None, lines[:1]))
+    found = []
+    for session in lives.sessions(root, "silent", stretches):
+        members = list({id(by_lines[s.id]): by_lines[s.id] for s in session.sightings}.values())
+        found.append(_silent(root, session.incarnation, members))
+    return found
+
+
+def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothesis:
+    best = max(
+        members, key=lambda m: (m.finding.certainty is Certainty.DECISIVE, -m.episode.start.timestamp())
+    )
+    return Hypothesis(
+        scope=f"node/{root.node}",
+        root=root,
+        family="silent_node",
+        incarnation=incarnation,
+        certainty=best.finding.certainty,
+        fault_at=min(m.episode.start for m in members),
+        first_at=min(m.episode.start for m in members),
+        last_at=max(m.episode.end for m in members),
+        ready_at=min(m.ready_at for m in members),
+        rule=best.finding.rule,
+        why=f"{best.job} hangs: {best.finding.why}",
+        causes=tuple(sorted((t.sighting for m in members for t in m.episode.told), key=order)),
+        jobs=tuple(sorted({m.job for m in members}, key=lambda j: j.key)),
+        facts=culprit_facts(best.finding, best.episode),
+        candidates=tuple(c for m in members for c in m.candidates),
+    )
+
+
+def _takes_in(host: Hypothesis, other: Hypothesis, closed: Mapping[str, datetime], config: Config) -> bool:
+    if not _explains(host, other, config):
+        return False
+    # An old line that is read now (a log read again) is asked about: it must not hold up what is seen to happen now.
+    if _came_late(host, config) and not _came_late(other, config):
+        return False
+    over = closed.get(host.id) or host.cleared_at
+    if over is not None and other.fault_at > over + config.linger:
+        return False
+    # A kernel that panics logs no more: what its GPUs say later is not what it died of.
+    early = config.skew if other.facts.get("panic") is True else config.before
+    return other.fault_at >= host.fault_at - early
+
+
+def _came_late(h: Hypothesis, config: Config) -> bool:
+    """Whether what it rests on was older, when it was read, than what is kept of everything else."""
+    latest = newest(h)
+    return latest is not None and latest.seen_at - latest.at > config.retention
+
+
+def _explains(host: Hypothesis, other: Hypothesis, config: Config) -> bool:
+    """Whether the families go together; a weak root takes in weaker ones at most."""
+    row, weak = families()[host.family], other.certainty is Certainty.WEAK
+    if host.certainty is Certainty.WEAK and not weak:
+        return False
+    if other.family in row.explains or _same_hang(host, other):
+        return True
+    if host.certainty is Certainty.WEAK or other.first_at > host.last_at + config.before:
+        return False
+    return other.family in row.explains_near or (weak and other.family in row.explains_weak)
+
+
+def _same_hang(host: Hypothesis, other: Hypothesis) -> bool:
+    """NotReady on a node that its jobs' ranks accuse: the same outage, seen twice."""
+    return host.family == "silent_node" and other.family == "node_down"
+
+
+def _with(
+    host: Hypothesis, other: Hypothesis, rule: str = "follows from the root", why: str = ""
+) -> Hypothesis:
+    reason = why or f"{host.family} on {host.root.node} explains it"
+    note = Candidate(other.root, other.family, False, rule, reason)
+    dies = other.family == "node_down" and host.family in policy().deadly
+    return replace(
+        host,
+        sure_at=other.sure_at if dies else host.sure_at,
+        sure=f"the node is not ready, and {other.sure}" if dies and other.sure else host.sure,
+        context=tuple(
+            sorted({s.id: s for s in (*host.context, *other.causes, *other.context)}.values(), key=order)
+        ),
+        jobs=tuple(sorted({*host.jobs, *other.jobs}, key=lambda j: j.key)),
+        candidates=(*host.candidates, note),
+    )
+
+
+def _with_readiness(
+    h: Hypothesis, not_ready: Sequence[Sighting], config: Config, missed_alone: bool
+) -> Hypothesis:
+    if h.family == "node_down":
+        return h
+    near = [s for s in not_ready if h.fault_at - config.before <= s.at <= h.last_at + config.before]
+    if not near:
+        return h
+    known = {s.id for s in h.context}
+    certainty, why = h.certainty, h.why
+    if h.family == "silent_node" and missed_alone:
+        certainty, why = Certainty.DECISIVE, f"{h.why}; and the node is NotReady"
+    return replace(
+        h,
+        certainty=certainty,
+        why=why,
+        context=tuple(sorted([*h.context, *(s for s in near if s.id not in known)], key=order)),
+        facts={**h.facts, "node_not_ready": True},
+    )

@@ -1,0 +1,1 @@
+"""What the correlator keeps: sightings, placement, names, and the rows they are stored in."""

@@ -1,0 +1,56 @@
+"""One GPU by several names: the kernel knows its PCI address, the device plugin its UUID, an alert its index.
+
+Names are learned from what tells two of them at once (DCGM, a driver's start-up lines). A name that was told of two GPUs, as
+after a board was exchanged or the devices were numbered anew, is believed of neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from streams.correlate.state.sightings import Sighting
+from streams.model.entity import Gpu
+
+Names = Mapping[str, Gpu]
+"""A name in the form of `Gpu.key`, to the GPU by its better names."""
+
+
+def learned(seen: Iterable[Sighting]) -> Names:
+    """What the sightings of one node tell of its GPUs' names."""
+    known: dict[str, Gpu | None] = {}
+    named = sorted(
+        {Gpu(g.pci, g.uuid, g.index) for s in seen if (g := s.entity.gpu) is not None},
+        key=lambda g: (g.pci or "", g.uuid or "", -1 if g.index is None else g.index),
+    )
+    for gpu in named:
+        best = Gpu(pci=gpu.pci, uuid=None if gpu.pci else gpu.uuid)
+        for lesser in _lesser(gpu):
+            known[lesser] = best if known.get(lesser, best) == best else None
+    return {name: gpu for name, gpu in known.items() if gpu is not None}
+
+
+def _lesser(gpu: Gpu) -> list[str]:
+    """Names of a GPU below the best one that was told with them."""
+    names = []
+    if gpu.pci and gpu.uuid:
+        names.append(Gpu(uuid=gpu.uuid).key)
+    if gpu.index is not None and (gpu.pci or gpu.uuid):
+        names.append(Gpu(index=gpu.index).key)
+    return names
+
+
+def renamed(sighting: Sighting, names: Names) -> Sighting:
+    """The sighting with its GPU's address filled in where it is known."""
+    gpu = sighting.entity.gpu
+    if gpu is None or gpu.pci or not names:
+        return sighting
+    found = names.get(Gpu(uuid=gpu.uuid).key) if gpu.uuid else None
+    if found is None and gpu.index is not None and not gpu.uuid:
+        found = names.get(Gpu(index=gpu.index).key)
+        if found is not None and found.pci is None and found.uuid:
+            found = names.get(Gpu(uuid=found.uuid).key, found)
+    if found is None:
+        return sighting
+    whole = replace(gpu, pci=found.pci or gpu.pci, uuid=gpu.uuid or found.uuid)
+    return replace(sighting, entity=replace(sighting.entity, gpu=whole))

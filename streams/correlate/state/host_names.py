@@ -1,0 +1,205 @@
+"""Which node a host name means: lines, metrics and events call one node by many names.
+
+The node's own name counts before any other. After it count whole names that its facts tell of (addresses, host names, the
+cloud's and the board's ids), and last a name that differs by its domain only. A name that fits several nodes is believed of
+none: whom it means is said by its longer form, or stays open. Addresses change hands, so a name is asked about for a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from heapq import nsmallest
+from itertools import pairwise
+
+from streams.correlate.state.rows import NodeRow, names_told
+from streams.model.hostnames import NOBODYS, address_in, folded, is_address, is_within, parents
+
+_MAX_SURE = 50_000
+"""Names whose meaning is remembered; logs can have any number."""
+_MAX_CANDIDATES = 64
+_NOBODY: frozenset[str] = frozenset()
+_EVER = datetime.max.replace(tzinfo=UTC)
+
+Span = tuple[datetime, datetime, str]
+"""Since when, until when, and which node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The node, or None; and then those that it might be, sorted.
+
+    `by_domain` when only the short name agrees, and the node's facts tell of no domain at all.
+    """
+
+    node: str | None = None
+    candidates: tuple[str, ...] = ()
+    by_domain: bool = False
+    timed: bool = False
+    """Whether the name had another meaning at other times."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """The names of a node in the course of time, and when it was deleted."""
+
+    told: tuple[tuple[datetime, tuple[str, ...]], ...]
+    left_at: datetime | None
+
+    @property
+    def names(self) -> set[str]:
+        """All of its other names, at whatever time."""
+        return {name for _, names in self.told for name in names}
+
+
+class _Index:
+    """Nodes by key. Nearly all keys have one node, and a set for each would be most of the memory."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, str | set[str]] = {}
+
+    def __getitem__(self, key: str) -> Set[str]:
+        found = self._nodes.get(key)
+        return _NOBODY if found is None else {found} if isinstance(found, str) else found
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def add(self, key: str, node: str) -> None:
+        """Enter a node under a key."""
+        found = self._nodes.setdefault(key, node)
+        if isinstance(found, set):
+            found.add(node)
+        elif found != node:
+            self._nodes[key] = {found, node}
+
+    def discard(self, key: str, node: str) -> None:
+        """Strike a node out under a key."""
+        found = self._nodes.get(key)
+        if found == node:
+            del self._nodes[key]
+        elif isinstance(found, set):
+            found.discard(node)
+            if len(found) == 1:
+                self._nodes[key] = found.pop()
+
+
+class Hosts:
+    """The nodes that facts tell of, by all of their names. A look-up is a few looks into dicts, however many nodes there are."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._exact = _Index()
+        """By the folded name of the node."""
+        self._other = _Index()
+        """By any other name that a node has or had."""
+        self._longer = _Index()
+        """By what a name of a node begins with, up to a dot."""
+        self._sure: dict[str, Found] = {}
+        """What was found for names that mean the same at any time, until a node's names change."""
+
+    def __contains__(self, node: str) -> bool:
+        """Whether facts know a node of exactly this name."""
+        return node in self._known
+
+    def put(self, node: str, row: NodeRow | None) -> set[str]:
+        """Take in a node as its row tells, or None when it is forgotten. Returns the keys whose meaning may have changed."""
+        new = _Known(names_told(row), row.left_at) if row is not None and row.fact is not None else None
+        old = self._known.get(node)
+        if new == old:
+            return set()
+        self._sure.clear()
+        keys: set[str] = set()
+        for known, enter in ((old, False), (new, True)):
+            if known is not None:
+                keys |= self._enter(node, known, enter=enter)
+        if new is None:
+            del self._known[node]
+        else:
+            self._known[node] = new
+        return keys
+
+    def find(self, said: str, at: datetime) -> Found:
+        """Which node a name meant at a time."""
+        if said in self._known:
+            return Found(said)
+        found = self._sure.get(said)
+        if found is None:
+            found = self._find(said, at)
+            if not found.timed and len(self._sure) < _MAX_SURE:
+                self._sure[said] = found
+        return found
+
+    def _find(self, said: str, at: datetime) -> Found:
+        key = folded(said)
+        if key in NOBODYS:
+            return Found()
+        if exact := self._exact[key]:
+            return self._one(exact, None, at)
+        for name in (key, address_in(key)):
+            if name is not None and (others := self._other[name]):
+                return self._one(others, name, at)
+        if len(self._longer[key]) > _MAX_CANDIDATES:  # `gpu`, of thousands of `gpu.rack.row`
+            return Found(None, tuple(nsmallest(_MAX_CANDIDATES, self._longer[key])))
+        fitting = set(self._longer[key])
+        for parent in parents(key):
+            fitting |= self._exact[parent] | self._other[parent]
+        found = self._one({node for node in fitting if self._agrees(node, key)}, None, at)
+        by_domain = found.node is not None and "." in key and not self._full_names(found.node, key)
+        return replace(found, by_domain=by_domain)
+
+    def keys(self, said: str) -> set[str]:
+        """What the meaning of a name depends on: when `put` names one of these, it may mean another node."""
+        key = folded(said)
+        return {key, *parents(key), *filter(None, [address_in(key)])}
+
+    def _enter(self, node: str, known: _Known, *, enter: bool) -> set[str]:
+        """Note all names of a node, or strike them out again."""
+        own = folded(node)
+        dotted = {own, *(name for name in known.names if not is_address(name))}
+        longer = {parent for name in dotted for parent in parents(name)}
+        for index, keys in ((self._exact, {own}), (self._other, known.names), (self._longer, longer)):
+            for key in keys:
+                (index.add if enter else index.discard)(key, node)
+        return {own, *known.names, *longer}
+
+    def _agrees(self, node: str, key: str) -> bool:
+        """Whether a name may be this node's, as far as its own full names tell: another domain is another host."""
+        full = self._full_names(node, key) if "." in key else []
+        return any(is_within(key, name) for name in full or self._names_like(node, key))
+
+    def _full_names(self, node: str, key: str) -> list[str]:
+        """The names of a node that begin like this one and have a domain."""
+        return [name for name in self._names_like(node, key) if "." in name]
+
+    def _names_like(self, node: str, key: str) -> list[str]:
+        first = key.partition(".")[0]
+        names = [folded(node), *self._known[node].names]
+        return [name for name in names if name.partition(".")[0] == first and not is_address(name)]
+
+    def _one(self, nodes: Iterable[str], name: str | None, at: datetime) -> Found:
+        """The one of these nodes that went by the name at that time; by None when it is a form of its own name.
+
+        Who was the first counts for all time before, and who was the last for all time after: facts begin when somebody looks.
+        """
+        candidates = tuple(sorted(nodes))
+        if len(candidates) <= 1:
+            return Found(candidates[0]) if candidates else Found()
+        spans = [span for node in candidates for span in self._spans(node, name)]
+        holding = {node for since, until, node in spans if since <= at < until}
+        if not holding:
+            first, last = min(since for since, _, _ in spans), max(until for _, until, _ in spans)
+            holding = {node for since, _, node in spans if at < first == since}
+            holding |= {node for _, until, node in spans if at >= last == until}
+        if len(holding) == 1:
+            return Found(holding.pop(), timed=True)
+        return Found(None, candidates, timed=True)
+
+    def _spans(self, node: str, name: str | None) -> Iterable[Span]:
+        """When a node went by a name."""
+        known = self._known[node]
+        gone = known.left_at or _EVER
+        for (since, names), (until, _) in pairwise((*known.told, (gone, ()))):
+            if name is None or name in names:
+                yield since, max(until, since), node

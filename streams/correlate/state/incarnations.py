@@ -1,0 +1,260 @@
+"""An incident's life: where one incarnation ends and the next begins, and what state it is in.
+
+Both are functions of what was seen and said, with its times; never of the order in which it was read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.policy.families import families
+from streams.correlate.policy.policy import policy
+from streams.correlate.state.rows import BaseRow, State
+from streams.correlate.state.sightings import Sighting
+from streams.model.entity import Entity
+from streams.model.incident import IncidentState, incident_id
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One incarnation's stretch of evidence. `cleared_at` is None while something in it is still wrong."""
+
+    incarnation: int
+    start: datetime
+    last: datetime
+    cleared_at: datetime | None
+    flaps: int
+    sightings: tuple[Sighting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """From something being wrong until it was well again, in one stream of sightings."""
+
+    start: datetime
+    last: datetime
+    end: datetime | None
+    sightings: tuple[Sighting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What the runs of one incident have come to."""
+
+    state: IncidentState | None = None
+    closed_at: datetime | None = None
+    reason: str = ""
+
+
+_ORDER = {
+    "run.started": 0,
+    "run.awaiting_approval": 1,
+    "run.verifying": 2,
+    "run.finished": 3,
+    "run.resolved": 4,
+}
+_STATES = {
+    "run.started": IncidentState.MITIGATING,
+    "run.awaiting_approval": IncidentState.AWAITING_HUMAN,
+    "run.verifying": IncidentState.VERIFYING,
+}
+
+
+_AFTER = {"shadowed": None, "escalated": IncidentState.MITIGATING}
+"""What an end leads to that neither closes the incident nor leaves it to a person: the next rung goes on."""
+
+MISMATCHES_FROM = 1000
+"""A mismatched collective is counted with the hangs, far from the bursts of codes, so that the two never share an id."""
+
+
+def closes(event: Sighting) -> bool:
+    """Whether what a run or a person said ends its incident."""
+    return event.kind == "run.resolved" or (
+        event.kind == "run.finished" and event.text("outcome") == "succeeded"
+    )
+
+
+class Lives:
+    """Closings and counts of incarnations, looked up in the rows."""
+
+    def __init__(self, state: State, linger: timedelta) -> None:
+        self._state = state
+        self._linger = linger
+
+    def runs(self, incident: str) -> RunView:
+        """What was said of an incident. The first closing counts; what a run says after it is of no more use."""
+        row = self._state.runs.get(incident)
+        view = RunView()
+        for event in sorted(row.events if row else (), key=lambda e: (e.at, _ORDER.get(e.kind, 9), e.id)):
+            reason = event.text("reason")
+            outcome = event.text("outcome")
+            if closes(event):
+                return RunView(IncidentState.RESOLVED, event.at, reason)
+            if event.kind == "run.finished":
+                view = RunView(_AFTER.get(outcome or "", IncidentState.AWAITING_HUMAN), None, reason)
+            elif event.kind in _STATES:
+                view = RunView(_STATES[event.kind], None, reason)
+        return view
+
+    def closed(self, found: Iterable[Hypothesis]) -> dict[str, datetime]:
+        """When runs or persons closed these, by id, as far as they did."""
+        if not self._state.runs:
+            return {}
+        return {h.id: at for h in found if (at := self.runs(h.id).closed_at) is not None}
+
+    def base(self, root: Entity, domain: str) -> BaseRow | None:
+        """What is forgotten of a root."""
+        return self._state.bases.get(f"{root.key}|{domain}")
+
+    def forgotten(self, root: Entity) -> dict[str, BaseRow]:
+        """What is forgotten of a root, by domain."""
+        known = {domain: self.base(root, domain) for domain in families().domains}
+        return {domain: base for domain, base in known.items() if base is not None}
+
+    def forget(self, root: Entity, family: str, incarnation: int, until: datetime) -> None:
+        """Note that incarnations up to this one are over and their evidence is dropped."""
+        root, domain, incarnation = _counted(root, family, incarnation)
+        before = self.base(root, domain)
+        if before is not None:
+            incarnation, until = max(before.count, incarnation), max(before.until, until)
+        self._state.bases.put(f"{root.key}|{domain}", BaseRow(incarnation, until))
+
+    @property
+    def has_closings(self) -> bool:
+        """Whether anything was said of any incident at all."""
+        return bool(self._state.runs)
+
+    def closing(self, root: Entity, domain: str, incarnation: int) -> datetime | None:
+        """When a run or a person closed this incarnation, under whatever family it went."""
+        if not self._state.runs:
+            return None
+        ids = (incident_id(root.cluster, root, name, incarnation) for name in families().in_domain(domain))
+        times = [view.closed_at for name in ids if (view := self.runs(name)).closed_at is not None]
+        return min((t for t in times if t), default=None)
+
+    def next_number(self, names: Sequence[Entity], domain: str, after: int, at: datetime) -> int:
+        """The number of an incarnation that begins at that time: the next one that was not closed before.
+
+        Of a number that was closed before, the evidence is no longer kept; what comes now is not its continuation.
+        """
+        number = after + 1
+        while any(
+            (end := self.closing(name, domain, number)) is not None and at > end + self._linger
+            for name in names
+        ):
+            number += 1
+        return number
+
+    def sessions(
+        self,
+        root: Entity,
+        domain: str,
+        spells: Iterable[Spell],
+        names: Sequence[Entity] = (),
+        again: timedelta | None = None,
+    ) -> list[Session]:
+        """Spells of one place put together into incarnations. `names` are the roots it may be published under, if not `root`.
+
+        A spell that begins while the last incarnation is open, or within the linger after its end, is part of it (a flap, if
+        it had ended). Once a run or a person has closed it, anything later than the linger is a new one. A place that ends and
+        begins again by itself a third time is flapping: it stays the same incarnation from then on. With `again` it does so from
+        the second time on, when that comes so soon after its end.
+        """
+        base = self.base(root, domain)
+        count = base.count if base else 0
+        names = names or (root,)
+        sessions: list[Session] = []
+        for spell in sorted((m for s in spells for m in _moments(s)), key=lambda s: (s.start, s.last)):
+            if base and spell.last <= base.until + self._linger:
+                continue
+            current = sessions[-1] if sessions else None
+            if current is None or (
+                self._is_over(current, names, domain, spell.start, again)
+                and not self._flaps(sessions, names, domain, spell.start)
+            ):
+                after = current.incarnation if current else count
+                number = self.next_number(names, domain, after, spell.start)
+                sessions.append(Session(number, spell.start, spell.last, spell.end, 0, spell.sightings))
+            else:
+                sessions[-1] = _joined(current, spell)
+        return sessions
+
+    def _is_over(
+        self, session: Session, names: Sequence[Entity], domain: str, at: datetime, again: timedelta | None
+    ) -> bool:
+        if session.cleared_at is not None and at > session.cleared_at + (again or self._linger):
+            return True
+        closed = (self.closing(name, domain, session.incarnation) for name in names)
+        return any(end is not None and at > end + self._linger for end in closed)
+
+    def _flaps(self, sessions: Sequence[Session], names: Sequence[Entity], domain: str, at: datetime) -> bool:
+        if len(sessions) < 2:
+            return False
+        before, current = sessions[-2:]
+        window = timedelta(seconds=policy().flapping_s)
+        return (
+            before.cleared_at is not None
+            and current.cleared_at is not None
+            and current.start - before.cleared_at <= window
+            and at - current.cleared_at <= window
+            and all(self.closing(name, domain, current.incarnation) is None for name in names)
+        )
+
+
+_TARGET = re.compile(r"(?P<system>[\w.]{1,64})-(?:OST|MDT|MGT|MGS)[0-9a-fA-F]{0,4}\b")
+
+
+def storage_root(name: str) -> str:
+    """The file system that a target is part of (Lustre: `lfs1-OST0001` of `lfs1`, `osd3` of Ceph); of a server, itself."""
+    if (part := _TARGET.match(name)) is not None:
+        return part["system"]
+    return "ceph" if re.fullmatch(r"(?:osd|mds|mon)\d{1,6}", name) else name
+
+
+def _counted(root: Entity, family: str, incarnation: int) -> tuple[Entity, str, int]:
+    """Under which root, domain and number an incident is counted, where that is not its own."""
+    if root.node and (family == "pfc_storm" or families()[family].found_on == "node"):
+        root = Entity(root.cluster, node=root.node)
+    if root.storage:
+        root = Entity(root.cluster, storage=storage_root(root.storage))
+    if incarnation >= MISMATCHES_FROM:
+        return root, "hang", incarnation - MISMATCHES_FROM
+    return root, families()[family].domain, incarnation
+
+
+def _moments(spell: Spell) -> Iterable[Spell]:
+    """A spell sighting by sighting: an incarnation may be closed in the middle of one that nobody cleared."""
+    return (Spell(s.at, s.at, spell.end, (s,)) for s in spell.sightings)
+
+
+def _joined(session: Session, spell: Spell) -> Session:
+    ends = [session.cleared_at, spell.end]
+    flapped = session.cleared_at is not None and spell.start > session.cleared_at
+    return replace(
+        session,
+        last=max(session.last, spell.last),
+        cleared_at=None if None in ends else max(e for e in ends if e),
+        flaps=session.flaps + flapped,
+        sightings=(*session.sightings, *spell.sightings),
+    )
+
+
+def spells(stream: Iterable[Sighting]) -> list[Spell]:
+    """Cut one stream of firing and cleared sightings into spells.
+
+    A clear ends the spell before it; firing again while it lasts only prolongs it.
+    """
+    found: list[Spell] = []
+    for s in sorted(stream, key=lambda s: (s.at, not s.firing, s.id)):
+        open_ = found[-1] if found and found[-1].end is None else None
+        if s.firing and open_ is None:
+            found.append(Spell(s.at, s.at, None, (s,)))
+        elif s.firing and open_ is not None:
+            found[-1] = replace(open_, last=s.at, sightings=(*open_.sightings, s))
+        elif open_ is not None:
+            found[-1] = replace(open_, end=s.at)
+    return found

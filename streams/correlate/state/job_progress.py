@@ -1,0 +1,60 @@
+"""What jobs on a node tell of their progress: the one thing that a node which lives says all the time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from streams.correlate.state.placement import Placements, Stay
+from streams.correlate.state.rows import JobRow, PodRow, State
+from streams.model.entity import JobRef
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """A job that stood on a node at some time, and its signs of progress as long as it stood there."""
+
+    job: JobRef
+    moves: tuple[datetime, ...]
+    is_over: bool
+    """Whether the job had finished or was deleted before anything more could be told of it."""
+
+
+class Pulses:
+    """Reads progress out of the rows of pods. What is read of a job is kept until `forget`."""
+
+    def __init__(self, state: State, placements: Placements, slack: timedelta) -> None:
+        self._state = state
+        self._placements = placements
+        self._slack = slack
+        self._moves: dict[str, tuple[datetime, ...]] = {}
+
+    def forget(self) -> None:
+        """Read anew: something may have been told since."""
+        self._moves.clear()
+
+    def on(self, node: str, since: datetime) -> list[Pulse]:
+        """Jobs with a pod on the node at that time. A job that was placed anew since may go on without the node."""
+        stays: dict[str, list[Stay]] = {}
+        for stay in self._placements.on_node(node, since, since):
+            if stay.start <= since:
+                stays.setdefault(stay.job.key, []).append(stay)
+        return [self._pulse(key, stays[key], since) for key in sorted(stays)]
+
+    def _pulse(self, key: str, stays: list[Stay], since: datetime) -> Pulse:
+        ends = [stay.end for stay in stays]
+        anew = [stay.start for stay in self._placements.stays_of(key) if stay.start > since]
+        until = None if None in ends else max(end for end in ends if end is not None)
+        bounds = [at for at in (until, min(anew, default=None)) if at is not None]
+        moves = tuple(at for at in self._moves_of(key) if all(at <= bound for bound in bounds))
+        row = self._state.jobs.get(key, JobRow())
+        ended = [at for at in row.ends if at <= since + self._slack]
+        gone = until is not None and until <= since + self._slack
+        return Pulse(stays[0].job, moves, bool(ended) or gone)
+
+    def _moves_of(self, key: str) -> tuple[datetime, ...]:
+        if key not in self._moves:
+            rows = [self._state.pods.get(pod, PodRow()) for pod in self._placements.names_of(key)]
+            told = {row.progress_at for row in rows if row.progress_at is not None}
+            self._moves[key] = tuple(sorted(told.union(*(row.moves for row in rows))))
+        return self._moves[key]

@@ -1,0 +1,169 @@
+"""Placement in time: which job's which ranks stood on which node at time t, not at the time of reading.
+
+A pod stands on its node from when it was scheduled until it ended, was deleted, or gave its name to another.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from streams.correlate.state.rows import PodRow, RankTold, State
+from streams.model.entity import JobRef
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """One pod on one node. `end` is None while it lasts. `ranks` are global, empty when unknown."""
+
+    pod: str
+    uid: str
+    node: str
+    job: JobRef
+    start: datetime
+    end: datetime | None
+    gpus: int
+    ranks: range
+    expected: int
+    """How many ranks the pod holds, known or taken to be one for each GPU."""
+    source: str | None = None
+    """Where the ranks were learned, as the inventory says."""
+    told: tuple[RankTold, ...] = ()
+    """What its processes said of their ranks."""
+
+    def overlaps(self, since: datetime, until: datetime) -> bool:
+        """Whether the stay and the closed interval have a moment in common."""
+        return self.start <= until and (self.end is None or self.end >= since)
+
+
+def stays_of(name: str, row: PodRow) -> tuple[Stay, ...]:
+    """The stays of every pod that bore the name."""
+    placed = [t for t in row.tenancies if t.fact.node and t.fact.job]
+    starts = [t.fact.scheduled_at or t.first_seen for t in placed]
+    stays = []
+    for tenancy, start in sorted(zip(placed, starts, strict=True), key=lambda p: (p[1], p[0].fact.uid)):
+        fact = tenancy.fact
+        ends = [fact.ended_at] if fact.ended_at else []
+        ends += [at for at in row.gone if at >= fact.observed_at][:1]
+        ends += [later for later in starts if later > start]
+        count = fact.ranks or max(fact.gpus, 1)
+        ranks = range(fact.rank, fact.rank + count) if fact.rank is not None else range(0)
+        assert fact.node is not None
+        assert fact.job is not None
+        end = min(ends, default=None)
+        stays.append(
+            Stay(
+                pod=name,
+                uid=fact.uid,
+                node=fact.node,
+                job=fact.job,
+                start=start,
+                end=end,
+                gpus=fact.gpus,
+                ranks=ranks,
+                expected=count,
+                source=fact.rank_source,
+                told=tuple(t for t in row.ranks if start <= t.at and (end is None or t.at <= end)),
+            )
+        )
+    return tuple(stays)
+
+
+class Placements:
+    """Stays by node and by job, kept up to date pod by pod."""
+
+    def __init__(self, state: State, slack: timedelta) -> None:
+        self._slack = slack
+        self._by_pod: dict[str, tuple[Stay, ...]] = {}
+        self._on: dict[str, set[str]] = defaultdict(set)
+        self._of: dict[str, set[str]] = defaultdict(set)
+        self._ended: set[str] = set()
+        """Pods with a stay that is over."""
+        self._stays: dict[str, tuple[Stay, ...]] = {}
+        """Of a job that was asked for; until one of its pods changes."""
+        for name, row in state.pods.items():
+            self.update(name, row)
+
+    def update(self, pod: str, row: PodRow | None) -> tuple[set[str], set[str]]:
+        """Take in a changed pod. Returns the nodes and the jobs (by key) that it was or is part of."""
+        before = self._by_pod.get(pod, ())
+        after = stays_of(pod, row) if row is not None else ()
+        if before == after:
+            return set(), set()
+        for stay in before:
+            self._on[stay.node].discard(pod)
+            self._of[stay.job.key].discard(pod)
+        for stay in after:
+            self._on[stay.node].add(pod)
+            self._of[stay.job.key].add(pod)
+        (self._ended.add if any(s.end for s in after) else self._ended.discard)(pod)
+        self._by_pod[pod] = after
+        if not after:
+            del self._by_pod[pod]
+        both = (*before, *after)
+        for stay in both:
+            self._stays.pop(stay.job.key, None)
+        return {s.node for s in both}, {s.job.key for s in both}
+
+    def has_ended(self, pod: str) -> bool:
+        """Whether any stay of pods of that name is over."""
+        return pod in self._ended
+
+    def of_pod(self, pod: str) -> tuple[Stay, ...]:
+        """Every stay of pods of that name, earliest first."""
+        return self._by_pod.get(pod, ())
+
+    def pods_of(self, job: str) -> Iterable[str]:
+        """Names of the pods the job has or had, sorted."""
+        return sorted(self._of.get(job, ()))
+
+    def names_of(self, job: str) -> Set[str]:
+        """The same in no order."""
+        return self._of.get(job, frozenset())
+
+    def stays_of(self, job: str) -> Sequence[Stay]:
+        """Every stay of the job's pods, by the pod's name and then in order of time."""
+        if job not in self._stays:
+            pods = self.pods_of(job)
+            self._stays[job] = tuple(s for pod in pods for s in self._by_pod[pod] if s.job.key == job)
+        return self._stays[job]
+
+    def on_node(self, node: str, since: datetime, until: datetime) -> list[Stay]:
+        """Who stood on the node in that time, give or take the slack at the end of a stay."""
+        return self._among(self._on.get(node, ()), since - self._slack, until, node=node)
+
+    def of_job(self, job: str, since: datetime, until: datetime) -> list[Stay]:
+        """Where the job stood in that time."""
+        return self._among(self._of.get(job, ()), since, until, job=job)
+
+    def jobs_near(self, node: str) -> set[str]:
+        """Keys of every job that is known to have stood on the node."""
+        return {
+            stay.job.key for pod in self._on.get(node, ()) for stay in self._by_pod[pod] if stay.node == node
+        }
+
+    def _among(
+        self,
+        pods: Iterable[str],
+        since: datetime,
+        until: datetime,
+        *,
+        node: str | None = None,
+        job: str | None = None,
+    ) -> list[Stay]:
+        return [
+            stay
+            for pod in sorted(pods)
+            for stay in self._by_pod[pod]
+            if (node is None or stay.node == node)
+            and (job is None or stay.job.key == job)
+            and stay.overlaps(since, until)
+        ]
+
+
+def stay_at(stays: Sequence[Stay], at: datetime) -> Stay | None:
+    """The stay that a line of that time belongs to: the one it lies in, else the nearest before, else the first."""
+    begun = [stay for stay in stays if stay.start <= at]
+    return begun[-1] if begun else stays[0] if stays else None

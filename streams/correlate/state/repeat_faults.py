@@ -1,0 +1,108 @@
+"""Repeat offenders: the same GPU, node or link again, over days, also after the earlier incidents themselves are forgotten.
+
+A GPU is known by its UUID, so that it is recognised behind another address and in another node, and by its address, where another
+GPU may stand by now: two UUIDs are two GPUs.
+What is kept is a function of the incidents as they stand: one that becomes part of another is taken out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from streams.correlate.policy.policy import policy
+from streams.correlate.state.rows import HistoryRow, PastFault, State
+from streams.model.entity import Entity
+from streams.model.incident import Incident, IncidentState
+from streams.model.signal import Attribute
+
+
+def offenders(root: Entity) -> tuple[str, ...]:
+    """Under which names a culprit is counted, the most precise first; none for a job."""
+    names = []
+    if root.gpu is not None and root.node is not None:
+        names += [f"gpu/{root.gpu.uuid}"] if root.gpu.uuid else []
+        names.append(f"gpu/{root.node}/{root.gpu.key}")
+    if root.nic is not None and root.node is not None:
+        names.append(f"link/{root.node}/{root.nic}")
+    if root.switch is not None and root.port is not None:
+        names.append(f"link/{root.switch}/{root.port}")
+    if root.node is not None:
+        names.append(f"node/{root.node}")
+    return tuple(names)
+
+
+class Repeats:
+    """Counts incidents by offender, in bounded rows."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def note(self, before: Incident | None, now_: Incident, *, withdrawn: bool = False) -> set[str]:
+        """Take in a revision. Returns the offenders whose history it changed."""
+        counts = (
+            now_.family not in policy().repeats.without
+            and now_.state not in (IncidentState.MERGED, IncidentState.SUPPRESSED)
+            and not withdrawn
+        )
+        names = set(offenders(now_.root)) if counts else set()
+        changed = set()
+        for name in names | set(offenders(before.root) if before else offenders(now_.root)):
+            row = self._state.histories.get(name, HistoryRow())
+            faults = {fault.incident: fault for fault in row.faults}
+            if name in names:
+                uuid = now_.root.gpu.uuid if now_.root.gpu else None
+                faults[now_.id] = PastFault(now_.id, now_.family, now_.fault_at, uuid)
+            else:
+                faults.pop(now_.id, None)
+            latest = sorted(faults.values(), key=_order)[-policy().repeats.kept :]
+            if self._keep(name, tuple(latest)):
+                changed.add(name)
+        return changed
+
+    def facts(self, incident: Incident) -> Mapping[str, Attribute]:
+        """What the history says of an incident's culprit: how many earlier ones, and on which days (UTC) the last were."""
+        names = offenders(incident.root)
+        if not names:
+            return {}
+        part = [name for name in names if not name.startswith("node/")]
+        node = self._earlier([name for name in names if name.startswith("node/")], incident)
+        earlier = self._earlier(part, incident) if part else node
+        facts: dict[str, Attribute] = {}
+        if earlier:
+            days = sorted({fault.fault_at.date().isoformat() for fault in earlier})
+            facts["repeats"] = len(earlier)
+            facts["repeats_days"] = tuple(days[-policy().repeats.days_shown :])
+        if node and part:
+            facts["node_repeats"] = len(node)
+        return facts
+
+    def prune(self, now: datetime) -> None:
+        """Forget what no open incident can be a repetition of any more: twice the window, for incidents live long."""
+        cut = now - 2 * policy().repeats.window
+        for name, row in list(self._state.histories.items()):
+            self._keep(name, tuple(fault for fault in row.faults if fault.fault_at >= cut))
+
+    def _earlier(self, names: Iterable[str], incident: Incident) -> list[PastFault]:
+        since = incident.fault_at - policy().repeats.window
+        uuid = incident.root.gpu.uuid if incident.root.gpu else None
+        found = {
+            fault.incident: fault
+            for name in names
+            for fault in self._state.histories.get(name, HistoryRow()).faults
+            if fault.fault_at >= since
+            and _order(fault) < (incident.fault_at, incident.id)
+            and (name.startswith("node/") or uuid is None or fault.gpu in (None, uuid))
+        }
+        return sorted(found.values(), key=_order)
+
+    def _keep(self, name: str, faults: tuple[PastFault, ...]) -> bool:
+        if faults:
+            return self._state.histories.put(name, HistoryRow(faults))
+        known = name in self._state.histories
+        self._state.histories.drop(name)
+        return known
+
+
+def _order(fault: PastFault) -> tuple[datetime, str]:
+    return (fault.fault_at, fault.incident)

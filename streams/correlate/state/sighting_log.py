@@ -1,0 +1,170 @@
+"""How sightings are stored: a journal of what came and went, one row for each batch, however many places it touched.
+
+A row for each place would be written whole for one more sighting, and a bad day touches hundreds of places in a batch. Here a
+batch is one row, a *segment*: the sightings that are new, and the names of those that are gone. Sightings gone are left in
+their old segment until half of it is dead; then what lives moves to a new one. So the rows hold at most about twice what is
+kept, and each sighting is written about twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from streams.correlate.state.sighting_codec import Entry, pack, unpack
+from streams.correlate.state.sightings import Sighting
+
+PREFIX = "seen/"
+"""Segments are rows named `seen/NUMBER`, numbered as they were written."""
+
+MAX_SEGMENT = 500
+"""Sightings in one segment. At some 500 bytes each that is a quarter of what a broker takes in one record."""
+
+MAX_BYTES = 500_000
+"""A segment that came out larger is written as two."""
+
+
+Name = tuple[str, str]
+"""A sighting at one place: the row's name and the sighting's id."""
+
+Gone = dict[Name, frozenset[int]]
+"""Names, and the segments that hold what has gone under them."""
+
+
+class Rows(Protocol):
+    """What is written to."""
+
+    def __setitem__(self, key: str, value: bytes, /) -> None: ...
+    def __delitem__(self, key: str, /) -> None: ...
+
+
+@dataclass(slots=True)
+class _Segment:
+    """A stored segment: what lives of it, and the names it says are gone, with the older segments that still hold them."""
+
+    size: int
+    living: dict[Name, Entry] = field(default_factory=dict)
+    gone: Gone = field(default_factory=dict)
+
+    @property
+    def is_worn(self) -> bool:
+        """Half of it is dead."""
+        return 2 * len(self.living) < self.size
+
+
+class Journal:
+    """All segments of one cluster, and what is to be written with the next flush."""
+
+    def __init__(self) -> None:
+        self._segments: dict[int, _Segment] = {}
+        self._home: dict[Name, int] = {}
+        """Where a name lives."""
+        self._new: dict[Name, Entry] = {}
+        self._gone: Gone = {}
+        self._worn: set[int] = set()
+        self._next = 0
+
+    def load(self, stored: Iterable[tuple[str, bytes]]) -> Iterator[Entry]:
+        """Take in the rows under `PREFIX`; gives what lives, in the order it came."""
+        holders: dict[Name, frozenset[int]] = {}
+        nowhere: frozenset[int] = frozenset()
+        for number, value in sorted((int(key.removeprefix(PREFIX)), value) for key, value in stored):
+            told = unpack(value)
+            segment = self._segments[number] = _Segment(len(told.seen) + len(told.gone))
+            for name in told.gone:
+                segment.gone[name] = holders.get(name, nowhere)
+                self._leave(name)
+            for entry in told.seen:
+                name = (entry.row, entry.sighting.id)
+                if (old := self._leave(name)) is not None:
+                    self._worn.add(
+                        old
+                    )  # it was moved, and the writer ended before it had deleted the old segment
+                segment.living[name] = entry
+                self._home[name] = number
+                holders[name] = holders.get(name, nowhere) | {number}
+            self._next = number + 1
+        self._worn |= {number for number, segment in self._segments.items() if segment.is_worn}
+        for segment in self._segments.values():
+            yield from segment.living.values()
+
+    def add(self, row: str, group: str, sighting: Sighting) -> None:
+        """A sighting is kept from now on; one of the same name takes the place of the one before."""
+        name = (row, sighting.id)
+        if name in self._home:
+            self.drop(row, sighting)
+        self._new[name] = Entry(row, group, sighting)
+
+    def drop(self, row: str, sighting: Sighting) -> None:
+        """A sighting is kept no more."""
+        name = (row, sighting.id)
+        if self._new.pop(name, None) is None and (home := self._leave(name)) is not None:
+            self._gone[name] = self._gone.get(name, frozenset()) | {home}
+
+    def flush(self, rows: Rows) -> int:
+        """Write what came and went since the last time; returns how many rows were written or deleted."""
+        if not self._new and not self._gone:
+            return 0
+        over = self._compact()
+        entries, gone = list(self._new.values()), self._gone
+        self._new, self._gone = {}, {}
+        written = 0
+        for start in range(0, max(1, len(entries)), MAX_SEGMENT):
+            written += self._write(rows, entries[start : start + MAX_SEGMENT], gone)
+            gone = {}
+        for number in over:
+            del rows[_key(number)]
+        return written + len(over)
+
+    def _leave(self, name: Name) -> int | None:
+        """Take a name from where it lives; returns that segment's number."""
+        home = self._home.pop(name, None)
+        if home is not None:
+            segment = self._segments[home]
+            del segment.living[name]
+            if segment.is_worn:
+                self._worn.add(home)
+        return home
+
+    def _compact(self) -> list[int]:
+        """Move what lives in worn segments, and what they still have to say, to what is written next.
+
+        A name must be said to be gone for as long as any older segment holds it, those included that are about to be
+        deleted: the process may end between the two. What lives in between would be lost by saying so later, so it moves too.
+        """
+        over, self._worn = sorted(self._worn), set()
+        stored = set(self._segments)
+        for number in over:
+            segment = self._segments.pop(number)
+            for name, entry in segment.living.items():
+                del self._home[name]
+                self._new.setdefault(name, entry)
+            for name, homes in segment.gone.items():
+                self._gone[name] = self._gone.get(name, frozenset()) | homes
+        gone = {name: left for name, homes in self._gone.items() if (left := homes & stored)}
+        for name in gone.keys() & self._home.keys():
+            home = self._home[name]
+            self._new.setdefault(name, self._segments[home].living[name])
+            self._leave(name)
+            gone[name] |= {home}
+        self._gone = {name: homes & self._segments.keys() for name, homes in gone.items()}
+        return over
+
+    def _write(self, rows: Rows, entries: list[Entry], gone: Gone) -> int:
+        if not entries and not gone:
+            return 0
+        value = pack(entries, gone)
+        if len(value) > MAX_BYTES and len(entries) > 1:
+            half = len(entries) // 2
+            return self._write(rows, entries[:half], gone) + self._write(rows, entries[half:], {})
+        number, self._next = self._next, self._next + 1
+        living = {(e.row, e.sighting.id): e for e in entries}
+        self._segments[number] = _Segment(len(entries) + len(gone), living, gone)
+        self._home |= dict.fromkeys(living, number)
+        rows[_key(number)] = value
+        return 1
+
+
+def _key(number: int) -> str:
+    return f"{PREFIX}{number:012d}"

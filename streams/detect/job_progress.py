@@ -1,0 +1,34 @@
+"""How far a training job says it is: what counts as "it runs again" after a resume. Wordings: `catalog/lines/progress.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streams.detect.finding import Finding, Stream
+from streams.detect.matching.log_patterns import Wordings
+from streams.detect.matching.quotation_filter import quoted
+from streams.model.record import LogLine
+
+
+class Progress:
+    """Reads lines of pods."""
+
+    def __init__(self) -> None:
+        self._wordings = Wordings.load("progress")
+        self.hints = (
+            rb"(?i:iter(?:ation)?|step|batch)s?\s{0,4}[:=#\[]?\s{0,8}\[?\d",
+            rb"(?i:epoch)\s{0,4}[:=]?\s{0,4}\[?\d",
+            rb"(?i:steps?)\\{0,3}['\"]\s{0,2}:\s{0,2}\d",
+            rb"\d%\|.{0,400}/\d{1,12} \[",
+        )
+
+    def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        """At most one finding a line, and none for lines of no pod."""
+        if line.pod is None:
+            return
+        # From the very beginning: `step:` after a time looks like the name of a program.
+        for hit in self._wordings.find(line.text, 0):
+            told = line.text.lstrip().startswith("{") or not quoted(line.text[: hit.start])
+            if "step" in hit.fields and told:
+                yield Finding(hit.row.kind, hit.row.severity, hit.fields, text=line.text)
+                return

@@ -1,0 +1,251 @@
+"""Kubernetes Events, and what monitors say of a node's conditions. Rows of `catalog/kube.yaml` say which of them count.
+
+An event exporter sends only the first of repeated events, so each is taken at its word. Where no exporter runs, the same events
+stand in a component's log or in what `kubectl get events` printed (`kube_lines.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Literal
+
+from streams.config.yaml_tables import Strict
+from streams.detect.catalog import load_catalog
+from streams.detect.finding import Finding, Stream
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.re2_patterns import Pattern
+from streams.ingest.events.kube_objects import SEEN
+from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
+from streams.model.record import KubeEvent
+from streams.model.signal import Attribute, Severity, SignalState
+
+Status = Literal["True", "False", "Unknown"]
+
+
+class EventRow(Strict):
+    """Reasons that are a signal; see the head of the file."""
+
+    reasons: tuple[str, ...]
+    objects: tuple[str, ...]
+    kind: str
+    severity: Severity
+    state: SignalState = SignalState.FIRING
+    subtype: str = ""
+    needs: str | None = None
+    unless: str | None = None
+    users: bool = False
+    ends: bool = False
+    """Only told where the same condition of the node was firing before: every start of a node says so too."""
+    gpus: bool = False
+    """Only where the message speaks of GPUs."""
+    sample: str
+
+    def about(self, kind: str) -> bool:
+        """True when events about such objects count."""
+        return kind in self.objects or (kind.endswith("Job") and "Job*" in self.objects)
+
+
+class Condition(Strict):
+    """What a type of node conditions says."""
+
+    type: str
+    bad: tuple[Status, ...] = ("True",)
+    kind: str
+    severity: Severity
+    subtype: str
+
+
+class EventSheet(Strict):
+    """`catalog/kube.yaml`."""
+
+    integers: tuple[str, ...]
+    fields: tuple[str, ...]
+    system_namespaces: str
+    gpus: str
+    rows: tuple[EventRow, ...]
+    conditions: tuple[Condition, ...]
+
+
+@cache
+def sheet() -> EventSheet:
+    """The file, read once.
+
+    Raises:
+        ConfigError: naming the first key that is wrong.
+    """
+    return load_catalog("kube", EventSheet)
+
+
+CONDITION = re2_patterns.compile(
+    r"(?i)\b(?:node )?condition \"?(?P<type>[A-Za-z][\w./-]{1,80})\"? is now:? {0,2}\"?(?P<status>true|false|unknown)\"?"
+    r"(?:[,;] reason: {0,2}\"?(?P<reason>[\w.-]{1,80}))?"
+)
+"""How node-problem-detector and its kin announce a condition of their node."""
+_MONITORS = re2_patterns.compile(
+    r"^(?:(?P<type>[A-Z]\w{2,60}?)Is(?P<state>(?:Not)?Healthy)|(?P<fault>Nvidia[A-Z]\w{1,60}(?:Error|Warning|Failed|Failure|Lost|Mismatch)))$"
+)
+"""Reasons that monitors of GPUs make of the name of a check or a fault: NVSentinel, EKS, ACK."""
+_WELL = "IsHealthy"
+_XID = re2_patterns.compile(r"(?i)xid(\d{1,4})")
+_ANY = "."
+"""The last row of conditions: whatever the others do not know. That an object has such a one says nothing."""
+_HUMPS = re2_patterns.compile(r"[A-Z]+[a-z0-9]*|[a-z0-9]+")
+_AMBIGUOUS = frozenset(
+    {
+        *(
+            "Failed",
+            "BackOff",
+            "Evicted",
+            "Rebooted",
+            "IOError",
+            "TaskHung",
+            "OOMKilled",
+            "OOMKilling",
+            "FailedMount",
+        ),
+        *(
+            "Restarting",
+            "DeadlineExceeded",
+            "OutOfMemory",
+            "StateChange",
+            "PodFailed",
+            "JobFailed",
+            "FailedJobs",
+        ),
+        *("KernelPanic", "CrashLoopBackOff", "ScheduledEvent", "FailedScheduling", "Shutdown"),
+    }
+)
+"""Reasons that other programs' lines hold as well: they count only as a value of their own."""
+
+
+_MAX_FIRING = 100_000
+
+
+class KubeEvents:
+    """Reads Kubernetes Events."""
+
+    def __init__(self) -> None:
+        self._sheet = sheet()
+        self._fields = [re2_patterns.compile(pattern) for pattern in self._sheet.fields]
+        self._integers = frozenset(self._sheet.integers)
+        self._system = re2_patterns.compile(self._sheet.system_namespaces)
+        self._gpus = re2_patterns.compile(self._sheet.gpus)
+        self._ends = {reason for row in self._sheet.rows if row.ends for reason in row.reasons}
+        self._ends.add(SEEN)
+        self._rows: dict[str, list[tuple[EventRow, Pattern | None, Pattern | None]]] = {}
+        for row in self._sheet.rows:
+            needs = re2_patterns.compile(row.needs) if row.needs else None
+            unless = re2_patterns.compile(row.unless) if row.unless else None
+            for reason in row.reasons:
+                self._rows.setdefault(reason, []).append((row, needs, unless))
+        self._conditions = [(re2_patterns.compile(f"(?i){row.type}"), row) for row in self._sheet.conditions]
+        named = [reason for reason in self._rows if reason not in _AMBIGUOUS]
+        valued = [reason for reason in self._rows if reason in _AMBIGUOUS]
+        # In protobuf a value's length stands before it, and whatever tag comes next right behind it.
+        self.hints = (
+            rf"\b(?:{'|'.join(named)})".encode(),
+            rf"\"(?:{'|'.join(valued)})[\\\"]".encode(),
+            rf"(?:[\x01-\x08\x0b-\x1f]|reason[^\w\n]{{1,6}}|(?:Normal|Warning)[ \t]{{1,16}})(?:{'|'.join(valued)})".encode(),
+            rb"ondition [^\n]{1,64} is now",
+            rb"\b[A-Z]\w{2,60}Is(?:Not)?Healthy\b",
+            rb"\bNvidia[A-Z]\w{1,60}(?:Error|Warning|Failed|Failure|Lost|Mismatch)\b",
+        )
+
+    def read(self, event: KubeEvent, stream: Stream) -> Iterator[Finding]:
+        """The signal that the event is, if it is one."""
+        found = self.said(event)
+        if found is not None and self.news(found, event, stream):
+            yield found
+
+    def news(self, found: Finding, event: KubeEvent, stream: Stream) -> bool:
+        """False for the end of what was not firing there, where that says nothing; remembers what began."""
+        if event.kind != "Node":
+            return True
+        firing = stream.memory.table("kube.firing", _MAX_FIRING)
+        key = (stream.cluster, event.name, found.kind, str(found.attributes.get("subtype", "")))
+        if found.state is SignalState.FIRING:
+            firing[key] = (1,)
+            return True
+        began = firing.pop(key, None) is not None
+        return began or not (event.reason in self._ends or event.reason.endswith(_WELL))
+
+    def said(self, event: KubeEvent) -> Finding | None:
+        """What the event says."""
+        if event.kind == "Node" and (match := CONDITION.search(event.message)) is not None:
+            status = (match["status"] or "").capitalize()
+            return self.condition(event, match["type"] or "", status, match["reason"] or event.reason)
+        if event.kind == "Node" and (match := _MONITORS.match(event.reason)) is not None:
+            status = "False" if event.reason.endswith(_WELL) else "True"
+            found = self.condition(event, match["type"] or match["fault"] or "", status, event.reason)
+            if found is None or not (match["state"] or event.reason.endswith("Warning")):
+                return found
+            # What these monitors hold for fatal they set as a condition; their Events tell of the rest.
+            return found._replace(severity=min(found.severity, Severity.WARNING, key=lambda one: one.rank))
+        for row, needs, unless in self._rows.get(event.reason, ()):
+            if not row.about(event.kind) or (row.users and self._system.search(event.namespace)):
+                continue
+            if (needs and not needs.search(event.message)) or (unless and unless.search(event.message)):
+                continue
+            if row.gpus and not self._gpus.search(event.message):
+                continue
+            attributes: dict[str, Attribute] = {"reason": event.reason}
+            if row.subtype:
+                attributes["subtype"] = row.subtype
+            return self._finding(event, row.kind, row.severity, row.state, attributes)
+        return None
+
+    def condition(self, event: KubeEvent, type_: str, status: str, reason: str) -> Finding | None:
+        """What a condition of the node says; `event` gives the place and the text. None for an unknown one that is well."""
+        row = next((row for pattern, row in self._conditions if pattern.search(type_)), None)
+        if row is None or (event.reason == SEEN and row.type == _ANY):
+            return None
+        state = SignalState.FIRING if status in row.bad else SignalState.CLEARED
+        subtype = row.subtype or ("" if row.kind == "node.not_ready" else _snake(type_))
+        attributes: dict[str, Attribute] = {"condition": type_, "status": status, "reason": reason}
+        if subtype:
+            attributes["subtype"] = subtype
+        if (xid := _XID.search(reason)) is not None:
+            attributes["xid"] = int(xid[1] or 0)
+        return self._finding(event, row.kind, row.severity, state, attributes)
+
+    def _finding(
+        self,
+        event: KubeEvent,
+        kind: str,
+        severity: Severity,
+        state: SignalState,
+        attributes: dict[str, Attribute],
+    ) -> Finding:
+        for pattern in self._fields:
+            if (match := pattern.search(event.message)) is None:
+                continue
+            for name, value in match.groupdict().items():
+                if value is not None and name not in attributes:
+                    attributes[name] = int(value) if name in self._integers else value
+        pod = None
+        if event.kind == "Pod" and kind.startswith("job."):
+            pod = PodRef(event.namespace, event.name, event.uid)
+        job = None
+        if event.kind not in ("Pod", "Node", "NodeClaim", "Machine"):
+            job = JobRef(event.kind, event.namespace, event.name, event.uid)
+        return Finding(
+            kind,
+            severity,
+            attributes,
+            state,
+            gpu=_gpu(attributes) if kind.startswith("gpu.") else None,
+            pod=pod,
+            job=job,
+            text=f"{event.reason}: {event.message}",
+        )
+
+
+def _gpu(attributes: Mapping[str, Attribute]) -> Gpu | None:
+    pci, uuid = attributes.get("pci"), attributes.get("uuid")
+    gpu = Gpu(canonical_pci(pci) if isinstance(pci, str) else None, uuid if isinstance(uuid, str) else None)
+    return None if gpu == Gpu() else gpu
+
+
+def _snake(name: str) -> str:
+    return "_".join((match[0] or "").lower() for match in _HUMPS.finditer(name))

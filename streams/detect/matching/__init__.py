@@ -1,0 +1,1 @@
+"""Matching of untrusted text, without knowing what it means."""

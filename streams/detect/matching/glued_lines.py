@@ -1,0 +1,23 @@
+"""Where one of the driver's messages ends when the next line was glued to it."""
+
+from __future__ import annotations
+
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.log_patterns import MAX_MESSAGE
+
+_NEXT = re2_patterns.compile(r"NVRM\s?:|nvidia-nvswitch\d|#012|\\n")
+_TRAILING_HEADER = re2_patterns.compile(
+    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,253} kernel: ?)?(?:\[ {0,8}\d{1,10}\.\d{1,9}\] ?)?$"
+)
+
+
+def until_next(text: str, start: int) -> tuple[str, int]:
+    """What follows `start` up to the next message, without that one's header; and where that is."""
+    rest = text[start : start + MAX_MESSAGE]
+    glued = _NEXT.search(rest)
+    if glued is None:
+        return rest.lstrip(",.; \t"), len(text)
+    rest = rest[: glued.start()]
+    if (header := _TRAILING_HEADER.search(rest)) is not None:
+        rest = rest[: header.start()]
+    return rest.lstrip(",.; \t"), start + glued.start()

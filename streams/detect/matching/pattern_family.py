@@ -1,0 +1,118 @@
+"""A family that is a sheet of wordings and nothing else; most are.
+
+What a row reads under these names also says where: `pci`, `uuid`, `index` and `mig` name a GPU when the kind is `gpu.*`, `node`
+another node than the one that wrote the line, `device` a NIC when the kind is `fabric.*`, `port` a port of the switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from streams.detect.finding import Finding, Stream
+from streams.detect.matching import re2_patterns, related_lines
+from streams.detect.matching.log_patterns import Hit, Wordings
+from streams.detect.matching.quotation_filter import reported
+from streams.model.entity import Gpu, canonical_pci
+from streams.model.record import LogLine
+from streams.model.signal import Attribute, SignalState
+
+_MAX_FIRING = 50_000
+
+_NAMED = re2_patterns.compile(r"\b([A-Za-z][\w-]{1,40})(?:\[\d{1,10}\])?: {1,4}$")
+
+
+class Worded:
+    """Reads lines by the rows of `catalog/lines/SHEET.yaml`.
+
+    Args:
+        sheet: The sheet's name.
+    """
+
+    def __init__(self, sheet: str) -> None:
+        self.wordings = Wordings.load(sheet)
+        self.hints = self.wordings.hints
+        self._by_kernel = self.wordings.sheet.written_by == "kernel"
+        self._sheet = sheet
+        self._ending = any(row.ends for row in self.wordings.sheet.rows)
+        self._on_switch = self.wordings.sheet.written_by == "switch"
+
+    def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        """The messages of one line, in order."""
+        after: int | None = None
+        # A kernel's message that begins with a device (`bond0: …`) looks as if a program of that name wrote it.
+        begin = 0 if self._by_kernel and line.source == "kernel" else line.start
+        for hit in self.wordings.find(line.text, begin):
+            start, program = _program(line, hit) if hit.row.programs else (hit.start, "")
+            if program and program not in hit.row.programs:
+                continue
+            if not reported(line, start, by_kernel=self._by_kernel, listed=hit.row.listed, after=after):
+                continue
+            after = hit.end
+            found = self.finding(hit, line, stream)
+            if found is None or self._never_began(hit, found, line, stream):
+                continue
+            if not related_lines.told(hit.row, found, line, stream):
+                yield found
+
+    def _never_began(self, hit: Hit, found: Finding, line: LogLine, stream: Stream) -> bool:
+        """True for the end of what was not firing at that place; remembers what begins and forgets what ends."""
+        if not self._ending:
+            return False
+        firing = stream.memory.table(f"{self._sheet}.firing", _MAX_FIRING)
+        subtype = _text(found.attributes, "subtype")
+        key = (stream.cluster, found.node or line.node, found.kind, subtype, found.nic, found.port)
+        if found.state is SignalState.FIRING:
+            firing[key] = (1,)
+            return False
+        return firing.pop(key, None) is None and hit.row.ends
+
+    def finding(self, hit: Hit, line: LogLine, stream: Stream) -> Finding | None:
+        """What one message says; None when it says nothing after all."""
+        attributes: dict[str, Attribute] = {**hit.row.sets, **hit.fields}
+        pci = attributes.get("pci")
+        if isinstance(pci, str) and (canonical := canonical_pci(pci)):
+            attributes["pci"] = canonical
+        port = attributes.get("port", attributes.get("port_id"))
+        return Finding(
+            hit.row.kind,
+            hit.row.severity,
+            attributes,
+            hit.row.state,
+            gpu=gpu_named(attributes) if hit.row.kind.startswith("gpu.") else None,
+            node=_text(attributes, "node"),
+            nic=nic_named(attributes, hit) if hit.row.kind.startswith("fabric.") else None,
+            port=str(port).rstrip(".:-") if port is not None else None,
+            on_switch=self._on_switch,
+            text=line.text,
+        )
+
+
+def nic_named(attributes: Mapping[str, Attribute], hit: Hit) -> str | None:
+    """The NIC as the host names it, else its PCI address with the function: a card's ports differ in nothing else."""
+    pci = _text(hit.fields, "pci")
+    return _text(attributes, "device") or (pci.lower() if pci else None)
+
+
+def _program(line: LogLine, hit: Hit) -> tuple[int, str]:
+    """Who says it and where their line begins: a header without a time leaves the program's name to the message."""
+    named = _NAMED.search(line.text[line.start : hit.start][-80:])
+    if line.source or named is None:
+        return hit.start, line.source
+    return hit.start - len(named[0] or ""), named[1] or ""
+
+
+def gpu_named(attributes: Mapping[str, Attribute]) -> Gpu | None:
+    """The GPU that attributes name, None when they name none."""
+    index = attributes.get("index")
+    gpu = Gpu(
+        canonical_pci(_text(attributes, "pci") or ""),
+        _text(attributes, "uuid"),
+        index if isinstance(index, int) else None,
+        _text(attributes, "mig"),
+    )
+    return None if gpu == Gpu(mig=gpu.mig) else gpu
+
+
+def _text(attributes: Mapping[str, Attribute], name: str) -> str | None:
+    value = attributes.get(name)
+    return value if isinstance(value, str) and value else None

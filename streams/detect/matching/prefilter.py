@@ -1,0 +1,104 @@
+"""The first look at bytes, before anything is decoded: 99.9 % of what a cluster says is dropped here.
+
+One RE2 pattern is run over a whole batch at once, because a call costs more than a kilobyte of matching. A record is kept
+when it holds what any family could want, or when it is visibly broken and so belongs to the dead letters.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import re2
+
+from streams.ingest import compression
+
+_JSON_ENDS = b"}] \t\r\n"
+_OPTIONS = re2.Options()
+_OPTIONS.encoding = re2.Options.Encoding.LATIN1
+_OPTIONS.never_capture = True
+_OPTIONS.log_errors = True
+_OPTIONS.max_mem = 64 * 1024 * 1024
+"""Enough for the automaton of a thousand hints. One that outgrows its memory is thrown away and built again and again, and
+matching falls back to something fifty times slower. It takes only what it uses: a few megabytes."""
+_ANYWHERE = re2._Anchor.UNANCHORED
+_MAX_NAMES = 20_000
+_MAX_NAME = 256
+
+
+class Prefilter:
+    """Built from the families' hints: RE2 patterns over bytes, none of which matches a line feed."""
+
+    def __init__(self, hints: Iterable[bytes]) -> None:
+        wanted = _compiled(b"|".join(b"(?:%b)" % hint for hint in dict.fromkeys(hints)))
+        self._match = wanted._regexp.Match  # the wrapper around it costs as much as the matching
+
+    def wants(self, value: bytes) -> bool:
+        """True when the value holds what one of the hints looks for."""
+        return bool(self._match(_ANYWHERE, value, 0, len(value))[0][0] >= 0)
+
+    def keeps(self, value: bytes) -> bool:
+        """True when the value must be read: it is wanted, or broken, or only to be seen once it is unpacked."""
+        return self.wants(value) or broken_json(value) or compression.is_packed(value)
+
+    def select(self, values: Sequence[bytes]) -> list[int]:
+        """Indexes of the values that must be read, in order."""
+        kept = {
+            index
+            for index, value in enumerate(values)
+            if (
+                value[-1] not in _JSON_ENDS
+                if value[:1] == b"{"
+                else value[:1] in compression.BEGINNINGS and compression.is_packed(value)
+            )
+        }
+        joined = b"\n".join(values)
+        ends = list(accumulate(len(value) + 1 for value in values))
+        position, length = 0, len(joined)
+        while position < length:
+            found: int = self._match(_ANYWHERE, joined, position, length)[0][0]
+            if found < 0:
+                break
+            index = bisect_right(ends, found)
+            kept.add(index)
+            position = ends[index]
+        return sorted(kept)
+
+
+@cache
+def _compiled(pattern: bytes) -> Any:
+    """The pattern with the automaton that it grows, which is the same for all."""
+    return re2.compile(pattern, _OPTIONS)
+
+
+class Interest:
+    """What of a batched record is worth opening: parts that the prefilter would keep, samples of metrics that a rule reads.
+
+    The hints of a rule for samples are looked for in the metric's name alone.
+    """
+
+    def __init__(self, prefilter: Prefilter, metric_hints: Iterable[bytes]) -> None:
+        self._prefilter = prefilter
+        self._metrics = Prefilter(metric_hints)
+        self._known: dict[str, bool] = {}
+
+    def metric(self, name: str) -> bool:
+        """True when a rule reads the metric."""
+        wanted = self._known.get(name)
+        if wanted is None:
+            wanted = self._metrics.wants(name.encode("utf-8", "replace"))
+            if len(self._known) < _MAX_NAMES and len(name) < _MAX_NAME:
+                self._known[name] = wanted
+        return wanted
+
+    def parts(self, parts: Sequence[bytes]) -> Sequence[int]:
+        """Indexes of the parts that may hold something, in order."""
+        return self._prefilter.select(parts)
+
+
+def broken_json(value: bytes) -> bool:
+    """True for an object that was begun and not ended: a shipper's buffer was cut."""
+    return value[:1] == b"{" and value[-1] not in _JSON_ENDS

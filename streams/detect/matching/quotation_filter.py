@@ -1,0 +1,178 @@
+"""Is this message being reported, or merely quoted?
+
+A line in a chat, a stack trace, a question or a test holds the same words as the driver's own line. What tells them apart is
+what stands before the message: loggers put times, hosts, ranks and brackets there, people put words and quotes.
+"""
+
+from __future__ import annotations
+
+import re
+
+from streams.config.yaml_tables import Strict
+from streams.detect.catalog import load_catalog
+from streams.ingest.logs.header import KERNEL_TAGS
+from streams.model.record import LogLine
+
+
+class Prose(Strict):
+    """Words that people put before a quotation and loggers never put before a message."""
+
+    words: tuple[str, ...]
+    sources: tuple[str, ...]
+    speakers: tuple[str, ...]
+
+
+_GROUPS = re.compile(
+    r"\[[^\]]{0,200}\]|\([^)]{0,200}\)|<(?:std(?:out|err)|\d{1,3}|[a-z]{2,8}\d?\.[a-z]{3,7})>|\{[\w=\",. -]{0,128}\}"
+)
+_STRUCTURE = re.compile(
+    r"\.[ch]pp:\d{1,6}\]|\[rank ?\d{1,7}\]|\[\s{0,8}\d{1,10}\.\d{1,9}\]\s{0,4}$", re.IGNORECASE
+)
+_FIELD = re.compile(r"[\w.@-]{1,64}=(?:\"?[^\s\"]{0,128}\"?)$")
+_MESSAGE_FIELD = re.compile(r"\b(?:msg|message|MESSAGE|log)\s?[=:]\s?\\?[\"']$")
+_MESSAGE_OPENS = re.compile(r"\b(?:msg|message|MESSAGE|log)\s?=\s?\\?[\"'](?=.)")
+_CLOCKWORK = re.compile(r"[\dTZ:.,+/|;-]{1,40}$")
+_LEVEL = re.compile(
+    r"(?:emerg|alert|crit(?:ical)?|err(?:or)?|warn(?:ing)?|notice|info?|inf|wrn|dbg|ftl|debug|fatal|stdout|stderr)[:|]?$",
+    re.IGNORECASE,
+)
+_IDENTIFIER = re.compile(r"[A-Za-z0-9/][\w.#/+:-]{0,127}$")
+_REMARK = re.compile(
+    r"(?i)(?:\s[:;]-?[()]|\slol|\((?:resolved|fixed|closed|solved)\)|\s(?:again|anyone|help|thanks))[!.\s]{0,4}$"
+)
+"""What people add to a line that they quote."""
+_AFTERTHOUGHT = re.compile(
+    r"(?i)\b(?:yesterday|last (?:night|week|month)|what (?:is|does|was|do)|(?:is|was) what|means? that|(?:we|i) "
+    r"(?:saw|see|had|have|got|think|hope|guess)|how (?:do|to|can|come)|should (?:we|i)|anyone|who did|in the (?:docs?|runbook|"
+    r"wiki|ticket|dashboard))\b"
+)
+"""What people say about a line that they quote."""
+_MARKUP = re.compile(r"\s{0,64}(?:[-+*>|;]|//|\d{1,3}[.)] |#(?!033\[)|\.\. |@@)")
+"""How a list item, a changed line, a comment, a table or a quotation begins, and no logger's line does."""
+_CLOCK = re.compile(r"\d\d:\d\d:\d\d|\[\s{0,8}\d{1,10}\.\d{1,9}\]")
+_PEOPLES_CLOCK = re.compile(r"(?:^|[\s\[(])\d{1,2}:\d\d(?: ?[AaPp]\.?[Mm]\.?)?[\])]?(?:,|:)?(?:\s|$)")
+"""Chats show hours and minutes; loggers never leave out the seconds."""
+_FULL_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?Z? [A-Z]{4,8} \[?$")
+_EXCEPTION = re.compile(r"(?:Error|Exception|Traceback|Warning)\b|::test_")
+_ANNOUNCERS = re.compile(
+    r"\[?[EWIF]\d{3,4} \d\d:\d\d:\d\d\.\d{1,9} {1,8}\d{0,10} ?[\w/.-]{1,128}\.(?:cpp|hpp|cc|h|py|go):\d{1,6}\] ?|"
+    r"(?:[\w./]{1,64}:\d{1,6} (?:\(\w{1,64}\) )?)?NCCL WARN "
+    r"|(?:RuntimeError: )?NCCL communicator was aborted on rank \d{1,7}\.? {0,2}(?:Original reason for failure was: ?)?"
+    r"|(?:Process group|NCCL) watchdog thread terminated with exception: ?|\bwhat\(\): {0,4}"
+    r"|(?:torch\.distributed\.)?DistBackendError: ?|terminate called after throwing an instance of '[^']{0,80}'"
+    r"|\b(?:swss|syncd|bgp|lldp|pmon|teamd)\d{0,2}#[a-z]\w{2,24}(?:\[\d{1,10}\])?: {1,3}(?::- {1,3})?(?:\w{1,64}: )?"
+)
+_MAX_BEFORE = 1024
+_SHEET = load_catalog("prose", Prose)
+_PROSE = frozenset(_SHEET.words)
+_QUOTES = "\"'`“”‘’«»"
+_SPEAKERS = KERNEL_TAGS | frozenset(_SHEET.speakers)
+_NVRM = re.compile(r"NVRM\s?:")
+
+
+def reported(
+    line: LogLine, at: int, *, by_kernel: bool = False, listed: bool = False, after: int | None = None
+) -> bool:
+    """True when what begins at `at` is the line's own message.
+
+    Args:
+        line: The line.
+        at: Where the words were found in `line.text`.
+        by_kernel: Only the kernel says such a thing; a line of another program that holds it is a quotation.
+        listed: The message is by itself an item of a list.
+        after: End of a message of the same line that was found to be reported: two lines may be glued together.
+    """
+    if written_by_people(line.source):
+        return False
+    if not listed and line.source != "kernel" and _of_a_document(line.text[:at]):
+        return False
+    before = line.text[(line.start if after is None else after) : at]
+    before = _MESSAGE_OPENS.sub(" ", before, count=1)
+    if quoted(before):
+        return False
+    if line.source == "kernel" or "orchagent" in line.source or after is not None:
+        return True
+    if _asks(line.text) or _REMARK.search(line.text[-64:]):
+        return False
+    if by_kernel and _AFTERTHOUGHT.search(line.text[at : at + 512]):
+        return False
+    if by_kernel:
+        if line.source not in _MAY_RELAY_KERNEL:
+            return False
+        if before and (before[-1].isalnum() or before[-1] in ".)\ufffd" or ord(before[-1]) < 9):
+            return True  # no blank in between: two lines, or bytes and a line, were glued together, as no writer does
+        if (earlier := _NVRM.search(before)) is not None:
+            before = before[: earlier.start()]
+    # No header is so long, and what announces a message is looked for at every place of it.
+    return len(before) <= _MAX_BEFORE and _looks_like_a_header(_ANNOUNCERS.sub(" ", before))
+
+
+def _asks(text: str) -> bool:
+    """A person's question; the store of c10d asks one too."""
+    text = text.rstrip()
+    return text.endswith("?") and not text.endswith("shutdown or crash?")
+
+
+_MAY_RELAY_KERNEL = KERNEL_TAGS | {
+    "",
+    "container",
+    "journal",
+    "journald",
+    "syslog",
+    "systemd-journald",
+    "rsyslogd",
+}
+
+
+def written_by_people(source: str) -> bool:
+    """True for a source that passes on what people write: a chat, a ticket, a bot."""
+    source = source.lower()
+    return bool(source) and source != "kernel" and any(word in source for word in _SHEET.sources)
+
+
+def quoted(before: str) -> bool:
+    """An opening quote without its end, unless it opens the message field of a structured line."""
+    tail = before.rstrip()
+    if not tail or _MESSAGE_FIELD.search(tail):
+        return False
+    if tail[-1] in _QUOTES + ">$#/=":
+        return not tail.endswith(("<stderr>", "<stdout>"))
+    return before.count('"') % 2 == 1 or before.count("`") % 2 == 1
+
+
+def _of_a_document(before: str) -> bool:
+    """A list item, a comment, a changed line, a row of a table, a line of a chat."""
+    if _MARKUP.match(before):
+        return True
+    # Cut well behind the 64 characters in which it counts, so that the cut makes no clock without seconds.
+    # Behind a full time it is something else: two process ids in brackets.
+    clock = _PEOPLES_CLOCK.search(before[:96])
+    if clock is not None and clock.start() < 64 and not _FULL_TIME.search(before[: clock.start()]):
+        return True
+    return before.count("|") > 1 and _CLOCK.search(before) is None
+
+
+def _looks_like_a_header(before: str) -> bool:
+    """Times, levels, brackets and a name or two: yes. Sentences: no."""
+    if len(before) > 512:
+        return False
+    # A clock or a source position right before the message is proof enough for more names.
+    most = 4 if _STRUCTURE.search(before) else 2
+    if any(group.strip("[]()<> ").lower() in _PROSE for group in _GROUPS.findall(before)):
+        return False
+    names = 0
+    for token in _GROUPS.sub(" ", _MESSAGE_FIELD.sub(" ", before)).split():
+        token = token.lstrip(":")  # what stood before was in brackets: `[default5]:gpu-a07:12:34`
+        if not token:
+            continue
+        if _CLOCKWORK.match(token) or _LEVEL.match(token) or _FIELD.match(token):
+            continue
+        word = token.rstrip(":,?!|").lower()
+        if word in _PROSE or _EXCEPTION.search(token) or not _IDENTIFIER.match(token):
+            return False
+        # A bare word may begin a sentence; a name with digits or dashes is a host, a pod or a program.
+        bare = word.isalpha() and word not in _SPEAKERS
+        if bare and names == 0 and _CLOCK.search(before.split(token)[0]) is None:
+            return False  # someone speaks, or a sentence begins
+        names += 3 if bare else 1
+    return names <= most

@@ -1,0 +1,155 @@
+"""DCGM's gauges of the last XID and SXid, which hold a code until the next: only their change says anything.
+
+The kernel log is the source for both; this confirms one, or tells of one whose line was lost. A value seen for the first time
+may be a week old, so it is remembered and not reported. Sentinels for "no value" are dropped (dcgm_structs.h). dcgm-exporter's
+own counts of XIDs have a series for each code, in the label `xid`, which exists only from the first one on: that of a window of
+some minutes (`…_COUNT`) is news when it appears or grows, that since the exporter's start (`…_TOTAL`) only when it grows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import timedelta
+from functools import lru_cache
+
+from streams.detect import sxid_catalog, xid_catalog
+from streams.detect.finding import Finding, Stream
+from streams.detect.matching import re2_patterns
+from streams.detect.rule_state import Key
+from streams.model.clock import to_millis
+from streams.model.entity import Gpu, canonical_pci
+from streams.model.record import Sample
+from streams.model.signal import Attribute
+
+_LAST_XID = "dcgm_fi_dev_xid_errors"
+_XID_COUNT, _XID_TOTAL = "dcgm_exp_xid_errors_count", "dcgm_exp_xid_errors_total"
+_LAST_SXIDS = {
+    "dcgm_fi_dev_nvswitch_fatal_errors": "Fatal",
+    "dcgm_fi_dev_nvswitch_non_fatal_errors": "Non-fatal",
+}
+_BARE_UUID = re2_patterns.compile(r"^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
+_AHEAD = timedelta(minutes=5)
+_MAX_CODE = 100_000
+_MAX_GPUS = 200_000
+
+
+class DcgmXid:
+    """Reads samples. Each GPU's and switch's last value is remembered."""
+
+    hints = (
+        b"DCGM_FI_DEV_XID_ERRORS",
+        b"dcgm_fi_dev_xid_errors",
+        b"DCGM_EXP_XID_ERRORS_",
+        b"DCGM_FI_DEV_NVSWITCH_(?:NON_)?FATAL_ERRORS",
+    )
+
+    def read(self, sample: Sample, stream: Stream) -> Iterator[Finding]:
+        """An XID or SXid, when the gauge changed to it."""
+        if not math.isfinite(sample.value) or not 0 <= sample.value < _MAX_CODE:
+            return
+        name = sample.name.lower()
+        if name == _LAST_XID:
+            yield from _last_xid(sample, stream)
+        elif name in (_XID_COUNT, _XID_TOTAL):
+            yield from _counted(sample, stream, appears=name == _XID_COUNT)
+        elif name in _LAST_SXIDS:
+            yield from _last_sxid(sample, stream, _LAST_SXIDS[name])
+
+
+def _last_xid(sample: Sample, stream: Stream) -> Iterator[Finding]:
+    gpu = gpu_of(sample)
+    before = _before(sample, stream, "dcgm.xid", (gpu.uuid or gpu.key,))
+    number = int(sample.value)
+    if before is not None and before != sample.value and number:
+        yield _xid(number, gpu)
+
+
+def _counted(sample: Sample, stream: Stream, *, appears: bool) -> Iterator[Finding]:
+    code = sample.labels.get("xid", "")
+    if not code.isdecimal() or not 0 < int(code[:6]) < _MAX_CODE:
+        return
+    gpu = gpu_of(sample)
+    table = f"dcgm.{sample.name.lower()}"
+    before = _before(sample, stream, table, (gpu.uuid or gpu.key, code), first=0.0 if appears else None)
+    if before is not None and sample.value > before:
+        yield _xid(int(code), gpu)
+
+
+def _last_sxid(sample: Sample, stream: Stream, severity: str) -> Iterator[Finding]:
+    switch = sample.labels.get("nvswitch", "")
+    before = _before(sample, stream, "dcgm.sxid", (switch, severity))
+    number = int(sample.value)
+    if before is None or before == sample.value or not number:
+        return
+    row = sxid_catalog.code(number)
+    attributes: dict[str, Attribute] = {
+        "sxid": number,
+        "mnemonic": row.mnemonic,
+        "action": row.action,
+        "family": row.family,
+        "severity": severity,
+        "subtype": "dcgm",
+    }
+    if switch:
+        attributes["device"] = switch
+    yield Finding("gpu.sxid", sxid_catalog.severity(row, severity), attributes)
+
+
+def _before(
+    sample: Sample, stream: Stream, table: str, what: Key, first: float | None = None
+) -> float | None:
+    """The value before this one, which is then remembered; None when this says nothing: it is the first, late, or came twice."""
+    last = stream.memory.table(table, _MAX_GPUS)
+    key = (stream.cluster, sample.node or stream.lines, *what)
+    at = at_ms(sample, stream)
+    row = last.get(key)
+    if row is not None and at <= float(row[1] or 0):
+        return None
+    last[key] = (sample.value, at)
+    return first if row is None else float(row[0] or 0)
+
+
+def _xid(number: int, gpu: Gpu) -> Finding:
+    row = xid_catalog.code(number)
+    attributes: dict[str, Attribute] = {
+        "xid": number,
+        "mnemonic": row.mnemonic,
+        "action": row.action,
+        "family": row.family,
+        "subtype": "dcgm",
+    }
+    if gpu.pci:
+        attributes["pci"] = gpu.pci
+    return Finding("gpu.xid", row.severity, attributes, gpu=gpu)
+
+
+def at_ms(sample: Sample, stream: Stream) -> int:
+    """When the sample was taken, milliseconds. One from the future would make all that follow it look late."""
+    at = sample.at
+    if at is None or at - stream.received_at > _AHEAD:
+        at = stream.received_at
+    return to_millis(at)
+
+
+def gpu_of(sample: Sample) -> Gpu:
+    """The GPU that a sample's labels name, by address, UUID and index, as far as they do.
+
+    dcgm-exporter writes `gpu`, `UUID` and `pci_bus_id`, in other versions `uuid` or `gpu_uuid`; Telegraf `index` and `uuid`;
+    nvidia_gpu_exporter a `uuid` without its `GPU-`.
+    """
+    get = sample.labels.get
+    index = get("gpu") or get("index") or ""
+    return _gpu(
+        get("pci_bus_id") or get("pci_bus") or "",
+        get("UUID") or get("uuid") or get("gpu_uuid") or "",
+        int(index) if index.isdecimal() and len(index) < 4 else None,
+        get("GPU_I_ID") or None,
+    )
+
+
+@lru_cache(65_536)
+def _gpu(address: str, uuid: str, index: int | None, mig: str | None) -> Gpu:
+    if _BARE_UUID.search(uuid):
+        uuid = f"GPU-{uuid}"
+    return Gpu(canonical_pci(address), uuid or None, index, mig)

@@ -1,0 +1,159 @@
+"""PFC storms as pause counters of NICs and switches show them: what share of the time a NIC is stopped, or stops its switch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from streams.config.yaml_tables import Strict
+from streams.detect.catalog import load_catalog
+from streams.detect.finding import Finding, Stream
+from streams.detect.matching import re2_patterns
+from streams.detect.rule_state import Row
+from streams.model.clock import to_millis
+from streams.model.record import Sample
+from streams.model.signal import Severity, SignalState
+
+Measure = Literal["duration", "frames", "events"]
+
+
+class Metric(Strict):
+    """One counter: `pattern` has a group `priority` where the counter belongs to one. `on_switch` makes its interface a port."""
+
+    pattern: str
+    measures: Measure
+    direction: str
+    on_switch: bool = False
+
+
+class Threshold(Strict):
+    """When a storm begins and ends, in the measure's own unit per second (a fraction for `duration`)."""
+
+    fire: float
+    clear: float
+    intervals: int
+
+
+class Sheet(Strict):
+    """`catalog/pauses.yaml`."""
+
+    metrics: tuple[Metric, ...]
+    duration: Threshold
+    frames: Threshold
+    events: Threshold
+    severity: Severity
+    nic_labels: tuple[str, ...]
+
+
+@cache
+def _sheet() -> Sheet:
+    return load_catalog("pauses", Sheet)
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """What is remembered of one counter. `over` counts intervals above the threshold, one after the other."""
+
+    value: float
+    at_ms: int
+    over: int = 0
+    firing: bool = False
+
+    @property
+    def row(self) -> Row:
+        """As it is remembered."""
+        return self.value, self.at_ms, self.over, self.firing
+
+    @classmethod
+    def of(cls, row: Row) -> Counter:
+        """From what was remembered."""
+        value, at_ms, over, firing = row
+        return cls(float(value or 0), int(at_ms or 0), int(over or 0), bool(firing))
+
+
+_MAX_COUNTERS = 200_000
+
+_Key = tuple[str, str, str, str, int, str]
+
+
+class PauseCounters:
+    """Reads samples. Each counter's last value is remembered."""
+
+    hints = (
+        rb"prio[0-7]_pause",
+        rb"_pause_storm_error_events",
+        rb"PFC_[0-7]_RX_P",
+        rb"in[-_]mac[-_]pause[-_]frames",
+        rb"QUEUE_STATS_DEADLOCK_DETECTED",
+    )
+
+    def __init__(self) -> None:
+        self._metrics = [(re2_patterns.compile(metric.pattern), metric) for metric in _sheet().metrics]
+
+    def read(self, sample: Sample, stream: Stream) -> Iterator[Finding]:
+        """A storm's begin or end, when this sample shows it."""
+        for pattern, metric in self._metrics:
+            match = pattern.search(sample.name)
+            if match is not None:
+                priority = match.groupdict().get("priority")
+                yield from self._counted(sample, stream, metric, int(priority) if priority else -1)
+                return
+
+    def _counted(self, sample: Sample, stream: Stream, metric: Metric, priority: int) -> Iterator[Finding]:
+        nic = next((sample.labels[name] for name in _sheet().nic_labels if name in sample.labels), None)
+        if nic is None or not 0 <= sample.value < 2**63:
+            return
+        counters = stream.memory.table("pauses", _MAX_COUNTERS)
+        at_ms = to_millis(sample.at or stream.received_at)
+        place = (stream.cluster, sample.node or stream.lines, nic, metric.direction, priority)
+        if metric.measures == "frames" and (*place, "duration") in counters:
+            return
+        key: _Key = (*place, metric.measures)
+        row = counters.get(key)
+        before = Counter.of(row) if row is not None else None
+        if before is not None and at_ms <= before.at_ms:
+            return  # a sample that was shipped late, or twice
+        rate = None
+        if before is not None and sample.value >= before.value:
+            rate = (sample.value - before.value) * 1000 / (at_ms - before.at_ms)
+        now, changed = _judge(before, rate, sample.value, at_ms, metric.measures)
+        counters[key] = now.row
+        if changed is not None and rate is not None:
+            yield _finding(metric, priority, nic, rate, changed)
+
+
+def _judge(
+    before: Counter | None, rate: float | None, value: float, at_ms: int, measures: Measure
+) -> tuple[Counter, SignalState | None]:
+    """The counter's new state and what changed. A reset (`rate` None) says nothing either way."""
+    if before is None or rate is None:
+        return Counter(value, at_ms, firing=before is not None and before.firing), None
+    threshold: Threshold = getattr(_sheet(), measures)
+    per_second = rate / 1e6 if measures == "duration" else rate
+    over = before.over + 1 if per_second >= threshold.fire else 0
+    if not before.firing and over >= threshold.intervals:
+        return Counter(value, at_ms, over, firing=True), SignalState.FIRING
+    if before.firing and per_second < threshold.clear:
+        return Counter(value, at_ms), SignalState.CLEARED
+    return Counter(value, at_ms, over, before.firing), None
+
+
+def _finding(metric: Metric, priority: int, nic: str, rate: float, state: SignalState) -> Finding:
+    queue: dict[str, int] = {"queue": priority, "priority": priority} if priority >= 0 else {}
+    measured: dict[str, float] = {}
+    if metric.measures == "duration":
+        measured["fraction"] = round(min(rate / 1e6, 1.0), 3)
+    elif metric.measures == "frames":
+        measured["frames_per_s"] = round(rate, 1)
+    place = {"port" if metric.on_switch else "device": nic}
+    return Finding(
+        "fabric.pfc_storm",
+        _sheet().severity,
+        {"direction": metric.direction, **place, "subtype": metric.measures, **queue, **measured},
+        state,
+        nic=None if metric.on_switch else nic,
+        port=nic if metric.on_switch else None,
+        on_switch=metric.on_switch,
+    )

@@ -1,0 +1,220 @@
+"""What a row of `catalog/metrics.yaml` may say. Unknown keys are refused, and so is a row whose numbers contradict each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from streams.config.yaml_tables import Strict
+from streams.detect.catalog import load_catalog
+from streams.model.signal import Severity, SignalState
+
+Measure = Literal["value", "bits", "increase", "rate", "share", "ratio", "zeros", "baseline", "peers"]
+"""`value`: the sample itself. `bits`: which bits of a mask are set. `increase`: a counter went up. `rate`: how fast it does.
+`share`: of itself and a second metric. `ratio`: to a second metric. `zeros`: it and a second metric are both nothing.
+`baseline`: to its own usual value. `peers`: to the median of the job's other GPUs."""
+
+TWO_METRICS = frozenset({"share", "ratio", "zeros"})
+WINDOWED = frozenset({"rate", "baseline", "peers"})
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _milliseconds(value: Any) -> int:
+    total, digits = 0, ""
+    for letter in str(value):
+        if letter.isdecimal():
+            digits += letter
+        elif digits and letter in _UNITS_MS:
+            total, digits = total + int(digits) * _UNITS_MS[letter], ""
+        else:
+            break
+    else:
+        if not digits and value:
+            return total
+    raise ValueError(f"{value!r} is no duration such as 30s, 5m or 1h30m")
+
+
+def _metric(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+Duration = Annotated[int, BeforeValidator(_milliseconds)]
+"""Milliseconds, written as `30s`, `5m`, `1h30m` or `1d`."""
+
+
+Named = tuple[tuple[str, str | int], ...]
+"""What a metric's name says of the part, beside its labels: attributes that tell its series apart."""
+
+
+class Metric(Strict):
+    """One exporter's name for what is measured, and the factor to the row's unit. `L{0..17}` stands for that many names.
+
+    A row's metrics are one quantity by the names of different exporters. Where one exporter has several that mean the same
+    trouble, each has a `counter` of its own, which becomes an attribute.
+    """
+
+    name: str
+    scale: float = 1.0
+    counter: str = ""
+
+    def names(self) -> tuple[tuple[str, Named], ...]:
+        """Each name with what it says of the part."""
+        counter: Named = (("counter", self.counter),) if self.counter else ()
+        head, brace, rest = self.name.partition("{")
+        if not brace:
+            return ((self.name, counter),)
+        span, _, tail = rest.partition("}")
+        first, _, last = span.partition("..")
+        return tuple(
+            (f"{head}{link}{tail}", (*counter, ("link", link))) for link in range(int(first), int(last) + 1)
+        )
+
+    @property
+    def exporter(self) -> str:
+        """Which exporter's it is, by how it names things."""
+        return self.name.partition("_")[0].lower()
+
+
+NamedMetric = Annotated[Metric, BeforeValidator(_metric)]
+
+
+class Series(Strict):
+    """Samples of one series in Prometheus' notation for rule tests: `80x3 0+5x10 _ NaN`. `gpus` repeats it on so many GPUs."""
+
+    metric: str
+    values: str
+    labels: Mapping[str, str] = {}
+    gpus: tuple[int, ...] = (0,)
+
+
+class Transition(Strict):
+    """What must be said, how long after the first sample, and with which attributes among others."""
+
+    state: SignalState
+    after: Duration
+    attributes: Mapping[str, Any] = {}
+
+
+class Story(Strict):
+    """Series that begin together, a sample each `step`."""
+
+    step: Duration = 30_000
+    series: tuple[Series, ...] = Field(min_length=1)
+    why: str = ""
+    expect: tuple[Transition, ...] = ()
+
+
+class Row(Strict):
+    """One rule.
+
+    `above` and `below` are where it fires, `clear` where it is over; `for` and `samples` are how long, and in how many samples
+    one after the other, it must have been so. A series that pauses for longer than `gap` begins anew.
+    """
+
+    id: str
+    kind: str
+    severity: Severity
+    entity: Literal["gpu", "instance", "nic", "node"]
+    measure: Measure
+    metrics: tuple[NamedMetric, ...] = Field(min_length=1)
+    of: tuple[NamedMetric, ...] = ()
+    """The second metric of `share`, `ratio` and `zeros`, exporter for exporter as in `metrics`."""
+    attributes: Mapping[str, str]
+    says: str
+    """The attribute that holds what was measured."""
+    source: str = Field(min_length=10)
+
+    above: float | None = None
+    below: float | None = None
+    clear: float | None = None
+    valid: tuple[float, float] = (0.0, 9e18)
+    """What a reading can be; anything else is no reading."""
+    for_: Duration = Field(0, alias="for", validate_default=False)
+    samples: int = Field(1, ge=1)
+    gap: Duration = 300_000
+
+    bits: Mapping[int, str] = {}
+    unless: int = 0
+    """Bits that tell of the same more exactly: the row is silent while one of them is set."""
+    where: Mapping[str, tuple[str, ...]] = {}
+    """Labels that must have one of these values."""
+    parts: tuple[str, ...] = ()
+    """Labels that tell several series of one entity apart, and become attributes."""
+    allocated: bool = False
+    """Only while the GPU belongs to a pod, and anew with each pod."""
+    busy: bool = False
+    """Only while the GPU is at work."""
+    quiet: Duration | None = None
+    """After so long without an `increase` it is over; without it, each increase is news of its own."""
+    per: Duration = 1_000
+    """The unit of time of a `rate`."""
+    window: Duration = 60_000
+    """Over how long a `rate` is taken; how often a `baseline` is compared; in what steps `peers` are."""
+    warmup: int = 30
+    """So many windows a `baseline` is learned before it is compared."""
+    floor: float = 0.0
+    """A `baseline` that falls below this share of itself was ended, not hurt; a median below this is of `peers` that rest."""
+    peers: int = 8
+
+    stories: tuple[Story, ...] = Field(min_length=1)
+    look_alikes: tuple[Story, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Row:
+        if self.measure == "increase":
+            if self.above is not None or self.below is not None:
+                raise ValueError(f"{self.id}: any increase counts, it has no threshold")
+        elif self.measure == "bits":
+            if not self.bits:
+                raise ValueError(f"{self.id}: bits have no names")
+        elif self.measure != "zeros" and (self.above is None) == (self.below is None):
+            raise ValueError(f"{self.id}: needs either above or below")
+        if self.measure in WINDOWED and self.gap < 2 * self.window:
+            raise ValueError(f"{self.id}: a gap of less than two windows would break every duration")
+        if self.measure in ("increase", "rate"):
+            whose = [(metric.exporter, metric.counter, "{" in metric.name) for metric in self.metrics]
+            if len(set(whose)) < len(whose):
+                raise ValueError(f"{self.id}: counters of one exporter need a `counter` to be told apart")
+        if len(self.of) != (len(self.metrics) if self.measure in TWO_METRICS else 0):
+            raise ValueError(
+                f"{self.id}: `of` must name as many metrics as `metrics` for {sorted(TWO_METRICS)}, else none"
+            )
+        if self.above is not None and self.clear is not None and self.clear > self.above:
+            raise ValueError(f"{self.id}: is over at {self.clear}, which is above {self.above}")
+        if self.below is not None and self.clear is not None and self.clear < self.below:
+            raise ValueError(f"{self.id}: is over at {self.clear}, which is below {self.below}")
+        return self
+
+
+class Busy(Strict):
+    """What shows that a GPU is at work, and from where on."""
+
+    metrics: tuple[NamedMetric, ...]
+    above: float
+
+
+class Sheet(Strict):
+    """`catalog/metrics.yaml`."""
+
+    busy: Busy
+    rows: tuple[Row, ...]
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Sheet:
+        ids = [row.id for row in self.rows]
+        if twice := sorted({name for name in ids if ids.count(name) > 1}):
+            raise ValueError(f"rows with the same id: {', '.join(twice)}")
+        return self
+
+
+@cache
+def sheet() -> Sheet:
+    """The rows that ship.
+
+    Raises:
+        ConfigError: naming the first key that is wrong.
+    """
+    return load_catalog("metrics", Sheet)

@@ -1,0 +1,135 @@
+"""Where a sample comes from: the part it speaks of, who exports it, and whose job runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from zlib import crc32
+
+from streams.detect.finding import Stream
+from streams.detect.matching import re2_patterns
+from streams.detect.metrics.dcgm_gauges import gpu_of
+from streams.detect.metrics.rule_rows import Named
+from streams.detect.rule_state import Key
+from streams.model.entity import Gpu
+from streams.model.record import Sample
+from streams.model.signal import Attribute
+
+_NIC_LABELS = ("device", "interface", "netdev", "nic", "hca")
+_PODS = (("exported_pod", "exported_namespace"), ("pod_name", "pod_namespace"), ("pod", "namespace"))
+_SUFFIX = re2_patterns.compile(
+    r"-(?:\d{1,6}|[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10})$"
+)
+"""What Kubernetes and job controllers put behind a name: ordinals, and random letters without vowels (apimachinery, rand.go)."""
+_ROLE = re2_patterns.compile(r"-(?:worker|master|chief|head|node|replica|leader)s?$")
+_CACHED = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One part of a node. `key` is what it is remembered by; the same object for the same GPU, so it is kept once."""
+
+    key: Key
+    gpu: Gpu | None = None
+    nic: str | None = None
+    port: str | None = None
+    attributes: tuple[tuple[str, Attribute], ...] = ()
+
+
+@lru_cache(_CACHED)
+def _of_gpu(cluster: str, node: str, gpu: Gpu) -> Place:
+    named: dict[str, Attribute | None] = {"pci": gpu.pci, "uuid": gpu.uuid}
+    name = gpu.uuid or (gpu.pci if gpu.pci else f"index-{gpu.index}")
+    key = (cluster, node, name, gpu.mig) if gpu.mig else (cluster, node, name)
+    return Place(key, gpu, attributes=tuple((k, v) for k, v in named.items() if v is not None))
+
+
+def gpu_place(sample: Sample, stream: Stream, *, whole: bool) -> Place | None:
+    """The GPU, or with `whole` False its MIG instance; None when the labels name no GPU, as those of sums and averages don't."""
+    gpu = gpu_of(sample)
+    if gpu.pci is None and gpu.uuid is None and gpu.index is None:
+        return None
+    if whole and gpu.mig:
+        gpu = Gpu(gpu.pci, gpu.uuid, gpu.index)
+    return _of_gpu(stream.cluster, sample.node or stream.lines, gpu)
+
+
+def nic_place(sample: Sample, stream: Stream) -> Place | None:
+    """The NIC and, where the labels have one, its port."""
+    labels = sample.labels
+    nic = next((labels[name] for name in _NIC_LABELS if labels.get(name)), None)
+    if nic is None:
+        return None
+    port = labels.get("port") or None
+    attributes: tuple[tuple[str, Attribute], ...] = (("device", nic), *((("port", port),) if port else ()))
+    return Place(
+        (stream.cluster, sample.node or stream.lines, nic, port or ""),
+        None,
+        nic,
+        port,
+        attributes,
+    )
+
+
+def node_place(sample: Sample, stream: Stream) -> Place:
+    """The node."""
+    return Place((stream.cluster, sample.node or stream.lines))
+
+
+def with_parts(place: Place, labels: Mapping[str, str], parts: tuple[str, ...], told: Named) -> Place:
+    """The place of one of several series of a part: a link, a sensor, a memory controller."""
+    named = (*((part, labels[part]) for part in parts if labels.get(part)), *told)
+    if not named:
+        return place
+    key = (*place.key, *(value for _, value in named))
+    return Place(key, place.gpu, place.nic, place.port, (*place.attributes, *named))
+
+
+def exporter_of(labels: Mapping[str, str], metric: str = "") -> int:
+    """A number for the exporter behind a sample, or for one of its metrics; the same in every process."""
+    number = _number(labels.get("instance", ""), labels.get("job", ""), labels.get("url", ""))
+    return crc32(metric.encode("utf-8", "replace"), number) if metric else number
+
+
+@lru_cache(_CACHED)
+def _number(*names: str) -> int:
+    return crc32("\n".join(names).encode("utf-8", "replace"))
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The pod, or the batch job, that a GPU is given to; `family` is what its job's other pods share with it."""
+
+    namespace: str
+    family: str
+    number: int
+    """Stands for the pod itself."""
+
+
+def owner_of(labels: Mapping[str, str]) -> Owner | None:
+    """Whose GPU it is; None for a GPU that is free.
+
+    A Prometheus that does not honour labels renames the workload's to `exported_…` and puts the exporter's own pod in their
+    place (Prometheus documentation, `honor_labels`); an exporter is no owner. Slurm's job comes as `hpc_job` (dcgm-exporter).
+    """
+    for pod_label, namespace_label in _PODS:
+        if pod_label in labels:
+            pod = labels[pod_label]
+            return _owner(labels.get(namespace_label, ""), pod) if pod and "exporter" not in pod else None
+    job = labels.get("hpc_job")
+    return Owner("hpc", job, _number(job)) if job else None
+
+
+@lru_cache(_CACHED)
+def _owner(namespace: str, pod: str) -> Owner:
+    family = pod
+    for _ in range(3):
+        match = _SUFFIX.search(family)
+        if match is None or match.start() == 0:
+            break
+        family = family[: match.start()]
+    match = _ROLE.search(family)
+    if match is not None and match.start() > 0:
+        family = family[: match.start()]
+    return Owner(namespace, family, _number(namespace, pod))

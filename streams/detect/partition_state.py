@@ -1,0 +1,365 @@
+"""The raw partitions a detector holds, what it remembers of each, and how that is taken over from whoever had them before.
+
+A partition that was newly assigned is *unsettled* until its state is restored: from the snapshot that its offset commit points
+to, and then by reading the records between the snapshot and the commit again, silently. Where there is no snapshot, or none that
+can be read, the last records before the commit are read again instead, and that is said loudly: what is older is not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import structlog
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import CommitFailedError, IllegalStateError
+from aiokafka.structs import OffsetAndMetadata
+
+from streams.config.settings import KafkaSettings
+from streams.detect.deduplication import RollUp
+from streams.detect.rule_state import Memory
+from streams.detect.snapshot import Snapshot
+from streams.detect.snapshot_store import Pointer, Reader, write
+from streams.kafka import clients
+from streams.kafka.clients import KafkaError
+from streams.kafka.topics import RAW_FABRIC, RAW_METRICS, RAW_NODE_LOGS
+from streams.model.clock import MonotonicClock
+from streams.model.errors import BadInput
+
+PROCESS = "detector"
+
+Ends = Mapping[TopicPartition, tuple[int, str]]
+"""Offset and metadata of a commit, for each partition."""
+
+REWIND: Mapping[str, int] = {
+    RAW_METRICS.name: 100_000,
+    RAW_FABRIC.name: 20_000,
+    RAW_NODE_LOGS.name: 2_000,
+}
+"""Records before the commit that are read again where there is no snapshot: several scrapes of a few thousand series, and the
+seconds of kernel log that a three-line message may span. At prefilter speed that is well under a second."""
+
+MAX_READ_AGAIN = 5_000_000
+"""Records of a partition that are read again after its snapshot at most, where snapshots could not be written for long."""
+
+_SAVE_AT_ONCE_S = 0.25
+_SAVE_LEAVING_S = 5.0
+
+
+@dataclass(slots=True)
+class CatchingUp:
+    """What taking a partition over costs."""
+
+    began_s: float
+    rows: int = 0
+    records: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class Holding:
+    """One partition. Its records count from `live_from` on; `memory` and `rollup` know everything before `seen_to`.
+
+    `committed` is the offset in our last commit (-1: none), `pointer` what it says of the snapshot. `changed` tells that
+    something was learned since that snapshot. `latest_ms` is the latest time of any record, seen at `latest_s` of our own clock.
+    """
+
+    place: TopicPartition
+    topic: str
+    memory: Memory = field(default_factory=Memory)
+    rollup: RollUp = field(default_factory=RollUp)
+    live_from: int = 0
+    seen_to: int = 0
+    committed: int = -1
+    pointer: Pointer | None = None
+    changed: bool = False
+    saved_s: float = 0.0
+    catching_up: CatchingUp | None = None
+    latest_ms: int = 0
+    latest_s: float = 0.0
+
+    @property
+    def source(self) -> str:
+        """`topic/partition`, without the installation's prefix."""
+        return f"{self.topic}/{self.place.partition}"
+
+    def end(self) -> tuple[int, str]:
+        """Offset and metadata of the next commit. A snapshot after which nothing was learned is as good as a new one."""
+        if self.pointer is not None and not self.changed:
+            self.pointer = replace(self.pointer, as_of=self.seen_to, at_ms=self.latest_ms)
+        return self.seen_to, self.pointer.text() if self.pointer else ""
+
+    @property
+    def live(self) -> bool:
+        """True once all was read again that somebody had read before."""
+        return self.seen_to >= self.live_from
+
+    def read(self, records: Sequence[Any], values: Sequence[bytes], live: int, now_s: float) -> int:
+        """Take note of the next records, of which the last `live` count. Returns how many were only read again."""
+        self.seen_to = records[-1].offset + 1
+        self.latest_ms, self.latest_s = max(self.latest_ms, records[-1].timestamp), now_s
+        again = len(records) - live
+        if again and self.catching_up is not None:
+            self.catching_up.records += again
+            self.catching_up.bytes += sum(map(len, values[:again]))
+        return again
+
+    def now_ms(self, now_s: float) -> int:
+        """The time by the partition's own records: it goes on while none come, and does not run ahead while old ones are read."""
+        return self.latest_ms + round((now_s - self.latest_s) * 1000)
+
+    @property
+    def savable(self) -> bool:
+        """True when there is something new to write down, as of exactly what is committed."""
+        return self.changed and self.seen_to == self.committed
+
+
+class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
+    """All partitions held.
+
+    `lock` is taken for whatever must not be torn by a change of ownership. `term` counts those changes: a batch that was fetched
+    in an earlier one is not to be handled. `consumer`, `producer` and `delivered`, which waits for what was read and is not
+    committed yet, are set before the first of them.
+
+    Args:
+        settings: The broker.
+        names: The plain name of each raw topic, by its name on the broker.
+        snapshot_s: How often what changed is written down.
+        clock: Seconds.
+        at: Called with the name of each point that matters in a crash.
+    """
+
+    consumer: AIOKafkaConsumer
+    producer: AIOKafkaProducer
+    delivered: Callable[[], Awaitable[None]]
+
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        names: Mapping[str, str],
+        *,
+        snapshot_s: float,
+        clock: MonotonicClock,
+        at: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._names = names
+        self._snapshot_s = snapshot_s
+        self._clock = clock
+        self._at = at
+        self._log = structlog.get_logger(process=PROCESS)
+        self._held: dict[TopicPartition, Holding] = {}
+        self._assigned: set[TopicPartition] = set()
+        self._settled: set[TopicPartition] = set()
+        self._leaving = False
+        self.lock = asyncio.Lock()
+        self.term = 0
+
+    def __getitem__(self, partition: TopicPartition) -> Holding:
+        return self._held[partition]
+
+    def __iter__(self) -> Iterator[Holding]:
+        """All that are settled."""
+        return iter([self._held[partition] for partition in self._settled])
+
+    @property
+    def unsettled(self) -> bool:
+        """True while the state of some partition is not restored: nothing of any may be read until it is."""
+        return self._settled != self._assigned
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Let the batch in hand be written and committed, and write down what is remembered, before anybody else takes over."""
+        self._leaving = True
+        async with self.lock:
+            self._leaving = False
+            self.term += 1
+            await self.delivered()
+            await self.save_all()
+            self._assigned, self._settled = set(), set()
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Note what is to be settled. Heartbeats stand still while this runs, so nothing is read here."""
+        self._assigned, self._settled = set(assigned), set()
+        for partition in set(self._held) - self._assigned:
+            del self._held[partition]
+
+    async def settle(self) -> None:
+        """Restore the state of what was assigned, and go to where reading begins. To be called with the lock.
+
+        Raises:
+            KafkaError: when Kafka fails.
+        """
+        self._settled = set()
+        partitions = sorted(self._assigned)
+        commits = await clients.committed(self._settings, PROCESS, partitions)
+        firsts = await self.consumer.beginning_offsets(partitions)
+        reader = Reader(self._settings)
+        restored: list[Holding] = []
+        try:
+            for partition in partitions:
+                if self._leaving:
+                    break
+                restored.append(
+                    await self._restored(partition, firsts[partition], commits.get(partition), reader)
+                )
+            self._begin(restored)
+        except IllegalStateError as error:
+            self._log.warning("partitions were lost before they were settled", error=str(error))
+        finally:
+            await reader.stop()
+
+    def _begin(self, restored: Sequence[Holding]) -> None:
+        """Go to where reading begins. What was fetched before does not count, and all that is fetched from here on does.
+
+        Nothing may come between: a record fetched after its partition was sought and before the term rose would be thrown away
+        with the rest, and never be fetched again.
+        """
+        self.term += 1
+        for held in restored:
+            self.consumer.seek(held.place, held.seen_to)
+            self._held[held.place] = held
+            self._settled.add(held.place)
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> Ends:
+        """How far these are read by now, as far as their records count: what is to be committed of them."""
+        return {
+            partition: held.end()
+            for partition in partitions
+            if (held := self._held[partition]).seen_to > max(held.live_from, held.committed)
+        }
+
+    async def commit(self, offsets: Ends) -> None:
+        """Commit how far partitions were read, unless somebody else owns some of them now."""
+        if not offsets:
+            return
+        try:
+            await self.consumer.commit(offsets)
+        except (CommitFailedError, IllegalStateError) as error:
+            # The new owner writes the same signals, with the same ids.
+            self._log.warning("partitions were lost before their commit", error=str(error))
+            return
+        for partition, (offset, _) in offsets.items():
+            self._held[partition].committed = offset
+
+    @property
+    def save_is_due(self) -> bool:
+        """True when something changed that was not written down for long."""
+        now_s = self._clock()
+        return any(held.changed and held.live and now_s - held.saved_s >= self._snapshot_s for held in self)
+
+    async def save_due(self) -> None:
+        """Write down what changed and was not written for long, for a moment; the rest has its turn next time."""
+        began_s = self._clock()
+        due = [held for held in self if held.savable and began_s - held.saved_s >= self._snapshot_s]
+        await self._save(sorted(due, key=lambda held: held.saved_s), within_s=_SAVE_AT_ONCE_S)
+
+    async def save_all(self) -> None:
+        """Write down all that changed, as far as there is time before others must not wait any longer."""
+        await self._save([held for held in self if held.savable], within_s=_SAVE_LEAVING_S)
+
+    async def _save(self, holdings: Sequence[Holding], *, within_s: float) -> None:
+        began_s = self._clock()
+        for held in holdings:
+            await self._save_one(held)
+            if self._clock() - began_s > within_s:
+                return
+
+    async def _save_one(self, held: Holding) -> None:
+        began_s = held.saved_s = self._clock()
+        snapshot = Snapshot(held.source, held.memory, held.rollup)
+        slot = 1 - held.pointer.slot if held.pointer else 0
+        try:
+            pointer = await write(
+                self.producer,
+                self._settings,
+                snapshot,
+                as_of=held.seen_to,
+                at_ms=held.latest_ms,
+                slot=slot,
+            )
+            self._at("detector:snapshot_written")
+            await self.consumer.commit({held.place: (held.seen_to, pointer.text())})
+        except (CommitFailedError, IllegalStateError) as error:
+            self._log.warning("a partition was lost before its snapshot counted", error=str(error))
+            return
+        except KafkaError as error:
+            self._log.warning("a snapshot was not written", source=held.source, error=repr(error))
+            return
+        held.pointer, held.changed = pointer, False
+        self._at("detector:snapshot_committed")
+        if snapshot.unwritable:
+            self._log.warning("rows that cannot be written", source=held.source, rows=snapshot.unwritable)
+        self._log.debug(
+            "snapshot written", source=held.source, rows=snapshot.rows, seconds=self._clock() - began_s
+        )
+
+    async def _restored(
+        self, partition: TopicPartition, first: int, commit: OffsetAndMetadata | None, reader: Reader
+    ) -> Holding:
+        """The partition as it was left, with `seen_to` where reading begins; `first` is its oldest record."""
+        now_s = self._clock()
+        fresh = Holding(partition, self._names[partition.topic], saved_s=now_s, seen_to=first, latest_s=now_s)
+        if commit is None:
+            fresh.pointer = Pointer(first)
+            return fresh
+        held = self._held.get(partition)
+        if held is not None and held.seen_to == commit.offset >= held.live_from:
+            held.changed |= held.pointer is None or commit.metadata != held.pointer.text()
+            held.committed = commit.offset
+            return held
+        return await self._taken_over(fresh, first, commit, reader)
+
+    async def _taken_over(
+        self, held: Holding, first: int, commit: OffsetAndMetadata, reader: Reader
+    ) -> Holding:
+        held.live_from = held.committed = commit.offset
+        held.catching_up = CatchingUp(self._clock())
+        try:
+            snapshot, held.pointer = await _snapshot(held.source, commit, reader)
+        except BadInput as error:
+            held.seen_to = max(first, commit.offset - REWIND.get(held.topic, 0))
+            self._log.warning(
+                "no snapshot: what is older than the records that are read again is not known",
+                source=held.source,
+                records=commit.offset - held.seen_to,
+                reason=str(error),
+            )
+        else:
+            held.memory, held.rollup = snapshot.memory, snapshot.rollup
+            held.latest_ms = held.pointer.at_ms
+            held.catching_up.rows = snapshot.rows
+            held.seen_to = max(first, held.pointer.as_of, commit.offset - MAX_READ_AGAIN)
+            if held.seen_to > held.pointer.as_of:
+                self._log.warning(
+                    "records after the snapshot are left out",
+                    source=held.source,
+                    records=held.seen_to - held.pointer.as_of,
+                )
+        held.seen_to = min(held.seen_to, max(first, commit.offset))
+        held.changed = held.pointer is None or held.seen_to < commit.offset
+        self.say_caught_up(held)
+        return held
+
+    def say_caught_up(self, held: Holding) -> None:
+        """Say what taking a partition over has cost, once."""
+        if held.live and held.catching_up is not None:
+            cost, held.catching_up = held.catching_up, None
+            self._log.info(
+                "partition taken over",
+                source=held.source,
+                seconds=round(self._clock() - cost.began_s, 3),
+                rows=cost.rows,
+                records=cost.records,
+                bytes=cost.bytes,
+            )
+
+
+async def _snapshot(source: str, commit: OffsetAndMetadata, reader: Reader) -> tuple[Snapshot, Pointer]:
+    pointer = Pointer.parse(commit.metadata or "")
+    if pointer is None:
+        raise BadInput("the commit names none")
+    if pointer.as_of > commit.offset:
+        raise BadInput(f"it is of offset {pointer.as_of}, after the commit at {commit.offset}")
+    return await reader.read(source, pointer), pointer

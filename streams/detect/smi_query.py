@@ -1,0 +1,239 @@
+"""`nvidia-smi -q`, in one record or line by line: which GPU a line is about and under which heading it stands is remembered.
+
+A block begins with `GPU 00000000:1B:00.0`; headings have no colon; everything else is `label : value`. The XML of `-x` says the
+same in elements: `<dram_uncorrectable>2</dram_uncorrectable>`. What the values mean is in `catalog/smi.yaml`. Healthy values say
+nothing; one fault that a dump tells twice (volatile and aggregate, many fields of one GPU that cannot be read) is told once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from streams.config.yaml_tables import Strict
+from streams.detect.catalog import load_catalog
+from streams.detect.finding import Finding, Stream
+from streams.detect.gpu_names import named
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.quotation_filter import written_by_people
+from streams.model.clock import to_millis
+from streams.model.entity import Gpu, canonical_pci
+from streams.model.record import LogLine
+from streams.model.signal import Attribute, Severity
+
+_GPU = re2_patterns.compile(
+    r"GPU\s{1,2}(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s{0,8}$"
+)
+_LINE = re2_patterns.compile(
+    r"\s{0,40}(?P<label>[A-Z][\w ()/.-]{1,60}?)\s{0,60}:\s{1,4}(?P<value>\S[^\n]{0,80}?)\s{0,80}$"
+)
+_HEADING = re2_patterns.compile(r"\s{0,40}(?P<heading>[A-Z][\w .-]{2,50}?)\s{0,80}$")
+
+_ELEMENT = re2_patterns.compile(r"\s{0,40}<(?P<label>[a-z][a-z0-9_]{1,60})>(?P<value>[^<\n]{1,80})</")
+_OPENED = re2_patterns.compile(r"\s{0,40}<(?P<heading>[a-z][a-z0-9_]{2,50})>\s{0,8}$")
+_GPU_ELEMENT = re2_patterns.compile(r"\s{0,40}<gpu id=\\?\"(?P<pci>[0-9A-Fa-f:.]{7,20})\\?\">")
+_REMAPPED = ("uncorrectable error", "remapped row unc")
+_PREFIXES = ("clocks_event_reason_", "clocks_throttle_reason_")
+
+_MAX_NODES = 20_000
+_APART_MS = 120_000
+"""A dump takes seconds; a line that comes later belongs to another one."""
+
+Attributes = dict[str, Attribute]
+
+
+class Row(Strict):
+    """One line that says something: `counts` makes its value a number under `count`, `named` a text under that name."""
+
+    id: str
+    label: str
+    section: tuple[str, ...] = ()
+    value: str
+    kind: str
+    severity: Severity
+    sets: dict[str, str] = Field(default_factory=dict)
+    alone: bool = False
+    """Its words are telling enough without the heading, when no GPU was named."""
+    counts: bool = False
+    once: bool = False
+    """Many lines of one block say so."""
+    named: str | None = None
+
+
+class Sheet(Strict):
+    """`catalog/smi.yaml`."""
+
+    headings: tuple[str, ...]
+    rows: tuple[Row, ...]
+    recovery: dict[str, str]
+    elements: dict[str, str]
+    """Names in the XML whose words are not those of the text."""
+    columns: dict[str, tuple[str, str]]
+    """Names that `--query-gpu` gives, with the heading and the label that say the same in the text."""
+
+
+class SmiQuery:
+    """Reads lines of `nvidia-smi -q`."""
+
+    hints = (
+        rb"(?m:GPU +[0-9A-F]{4,8}:[0-9A-F][0-9A-F]:[0-9A-F][0-9A-F]\.\d *(?:$|[\\\"\r]))",
+        rb"(?m: (?:Volatile|Aggregate|Double Bit|Single Bit|Retired Pages|Remapped Rows|Fabric) *(?:$|[\\\"\r]))",
+        rb"(?:Uncorrectable|Parity|SEC-DED|  Total|Bit ECC|Uncorrectable Error) +: [1-9]",
+        rb"(?:Threshold Exceeded|Unrepairable Memory|  Pending|Repair Pending|Failure Occurred|Blacklist|Retirement) +: Yes",
+        rb"Recovery Action +: [RDG]",
+        rb"(?:Slowdown|Brake|Sync Boost) +: (?:Not )?Active",
+        rb" : \[?(?:GPU is lost|Unknown Error|ERR!)",
+        rb"Bandwidth +: Degraded|Route (?:Unhealthy|Recovery in [Pp]rogress) +: True",
+        rb"<gpu id=|<(?:volatile|aggregate|double_bit|retired_pages|remapped_rows)>|(?:<total|row_unc)>[1-9]",
+        rb"ncorrectable(?:_parity|_secded)?>[1-9]|_slowdown>Active|_sync_boost>|(?:pending|failure|exceeded|retirement)>Yes",
+        rb"recovery_action>[RDG]|>\[?(?:GPU is lost|Unknown Error|ERR!)",
+    )
+
+    def __init__(self) -> None:
+        sheet = load_catalog("smi", Sheet)
+        self._rows = [
+            (row, re2_patterns.compile(f"(?i){row.label}"), re2_patterns.compile(row.value))
+            for row in sheet.rows
+        ]
+        self._headings = {heading.lower(): heading for heading in sheet.headings}
+        self._elements = sheet.elements
+        self._recovery = sheet.recovery
+        self.columns = sheet.columns
+
+    def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        """What one line of a dump says, after those before it."""
+        if written_by_people(line.source):
+            return
+        dump, message = Dump(line, stream), line.message
+        if (gpu := _GPU.match(message.lstrip()) or _GPU_ELEMENT.match(message)) is not None:
+            dump.begin(canonical_pci(gpu["pci"]))
+        elif (pair := _LINE.match(message)) is not None:
+            yield from self.value(pair["label"], pair["value"], dump)
+        elif (element := _ELEMENT.match(message)) is not None:
+            yield from self.value(self._label(element["label"]), element["value"], dump)
+        elif (opened := _HEADING.match(message) or _OPENED.match(message)) is not None:
+            heading = self._headings.get(opened["heading"].replace("_", " ").lower())
+            if heading is not None:
+                dump.enter(heading)
+
+    def _label(self, element: str) -> str:
+        """An element's name in the words of the text."""
+        if element in self._elements:
+            return self._elements[element]
+        for prefix in _PREFIXES:
+            element = element.removeprefix(prefix)
+        return element.replace("_", " ")
+
+    def value(self, label: str, value: str, dump: Dump) -> Iterator[Finding]:
+        """What a value under the dump's heading says."""
+        if label.lower() == "hw slowdown":
+            dump.slowed = value == "Active"
+            dump.save()
+            return
+        if label.lower() == "sync boost" and dump.slowed:
+            dump.slowed = False
+            dump.save()
+            yield dump.finding(
+                "gpu.slow", Severity.WARNING, {"subtype": "hw_slowdown", "reason": "hw_slowdown"}
+            )
+        if dump.section == "Remapped Rows" and label.lower() in _REMAPPED and value.isdecimal():
+            dump.remapped = int(value[:9])
+            dump.save()
+        for row, labels, values in self._rows:
+            if labels.fullmatch(label) is None or values.fullmatch(value) is None:
+                continue
+            if row.section and not dump.stands_under(row.section, row.alone):
+                continue
+            if row.once and not dump.pci:
+                continue
+            if (found := self._finding(row, value, dump)) is not None:
+                yield found
+            return
+
+    def _finding(self, row: Row, value: str, dump: Dump) -> Finding | None:
+        attributes: Attributes = dict(row.sets)
+        severity = row.severity
+        if row.counts:
+            attributes["count"] = int(value)
+        if row.named:
+            attributes[row.named] = value
+            attributes["action"] = self._recovery.get(
+                value.removeprefix("GPU ").removesuffix(" Required"), "contact_support"
+            )
+        if row.kind == "gpu.ecc" and row.counts:
+            if dump.scope:
+                attributes["scope"] = dump.scope
+            before = dump.told(row.id)
+            if dump.scope == "aggregate":
+                severity = Severity.WARNING
+                if before:
+                    return None
+        elif row.once and dump.told(row.id):
+            return None
+        if row.kind in ("gpu.thermal", "gpu.power"):
+            dump.slowed = False
+            dump.save()
+        if row.kind == "gpu.row_remap" and dump.section == "Remapped Rows" and dump.remapped:
+            attributes["count"] = dump.remapped
+        return dump.finding(row.kind, severity, attributes)
+
+
+class Dump:
+    """What is known of the dump that a line belongs to: GPU, heading, scope of the counts, what waits for more, what was told."""
+
+    def __init__(self, line: LogLine, stream: Stream) -> None:
+        self._line = line
+        self._stream = stream
+        self._at = to_millis(line.at or stream.received_at)
+        self._key = (stream.cluster, line.node or stream.lines)
+        self._open = stream.memory.table("smi.open", _MAX_NODES)
+        row = self._open.get(self._key, (0, "", "", "", 0, 0, ""))
+        if abs(self._at - int(row[0] or 0)) > _APART_MS:
+            row = (0, "", "", "", 0, 0, "")
+        self.pci, self.section, self.scope = str(row[1]), str(row[2]), str(row[3])
+        self.slowed, self.remapped = bool(row[4]), int(row[5] or 0)
+        self._told = str(row[6])
+
+    def begin(self, pci: str | None) -> None:
+        """A GPU's block or row begins."""
+        self.pci, self.section, self.scope, self.slowed, self.remapped, self._told = (
+            pci or "",
+            "",
+            "",
+            False,
+            0,
+            "",
+        )
+        self.save()
+
+    def enter(self, heading: str) -> None:
+        """A heading: what follows stands under it, and under the scope it opens."""
+        self.section = heading
+        if heading in ("Volatile", "Aggregate"):
+            self.scope = heading.lower()
+        elif heading not in ("Single Bit", "Double Bit"):
+            self.scope = ""
+        self.save()
+
+    def stands_under(self, sections: tuple[str, ...], alone: bool) -> bool:
+        """True under one of the headings; where no GPU was named this is no dump, or the end of one if words stand `alone`."""
+        return self.section in sections if self.pci else alone
+
+    def save(self) -> None:
+        """Remember for the next line."""
+        waiting = (int(self.slowed), self.remapped, self._told)
+        self._open[self._key] = (self._at, self.pci, self.section, self.scope, *waiting)
+
+    def told(self, what: str) -> bool:
+        """True when this was said of this GPU in this dump; from now on it was."""
+        before = f" {what} " in self._told
+        if not before:
+            self._told += f" {what} "
+            self.save()
+        return before
+
+    def finding(self, kind: str, severity: Severity, attributes: Attributes) -> Finding:
+        """A finding about the block's GPU."""
+        gpu: Gpu | None = named(self.pci, self._line, self._stream, attributes) if self.pci else None
+        return Finding(kind, severity, attributes, gpu=gpu, text=self._line.text)

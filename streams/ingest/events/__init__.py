@@ -1,0 +1,1 @@
+"""Events and alerts, by the format that carries them."""

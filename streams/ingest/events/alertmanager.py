@@ -1,0 +1,93 @@
+"""Alerts: Alertmanager's webhook (version 4), one alert by itself as gateways split it, and the lists that Prometheus posts.
+
+`{"version": "4", "status", "commonLabels", "alerts": [{"status", "labels", "annotations", "startsAt", "endsAt"}]}`.
+Alertmanager's API has the state in `status.state`, Prometheus' own in `state` with `activeAt`; Grafana's webhook is
+Alertmanager's with more in it. Shapes: prometheus/alertmanager, template/template.go and api/v2/openapi.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from streams.ingest import timestamps
+from streams.ingest.records import JsonObject, Opened, Outside
+from streams.model.record import Alert
+
+_NEVER = 2000
+"""Alertmanager writes the year 1 for an end that is not known."""
+
+_PENDING = frozenset({"pending", "inactive", "normal", "nodata"})
+
+
+def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+    """Add each alert to `into`; False when the record is of another shape. What is not yet firing is no alert."""
+    alerts = record.get("alerts")
+    if isinstance(alerts, list) and (not alerts or any(_is_alert(alert) for alert in alerts)):
+        if not alerts and "receiver" not in record and "groupLabels" not in record:
+            return False
+        for number, alert in enumerate(alerts, 1):
+            if isinstance(alert, dict):
+                _add(alert, record, outside, into)
+            else:
+                into.unreadable.append(f"alert {number} of a webhook is no object")
+        return True
+    if not _is_alert(record):
+        return False
+    _add(record, {}, outside, into)
+    return True
+
+
+def _is_alert(alert: object) -> bool:
+    if not isinstance(alert, dict) or not isinstance(labels := alert.get("labels"), dict):
+        return False
+    timed = "startsAt" in alert or "activeAt" in alert or "endsAt" in alert or "fingerprint" in alert
+    return timed or (
+        "alertname" in labels and ("annotations" in alert or "status" in alert or "state" in alert)
+    )
+
+
+def _add(alert: JsonObject, group: JsonObject, outside: Outside, into: Opened) -> None:
+    labels = {**_texts(group.get("commonLabels")), **_texts(alert.get("labels"))}
+    annotations = {**_texts(group.get("commonAnnotations")), **_texts(alert.get("annotations"))}
+    name = labels.get("alertname") or _text(alert.get("alertname")) or _text(alert.get("name"))
+    if not name:
+        into.unreadable.append(
+            f"an alert without the label alertname, with the labels: {', '.join(sorted(labels))[:200]}"
+        )
+        return
+    state = _state(alert) or _text(group.get("status")).lower()
+    if state in _PENDING:
+        return
+    starts = _time(alert.get("startsAt")) or _time(alert.get("activeAt")) or outside.origin.at
+    ends = _time(alert.get("endsAt"))
+    # Prometheus posts them without a state: those that are over have ended, the others end in the future.
+    firing = state not in ("resolved", "ok") if state else ends is None or ends > outside.received_at
+    into.observations.append(Alert(name, firing, starts if firing else ends or starts, labels, annotations))
+
+
+def _state(alert: JsonObject) -> str:
+    status = alert.get("status")
+    if isinstance(status, dict):
+        status = status.get("state")
+    return (_text(status) or _text(alert.get("state"))).lower()
+
+
+def _time(value: object) -> datetime | None:
+    at = timestamps.any_form(value)
+    return at if at is not None and at.year >= _NEVER else None
+
+
+def _texts(mapping: Any) -> Mapping[str, str]:
+    if not isinstance(mapping, dict):
+        return {}
+    return {
+        str(name): value if isinstance(value, str) else f"{value}"
+        for name, value in mapping.items()
+        if value is not None
+    }
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,69 @@
+"""Notices of the clouds about their machines, as the line that an agent on the machine has for the same.
+
+Azure's scheduled events, by themselves or in what a handler logs: `{"DocumentIncarnation": 2, "Events": [{"EventType":
+"Redeploy", "EventStatus", "NotBefore", "Resources": […]}]}`. Amazon's EventBridge: `{"detail-type": "EC2 Spot Instance
+Interruption Warning", "source": "aws.ec2", "detail": {"instance-id"}}`. The JSON of aws-node-termination-handler has what it
+speaks of beside its message, in `event`. Shapes: Azure Metadata Service; EventBridge, events of EC2 and Health;
+aws-node-termination-handler, pkg/logging.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from streams.ingest import timestamps
+from streams.ingest.logs import text
+from streams.ingest.records import JsonObject, Opened, Outside
+
+_NOTED = "Adding new event to the event store"
+_MAX_EVENTS = 100
+
+
+def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+    """Add the notices to `into`; False when the record is of another shape."""
+    document = _scheduled(record)
+    if document is not None:
+        for event in document["Events"][:_MAX_EVENTS]:
+            if isinstance(event, dict):
+                _add(_line_of(event), record, outside, into)
+        return True
+    if str(record.get("source")).startswith("aws.") and isinstance(kind := record.get("detail-type"), str):
+        _add_with(f"{kind}: ", record.get("detail"), record, outside, into)
+        return True
+    if record.get("message") == _NOTED and isinstance(event := record.get("event"), dict):
+        _add_with(f"{_NOTED} event=", event, record, outside, into)
+        return True
+    return False
+
+
+def _scheduled(record: JsonObject) -> dict[str, Any] | None:
+    for part in (record, *record.values()):
+        if isinstance(part, dict) and "DocumentIncarnation" in part and isinstance(part.get("Events"), list):
+            return part
+    return None
+
+
+def _line_of(event: JsonObject) -> str:
+    resources = event.get("Resources")
+    named = ",".join(map(str, resources)) if isinstance(resources, list) else ""
+    due = str(event.get("NotBefore") or "").replace('"', "")
+    return (
+        f"EventType={event.get('EventType')} EventStatus={event.get('EventStatus')} "
+        f'NotBefore="{due}" Resources=[{named}]'
+    )
+
+
+def _add(line: str, record: JsonObject, outside: Outside, into: Opened) -> None:
+    at = timestamps.any_form(record.get("time")) or timestamps.any_form(record.get("@timestamp"))
+    text.read(line.replace("\n", " "), outside, into, at=at)
+
+
+def _add_with(words: str, said: object, record: JsonObject, outside: Outside, into: Opened) -> None:
+    try:
+        line = words + orjson.dumps(said).decode()
+    except orjson.JSONEncodeError as error:
+        into.unreadable.append(f"a notice of a cloud: {error}")
+    else:
+        _add(line, record, outside, into)

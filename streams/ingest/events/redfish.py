@@ -1,0 +1,53 @@
+"""What a management controller tells over Redfish: events as they are sent to subscribers, entries of its logs.
+
+`{"@odata.type": "#Event.v1_7_0.Event", "Context", "Events": [{"Message", "MessageId", "MessageSeverity", "EventTimestamp"}]}` and
+`{"@odata.type": "#LogEntry.v1_19_0.LogEntry", "Created", "Message", "EntryCode", "Severity"}`. Their messages are the sentences
+that the controller's event log has. A controller does not know how its node is called, so whoever collects must say it.
+Shape: DMTF Redfish, schemas Event and LogEntry.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from streams.ingest import timestamps
+from streams.ingest.fields import fields
+from streams.ingest.logs import text
+from streams.ingest.records import JsonObject, Opened, Outside
+
+HINTS = (rb'"@odata\.type"\s{0,4}:\s{0,4}"#(?:Event|LogEntry)\.',)
+"""Bytes (RE2) of such records: their sentences are looked at only once it is known whose they are."""
+
+_SOURCE = "redfish"
+_TYPES = ("#Event.", "#LogEntry.")
+_MAX_EVENTS = 1000
+
+
+def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+    """Add the messages to `into`, each as a line of the controller; False when the record is of another shape."""
+    if not str(record.get("@odata.type")).startswith(_TYPES):
+        return False
+    events = record.get("Events")
+    about = fields({name: value for name, value in record.items() if name not in ("Events", "Links", "Oem")})
+    node = about.origin().node
+    for event in events[:_MAX_EVENTS] if isinstance(events, list) else [record]:
+        if isinstance(event, dict) and isinstance(message := event.get("Message"), str):
+            at = timestamps.any_form(event.get("EventTimestamp")) or timestamps.any_form(event.get("Created"))
+            line = _line(event, message, at or outside.received_at)
+            text.read(line, outside, into, at=at, node=node, source=_SOURCE)
+    return True
+
+
+def _line(event: JsonObject, message: str, at: datetime) -> str:
+    """The message as a line of the controller's daemon, with the direction that a log entry has beside it.
+
+    What the controller holds for well is no fault, whatever its words: "is now below the upper critical threshold".
+    """
+    code: Any = event.get("EntryCode")
+    if isinstance(code, list) and code and isinstance(code[0], dict):
+        code = code[0].get("Member")  # as the first versions of the schema have it
+    if code is None and (event.get("MessageSeverity") or event.get("Severity")) == "OK":
+        code = "Deassert"
+    line = f"{at.isoformat()} {_SOURCE}: {' '.join(message.split())}"
+    return f"{line} | {code}ed" if code in ("Assert", "Deassert") else line

@@ -1,0 +1,1 @@
+"""Log lines, by the shipper or file format that carries them."""

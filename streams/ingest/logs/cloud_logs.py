@@ -1,0 +1,73 @@
+"""Log records as the clouds' own log services hand them on.
+
+CloudWatch's subscriptions write batches: `{"messageType": "DATA_MESSAGE", "logGroup", "logStream", "logEvents": [{"id",
+"timestamp", "message"}]}`. Azure's diagnostic settings write `{"records": [{"time", "category", "properties": {"Computer",
+"SyslogMessage"}}]}`. A push subscription of Google's Pub/Sub wraps what was published: `{"message": {"data": base64,
+"attributes"}, "subscription"}`. Shapes: CloudWatch Logs, subscription filters; Azure Monitor, resource logs; Pub/Sub, push.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from streams.ingest import timestamps
+from streams.ingest.fields import fields
+from streams.ingest.logs import flat_record
+from streams.ingest.origin import merged
+from streams.ingest.records import JsonObject, Opened, Origin, Outside
+
+HINTS = (rb'"subscription"\s{0,4}:\s{0,4}"projects/',)
+"""Bytes (RE2) of records whose data do not show in them."""
+
+_AZURE = frozenset({"category", "properties"})
+
+
+def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+    """Add the records to what is opened next; False when the record is of another shape."""
+    if isinstance(events := record.get("logEvents"), list) and not _speaks(record):
+        _cloudwatch(events, outside, into)
+    elif _are_records(records := record.get("records")) and not _speaks(record):
+        into.inside.append((records, outside.within(outside.origin)))
+    elif record.keys() >= _AZURE and isinstance(inner := record["properties"], dict):
+        around = {name: value for name, value in record.items() if name not in _AZURE}
+        into.inside.append(({**around, **inner}, outside.within(outside.origin)))
+    elif isinstance(message := record.get("message"), dict) and "subscription" in record:
+        return _pubsub(message, outside, into)
+    else:
+        return False
+    return True
+
+
+def _are_records(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
+
+
+def _speaks(record: JsonObject) -> bool:
+    """True for a line with a list beside it: a batch has no text of its own."""
+    return flat_record.text_of(fields(record)) is not None
+
+
+def _cloudwatch(events: list[Any], outside: Outside, into: Opened) -> None:
+    for event in events:
+        if isinstance(event, dict) and isinstance(text := event.get("message"), str):
+            at = timestamps.any_form(event.get("timestamp"))
+            said = Origin(at, certain=at is not None)
+            into.inside.append((text, outside.within(merged(said, outside.origin))))
+        else:
+            into.unreadable.append(f"a CloudWatch log event without a message: {str(event)[:80]}")
+
+
+def _pubsub(message: JsonObject, outside: Outside, into: Opened) -> bool:
+    if not isinstance(data := message.get("data"), str):
+        return False
+    try:
+        inner = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        into.unreadable.append(f"Pub/Sub message {str(message.get('messageId'))[:80]!r}: data: {error}")
+        return True
+    attributes = message.get("attributes")
+    said = fields(attributes).origin() if isinstance(attributes, dict) else Origin()
+    into.inside.append((inner, outside.within(merged(said, outside.origin))))
+    return True

@@ -1,0 +1,35 @@
+"""Documents on their way into or out of Elasticsearch and OpenSearch.
+
+A hit wraps a shipper's record in `_source` (`{"_index", "_id", "_source": {…}}`), a search answers with many in `hits.hits`,
+a bulk request has a line that says what to do (`{"index": {"_index": …}}`) before each record, an
+update's record is in `doc`.
+"""
+
+from __future__ import annotations
+
+from streams.ingest.records import JsonObject, Opened, Outside
+
+_ACTIONS = frozenset({"index", "create", "update", "delete"})
+_OF_AN_ACTION = frozenset(
+    {"_index", "_id", "_type", "routing", "pipeline", "require_alias", "retry_on_conflict", "version"}
+)
+
+
+def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+    """Add the documents to what is opened next; False when the record is of another shape. Actions say nothing."""
+    source = record.get("_source")
+    if isinstance(source, dict):
+        into.inside.append((source, outside.within(outside.origin)))
+        return True
+    if isinstance(hits := record.get("hits"), dict) and isinstance(found := hits.get("hits"), list):
+        into.inside.append((found, outside.within(outside.origin)))
+        return True
+    if len(record) == 1:
+        (name,) = record
+        inner = record[name]
+        if name in _ACTIONS and isinstance(inner, dict) and inner.keys() <= _OF_AN_ACTION:
+            return True
+        if name == "doc" and isinstance(inner, dict):
+            into.inside.append((inner, outside.within(outside.origin)))
+            return True
+    return False

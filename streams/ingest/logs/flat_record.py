@@ -1,0 +1,144 @@
+"""Maps with a text in them: what Fluent Bit, Fluentd, Vector, Filebeat, rsyslog and most others write.
+
+Fluent Bit: `in_kmsg` writes `msg` with `priority`, `sequence`, `sec`, `usec` and no host; `in_systemd` writes `MESSAGE` and
+`_HOSTNAME` (or lower case, or without the underscore); `in_tail` writes `log` or `message`, for pods with a `kubernetes` map,
+nested or lifted. Fluentd writes the same map for pods and `host`, `ident`, `message` for syslog. Vector names the pod's parts
+`pod_name`, `pod_namespace`, `pod_uid`, `pod_node_name`; its syslog source has the relay in `host` and the origin in `hostname`;
+with `native_json` the record is in `log`. Filebeat's names are nested (`host.name`, `kubernetes.pod.name`, `log.syslog.appname`).
+An rsyslog template for omkafka has what its author wrote, after rsyslog's properties: `host`, `severity`, `facility`, `tag`,
+`syslogtag`, `programname`, `msg`. GELF has `short_message`. Names: the shippers' documentation of these plugins.
+
+Programs log JSON and shippers wrap it, so a text that is itself an object is opened again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streams.ingest import line_reassembly
+from streams.ingest.fields import TEXTS, Fields, fields, spoken
+from streams.ingest.logs import quotation
+from streams.ingest.origin import merged
+from streams.ingest.records import JsonObject, Opened, Origin, Outside
+
+HINTS = (rb'"(?i:message|msg|log)"\s{0,4}:\s{0,4}\[\s{0,4}\d',)
+"""Bytes (RE2) of a text that is written as numbers."""
+
+_INSIDE = (
+    "log_processed",
+    "log",
+    "message",
+    "msg",
+    "event",
+    "record",
+    "payload",
+    "data",
+    "jsonPayload",
+    "body",
+    "fields",
+    "attributes",
+    "value",
+    "MESSAGE",
+)
+"""Where a map with the text is found when the record has no text of its own."""
+
+_MAX_DEPTH = 4
+"""Lists in lists."""
+
+OF_A_LINE = frozenset(
+    [
+        "@timestamp",
+        "date",
+        "time",
+        "timestamp",
+        "log",
+        "message",
+        "MESSAGE",
+        "msg",
+        "host",
+        "hostname",
+        "_HOSTNAME",
+        "ident",
+        "pid",
+        "stream",
+        "logtag",
+        "kubernetes",
+        "priority",
+        "sequence",
+        "sec",
+        "usec",
+        "SYSLOG_IDENTIFIER",
+        "SYSLOG_FACILITY",
+        "PRIORITY",
+        "_TRANSPORT",
+        "_PID",
+        "_COMM",
+        "_SYSTEMD_UNIT",
+        "_MACHINE_ID",
+        "_BOOT_ID",
+    ]
+)
+"""Names of fields that say a line and whose it is. A record that has no others is of no other shape than this."""
+
+
+def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+    """Add the record's text to `into`; False when it has none, so is of another shape."""
+    known = fields(record)
+    body = text_of(known)
+    if body is None:
+        return _deeper(record, known, outside, into)
+    origin = merged(known.origin(), outside.origin)
+    if spoken(record):
+        origin = Origin(origin.at, origin.node, origin.pod, origin.container, quotation.SOURCE)
+    part = line_reassembly.part_of(known, body)
+    if part is None and not outside.unfinished:
+        into.inside.append((body, outside.within(origin)))
+    else:
+        # What waits for its rest gets it, even when its writer marks all pieces but the last.
+        line_reassembly.take(
+            line_reassembly.name_of(known, origin, outside),
+            body,
+            part or line_reassembly.LAST,
+            origin,
+            outside,
+            into,
+        )
+    return True
+
+
+def text_of(known: Fields) -> str | None:
+    """The text, the journal's arrays of bytes and repeated fields included; empty only when every text field is."""
+    for name in TEXTS:
+        if (value := known.get(name)) is not None and (text := as_text(value)) is not None:
+            return text
+    return None
+
+
+def as_text(value: object, depth: int = _MAX_DEPTH) -> str | None:
+    """A string, bytes as numbers (the journal's way with what is not UTF-8), or several of either."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list) or not value or not depth:
+        return None
+    if all(type(byte) is int and 0 <= byte < 256 for byte in value):
+        return bytes(value).decode("utf-8", "replace")
+    parts = [as_text(part, depth - 1) for part in value]
+    return "\n".join(part for part in parts if part) if all(part is not None for part in parts) else None
+
+
+def in_one_line(record: JsonObject) -> str:
+    """A map without a text, in one line: how loops log their figures."""
+    scalars = ((name, value) for name, value in record.items() if isinstance(value, (str, int, float)))
+    return " ".join(f"{name}={value}" for name, value in scalars)
+
+
+def _deeper(record: JsonObject, known: Fields, outside: Outside, into: Opened) -> bool:
+    inner: Any = next((record[name] for name in _INSIDE if _is_record(record.get(name))), None)
+    if inner is None:
+        return False
+    into.inside.append((inner, outside.within(merged(known.origin(), outside.origin))))
+    return True
+
+
+def _is_record(value: object) -> bool:
+    return isinstance(value, dict) and text_of(fields(value)) is not None

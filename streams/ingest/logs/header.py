@@ -1,0 +1,246 @@
+"""What stands before the message: priority, time, host and program, in every order that loggers use.
+
+One reader for syslog (RFC 3164 and 5424), SONiC's variant with a severity word, /dev/kmsg, dmesg with and without `-T`,
+Talos and the container runtime's prefix, because shippers mix and nest them (`Nov 21 … host kernel: [ 12.3] [ T7] …`).
+Every pattern is anchored and bounded, so reading is linear in the header's length.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import NamedTuple
+
+from streams.ingest import timestamps
+from streams.ingest.logs import switch_header
+
+_MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_LEVEL = "EMERG|ALERT|CRIT|CRITICAL|ERR|ERROR|WARN|WARNING|NOTICE|INFO|DEBUG|FATAL|TRACE"
+
+_PRIORITY = re.compile(r"(?:\d{1,6} (?=<\d{1,3}>1 ))?<\d{1,3}>(?=(?P<v>1 )?)")
+_ELEMENT = r"\[[^\s\]=\"]{1,64}(?: {1,2}[^\s\]=\"]{1,64}=\"(?:[^\"\\]|\\.){0,1024}\"){0,32} ?\]"
+"""Structured data; a value may hold brackets, and quotes behind a backslash."""
+
+_RFC5424 = re.compile(
+    r"1 (?P<ts>\S{1,48}) (?P<host>\S{1,255}) (?P<tag>\S{1,48}) (?P<pid>\S{1,128}) \S{1,32} "
+    rf"(?:-|(?:{_ELEMENT}|\[[^\]]{{0,1024}}\]){{1,16}})(?: |$)\ufeff?"
+)
+_KMSG = re.compile(
+    r"(?:(?P<host>(?=[\w.-]{0,255}[A-Za-z])[\w.-]{1,255}):? )?\d{1,5},\d{1,20},\d{1,20},[^;\n]{0,128};"
+)
+_TALOS = re.compile(
+    r"(?:(?P<host>[\w.-]{1,255}): )?(?P<facility>kern|user|daemon): {1,8}\w{3,9}: \[(?P<ts>[0-9T:.Z+-]{10,40})\]: ?"
+)
+_DECODED = re.compile(r"(?P<facility>kern|user|daemon|syslog) {0,8}: ?(?P<level>[a-z]{3,7}) {0,4}: ")
+_EPOCH = re.compile(r"(?P<ts>1\d{9}\.\d{3,9}) ")
+_HOST_FIRST = re.compile(
+    r"\[?(?P<host>(?=[\w.-]{0,255}\d)[A-Za-z][\w.-]{0,254})\]?:? "
+    rf"(?=\d{{4}}-\d\d-\d\d[T ]\d\d:|(?:{_MONTH}) {{1,2}}\d{{1,2}} \d\d:\d\d:\d\d)"
+)
+_FILE = re.compile(
+    r"(?:/[\w./-]{1,200}|[\w-]{1,64}\.log[\w.-]{0,32}|(?:messages|syslog|dmesg)[\d.-]{0,16}):(?:\d{1,9}:)?"
+    rf"(?=(?:{_MONTH}) {{1,2}}\d|\d{{4}}-\d\d-|<\d|\[ {{0,8}}\d)"
+)
+"""Which file a line was taken from, as several files at once are printed."""
+_ISO = re.compile(
+    r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?\[?"
+    r"(?P<ts>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?)(?: UTC)?\]?[ \t]{1,4}"
+)
+_BSD = re.compile(
+    rf"\[?(?:(?P<y1>\d{{4}}) )?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? {{1,2}})?(?P<month>{_MONTH}) {{1,2}}(?P<day>\d{{1,2}}) "
+    r"(?:(?P<y2>\d{4}) )?(?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?: (?:UTC|GMT))?(?: (?P<y3>20\d\d)(?=[\] ]))?\]?[: ]{1,4}"
+)
+_CRI = re.compile(r"(?:stdout|stderr) [FP] ")
+_COMPOSE = re.compile(r"[\w./-]{1,64} {0,8}\| |\[pod/[\w.-]{1,253}/[\w.-]{1,63}\] ")
+_MONOTONIC = re.compile(
+    r"\[\s{0,8}(?:\d{1,10}\.\d{1,9}(?: {1,4}<\s{0,8}\d{1,10}\.\d{1,9}>)?|\+\d{1,10}\.\d{1,9})\]\s{0,4}"
+)
+"""The kernel's clock, and the time since the line before (`dmesg -d`), or that alone (`dmesg -e`)."""
+_MINUTE = re.compile(
+    rf"\[(?:{_MONTH})\d\d \d\d:\d\d\] {{1,4}}"
+    r"(?=NVRM: |[\w-]{2,24} [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d: )"
+)
+"""What `dmesg -e` prints where a new minute begins. Chats print it as well, so a device or driver must come right behind."""
+_CALLER = re.compile(r"\[\s{0,8}[TC]\d{1,8}\]\s{0,4}")
+_IPV6 = r"(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}"
+_HOST_AND_TAG = re.compile(
+    rf"(?:(?:{_LEVEL}) )?(?:(?!(?:{_LEVEL}|NVRM)\b)(?P<host>[\w.-]{{1,255}}|{_IPV6}) )?"
+    rf"(?:(?:{_LEVEL}|<?(?:kern|user|daemon|auth|syslog|local\d)\.[a-z]{{3,8}}>?) )?"
+    r"(?P<tag>[\w./#@+-]{1,64})(?:\((?:[^)\n]{0,64})\))?(?:\[(?P<pid>[\w.-]{1,16})\])?:(?:\s|$|(?=\[)|(?<= kernel:))"
+)
+"""A relay whose template has no blank between tag and message writes `kernel:NVRM: …`."""
+_HOST_THEN_MESSAGE = re.compile(
+    r"(?P<host>(?!(?:kernel|kern|kmsg|dmesg)\b)[\w.-]{1,255}):? (?=\[\s{0,8}\d{1,10}\.\d{1,9}\]|NVRM: )"
+)
+_HOST_AND_LEVEL = re.compile(
+    rf"(?P<host>(?=[\w.-]{{0,255}}[\d-])[\w.-]{{1,255}}) (?:{_LEVEL}) (?P<tag>[\w./#@+-]{{1,64}})(?:\[\d{{1,10}}\])?: ?"
+)
+_HOST_ALONE = re.compile(r"(?P<host>(?=[\w.-]{0,255}[\d-])[A-Za-z][\w.-]{0,254}) (?=\S)")
+_BRACKETED_HOST = re.compile(r"\[(?P<host>[A-Za-z][\w.-]{1,254})\] (?=\[\s{0,8}\d{1,10}\.\d{1,9}\])")
+_KERNEL_ONLY = re.compile(
+    r"(?:(?P<host>(?!(?:kern|user|daemon|local\d|syslog)\.)[A-Za-z0-9][\w.-]{0,254}) )?"
+    r"(?P<tag>kernel)(?:\[\d{1,10}\])?: ?"
+)
+
+_LOGGER = re.compile(r"- (?P<tag>[A-Za-z_][\w.:-]{0,127}) - (?:ERROR|CRITICAL|FATAL|WARN|WARNING) - (?=\S)")
+"""`%(asctime)s - %(name)s - %(levelname)s - %(message)s`, how most Python programs set up their log. What they pass on without
+alarm may be anything that they read, so only their warnings and errors count."""
+
+_SONIC = re.compile(rf"(?:(?:{_LEVEL}) )?(?P<tag>\w{{1,32}}#\w{{1,32}})(?:\[\d{{1,10}}\])?: ?")
+"""SONiC names a program with its container, which nothing else does."""
+
+_PLAIN = re.compile(
+    rf"(?P<month>{_MONTH}) {{1,2}}(?P<day>\d{{1,2}}) (?P<clock>\d\d:\d\d:\d\d) (?P<host>[a-z][\w.-]{{0,254}}) "
+    r"(?P<tag>[a-z][\w./#@+-]{0,63})(?:\[\d{1,10}\])?: "
+)
+"""Syslog as nearly all of it is. All that is left out here could also be something else, so the order of `read` decides."""
+
+_MAX_HEADER = 512
+"""How far a header within a header is looked for."""
+
+_SUBSYSTEM = re.compile(
+    r"(?i:mce|rcu|nfs[d4]?|watchdog|info|bug|warning|lustre(?:error)?|lnet(?:error)?|blk_update_request|print_req_error|"
+    r"end_request|oom-kill|edac|jbd2|btrfs|libceph|ceph|cifs|beegfs|wekafs(?:io)?|clocksource|pcieport|pciehp|thermal|oops|"
+    r"wekafsio|internal|cpu\d{1,5}|mc\d{1,3}|nvme\d{1,4}(?:n\d{1,4})?|md/raid\d{0,2}|thermal_zone\d{1,3})"
+)
+"""How the kernel's own messages begin, before a colon, where a relay left out that the kernel speaks."""
+_SUBSYSTEM_FIRST = re.compile(
+    r"(?:nvme nvme\d|EDAC (?:\w{1,16} )?MC\d|NMI watchdog:|thermal thermal_zone\d|Internal error: |"
+    r"Memory failure: |(?:divide error|invalid opcode|double fault|stack segment): \d{4} |[\w/.:-]{1,32}: page alloc)"
+)
+
+KERNEL_TAGS = frozenset({"kernel", "kern", "kmsg", "dmesg", "klogd", "vmunix"})
+
+
+class Header(NamedTuple):
+    """What a header says. `start` is where the message begins; `kernel` is true when the kernel wrote the message."""
+
+    start: int = 0
+    at: datetime | None = None
+    host: str | None = None
+    tag: str = ""
+    kernel: bool = False
+    certain: bool = False
+    """True when `at` had its own offset from UTC, so needs no doubt about zone and year."""
+
+
+def read(text: str, reference: datetime) -> Header:
+    """Read the header of one line; `reference` completes times without a year."""
+    if (match := _PLAIN.match(text)) is not None:
+        at = timestamps.yearless(match["month"], match["day"], match["clock"], reference)
+        tag = match["tag"]
+        return _after_clock(text, Header(match.end(), at, match["host"], tag, tag in KERNEL_TAGS))
+    return _read_any(text, reference)
+
+
+def _read_any(text: str, reference: datetime) -> Header:
+    position = len(text) - len(text.lstrip(" \t"))
+    if (match := _FILE.match(text, position)) is not None:
+        position = match.end()
+    if (match := _PRIORITY.match(text, position)) is not None:
+        position = match.end()
+        if (full := _RFC5424.match(text, position)) is not None:
+            return _of_rfc5424(text, full, reference)
+    elif text.startswith("1 2", position) and (full := _RFC5424.match(text, position)) is not None:
+        return _of_rfc5424(text, full, reference)
+    elif (match := _COMPOSE.match(text, position)) is not None:
+        position = match.end()
+    if text.find("%", position, position + switch_header.REACH) >= 0:
+        of_switch = switch_header.read(text, position, reference)
+        if of_switch is not None:
+            return Header(
+                of_switch.start, of_switch.at, of_switch.host, of_switch.tag, certain=of_switch.certain
+            )
+    if (match := _DECODED.match(text, position)) is not None:
+        rest = read(text[match.end() : match.end() + _MAX_HEADER], reference)
+        kernel = rest.kernel or match["facility"] == "kern"
+        return Header(match.end() + rest.start, rest.at, rest.host, rest.tag, kernel, rest.certain)
+    if (match := _HOST_FIRST.match(text, position)) is not None:
+        rest = read(text[match.end() : match.end() + _MAX_HEADER], reference)
+        return Header(
+            match.end() + rest.start, rest.at, rest.host or match["host"], rest.tag, rest.kernel, rest.certain
+        )
+    if (match := _KMSG.match(text, position)) is not None:
+        return _after_clock(text, Header(match.end(), host=match["host"], kernel=True))
+    if (match := _TALOS.match(text, position)) is not None:
+        return Header(
+            match.end(),
+            timestamps.iso(match["ts"], reference=reference),
+            match["host"],
+            match["facility"],
+            match["facility"] == "kern",
+            certain=True,
+        )
+    if (match := _EPOCH.match(text, position)) is not None:
+        at = timestamps.epoch(match["ts"])
+        return _origin(text, Header(match.end(), at, certain=at is not None), timed=True)
+    if (match := _ISO.match(text, position)) is not None:
+        stamp = match["ts"]
+        certain = stamp.endswith("Z") or "+" in stamp[19:] or "-" in stamp[19:]
+        at = timestamps.iso(
+            stamp.replace(" +", "+").replace(" -", "-").replace("/", "-"), reference=reference
+        )
+        return _origin(text, Header(match.end(), at, certain=certain), timed=True)
+    if (match := _BSD.match(text, position)) is not None:
+        year = match["y1"] or match["y2"] or match["y3"]
+        at = timestamps.yearless(match["month"], match["day"], match["clock"], reference, year=year)
+        syslog = not match[0].startswith("[")
+        # dmesg -T has the year after the clock; other programs that put their time in brackets have it before.
+        kernel = not syslog and match["y2"] is None
+        return _origin(text, Header(match.end(), at, kernel=kernel), timed=True, syslog=syslog)
+    return _origin(text, Header(position), timed=False)
+
+
+def _of_rfc5424(text: str, match: re.Match[str], reference: datetime) -> Header:
+    host = None if match["host"] == "-" else match["host"]
+    tag = "" if match["tag"] == "-" else match["tag"]
+    at = timestamps.iso(match["ts"], reference=reference)
+    return _after_clock(text, Header(match.end(), at, host, tag, tag in KERNEL_TAGS, certain=at is not None))
+
+
+def _origin(text: str, header: Header, *, timed: bool, syslog: bool = False) -> Header:
+    """Host and program after the time; without a time only what cannot be mistaken for prose is taken."""
+    position = header.start
+    if timed and (runtime := _CRI.match(text, position)) is not None:
+        inner = read(text[runtime.end() : runtime.end() + _MAX_HEADER], header.at) if header.at else Header()
+        return Header(
+            runtime.end() + inner.start, header.at, inner.host, inner.tag, inner.kernel, header.certain
+        )
+    if timed and (logger := _LOGGER.match(text, position)) is not None:
+        return Header(logger.end(), header.at, None, logger["tag"], certain=header.certain)
+    if _SUBSYSTEM_FIRST.match(text, position) is not None:
+        return _after_clock(text, header)
+    match = _BRACKETED_HOST.match(text, position) or _HOST_THEN_MESSAGE.match(text, position)
+    if match is not None and not timed and not any(c.isdigit() for c in match["host"]):
+        match = None  # without a time or a digit it may be a word of a sentence
+    match = (
+        match
+        or _HOST_AND_LEVEL.match(text, position)
+        or (_HOST_AND_TAG if timed and not header.kernel else _KERNEL_ONLY).match(text, position)
+        or _SONIC.match(text, position)
+        or (_HOST_ALONE.match(text, position) if syslog else None)
+    )
+    if match is None or (found := match.groupdict()).get("tag") == "NVRM":
+        return _after_clock(text, header)
+    tag = found.get("tag") or ""
+    begins = match.start("tag") if tag else -1
+    if tag and (_SUBSYSTEM.fullmatch(tag) or _SUBSYSTEM_FIRST.match(text, begins)):
+        return _after_clock(
+            text, Header(begins, header.at, found.get("host"), "", header.kernel, header.certain)
+        )
+    kernel = header.kernel or tag in KERNEL_TAGS
+    return _after_clock(text, Header(match.end(), header.at, found.get("host"), tag, kernel, header.certain))
+
+
+def _after_clock(text: str, header: Header) -> Header:
+    """Past the kernel's own clock and caller, which prove that the kernel wrote the line."""
+    position, kernel = header.start, header.kernel
+    if kernel and (match := _PRIORITY.match(text, position)) is not None:
+        position = match.end()
+    for pattern in (_MINUTE, _MONOTONIC, _CALLER):
+        if (match := pattern.match(text, position)) is not None:
+            position, kernel = match.end(), True
+    host, tag = header.host, header.tag
+    if host is None and not tag and kernel and (match := _KERNEL_ONLY.match(text, position)) is not None:
+        position, host, tag = match.end(), match["host"], match["tag"]
+    return Header(position, header.at, host, tag, kernel, header.certain)

@@ -1,0 +1,50 @@
+"""The journal's export format, as `journalctl -o export` and systemd-journal-upload write it.
+
+Fields one a line, `NAME=text`; an empty line ends an entry. A value that is no printable text stands behind its name alone, as
+its length in eight bytes and then itself. Shape: systemd, Journal Export Formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streams.ingest.records import Opened, Outside
+
+BEGINNINGS = (b"__CURSOR=", b"__REALTIME_TIMESTAMP=")
+"""What every entry begins with."""
+
+_MAX_FIELDS = 256
+_LENGTH = 8
+
+
+def read(value: bytes, outside: Outside, into: Opened) -> None:
+    """Add the entries to what is opened next."""
+    entry: dict[str, str] = {}
+    for field in _fields(value):
+        if field is None:
+            if entry:
+                into.inside.append((entry, outside.within(outside.origin)))
+            entry = {}
+        elif len(entry) < _MAX_FIELDS:
+            entry.setdefault(*field)
+    if entry:
+        into.inside.append((entry, outside.within(outside.origin)))
+
+
+def _fields(value: bytes) -> Iterator[tuple[str, str] | None]:
+    """Name and text of each field; None where an entry ends."""
+    position = 0
+    while position < len(value):
+        end = value.find(b"\n", position)
+        end = len(value) if end < 0 else end
+        name, equals, text = value[position:end].rstrip(b"\r").partition(b"=")
+        position = end + 1
+        if not name:
+            yield None
+            continue
+        if not equals:
+            length = int.from_bytes(value[position : position + _LENGTH], "little")
+            position += _LENGTH
+            text = value[position : position + length]
+            position += length + 1
+        yield name.decode("utf-8", "replace"), text.decode("utf-8", "replace")

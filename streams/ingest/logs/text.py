@@ -1,0 +1,93 @@
+"""Plain text records: one line or many, with whatever headers their loggers put before them."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+
+from streams.ingest.logs import header, quotation
+from streams.ingest.origin import TRUST, merged
+from streams.ingest.records import Opened, Origin, Outside
+from streams.model.entity import PodRef
+from streams.model.record import LogLine
+
+_COLOURS = re.compile(
+    r"(?:\x1b|#033|\\x1b|\\033|\\u001b)\[[\d;]{0,16}[mK]|(?<!\w)\[\d{1,2}(?:;\d{1,3}){0,4}m"
+)
+"""A terminal's colours, also as relays rewrite their escape character or drop it."""
+_COLOURED = re.compile(r"\[[\d;]{0,18}[mK]")
+"""What all of them have; this is looked for fifty times faster than the many ways in which they begin."""
+
+_COOKIE = re.compile(r"(?:@cee: ?)?(?=\{\s{0,4}\")")
+"""Where a message is a JSON object: by itself, or announced as Lumberjack and rsyslog do."""
+_DEVICE = re.compile(r" [A-Z_]{2,32}=\S")
+"""What follows a line of /dev/kmsg, for the machine: ` SUBSYSTEM=pci`."""
+_ESCAPED = re.compile(r"\\x(?:0[0-9a-f]|1[0-9a-f]|7f|5c)")
+
+
+def read(
+    text: str,
+    outside: Outside,
+    into: Opened,
+    *,
+    at: datetime | None = None,
+    node: str | None = None,
+    pod: PodRef | None = None,
+    container: str | None = None,
+    source: str = "",
+) -> None:
+    """Split `text` into lines and add each to `into`; the keywords, else the wrapper's, say what is known about all of them.
+
+    For a pod only the shipper's node counts (pods print what they like, and their records are keyed by pod); otherwise the
+    host in the text wins, because a collector relays the lines of other hosts.
+    """
+    origin = outside.origin
+    if at or node or pod or container or source:
+        origin = merged(Origin(at, node, pod, container, source), origin)
+    at, pod, source = origin.at, origin.pod, origin.source
+    quoting = of_kmsg = False
+    lines = (text.replace("\x00", "") if "\x00" in text else text).splitlines()
+    for raw in lines:
+        if _COLOURED.search(raw) is not None:
+            raw = _COLOURS.sub("", raw)
+        if not raw.strip() or (of_kmsg and _DEVICE.match(raw)):
+            continue
+        if into.full():
+            return
+        if len(raw) > outside.max_line:
+            into.cut += 1
+            raw = raw[: outside.max_line]
+        found = header.read(raw, at or outside.received_at)
+        of_kmsg = found.kernel and raw[found.start - 1] == ";"
+        if of_kmsg and "\\x" in raw:
+            raw = _ESCAPED.sub(" ", raw)
+        host = origin.node if pod else found.host or origin.node or outside.node
+        when = _when(found, at)
+        quoting = quoting or (pod is None and not raw[: found.start].strip() and quotation.begins(raw))
+        if (found.start or len(lines) > 1) and (cookie := _COOKIE.match(raw, found.start)) is not None:
+            writer = quotation.SOURCE if quoting else source or found.tag
+            sure = found.host is not None
+            wrapper = Origin(when, host, pod, origin.container, writer, found.certain, sure)
+            into.inside.append((raw[cookie.end() :], outside.within(wrapper)))
+            continue
+        relayed = found.kernel and source != quotation.SOURCE
+        writer = "kernel" if relayed or source == "kernel" else source or found.tag
+        line = LogLine(
+            raw,
+            at=when,
+            node=host,
+            pod=pod,
+            container=origin.container,
+            source=quotation.SOURCE if quoting and source != "kernel" else writer,
+            start=found.start,
+        )
+        if into.inside:
+            into.inside.append((line, outside))  # what stands before it is yet to be opened
+        else:
+            into.observations.append(line)
+
+
+def _when(found: header.Header, shipped: datetime | None) -> datetime | None:
+    if found.at is None or shipped is None or found.certain:
+        return found.at or shipped
+    return found.at if abs(shipped - found.at) <= TRUST else shipped

@@ -1,0 +1,1 @@
+"""Metric samples, by the format that carries them."""

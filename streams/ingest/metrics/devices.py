@@ -1,0 +1,117 @@
+"""Samples of switches and other devices that a collector asks: which device, which of its interfaces, which leaf of its tree.
+
+Telegraf's gnmi input has the device in the tag `source`, the interface in `name` and the subscription in `path`; its snmp input
+has the device in `agent_host` and the interface in a column of the table. gnmic names the interface by its list and key,
+`interface_name`. SONiC's tables of counters have it in the path (`COUNTERS/Ethernet112`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from streams.ingest.logs import text
+from streams.ingest.metrics.labels import bounded, without_port
+from streams.ingest.records import Opened, Outside
+from streams.model.record import Sample
+
+_INTERFACES = ("interface_name", "interface", "ifName", "ifDescr", "ifname", "port_name", "name")
+"""Tags that hold the interface, the surest first."""
+
+_OF_COLLECTOR = frozenset({"host", "path", "source", "subscription-name", "subscription_name"})
+_IN_PATH = re.compile(
+    r"(?:COUNTERS|PORT_TABLE|interface)(?:/|\[name=|:)(?P<interface>[A-Za-z][\w/.-]{1,62}?)(?:\]|/SAI|/PFC|$)"
+)
+_UP = frozenset({"up", "enabled", "enable", "active"})
+_DOWN = frozenset(
+    {"down", "lower_layer_down", "lower-layer-down", "disabled", "disable", "not_present", "dormant"}
+)
+_STATES = frozenset({"oper-status", "oper_status", "oper-state", "oper_state", "operstatus", "ifoperstatus"})
+_MAX_DEPTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """Where samples come from. `labels` hold the interface under `interface`."""
+
+    node: str
+    labels: dict[str, str]
+
+
+def of_tags(tags: dict[str, str]) -> Device | None:
+    """The device that a metric's tags name; None when they are those of the collector's own host."""
+    snmp = tags.get("agent_host")
+    if snmp is None and ("source" not in tags or not {"path", "subscription-name"} & tags.keys()):
+        return None
+    if snmp is not None:
+        node = tags.get("hostname") or tags.get("sysName") or tags.get("source") or snmp
+    else:
+        node = tags.get("hostname") or tags["source"]
+    labels = bounded((name, value) for name, value in tags.items() if name not in _OF_COLLECTOR)
+    interface = next((tags[name] for name in _INTERFACES if tags.get(name)), None)
+    if interface is None and (match := _IN_PATH.search(tags.get("path", ""))) is not None:
+        interface = match["interface"]
+    if interface is not None:
+        labels["interface"] = interface
+    return Device(without_port(node), labels)
+
+
+def add(
+    device: Device,
+    path: str,
+    value: object,
+    at: datetime | None,
+    outside: Outside,
+    into: Opened,
+    depth: int = _MAX_DEPTH,
+) -> None:
+    """Add one leaf, or all leaves of a tree, each under the last name of its path.
+
+    A state given in words is 1 for up and 0 for any other, with the word in the label `state`.
+    """
+    if isinstance(value, dict):
+        if add_event(device.node, path, value, at, outside, into) or not depth:
+            return
+        for name, inner in value.items():
+            add(device, f"{path}/{name}", inner, at, outside, into, depth - 1)
+        return
+    name = path.rpartition("/")[2].rpartition(":")[2]
+    if not outside.interest.metric(name) or into.full():
+        return
+    labels = device.labels
+    if "interface" not in labels and (match := _IN_PATH.search(path)) is not None:
+        labels = labels | {"interface": match["interface"]}
+    if isinstance(value, str) and name.lower() in _STATES and value.lower() in _UP | _DOWN:
+        labels, number = labels | {"state": value.lower()}, float(value.lower() in _UP)
+    elif isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return
+    else:
+        try:
+            number = float(value)
+        except ValueError:
+            return
+    into.observations.append(Sample(name, number, at, device.node, labels))
+
+
+def add_event(
+    node: str | None, name: str, event: dict[str, object], at: datetime | None, outside: Outside, into: Opened
+) -> bool:
+    """Add a structured event of SONiC as the line that its syslog has for the same; False when it is none.
+
+    `{"sonic-events-swss:pfc-storm": {"ifname": "Ethernet112", "queue_index": "3", …}}` (sonic-swss, event definitions).
+    """
+    if not name.rpartition("/")[2].startswith("sonic-events-swss:"):
+        return False
+    port = event.get("ifname")
+    if name.endswith(":pfc-storm"):
+        line = (
+            f"PFC Watchdog detected PFC storm on port {port}, queue index {event.get('queue_index')}, "
+            f"queue id {event.get('queue_id')} and port id {event.get('port_id')}"
+        )
+    elif name.endswith(":if-state"):
+        line = f"Port {port} oper state set from {'up to down' if event.get('status') == 'down' else 'down to up'}"
+    else:
+        return True
+    text.read(line, outside, into, at=at, node=node, source="swss#orchagent")
+    return True

@@ -1,0 +1,54 @@
+"""What gnmic writes to Kafka, as events (format `event`, mostly arrays of them) and as its JSON; and SONiC's own events.
+
+`[{"name": "sub1", "timestamp": 1748779200000000000, "tags": {"interface_name": "Ethernet112", "source": "leaf-2:57400",
+"subscription-name": "sub1"}, "values": {"/interfaces/interface/state/counters/in-pkts": "17"}}]`; the JSON format has `source`,
+`timestamp` and `updates` of `{"Path", "values"}` (gnmic user guide, outputs and event format). Numbers often are texts.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streams.ingest import timestamps
+from streams.ingest.metrics import devices
+from streams.ingest.metrics.labels import without_port
+from streams.ingest.records import JsonObject, Opened, Outside
+
+HINTS = (b"sonic-events-swss:(?:pfc-storm|if-state)",)
+"""Bytes (RE2) of events whose words their lines have and they have not."""
+
+
+def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+    """Add samples and lines to `into`; False when the record is of another shape."""
+    values, tags, source = record.get("values"), record.get("tags"), record.get("source")
+    at = timestamps.any_form(record.get("timestamp"))
+    if isinstance(tags, dict) and "source" in tags and ("values" in record or "deletes" in record):
+        known = {str(name): value for name, value in tags.items() if isinstance(value, str)}
+        device = devices.of_tags({"subscription-name": "", **known})
+        _add(device, values, at, outside, into)
+        return True
+    if isinstance(source, str) and isinstance(updates := record.get("updates"), list):
+        for update in updates:
+            if isinstance(update, dict) and isinstance(path := update.get("Path", ""), str):
+                _add(
+                    devices.of_tags({"source": source, "path": path}), update.get("values"), at, outside, into
+                )
+        return True
+    return _sonic(record, outside, into)
+
+
+def _add(device: devices.Device | None, values: Any, at: Any, outside: Outside, into: Opened) -> None:
+    if device is not None and isinstance(values, dict):
+        for path, value in values.items():
+            devices.add(device, str(path), value, at, outside, into)
+
+
+def _sonic(record: JsonObject, outside: Outside, into: Opened) -> bool:
+    found = False
+    for name, event in record.items():
+        if isinstance(event, dict) and name.startswith("sonic-events-"):
+            source = record.get("source") or record.get("host")
+            node = without_port(source) if isinstance(source, str) else None
+            devices.add_event(node, name, event, timestamps.any_form(event.get("timestamp")), outside, into)
+            found = True
+    return found

@@ -1,0 +1,78 @@
+"""Telegraf's metrics, as JSON (one a record, or a batch of them in `metrics`) and, through `influx.py`, as line protocol.
+
+`{"fields": {"tx_prio3_pause": 1}, "name": "ethtool", "tags": {"host": …, "interface": …}, "timestamp": 1748779200}`. Each
+field is a sample of its own name; the prometheus input (metric version 1) names the metric in `name` and the field `gauge`
+or `counter`. The syslog input's `message` is a line, and its `hostname` the origin: `host` is Telegraf's own, and so it is for
+what the gnmi and snmp inputs fetch from switches. The tail input has a line of the file `path` in `value` (telegraf docs,
+outputs.kafka, inputs.syslog, inputs.tail, inputs.gnmi, inputs.snmp).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from streams.ingest import timestamps
+from streams.ingest.logs import text
+from streams.ingest.logs.header import KERNEL_TAGS
+from streams.ingest.metrics import devices
+from streams.ingest.metrics.labels import bounded, node_of
+from streams.ingest.records import JsonObject, Opened, Outside
+from streams.model.record import Sample
+
+_UNNAMED = frozenset({"gauge", "counter", "value", "untyped"})
+
+
+def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+    """Add samples and lines to `into`; False when the record is of another shape."""
+    batch = record.get("metrics")
+    if not isinstance(batch, list) or not batch or not isinstance(batch[0], dict) or "fields" not in batch[0]:
+        return _metric(record, outside, into)
+    for metric in batch:
+        if not isinstance(metric, dict) or not _metric(metric, outside, into):
+            into.unreadable.append("a Telegraf batch holds something that is no metric")
+    return True
+
+
+def _metric(record: JsonObject, outside: Outside, into: Opened) -> bool:
+    fields, tags, name = record.get("fields"), record.get("tags"), record.get("name")
+    if not isinstance(fields, dict) or not isinstance(tags, dict) or not isinstance(name, str):
+        return False
+    known = {str(key): value for key, value in tags.items() if isinstance(value, str)}
+    read_metric(name, known, fields, timestamps.any_form(record.get("timestamp")), outside, into)
+    return True
+
+
+def read_metric(
+    name: str,
+    tags: dict[str, str],
+    fields: Mapping[str, Any],
+    at: datetime | None,
+    outside: Outside,
+    into: Opened,
+) -> None:
+    """Add one metric's samples, or the line that it is."""
+    if isinstance(message := fields.get("message"), str):
+        program = tags.get("appname", "")
+        node = tags.get("hostname") or tags.get("source") or tags.get("host")
+        source = "kernel" if program in KERNEL_TAGS else program
+        text.read(message, outside, into, at=at, node=node, source=source)
+        return
+    if (device := devices.of_tags(tags)) is not None:
+        for field, value in fields.items():
+            devices.add(device, str(field), value, at, outside, into)
+        return
+    # Tags get lost, the file's path among them: text in `value` is a line wherever it was read.
+    if isinstance(line := fields.get("value"), str):
+        text.read(line, outside, into, at=at, node=tags.get("host"))
+    wanted = [
+        (name if field in _UNNAMED else str(field), value)
+        for field, value in fields.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    ]
+    wanted = [(metric, value) for metric, value in wanted if outside.interest.metric(metric)]
+    if wanted and not into.full():
+        labels = bounded(tags.items())
+        node = node_of(labels) or outside.node
+        into.observations += [Sample(metric, float(value), at, node, labels) for metric, value in wanted]

@@ -1,0 +1,197 @@
+"""Which envelope a record is in, decided by its bytes and never by its topic.
+
+JSON objects, however batched, go to the first reader of `READERS` that knows the shape; protobuf messages are told by their
+fields; everything else is text. What a reader finds wrapped (a text that is JSON again, the data of an event) is opened in the
+same way, to a bounded depth. What was compressed comes here unpacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from streams.ingest import encoding, json_documents, line_reassembly, protobuf
+from streams.ingest.events import (
+    alertmanager,
+    cloud_notices,
+    cloudevents,
+    event_exporter,
+    event_layouts,
+    kube_objects,
+    redfish,
+)
+from streams.ingest.logs import (
+    cloud_logs,
+    cri,
+    elastic,
+    flat_record,
+    flight_recorder,
+    fluent,
+    journald,
+    loki,
+    text,
+)
+from streams.ingest.metrics import (
+    collectd,
+    exposition,
+    gnmi,
+    influx,
+    metricbeat,
+    prometheus_adapter,
+    telegraf,
+    vector_metric,
+)
+from streams.ingest.otlp import json_encoding
+from streams.ingest.records import JsonObject, Opened, Outside, Row, Unfinished
+from streams.model.record import LogLine
+
+READERS: tuple[Callable[[JsonObject, Outside, Opened], bool], ...] = (
+    flight_recorder.read,
+    event_exporter.read,
+    kube_objects.read,
+    json_encoding.read,
+    event_layouts.read,
+    alertmanager.read,
+    cloudevents.read,
+    cloud_notices.read,
+    loki.read,
+    elastic.read,
+    cloud_logs.read,
+    redfish.read,
+    prometheus_adapter.read,
+    telegraf.read,
+    metricbeat.read,
+    vector_metric.read,
+    gnmi.read,
+    collectd.read,
+    flat_record.read,
+)
+"""The most particular shape first: nearly everything has a `message`."""
+
+METRIC_TEXTS = (influx.read, exposition.read)
+"""Texts that are nothing but samples, line by line."""
+
+ENVELOPE_HINTS = (
+    *encoding.HINTS,
+    *flat_record.HINTS,
+    *flight_recorder.HINTS,
+    *cloudevents.HINTS,
+    *cloud_logs.HINTS,
+    *redfish.HINTS,
+    *kube_objects.HINTS,
+    *gnmi.HINTS,
+    *line_reassembly.HINTS,
+)
+"""Bytes (RE2) of records whose words no other pattern would find, because their bytes do not show them."""
+
+MAX_DEPTH = 8
+"""Wrappers around wrappers."""
+
+_MAX_REASONS = 20
+
+
+def open_record(value: bytes, outside: Outside) -> Opened:
+    """Everything in one record's value. Never raises for what the bytes hold: what is unreadable is listed in the result."""
+    opened = Opened()
+    if outside.unfinished is not None:
+        _open(value, outside, opened)
+    else:
+        alone: Unfinished = {}
+        outside = outside._replace(unfinished=alone)
+        _open(value, outside, opened)
+        for row in line_reassembly.due(alone, None):
+            line_reassembly.let_go(row, outside, opened)
+    _drain(opened)
+    if len(opened.unreadable) > _MAX_REASONS:
+        more = len(opened.unreadable) - _MAX_REASONS
+        opened.unreadable[_MAX_REASONS:] = [f"and {more} more"]
+    return opened
+
+
+def open_unfinished(row: Row, outside: Outside) -> Opened:
+    """The beginning of a line that will not go on, as `pieces.due` gave it."""
+    opened = Opened()
+    line_reassembly.let_go(row, outside, opened)
+    _drain(opened)
+    return opened
+
+
+def looks_like_json(value: bytes) -> bool:
+    """True for an object or an array of objects."""
+    return json_documents.looks_like_json(value)
+
+
+def _open(value: object, outside: Outside, into: Opened) -> None:
+    if isinstance(value, LogLine):
+        into.observations.append(value)
+    elif outside.depth > MAX_DEPTH:
+        into.unreadable.append(f"a record wrapped more than {MAX_DEPTH} times")
+    elif isinstance(value, bytes):
+        _bytes(value, outside, into)
+    elif isinstance(value, str):
+        _text(value, outside, into)
+    else:
+        _document(value, outside, into)
+
+
+def _bytes(value: bytes, outside: Outside, into: Opened) -> None:
+    if value.startswith(protobuf.BEGINNINGS) and protobuf.read(value, outside, into):
+        _drain(into)
+        return
+    if value.startswith(journald.BEGINNINGS):
+        journald.read(value, outside, into)
+        _drain(into)
+        return
+    value = encoding.plain(value)
+    if json_documents.looks_like_json(value):
+        for document in json_documents.documents(value):
+            if isinstance(document, json_documents.Broken):
+                reasons = [*into.unreadable, document.reason]
+                if document.rest is not None:
+                    _open(document.rest, outside, into)
+                into.unreadable[:] = reasons
+            else:
+                _open(document, outside, into)
+    else:
+        whole = value.decode("utf-8", "replace").lstrip("\ufeff")
+        if not any(reader(whole, outside, into) for reader in METRIC_TEXTS):
+            _text(whole, outside, into)
+
+
+def _text(value: str, outside: Outside, into: Opened) -> None:
+    if value[:1] in "{[" and json_documents.looks_like_json(value[:64].encode("utf-8", "replace")):
+        document = json_documents.parsed(value) if len(value) <= outside.max_line else None
+        if document is not None:
+            _document(document, outside, into)
+            return
+    if cri.concerns(value, outside):
+        cri.read(value, outside, into)
+    else:
+        text.read(value, outside, into)
+    _drain(into)
+
+
+def _document(document: object, outside: Outside, into: Opened) -> None:
+    if isinstance(document, dict) and isinstance(items := document.get("items"), list) and "kind" in document:
+        document = items  # a List of the Kubernetes API
+    for record in fluent.records(document) if isinstance(document, list) else [document]:
+        if not isinstance(record, dict):
+            into.unreadable.append(f"JSON {type(record).__name__} where a record should be")
+        elif _of_a_line(record, outside, into) or any(reader(record, outside, into) for reader in READERS):
+            _drain(into)
+        elif outside.depth:
+            text.read(flat_record.in_one_line(record), outside, into)
+        else:
+            keys = ", ".join(sorted(map(str, record))[:12])[:200]
+            into.unreadable.append(f"JSON of no known shape, with the keys: {keys}")
+
+
+def _of_a_line(record: JsonObject, outside: Outside, into: Opened) -> bool:
+    """The commonest of shapes without asking a dozen others first; True when it was that one."""
+    return flat_record.OF_A_LINE.issuperset(record) and flat_record.read(record, outside, into)
+
+
+def _drain(into: Opened) -> None:
+    while into.inside:
+        inside, into.inside = into.inside, []
+        for value, outside in inside:
+            _open(value, outside, into)

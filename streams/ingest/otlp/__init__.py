@@ -1,0 +1,1 @@
+"""OpenTelemetry logs and metrics, as JSON and as protobuf."""

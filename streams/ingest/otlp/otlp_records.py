@@ -1,0 +1,112 @@
+"""OpenTelemetry logs and metrics: what resources, records and points mean, whether they came as JSON or as protobuf.
+
+One Kafka record is one export request of many resources (kafkaexporter; the batch processor fills it with thousands). Resource
+attributes name the place (semantic conventions: `host.name`, `k8s.node.name`, `k8s.pod.name`, …). A body is a text, or a map: the
+journald receiver keeps the journal's fields, k8sobjects a whole Kubernetes Event, Fluent Bit its own record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from streams.ingest import timestamps
+from streams.ingest.events import event_exporter
+from streams.ingest.fields import fields, spoken
+from streams.ingest.logs import flat_record, quotation
+from streams.ingest.metrics.labels import bounded, node_of
+from streams.ingest.origin import merged
+from streams.ingest.records import Opened, Outside
+from streams.model.record import Sample
+
+Attributes = dict[str, Any]
+"""Names to texts, numbers, booleans, lists and maps of them."""
+
+MAX_DEPTH = 12
+"""Maps within maps of one value that are read; senders nest as deep as they like."""
+
+NO_VALUE = 1
+"""The flag of a point that only says that its series has ended (metrics.proto, DataPointFlags)."""
+
+_MAX_PARTS = 1000
+_WITH_PORT = re.compile(r"[^:]{1,253}:\d{1,5}")
+
+
+@lru_cache(4096)
+def at_nanos(nanos: int | str) -> datetime | None:
+    """A time in nanoseconds since 1970, as number or text; None for zero, which means unknown."""
+    return timestamps.epoch(nanos)
+
+
+def read_log(
+    known: Attributes, body: object, at: datetime | None, severity: str, outside: Outside, into: Opened
+) -> None:
+    """Add what one log record holds to `into`; `known` are the attributes of the resource and of the record."""
+    if isinstance(known.get("k8s.event.reason"), str):
+        event_exporter.read(_event(known, body, at, severity), outside, into)
+        return
+    named = fields(known)
+    if body is None or body == "":
+        body = flat_record.text_of(named)
+    origin = named.origin()._replace(at=at, certain=at is not None)
+    if spoken(known):
+        origin = origin._replace(source=quotation.SOURCE)
+    within = outside.within(merged(origin, outside.origin))
+    for part in body[:_MAX_PARTS] if isinstance(body, list) else [body]:
+        if isinstance(part, (str, dict)):
+            into.inside.append((part, within))
+        elif part is not None:
+            into.inside.append((text(part), within))
+
+
+def _event(known: Attributes, body: object, at: datetime | None, severity: str) -> Attributes:
+    """What the k8s_events receiver made of an Event, as the Event that it was."""
+    return {
+        "reason": known["k8s.event.reason"],
+        "message": body if isinstance(body, str) else "",
+        "type": severity or "Normal",
+        "lastTimestamp": at.isoformat() if at else None,
+        "source": {"host": known.get("k8s.node.name")},
+        "involvedObject": {
+            "kind": known.get("k8s.object.kind"),
+            "name": known.get("k8s.object.name"),
+            "namespace": known.get("k8s.namespace.name"),
+            "uid": known.get("k8s.object.uid"),
+        },
+    }
+
+
+def resource_labels(attributes: Mapping[str, Any]) -> dict[str, str]:
+    """What every point of a resource has as labels. `instance` and `job` get the names that Prometheus gives them.
+
+    The pod of a resource is the exporter's own, and keeps its dotted name: `pod` of a point is the pod whose GPU it is.
+    """
+    pairs = [(name, text(value)) for name, value in attributes.items()]
+    instance = attributes.get("service.instance.id")
+    if isinstance(instance, str) and _WITH_PORT.fullmatch(instance):
+        pairs.append(("instance", instance))
+    return bounded(pairs)
+
+
+def samples(
+    name: str,
+    numbers: Iterable[tuple[str, float]],
+    at: datetime | None,
+    labels: dict[str, str],
+    outside: Outside,
+) -> list[Sample]:
+    """Samples of one point: `numbers` are what is put behind the name, and the value."""
+    node = node_of(labels) or outside.node
+    return [Sample(name + suffix, number, at, node, labels) for suffix, number in numbers]
+
+
+def text(value: object) -> str:
+    """An attribute's value as a label has it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, (int, float)) else ""

@@ -1,0 +1,166 @@
+"""Protobuf records told apart by their bytes: OTLP logs, metrics and traces, and Prometheus remote-write of both versions.
+
+Protobuf names no type. What tells is the shape: an export request is nothing but fields 1, laid end to end; the fields of what is
+inside differ between logs, metrics and traces (opentelemetry-proto, *.proto), and every series of remote-write has a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from streams.ingest.records import Opened, Outside
+
+BEGINNINGS = (b"\x0a", b"\x1a", b"\x22\x00")
+"""Tags of the first field; texts begin so only with an empty line, and no text with the last two."""
+
+_NAME = b"__name__"
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MAX_LOOKED_AT = 512
+_TEXT = bytes(byte for byte in range(256) if byte >= 32 or chr(byte) in "\t\n\r\f\x1b")
+_TRACE_ID_BYTES = 16
+
+Field = tuple[int, int, int, int]
+"""Number, wire type, where its content begins and ends."""
+
+
+class _NotProtobuf(ValueError):
+    pass
+
+
+def read(value: bytes, outside: Outside, into: Opened) -> bool:
+    """Add what a protobuf record holds to `into`; False when the bytes are no protobuf message."""
+    try:
+        numbers = _numbers(value)
+        if not numbers:
+            return False
+        kind = _kind(value, numbers)
+    except _NotProtobuf:
+        return _is_binary(value, into)
+    # Imported only now: most detectors get no such record.
+    from streams.ingest.metrics import remote_write
+    from streams.ingest.otlp import protobuf_encoding
+
+    match kind:
+        case "logs":
+            protobuf_encoding.read_logs(value, outside, into)
+        case "metrics":
+            protobuf_encoding.read_metrics(value, outside, into)
+        case "write":
+            remote_write.read(value, outside, into)
+        case "write 2":
+            remote_write.read_second(value, outside, into)
+        case "traces":
+            into.unreadable.append("OpenTelemetry traces, which are not read: send logs and metrics")
+        case _:
+            return _is_binary(value, into)
+    return True
+
+
+def _kind(value: bytes, numbers: set[int]) -> str | None:
+    if numbers <= {4, 5}:
+        return "write 2"
+    if not numbers <= {1, 3}:
+        return None
+    if 3 in numbers:
+        return "write"  # descriptions of metrics, which no export request has
+    for resource in _fields(value, 0, len(value), _MAX_LOOKED_AT):
+        if _is_series(value, resource):
+            return "write"
+        for scope in _within(value, resource):
+            if scope[0] != 2:
+                continue
+            for record in _within(value, scope):
+                if record[0] == 2 and (kind := _kind_of_record(value, record)) is not None:
+                    return kind
+    return "metrics"  # resources with nothing in them
+
+
+def _is_series(value: bytes, field: Field) -> bool:
+    """True when one of the labels is the metric's name. The attributes of a resource lie one level deeper."""
+    if _NAME not in value[field[2] : field[3]]:
+        return False
+    return any(
+        value[start:end] == _NAME
+        for label in _within(value, field)
+        if label[0] == 1
+        for number, _, start, end in _within(value, label)
+        if number == 1
+    )
+
+
+def _kind_of_record(value: bytes, record: Field) -> str | None:
+    parts = {(number, wire): end - start for number, wire, start, end in _within(value, record)}
+    if not parts:
+        return None
+    if (1, _BYTES) not in parts:
+        return "logs"
+    if parts[1, _BYTES] == _TRACE_ID_BYTES and (7, _FIXED64) in parts:
+        return "traces"
+    return "metrics"
+
+
+def _within(value: bytes, field: Field) -> Iterator[Field]:
+    number, wire, start, end = field
+    if wire != _BYTES:
+        raise _NotProtobuf(f"field {number} is no message")
+    return _fields(value, start, end, _MAX_LOOKED_AT)
+
+
+def _numbers(value: bytes) -> set[int]:
+    """The field numbers of a message that holds nothing but messages and texts."""
+    numbers = set()
+    for number, wire, _, _ in _fields(value, 0, len(value), len(value)):
+        if wire != _BYTES:
+            raise _NotProtobuf(f"field {number} is no message")
+        numbers.add(number)
+    return numbers
+
+
+def _fields(value: bytes, start: int, end: int, most: int) -> Iterator[Field]:
+    """The fields of a message, in order, `most` at most.
+
+    Raises:
+        _NotProtobuf: when the bytes are none.
+    """
+    for _ in range(most):
+        if start >= end:
+            return
+        tag, start = _varint(value, start, end)
+        wire = tag & 7
+        if wire == _VARINT:
+            _, stop = _varint(value, start, end)
+        elif wire == _BYTES:
+            length, start = _varint(value, start, end)
+            stop = start + length
+        elif wire in (_FIXED64, _FIXED32):
+            stop = start + (8 if wire == _FIXED64 else 4)
+        else:
+            raise _NotProtobuf(f"wire type {wire}")
+        if stop > end or not tag >> 3:
+            raise _NotProtobuf("a field that ends behind its message")
+        yield tag >> 3, wire, start, stop
+        start = stop
+
+
+def _varint(value: bytes, start: int, end: int) -> tuple[int, int]:
+    number = shift = 0
+    while start < end and shift < 70:
+        byte = value[start]
+        start += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, start
+        shift += 7
+    raise _NotProtobuf("a number that does not end")
+
+
+def _is_binary(value: bytes, into: Opened) -> bool:
+    """True, with a reason, for what begins like a message inside a message and has bytes that no text has."""
+    try:
+        _, inner = _varint(value, 1, len(value))
+    except _NotProtobuf:
+        return False
+    if value[inner : inner + 1] not in (b"\x0a", b"\x12") or not value[:4096].translate(None, _TEXT):
+        return False
+    into.unreadable.append("binary data: a message of an unknown type, or one that was cut")
+    return True

@@ -1,0 +1,130 @@
+"""The cabling file → link facts and where nodes stand. Kubernetes knows little of either; people do.
+
+leaf-03:                      # the switch, by the name under which it logs
+  Ethernet12: {node: gpu-07, nic: mlx5_2}
+  Ethernet96: {switch: spine-1, port: Ethernet3}
+nodes:                        # where it is not known port by port
+  gpu-07: {leaf: leaf-03, rack: r12, nvlink_domain: d4, rails: {mlx5_0: leaf-03, mlx5_1: leaf-04}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from streams.inventory.hostlists import hosts
+from streams.model.errors import BadInput
+from streams.model.facts import LinkFact
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml where it is there: a large cluster's file has tens of thousands of lines."""
+
+
+class _End(BaseModel):
+    """What a cable's far end is plugged into."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    node: str | None = None
+    nic: str | None = None
+    switch: str | None = None
+    port: str | None = None
+
+    @model_validator(mode="after")
+    def _one_end(self) -> _End:
+        host, peer = (self.node, self.nic), (self.switch, self.port)
+        if (self.node is None) == (self.switch is None) or any(host if self.switch else peer):
+            raise ValueError("needs either `node` (and `nic`) or `switch` (and `port`)")
+        return self
+
+
+class Place(BaseModel):
+    """Where a node stands. `rails` names the leaf of each NIC, where NICs of one node hang on different ones."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    leaf: str | None = None
+    rack: str | None = None
+    nvlink_domain: str | None = None
+    rails: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """What a cabling file says."""
+
+    links: list[LinkFact] = field(default_factory=list)
+    places: Mapping[str, Place] = field(default_factory=dict)
+
+
+NODES = "nodes"
+"""The section of a cabling file that is no switch."""
+
+
+def read_topology(cluster: str, content: str, at: datetime) -> Topology:
+    """A whole cabling file.
+
+    Raises:
+        BadInput: naming the switch and port, or the node, that cannot be understood.
+    """
+    switches = _load(content)
+    nodes = switches.pop(NODES, None) or {}
+    if not isinstance(nodes, dict):
+        raise BadInput(f"topology: {NODES}: must be a mapping of nodes")
+    places = {name: _place(n, said) for n, said in nodes.items() for name in hosts(str(n))}
+    return Topology(list(_links(cluster, switches, at)), places)
+
+
+def _place(node: object, said: object) -> Place:
+    try:
+        return Place.model_validate(said)
+    except ValidationError as error:
+        reason = error.errors(include_url=False)[0]
+        where = ".".join(map(str, reason["loc"]))
+        raise BadInput(f"topology: {NODES}: {node}: {where}: {reason['msg']}") from error
+
+
+def read_links(cluster: str, content: str, at: datetime) -> list[LinkFact]:
+    """The links of a cabling file, one per switch port.
+
+    Raises:
+        BadInput: naming the switch and port that cannot be understood.
+    """
+    return read_topology(cluster, content, at).links
+
+
+def _load(content: str) -> dict[Any, Any]:
+    try:
+        switches = yaml.load(content, _LOADER) or {}
+    except yaml.YAMLError as error:
+        raise BadInput(f"the topology file is not YAML: {error}") from error
+    if not isinstance(switches, dict):
+        raise BadInput("the topology file must be a mapping of switches")
+    return switches
+
+
+def _links(cluster: str, switches: dict[Any, Any], at: datetime) -> Iterator[LinkFact]:
+    for switch, ports in switches.items():
+        if not isinstance(ports, dict):
+            raise BadInput(f"topology: {switch}: must be a mapping of ports")
+        for port, end in ports.items():
+            try:
+                far = _End.model_validate(end)
+            except ValidationError as error:
+                reason = error.errors(include_url=False)[0]["msg"]
+                raise BadInput(f"topology: {switch}: {port}: {reason}") from error
+            yield LinkFact(
+                cluster=cluster,
+                switch=str(switch),
+                port=str(port),
+                observed_at=at,
+                node=far.node,
+                nic=far.nic,
+                peer_switch=far.switch,
+                peer_port=far.port,
+            )

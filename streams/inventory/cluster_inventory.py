@@ -1,0 +1,262 @@
+"""All that is known of one cluster, fed by a watch; says which facts changed and which are gone.
+
+Facts depend on each other: a pod's ranks come from its job, whether it counts at all too. So nothing is said until
+`settle`: by then every kind has been listed once, and a restart does not publish half-known pods. Facts that were
+published by an earlier process are taken over by `adopt`; those whose objects are not listed become tombstones.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from streams.inventory.cabling import Place
+from streams.inventory.jobs import is_training, job_fact
+from streams.inventory.names import NodeLabels, names
+from streams.inventory.nodes import node_fact
+from streams.inventory.objects import (
+    Identity,
+    KubeObject,
+    gpus_requested,
+    identity,
+    is_node_work,
+    kind_of,
+    part,
+)
+from streams.inventory.owners import chain, controller_of, top_owner
+from streams.inventory.pods import pod_fact
+from streams.inventory.ranks import ranks_of
+from streams.model.facts import Fact, FactRecord, LinkFact, NodeFact
+from streams.model.hostnames import folded
+from streams.model.watch import KindListed, ObjectChange, WatchEvent
+
+FactChange = tuple[str, FactRecord | None]
+"""A record of the `inventory` topic: its key, and the fact or None for a tombstone."""
+
+
+class Inventory:
+    """One cluster. Not for concurrent use; pure but for its own memory. `labels` say where nodes stand, else those that ship."""
+
+    def __init__(self, cluster: str, labels: NodeLabels | None = None) -> None:
+        self._cluster = cluster
+        self._labels = labels
+        self._settled = False
+        self._pods: dict[Identity, KubeObject] = {}
+        self._jobs: dict[Identity, KubeObject] = {}
+        self._pods_under: defaultdict[Identity, set[Identity]] = defaultdict(set)
+        self._owners_of: dict[Identity, frozenset[Identity]] = {}
+        self._wanted: dict[str, FactRecord] = {}
+        self._published: dict[str, FactRecord | None] = {}
+        self._listed: set[str] = set()
+        self._touched: dict[str, None] = {}
+        self._places: Mapping[str, Place] = {}
+
+    @property
+    def settled(self) -> bool:
+        """Whether changes are told as they come."""
+        return self._settled
+
+    @property
+    def facts(self) -> Mapping[str, FactRecord | None]:
+        """What has been told and not taken back, by key; None for what was adopted unread."""
+        return self._published
+
+    def adopt(self, published: Mapping[str, FactRecord | None]) -> None:
+        """Take over what the topic holds of this cluster, by key; None where it could not be read, which differs from
+        everything. Call before the first event.
+        """
+        self._published.update(published)
+
+    def apply(self, event: WatchEvent) -> list[FactChange]:
+        """Learn one event; returns the facts that differ from what was told last (the time of observation aside).
+
+        Raises:
+            BadInput: when an object has no kind or no name.
+        """
+        if isinstance(event, KindListed):
+            self._list(event)
+        else:
+            self._learn(event)
+        return self._changes()
+
+    def links(self, facts: Iterable[LinkFact]) -> list[FactChange]:
+        """Learn the cabling; it replaces all links known before."""
+        for key in [key for key in (*self._wanted, *self._published) if key.startswith(self._prefix("link"))]:
+            self._want(key, None)
+        for fact in facts:
+            self._want(fact.key, fact)
+        return self._changes()
+
+    def places(self, places: Mapping[str, Place]) -> None:
+        """Learn where nodes stand, by their names; it counts for more than their labels. Call before the first event."""
+        self._places = {**{folded(name): place for name, place in places.items()}, **places}
+
+    def settle(self) -> list[FactChange]:
+        """From here on changes are told; returns all that differs from what was adopted."""
+        self._settled = True
+        self._name_hosts()
+        self._touched.update(dict.fromkeys(self._wanted))
+        for prefix in self._listed:
+            self._touched.update(dict.fromkeys(key for key in self._published if key.startswith(prefix)))
+        return self._changes()
+
+    def _learn(self, change: ObjectChange) -> None:
+        who, gone = identity(change.object), change.type == "DELETED"
+        if is_node_work(change.object):
+            return
+        if who.kind == "Node":
+            fact = None if gone else node_fact(self._cluster, change.object, change.at, self._labels)
+            self._want(self._key(who), fact and self._standing(fact))
+        elif who.kind == "Pod":
+            self._learn_pod(who, None if gone else change.object, change.at)
+        elif who.kind not in names().services | names().not_jobs | names().starters:
+            self._learn_job(who, None if gone else change.object, change.at)
+
+    def _standing(self, node: NodeFact) -> NodeFact:
+        """The node where the cabling file says it stands."""
+        named = (node.name, folded(node.name), *node.aliases, *node.addresses)
+        place = next((place for name in named if (place := self._places.get(name)) is not None), None)
+        if place is None:
+            return node
+        return replace(
+            node,
+            leaf=place.leaf or node.leaf,
+            rack=place.rack or node.rack,
+            nvlink_domain=place.nvlink_domain or node.nvlink_domain,
+            rails=place.rails,
+        )
+
+    def _name_hosts(self) -> None:
+        """LLDP tells hosts by their own names, with a domain or without; cables go to nodes as Kubernetes names them."""
+        nodes = [r.fact for r in self._wanted.values() if isinstance(r.fact, NodeFact)]
+        known = {node.name for node in nodes}
+        called: dict[str, set[str]] = defaultdict(set)
+        short: dict[str, set[str]] = defaultdict(set)
+        for node in nodes:
+            short[folded(node.name).partition(".")[0]].add(node.name)
+            for name in (node.name, *node.aliases, *node.addresses):
+                called[folded(name)].add(node.name)
+        for key, record in list(self._wanted.items()):
+            link = record.fact
+            if isinstance(link, LinkFact) and link.node and link.node not in known:
+                name = folded(link.node)
+                named = called.get(name) or short.get(name.partition(".")[0], set())
+                if len(named) == 1:
+                    self._want(key, replace(link, node=next(iter(named))))
+
+    def _learn_pod(self, who: Identity, pod: KubeObject | None, at: datetime) -> None:
+        if pod is None or not _may_matter(pod):
+            self._pods.pop(who, None)
+            self._own(who, frozenset())
+            self._want(self._key(who), None)
+        else:
+            self._pods[who] = _slim(pod, spec=("nodeName", "containers", "initContainers"))
+            self._place(who, at)
+
+    def _learn_job(self, who: Identity, job: KubeObject | None, at: datetime) -> None:
+        if job is None:
+            self._jobs.pop(who, None)
+            self._want(self._key(who), None)
+        else:
+            self._jobs[who] = _slim(job)
+            topmost = not chain(job, who.namespace, self._jobs.get)
+            fact = job_fact(self._cluster, job, at) if topmost and is_training(job) else None
+            self._want(self._key(who), fact)
+        for pod in sorted(self._pods_under.get(who, ())):
+            self._place(pod, at)
+
+    def _place(self, who: Identity, at: datetime) -> None:
+        """Work out a pod's job and ranks anew."""
+        pod = self._pods[who]
+        owners = chain(pod, who.namespace, self._jobs.get)
+        top = top_owner(pod, owners)
+        above = {Identity(ref.kind, ref.namespace, ref.name) for ref in (*owners, top) if ref is not None}
+        self._own(who, frozenset(above))
+        job = self._jobs.get(Identity(top.kind, top.namespace, top.name)) if top else None
+        if not gpus_requested(part(pod, "spec")) and (job is None or not is_training(job)):
+            self._want(self._key(who), None)
+            return
+        ranks = ranks_of(pod, job) if top else None
+        self._want(self._key(who), pod_fact(self._cluster, pod, at, job=top, ranks=ranks))
+
+    def _own(self, pod: Identity, owners: frozenset[Identity]) -> None:
+        for owner in self._owners_of.pop(pod, frozenset()) - owners:
+            self._pods_under[owner].discard(pod)
+            if not self._pods_under[owner]:
+                del self._pods_under[owner]
+        for owner in owners:
+            self._pods_under[owner].add(pod)
+        if owners:
+            self._owners_of[pod] = owners
+
+    def _list(self, event: KindListed) -> None:
+        """What a full list did not name is gone."""
+        if event.names is None:
+            return
+        api_version, _, name = event.kind.rpartition("/")
+        kind = kind_of(api_version, name)
+        prefix = self._prefix(kind)
+        self._listed.add(prefix)
+        there = {Identity(kind, namespace, name) for namespace, name in event.names}
+        for who in [who for who in self._pods if who.kind == kind and who not in there]:
+            self._learn_pod(who, None, event.at)
+        for who in [who for who in self._jobs if who.kind == kind and who not in there]:
+            self._learn_job(who, None, event.at)
+        keys = {self._key(who) for who in there}
+        for key in [key for key in (*self._wanted, *self._published) if key.startswith(prefix)]:
+            if key not in keys:
+                self._want(key, None)
+
+    def _want(self, key: str, fact: Fact | None) -> None:
+        self._touched[key] = None
+        if fact is None:
+            self._wanted.pop(key, None)
+        else:
+            self._wanted[key] = FactRecord(fact)
+
+    def _changes(self) -> list[FactChange]:
+        if not self._settled:
+            return []
+        changes: list[FactChange] = []
+        for key in self._touched:
+            new, old = self._wanted.get(key), self._published.get(key)
+            if new is None:
+                if key in self._published:
+                    del self._published[key]
+                    changes.append((key, None))
+            elif old is None or not _same(new, old):
+                self._published[key] = new
+                changes.append((key, new))
+        self._touched.clear()
+        return changes
+
+    def _prefix(self, kind: str) -> str:
+        """What the keys of a kind's facts begin with."""
+        told = {"Node": "node/", "Pod": "pod/", "link": "link/"}
+        return f"{self._cluster}/{told.get(kind) or f'job/{kind}/'}"
+
+    def _key(self, who: Identity) -> str:
+        return self._prefix(who.kind) + (f"{who.namespace}/{who.name}" if who.kind != "Node" else who.name)
+
+
+def _same(new: FactRecord, old: FactRecord) -> bool:
+    """A heartbeat moves only the time of observation: that is no news."""
+    return replace(new.fact, observed_at=old.fact.observed_at) == old.fact and new.extra == old.extra
+
+
+def _may_matter(pod: KubeObject) -> bool:
+    """Whether a pod could ever be published: it holds GPUs, or something that may be a training job controls it."""
+    if gpus_requested(part(pod, "spec")):
+        return True
+    controller = controller_of(pod)
+    return controller is not None and controller["kind"] not in names().services | names().not_jobs
+
+
+def _slim(obj: KubeObject, *, spec: tuple[str, ...] | None = None) -> KubeObject:
+    """An object without what nobody here reads: managed fields are often half of it."""
+    about: dict[str, Any] = {k: v for k, v in part(obj, "metadata").items() if k != "managedFields"}
+    kept = part(obj, "spec") if spec is None else {k: v for k, v in part(obj, "spec").items() if k in spec}
+    return {**obj, "metadata": about, "spec": kept}

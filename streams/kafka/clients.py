@@ -1,0 +1,250 @@
+"""The one place that builds Kafka clients, so that every process has the same guarantees and the same security settings.
+
+Producers are idempotent and wait for all in-sync replicas. Consumers never commit by themselves: an offset is committed
+when what it stands for is safely written, and only then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import structlog
+from aiokafka import (
+    AIOKafkaConsumer,
+    AIOKafkaProducer,
+    ConsumerRebalanceListener,
+    ConsumerRecord,
+    TopicPartition,
+)
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupLoadInProgressError, KafkaConnectionError, KafkaError
+from aiokafka.producer import sender
+from aiokafka.structs import OffsetAndMetadata
+
+from streams.config.settings import KafkaSettings
+from streams.kafka.topics import MAX_RECORD_BYTES, Topic
+from streams.model.errors import Unreachable
+
+log = structlog.get_logger(__name__)
+
+__all__ = [
+    "KafkaError",
+    "admin",
+    "committed",
+    "consumer",
+    "group_name",
+    "honour_cancellation",
+    "lag",
+    "producer",
+    "ssl_context",
+    "started",
+    "tell_assigned",
+    "topic_name",
+]
+
+
+RETRY_TRANSACTION_S = 0.002
+"""The markers of a transaction are written a moment after it is committed, and the next one is refused until then. aiokafka asks
+again after 20 ms, longer than a whole transaction takes, and has no setting for it."""
+
+sender.BACKOFF_OVERRIDE = RETRY_TRANSACTION_S
+
+
+def topic_name(settings: KafkaSettings, topic: Topic) -> str:
+    """The topic's name on this broker, prefix included."""
+    return settings.topic_prefix + topic.name
+
+
+def coordinates(record: ConsumerRecord[bytes, bytes]) -> str:
+    """Where a record lies: `topic:partition:offset`."""
+    return f"{record.topic}:{record.partition}:{record.offset}"
+
+
+def group_name(settings: KafkaSettings, process: str) -> str:
+    """The consumer group of a process on this broker, prefix included."""
+    return f"{settings.topic_prefix}faultline-{process}"
+
+
+def consumer(
+    settings: KafkaSettings, *, group: str | None, read_committed: bool = True, **extra: Any
+) -> AIOKafkaConsumer:
+    """A consumer without topics; call `subscribe` or `assign` on it, then `started`.
+
+    `group` is a process name (None for a reader outside any group). New groups begin at the earliest record.
+    """
+    return AIOKafkaConsumer(
+        bootstrap_servers=settings.bootstrap,
+        group_id=group_name(settings, group) if group else None,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed" if read_committed else "read_uncommitted",
+        session_timeout_ms=settings.session_timeout_ms,
+        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+        max_partition_fetch_bytes=MAX_RECORD_BYTES,
+        check_crcs=settings.check_crcs,
+        **_security(settings),
+        **extra,
+    )
+
+
+def producer(
+    settings: KafkaSettings, *, transactional_id: str | None = None, **extra: Any
+) -> AIOKafkaProducer:
+    """An idempotent producer; with `transactional_id` (prefix added here) it fences every earlier one of the same id."""
+    return AIOKafkaProducer(
+        bootstrap_servers=settings.bootstrap,
+        acks="all",
+        enable_idempotence=True,
+        max_request_size=MAX_RECORD_BYTES,
+        transactional_id=f"{settings.topic_prefix}{transactional_id}" if transactional_id else None,
+        **_security(settings),
+        **extra,
+    )
+
+
+def admin(settings: KafkaSettings) -> AIOKafkaAdminClient:
+    """An admin client, for `faultline topics` and the check at start."""
+    return AIOKafkaAdminClient(bootstrap_servers=settings.bootstrap, **_security(settings))
+
+
+async def committed(
+    settings: KafkaSettings, process: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What the group of `process` has committed, with the text that was committed along; without partitions that have no commit.
+
+    Raises:
+        KafkaError: when the broker refuses, or has not answered after some tries.
+    """
+    client = await started(admin(settings), settings)
+    try:
+        for pause_s in _COORDINATOR_PAUSES_S:
+            try:
+                return await _committed(client, group_name(settings, process), partitions)
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                await asyncio.sleep(pause_s)
+        return await _committed(client, group_name(settings, process), partitions)
+    finally:
+        await client.close()
+
+
+async def _committed(
+    client: AIOKafkaAdminClient, group: str, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    found = await client.list_consumer_group_offsets(group, partitions=list(partitions))
+    if not found.keys() >= set(partitions):
+        # An answer for the whole group that is an error looks like no answer for each partition, never like "no commit".
+        raise GroupLoadInProgressError(f"no offsets of group {group} yet")
+    return {tp: entry for tp, entry in found.items() if entry.offset >= 0}
+
+
+_COORDINATOR_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""While a group's coordinator moves it refuses to answer."""
+
+
+async def started(client: Any, settings: KafkaSettings) -> Any:
+    """Start a client of this module and return it.
+
+    Raises:
+        Unreachable: naming the bootstrap address, when no broker answers.
+    """
+    try:
+        await client.start()
+    except KafkaConnectionError as error:
+        raise Unreachable(
+            f"Kafka does not answer at {settings.bootstrap} (kafka.bootstrap): {error}"
+        ) from error
+    try:
+        honour_cancellation()
+    except asyncio.CancelledError:
+        await (client.close() if isinstance(client, AIOKafkaAdminClient) else client.stop())
+        raise
+    return client
+
+
+def honour_cancellation() -> None:
+    """Raise a cancellation of the current task that was lost on the way.
+
+    aiokafka awaits with `asyncio.wait_for`, which up to Python 3.11 returns normally when the cancellation arrives in the
+    same turn of the loop as the result. A process would then run on, and ignore its only SIGTERM.
+
+    Raises:
+        CancelledError: when the task has been asked to end.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def subscribe(
+    client: AIOKafkaConsumer, names: Iterable[str], listener: ConsumerRebalanceListener | None = None
+) -> None:
+    """Subscribe by exact names; `listener` is told of every change of ownership before records of it arrive."""
+    wanted = sorted(names)
+    log.info("joining the group", group=client._group_id, topics=wanted)
+    client.subscribe(wanted, listener=_Told(listener))
+
+
+class _Told(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Says in the log what a member of a group is given."""
+
+    def __init__(self, listener: ConsumerRebalanceListener | None) -> None:
+        self._listener = listener
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        if self._listener is not None:
+            await self._listener.on_partitions_revoked(revoked)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        tell_assigned(assigned)
+        if self._listener is not None:
+            await self._listener.on_partitions_assigned(assigned)
+
+
+def tell_assigned(assigned: Iterable[TopicPartition]) -> None:
+    """One line with the partitions of each topic."""
+    by_topic: dict[str, list[int]] = {}
+    for place in sorted(assigned):
+        by_topic.setdefault(place.topic, []).append(place.partition)
+    log.info("partitions assigned", partitions=by_topic)
+
+
+async def lag(client: AIOKafkaConsumer) -> int | None:
+    """How many records of its partitions a consumer has still to be handed; None when they are taken from it meanwhile."""
+    left = 0
+    try:
+        for place in client.assignment():
+            end = client.highwater(place)
+            left += max(0, end - await client.position(place)) if end is not None else 0
+    except KafkaError:
+        return None
+    return left
+
+
+def ssl_context(settings: KafkaSettings) -> ssl.SSLContext:
+    """The TLS settings of `kafka.ssl_*`."""
+    context = ssl.create_default_context(cafile=settings.ssl_cafile)
+    if settings.ssl_certfile:
+        context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile)
+    return context
+
+
+def _security(settings: KafkaSettings) -> dict[str, Any]:
+    if settings.security_protocol == "PLAINTEXT":
+        return {}
+    options: dict[str, Any] = {"security_protocol": settings.security_protocol}
+    if "SSL" in settings.security_protocol.split("_"):
+        options["ssl_context"] = ssl_context(settings)
+    if settings.security_protocol.startswith("SASL"):
+        options |= {
+            "sasl_mechanism": settings.sasl_mechanism,
+            "sasl_plain_username": settings.sasl_username,
+            "sasl_plain_password": settings.sasl_password.get_secret_value()
+            if settings.sasl_password
+            else None,
+        }
+    return options

@@ -1,0 +1,238 @@
+"""A message in Slack's form and on a terminal: what it shows, and what hostile text cannot do with it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from connectors.chat.blocks import MAX_TOTAL, MAX_VALUE, render
+from connectors.chat.terminal import render as on_terminal
+from connectors.tickets.adf import document
+from faultline.chat.thread_plan import wanted
+from runbooks.engine.containment import Owed, Ticket
+from sandbox.fake_services.jira import _wrong_document
+from sandbox.fake_services.slack import Posting, _wrong_content
+from streams.model.codec import decode, encode
+from streams.model.conversation import TimelineEntry
+from streams.model.incident import IncidentState
+from streams.model.message import (
+    Button,
+    Buttons,
+    Code,
+    Fact,
+    Facts,
+    Heading,
+    Message,
+    Paragraph,
+    Table,
+    Tone,
+    plain,
+)
+from streams.model.run import EffectRecord, EffectState, Mode, Run, RunState, StepState, Target
+from tests.connectors.chat.thread_documents import NOW, incident, run
+
+GOLDEN = Path(__file__).parent / "golden"
+HOSTILE = "<!channel> <@U1> @here <http://evil.example|click> & ```\n*bold* \x1b[2J\x07\u202egnp.exe\ud800"
+
+
+def everything(text: str) -> Message:
+    return Message(
+        text,
+        (
+            Heading(text),
+            Paragraph(text),
+            Facts((Fact(text, text), Fact("when", at=NOW))),
+            Table((text, "b"), ((text, text),)),
+            Code(text),
+            Buttons((Button("approve", text, "v"),)),
+        ),
+        Tone.BAD,
+    )
+
+
+def with_ticket(made: Run) -> Run:
+    """The run once it is through, its ticket opened."""
+    target = Target("Ticket", made.incident)
+    result = {"ticket": "GPU-61", "url": "https://jira.example/browse/GPU-61"}
+    effect = EffectRecord("k", "open_ticket", target, EffectState.CONFIRMED, NOW, NOW, result=result)
+    cordon, ticket = made.steps
+    steps = (cordon, replace(ticket, effect=effect))
+    return replace(made, steps=steps, state=RunState.SUCCEEDED, outcome="succeeded", reason=incident().reason)
+
+
+CASES = {
+    "open": wanted(incident(), [], []),
+    "mitigating": wanted(
+        incident(state=IncidentState.MITIGATING),
+        [run(incident(), cordon=StepState.DONE, ticket=StepState.RUNNING)],
+        [TimelineEntry(incident().id, "c1", NOW, "responder", "step.done", "cordoned node-07")],
+    ),
+    "asking": wanted(
+        incident(state=IncidentState.AWAITING_HUMAN),
+        [run(incident(), Mode.APPROVE, cordon=StepState.AWAITING_APPROVAL)],
+        [],
+    ),
+    "shadow": wanted(incident(), [run(incident(), Mode.SHADOW, cordon=StepState.WOULD)], []),
+    "contained": wanted(
+        incident(state=IncidentState.RESOLVED, closed_at=NOW),
+        [with_ticket(run(incident(), cordon=StepState.DONE, ticket=StepState.DONE))],
+        [],
+        owing=[Owed("node-07", 8, NOW, Ticket("GPU-61", "https://jira.example/browse/GPU-61"))],
+    ),
+    "resolved": wanted(incident(state=IncidentState.RESOLVED, closed_at=NOW), [], []),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_thread_looks_as_it_was_approved(name: str, request: pytest.FixtureRequest) -> None:
+    """To approve a new look: delete the file under golden/, run once, and read the diff."""
+    shown = [{"slot": slot.name, **render(slot.message)} for slot in CASES[name]]
+    golden = GOLDEN / f"{name}.json"
+    if not golden.exists():
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(json.dumps(shown, indent=1, ensure_ascii=False) + "\n")
+        pytest.fail(f"{golden.name} was missing and is written now: read it")
+    assert shown == json.loads(golden.read_text())
+
+
+def test_the_stand_in_shows_what_a_reader_sees() -> None:
+    (root, *_, approval) = CASES["asking"]
+    posting = _posting(approval.message)
+    assert posting.lines[0] == "🟣 May Faultline cordon node-07?"
+    assert not [line for line in posting.lines if "[Approve]" in line], "nobody answers a press"
+    assert f"faultline incidents approve {incident().id} --step cordon" in posting.lines
+    assert "[Approve] [Reject]" in _posting(approval.message, answers=True).lines
+    assert "Began 2026-03-04 05:05:07 UTC" in _posting(root.message).lines
+    assert _posting(Message("s", (Paragraph("a < b & c"),))).lines[-1] == "a < b & c"
+
+
+def _posting(message: Message, *, answers: bool = False) -> Posting:
+    content = render(message, answers=answers)
+    return Posting("1.1", "C1", content["text"], content["blocks"], content["attachments"])
+
+
+def test_a_message_survives_the_way_through_kafka() -> None:
+    message = everything("x")
+    assert decode(Message, encode(message)) == message
+    assert decode(Message, encode(message)).digest == message.digest
+
+
+def test_hostile_text_can_neither_mention_nor_link_nor_leave_its_code_block() -> None:
+    shown = render(everything(HOSTILE))
+    parsed = [shown["text"], *(part["text"] for part in _mrkdwn_parts(shown))]
+    for text in parsed:
+        for dangerous in ("<!channel>", "<@U1>", "<http", "\x1b", "\u202e"):
+            assert dangerous not in text
+    fenced = [text for text in parsed if text.startswith("```")]
+    assert len(fenced) == 2
+    assert all(text.endswith("```") and "```" not in text[3:-3] for text in fenced)
+    assert all(part["verbatim"] for part in _mrkdwn_parts(shown))
+
+
+def test_a_contained_incident_ends_with_what_is_owed_and_says_its_cause_once() -> None:
+    root, *_ = CASES["contained"]
+    lines = _posting(root.message).lines
+    assert (
+        lines[-1] == "🔧 node-07 stays closed for GPU-61; after its repair: faultline nodes release node-07"
+    )
+    assert sum(incident().reason in line for line in lines) == 1
+    assert not [line for line in lines if "GPU-hours" in line]
+    assert "Out of service 8 GPUs" in lines
+    assert "node-07 stays closed for GPU-61" in root.message.summary
+    assert "<https://jira.example/browse/GPU-61|GPU-61>" in json.dumps(render(root.message))
+
+
+@pytest.mark.parametrize(
+    "url", ["javascript:alert(1)", "https://a|b", "https://a> <!channel", "https://a b", ""]
+)
+def test_only_a_plain_address_of_the_web_becomes_a_link(url: str) -> None:
+    shown = json.dumps(render(Message("s", (Facts((Fact("Ticket", "GPU-61", url=url),)),))))
+    assert "|GPU-61>" not in shown
+    assert "GPU-61" in shown
+
+
+def _mrkdwn_parts(shown: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every text object of a message that Slack parses."""
+    blocks = shown["blocks"] + shown["attachments"][0]["blocks"]
+    parts = [
+        part
+        for block in blocks
+        for part in [*block.get("fields", []), *block.get("elements", []), block.get("text", {})]
+    ]
+    return [part for part in parts if part.get("type") == "mrkdwn"]
+
+
+@given(st.text(max_size=300), st.integers(1, 60))
+def test_whatever_it_says_a_message_keeps_within_the_caps(text: str, times: int) -> None:
+    *blocks, buttons = everything(text * times or "x").blocks
+    message = Message(text * times or "x", (*blocks * times, buttons), Tone.GOOD)
+    assert _wrong_content(render(message, answers=True)) is None
+    assert _wrong_document(document(message, footer="faultline-k")) is None
+
+
+def test_an_overlong_message_says_so_and_keeps_its_buttons() -> None:
+    buttons = Buttons((Button("approve", "Approve", "v" * MAX_VALUE),))
+    message = Message("s", (Heading("h"), *[Code("x" * 2500)] * 20, buttons))
+    blocks = render(message, answers=True)["attachments"][0]["blocks"]
+    assert [b["type"] for b in blocks[-2:]] == ["actions", "context"]
+    assert sum(len(json.dumps(b)) for b in blocks) < MAX_TOTAL + 2000
+
+
+def test_a_cut_never_leaves_half_an_escape_behind() -> None:
+    text = render(Message("&" * 1000))["text"]
+    assert text.rstrip("…").replace("&amp;", "") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [
+        ("abc", 3, "abc"),
+        ("abcd", 3, "ab…"),
+        ("a\x1bb\x00c", 9, "abc"),
+        ("a\nb\tc", 9, "a\nb\tc"),
+        ("", 1, ""),
+    ],
+)
+def test_plain_text_is_bounded_and_free_of_control_characters(text: str, limit: int, expected: str) -> None:
+    assert plain(text, limit) == expected
+
+
+def test_on_a_terminal_hostile_text_neither_colours_nor_clears() -> None:
+    out = StringIO()
+    console = Console(file=out, width=100, force_terminal=False)
+    console.print(on_terminal(everything("[red]x[/red] \x1b[2J <!channel>")))
+    said = out.getvalue()
+    assert "\x1b" not in said
+    assert "[red]x[/red]" in said
+
+
+def test_in_a_ticket_text_is_only_ever_text() -> None:
+    doc = document(everything(HOSTILE), footer="faultline-k")
+    assert _wrong_document(doc) is None
+    kinds = {node["type"] for node in _nodes(doc)}
+    assert kinds <= {
+        "doc",
+        "heading",
+        "paragraph",
+        "text",
+        "table",
+        "tableRow",
+        "tableHeader",
+        "tableCell",
+        "codeBlock",
+    }
+    assert all("marks" not in node or node["marks"] == [{"type": "code"}] for node in _nodes(doc))
+
+
+def _nodes(node: dict[str, object]) -> list[dict[str, object]]:
+    children = node.get("content")
+    assert children is None or isinstance(children, list)
+    return [node, *(below for child in children or [] for below in _nodes(child))]

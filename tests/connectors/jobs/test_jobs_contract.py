@@ -1,0 +1,110 @@
+"""Suspending and resuming hold to the contract, with real controllers acting on the switch and with the emulated ones."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from connectors.base import Connector, Effect
+from connectors.jobs.suspend_fields import LEVERS
+from connectors.jobs.suspension import RESUMED, SUSPENDED
+from connectors.jobs.training import TrainingJobs
+from connectors.kubernetes.annotations import INCIDENT
+from connectors.kubernetes.client import Object
+from streams.model.run import Target
+from tests.connectors.kube_world import KubeWorld
+from tests.contract.case import Case
+from tests.contract.suite import ConnectorContract, EffectContract
+from tests.testbed import workloads
+
+everywhere = pytest.mark.parametrize(
+    ("either_world", "kind"),
+    [
+        pytest.param("real", "Job", marks=pytest.mark.cluster),
+        pytest.param("real", "PyTorchJob", marks=pytest.mark.cluster),
+        pytest.param("emulated", "PyTorchJob", marks=pytest.mark.embedded),
+    ],
+    indirect=["either_world"],
+)
+
+
+class JobCase(Case):
+    """An effect on one training job of two pods."""
+
+    action = ""
+    deadline_s = 120.0
+
+    def __init__(self, world: KubeWorld, kind: str) -> None:
+        super().__init__(world.proxy)
+        self.world = world
+        self.kind = kind
+        self.path = LEVERS[kind].path(world.namespace, "train")
+
+    def effect(self) -> Effect:
+        return self.world.effect(self.action, Target(self.kind, "train", self.world.namespace))
+
+    def connector(self) -> Connector:
+        return TrainingJobs(self.world.through_proxy())
+
+    async def snapshot(self) -> object:
+        job = await self.world.cluster.get(self.path)
+        return job["spec"], job["metadata"].get("annotations")
+
+    async def foreign_change(self) -> None:
+        job = await self.world.cluster.get(self.path)
+        is_suspended = LEVERS[self.kind].is_suspended(job)
+        await self.world.cluster.patch(self.path, LEVERS[self.kind].suspend(not is_suspended))
+
+    def taken(self) -> list[Object]:
+        """The annotations of the patches that the server took from Faultline."""
+        return [patch["metadata"]["annotations"] for patch in self.world.taken("PATCH", self.path)]
+
+
+class SuspendCase(JobCase):
+    action = "suspend_job"
+
+    async def changes(self) -> int:
+        keys = [mark.get(SUSPENDED) for mark in self.taken()]
+        return keys.count("key-1") - keys.count(None)
+
+
+class ResumeCase(JobCase):
+    action = "resume_job"
+
+    async def changes(self) -> int:
+        return [mark.get(RESUMED) for mark in self.taken()].count("key-1")
+
+
+async def job(kind: str, world: KubeWorld) -> Object:
+    """A job of two pods, and a node with room for both."""
+    await world.add_node(kubelet=True)
+    if kind == "Job":
+        return workloads.indexed_job("train", world.namespace, pool=world.namespace, pods=2, gpus=1)
+    return workloads.pytorch_job("train", world.namespace, pool=world.namespace, workers=1, gpus=1)
+
+
+@everywhere
+class TestSuspendJob(ConnectorContract):
+    @pytest.fixture
+    async def case(self, either_world: KubeWorld, kind: str) -> AsyncIterator[Case]:
+        world = either_world
+        collection = LEVERS[kind].path(world.namespace, "train").removesuffix("/train")
+        await world.cluster.create(collection, await job(kind, world))
+        await world.all_run(2)
+        yield SuspendCase(world, kind)
+        await world.cluster.delete(f"{collection}/train", propagation="Background")
+
+
+@everywhere
+class TestResumeJob(EffectContract):
+    @pytest.fixture
+    async def case(self, either_world: KubeWorld, kind: str) -> AsyncIterator[Case]:
+        world = either_world
+        made = await job(kind, world)
+        made["metadata"]["annotations"] = {INCIDENT: "inc-1", SUSPENDED: "key-0"}
+        made["spec"] |= {"suspend": True} if kind == "Job" else {"runPolicy": {"suspend": True}}
+        collection = LEVERS[kind].path(world.namespace, "train").removesuffix("/train")
+        await world.cluster.create(collection, made)
+        yield ResumeCase(world, kind)
+        await world.cluster.delete(f"{collection}/train", propagation="Background")

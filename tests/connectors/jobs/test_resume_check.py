@@ -1,0 +1,89 @@
+"""When a resumed job counts as whole, judged from what the API server shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from connectors.base import AlreadyDone, Blocked, Done, Outcome, Refused, Waiting
+from connectors.jobs.resume_check import judge, owned
+from connectors.jobs.suspend_fields import LEVERS
+from connectors.kubernetes.client import Object
+from connectors.kubernetes.cordon_ownership import cordon
+from streams.model.run import Target
+from tests.connectors.objects import effect, made, merged, node, pod
+
+JOB: Object = {
+    "metadata": {"name": "train", "namespace": "team-a", "uid": "uid-train"},
+    "spec": {"parallelism": 2, "completions": 2},
+}
+CLOSED = made(node("gpu-03"), cordon(node("gpu-03"), effect("cordon_node", Target("Node", "gpu-03"))))
+NODES = {
+    "gpu-01": node("gpu-01"),
+    "gpu-02": node("gpu-02"),
+    "gpu-03": CLOSED,
+    "gpu-04": node("gpu-04", ready=False),
+}
+
+
+def judged(*pods: Object, **job: object) -> Outcome:
+    return judge(merged(JOB, job), LEVERS["Job"], pods, NODES)
+
+
+def test_a_job_with_all_pods_ready_on_good_nodes_is_whole_and_says_where() -> None:
+    outcome = judged(pod("a", "gpu-01"), pod("b", "gpu-02"))
+    assert isinstance(outcome, Done)
+    assert outcome.result == {"placements": ("a=gpu-01", "b=gpu-02"), "pods": 2, "nodes": 2}
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (pod("b", "gpu-02", ready=False), "1 of 2"),
+        (pod("b", None, phase="Pending"), "1 of 2"),
+        (pod("b", "gpu-02", deletionTimestamp="2026-01-01T00:00:00Z"), "1 of 2"),
+        (pod("b", "gpu-03"), "gpu-03 (closed by Faultline)"),
+        (pod("b", "gpu-04"), "gpu-04 (not ready)"),
+        (pod("b", "gpu-99"), "gpu-99 (gone)"),
+    ],
+)
+def test_a_job_that_is_not_whole_is_waited_for_with_the_reason(other: Object, says: str) -> None:
+    outcome = judged(pod("a", "gpu-01"), other)
+    assert isinstance(outcome, Waiting)
+    assert says in outcome.detail
+
+
+def test_a_pod_without_a_place_brings_the_schedulers_words() -> None:
+    waiting = pod("b", None, phase="Pending")
+    message = "0/64 nodes are available: 64 Insufficient nvidia.com/gpu"
+    waiting["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": message}]
+    outcome = judged(pod("a", "gpu-01"), waiting)
+    assert isinstance(outcome, Waiting)
+    assert message in outcome.detail
+
+
+def test_pods_of_another_job_of_that_name_do_not_count() -> None:
+    old = pod("a")
+    old["metadata"]["ownerReferences"][0]["uid"] = "uid-of-an-earlier-train"
+    assert owned([old, pod("b")], JOB) == [pod("b")]
+
+
+@pytest.mark.parametrize(
+    ("job", "outcome"),
+    [
+        ({"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, AlreadyDone),
+        ({"status": {"conditions": [{"type": "Failed", "status": "True"}]}}, Refused),
+        ({"spec": {"suspend": True}}, Blocked),
+    ],
+)
+def test_a_job_that_cannot_become_whole_is_not_waited_for(job: Object, outcome: type[Outcome]) -> None:
+    assert isinstance(judged(**job), outcome)
+
+
+def test_a_large_job_reports_its_size_and_only_some_placements() -> None:
+    pods = [pod(f"p{n:04}", "gpu-01") for n in range(1000)]
+    outcome = judge(
+        merged(JOB, {"spec": {"parallelism": 1000, "completions": 1000}}), LEVERS["Job"], pods, NODES
+    )
+    assert isinstance(outcome, Done)
+    assert outcome.result["pods"] == 1000
+    assert len(str(outcome.result)) < 2000

@@ -1,0 +1,184 @@
+"""Who holds a job suspended, decided from the job alone, for every kind that has a lever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from connectors.base import Absent, AlreadyDone, Blocked, Refused
+from connectors.jobs.suspend_fields import LEVERS, Lever
+from connectors.jobs.suspension import (
+    RESUMED,
+    SOMEBODY_ELSE,
+    SUSPENDED,
+    find,
+    marks_of,
+    resume,
+    suspend,
+    take_back,
+)
+from connectors.kubernetes.annotations import A_PERSON, INCIDENT, MANAGED
+from connectors.kubernetes.client import Object
+from streams.model.run import Target
+from tests.connectors.objects import effect, made, merged
+
+TARGET = Target("Job", "train", "team-a")
+SUSPEND, SUSPEND_AGAIN = effect("suspend_job", TARGET, 1), effect("suspend_job", TARGET, 2)
+RESUME = replace(effect("resume_job", TARGET, 1), key="resume-1")
+
+every_kind = pytest.mark.parametrize("lever", LEVERS.values(), ids=LEVERS)
+
+
+def job(**metadata: object) -> Object:
+    return {"metadata": {"name": "train", "namespace": "team-a", "uid": "uid-train"} | metadata, "spec": {}}
+
+
+def held(lever: Lever) -> Object:
+    return made(job(), suspend(job(), lever, SUSPEND))
+
+
+@every_kind
+def test_a_job_is_suspended_and_resumed_once_and_remembers_both(lever: Lever) -> None:
+    suspended = held(lever)
+    assert lever.is_suspended(suspended)
+    assert isinstance(suspend(suspended, lever, SUSPEND), AlreadyDone)
+    resumed = made(suspended, resume(suspended, lever, RESUME))
+    assert not lever.is_suspended(resumed)
+    assert isinstance(resume(resumed, lever, RESUME), AlreadyDone)
+    assert isinstance(find(resumed, RESUME), AlreadyDone)
+    assert isinstance(suspend(resumed, lever, SUSPEND), AlreadyDone), (
+        "a late second call must not suspend it again"
+    )
+
+
+@every_kind
+def test_a_second_incident_suspends_it_again(lever: Lever) -> None:
+    suspended = held(lever)
+    assert isinstance(suspend(suspended, lever, SUSPEND_AGAIN), Blocked)
+    resumed = made(suspended, resume(suspended, lever, RESUME))
+    again = made(resumed, suspend(resumed, lever, SUSPEND_AGAIN))
+    assert lever.is_suspended(again)
+    assert marks_of(again).held
+    late = resume(again, lever, replace(RESUME, key="resume-late"))
+    assert isinstance(late, Blocked)
+    assert late.by == "incident inc-2"
+
+
+@every_kind
+def test_a_new_incident_suspends_a_job_that_a_person_had_resumed(lever: Lever) -> None:
+    by_hand: Object = merged(held(lever), lever.suspend(False))
+    again = made(by_hand, suspend(by_hand, lever, SUSPEND_AGAIN))
+    assert marks_of(again).incident == "inc-2"
+
+
+@every_kind
+def test_taking_a_suspend_back_leaves_no_trace(lever: Lever) -> None:
+    suspended = held(lever)
+    after = made(suspended, take_back(suspended, lever, SUSPEND))
+    assert not lever.is_suspended(after)
+    assert after["metadata"]["annotations"] == {}
+    assert isinstance(find(after, SUSPEND), Absent)
+    assert isinstance(take_back(after, lever, SUSPEND), AlreadyDone)
+
+
+@every_kind
+def test_what_a_person_switched_is_left_to_them(lever: Lever) -> None:
+    on, off = lever.suspend(False), lever.suspend(True)
+    suspended = held(lever)
+    resumed = made(suspended, resume(suspended, lever, RESUME))
+    by_hand = {
+        "resumed after our suspend": [
+            suspend(merged(suspended, on), lever, SUSPEND),
+            suspend(merged(suspended, on), lever, replace(SUSPEND, key="key-of-another-step")),
+            resume(merged(suspended, on), lever, RESUME),
+            take_back(merged(suspended, on), lever, SUSPEND),
+        ],
+        "suspended after our resume": [
+            resume(merged(resumed, off), lever, RESUME),
+            suspend(merged(resumed, off), lever, SUSPEND_AGAIN),
+        ],
+    }
+    for what, decisions in by_hand.items():
+        for decided in decisions:
+            assert isinstance(decided, Blocked), what
+            assert decided.by == A_PERSON, what
+
+
+@every_kind
+@pytest.mark.parametrize(
+    ("metadata", "says"),
+    [
+        ({"labels": {MANAGED: "false"}}, "keeps Faultline off"),
+        ({"annotations": {MANAGED: "false"}}, "keeps Faultline off"),
+        ({"labels": {"kueue.x-k8s.io/queue-name": "team-a"}}, "Kueue"),
+        (
+            {"ownerReferences": [{"kind": "JobSet", "name": "big", "controller": True}]},
+            "belongs to JobSet big",
+        ),
+        ({"uid": "of-a-later-job"}, "another"),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "being deleted"),
+    ],
+)
+def test_a_job_out_of_reach_is_refused_with_the_reason(lever: Lever, metadata: Object, says: str) -> None:
+    aimed = replace(SUSPEND, target=replace(TARGET, uid="uid-train"))
+    decided = suspend(job(**metadata), lever, aimed)
+    assert isinstance(decided, Refused)
+    assert says in decided.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "end"),
+    [("Job", "Complete"), ("Job", "Failed"), ("PyTorchJob", "Succeeded"), ("PyTorchJob", "Failed")],
+)
+def test_a_job_that_has_ended_is_neither_suspended_nor_resumed(kind: str, end: str) -> None:
+    lever = LEVERS[kind]
+    over: Object = {"status": {"conditions": [{"type": end, "status": "True"}]}}
+    for decided in (
+        suspend(merged(job(), over), lever, SUSPEND),
+        resume(merged(held(lever), over), lever, RESUME),
+    ):
+        assert isinstance(decided, Refused)
+        assert end in decided.reason
+    assert isinstance(take_back(merged(held(lever), over), lever, SUSPEND), AlreadyDone)
+
+
+@every_kind
+def test_a_job_that_was_suspended_before_us_is_in_the_way_but_overrules_nobody(lever: Lever) -> None:
+    found: Object = merged(job(), lever.suspend(True))
+    for decided in (suspend(found, lever, SUSPEND), resume(found, lever, RESUME)):
+        assert isinstance(decided, Blocked)
+        assert decided.by == SOMEBODY_ELSE
+
+
+@every_kind
+def test_a_job_that_runs_and_was_never_ours_has_nothing_to_resume(lever: Lever) -> None:
+    assert isinstance(resume(job(), lever, RESUME), Refused)
+
+
+def test_every_mark_names_its_incident_and_its_effect() -> None:
+    suspended = held(LEVERS["Job"])
+    assert suspended["metadata"]["annotations"] == {INCIDENT: "inc-1", SUSPENDED: "key-1"}
+    resumed = made(suspended, resume(suspended, LEVERS["Job"], RESUME))
+    assert resumed["metadata"]["annotations"] == {INCIDENT: "inc-1", SUSPENDED: "key-1", RESUMED: "resume-1"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "job_", "pods"),
+    [
+        ("Job", {"spec": {}}, 1),
+        ("Job", {"spec": {"parallelism": 4}}, 4),
+        ("Job", {"spec": {"parallelism": 4, "completions": 4}, "status": {"succeeded": 1}}, 3),
+        ("PyTorchJob", {"spec": {"pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 3}}}}, 4),
+        (
+            "PyTorchJob",
+            {
+                "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 3}}},
+                "status": {"replicaStatuses": {"Worker": {"active": 2, "succeeded": 1}}},
+            },
+            2,
+        ),
+    ],
+)
+def test_how_many_pods_a_job_should_have(kind: str, job_: Object, pods: int) -> None:
+    assert LEVERS[kind].pods(job_) == pods

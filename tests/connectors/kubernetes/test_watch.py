@@ -1,0 +1,212 @@
+"""List and watch against a scripted API server: bookmarks, 410, cuts, missing kinds, outages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import structlog
+from aiohttp import web
+
+from connectors.kubernetes.client import Cluster
+from connectors.kubernetes.watch import Backoff, KindWatches, Pace
+from streams.model.watch import KindListed, WatchEvent
+from tests.connectors.kubernetes.api_server import answer, document, serving
+from tests.testbed.waiting import eventually
+
+CUT = b"cut"
+
+
+def node(name: str, version: str = "1") -> dict[str, Any]:
+    return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "resourceVersion": version}}
+
+
+def modified(name: str, version: str) -> dict[str, Any]:
+    return {"type": "MODIFIED", "object": node(name, version)}
+
+
+@dataclass
+class Server:
+    """Answers each list by the next of `lists` (the last stays), each watch by the next of `watches`; then it hangs.
+
+    A watch's script holds events, bytes written as they are, and `CUT`, which cuts the connection.
+    """
+
+    lists: list[list[str]] = field(default_factory=lambda: [["a"]])
+    watches: list[Sequence[dict[str, Any] | bytes]] = field(default_factory=list)
+    watched_from: list[str] = field(default_factory=list)
+    listed: int = 0
+    failing: bool = False
+    failed: int = 0
+    unserved: bool = False
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if self.failing:
+            self.failed += 1
+            return answer(503, "ServiceUnavailable")
+        if request.path == "/api/v1":
+            served = [] if self.unserved else [{"name": "nodes", "kind": "Node", "namespaced": False}]
+            return document({"resources": served})
+        return await (self._watch if "watch" in request.query else self._list)(request)
+
+    async def _list(self, _: web.Request) -> web.StreamResponse:
+        self.listed += 1
+        names = self.lists.pop(0) if len(self.lists) > 1 else self.lists[0]
+        items = [{"metadata": {"name": name}} for name in names]
+        about = {"resourceVersion": str(10 * self.listed)}
+        return document({"kind": "NodeList", "apiVersion": "v1", "items": items, "metadata": about})
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        self.watched_from.append(request.query["resourceVersion"])
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if not self.watches:
+            await asyncio.sleep(float(request.query["timeoutSeconds"]))
+            return response
+        for event in self.watches.pop(0):
+            if event is CUT:
+                assert request.transport is not None
+                request.transport.close()
+                return response
+            await response.write(event if isinstance(event, bytes) else orjson.dumps(event) + b"\n")
+        return response
+
+
+@asynccontextmanager
+async def watching(server: Server, pace: Pace | None = None) -> AsyncIterator[asyncio.Queue[WatchEvent]]:
+    told: asyncio.Queue[WatchEvent] = asyncio.Queue()
+
+    async def no_pause(_: float) -> None:
+        await asyncio.sleep(0)
+
+    async with serving(server.handle) as url, await Cluster.at(url) as cluster:
+        watches = KindWatches(cluster, ["v1/Node"], pace=pace, pause=no_pause)
+        task = asyncio.create_task(watches.run(told.put))
+        try:
+            yield told
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def take(told: asyncio.Queue[WatchEvent], count: int) -> list[object]:
+    """The next events, short: `+name`, `~name`, `-name`, or the listed names."""
+    return [short(await asyncio.wait_for(told.get(), 60)) for _ in range(count)]
+
+
+def short(event: WatchEvent) -> object:
+    if isinstance(event, KindListed):
+        return None if event.names is None else {name for _, name in event.names}
+    sign = {"ADDED": "+", "MODIFIED": "~", "DELETED": "-"}[event.type]
+    return sign + str(event.object["metadata"]["name"])
+
+
+async def test_what_exists_is_told_first_and_then_what_changes() -> None:
+    server = Server([["a", "b"]], watches=[[{"type": "DELETED", "object": node("a", "11")}]])
+    async with watching(server) as told:
+        assert await take(told, 4) == ["+a", "+b", {"a", "b"}, "-a"]
+
+
+async def test_a_watch_that_ends_goes_on_from_the_last_bookmark() -> None:
+    bookmark = {"type": "BOOKMARK", "object": {"kind": "Node", "metadata": {"resourceVersion": "40"}}}
+    server = Server(watches=[[modified("a", "11"), bookmark], []])
+    async with watching(server) as told:
+        assert await take(told, 3) == ["+a", {"a"}, "~a"]
+        await until(lambda: len(server.watched_from) >= 3)
+    assert server.watched_from[:3] == ["10", "40", "40"]
+    assert server.listed == 1
+
+
+async def test_a_410_leads_to_a_new_list_that_tells_what_vanished() -> None:
+    old = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired"}}
+    server = Server([["a", "b"], ["b"]], watches=[[old]])
+    async with watching(server) as told:
+        assert await take(told, 5) == ["+a", "+b", {"a", "b"}, "+b", {"b"}]
+        await until(lambda: len(server.watched_from) >= 2)
+    assert server.watched_from == ["10", "20"]
+
+
+async def test_a_connection_cut_inside_an_event_goes_on_from_the_last_whole_one() -> None:
+    half = orjson.dumps(modified("a", "12"))[:-20]
+    server = Server(watches=[[modified("a", "11"), half, CUT], [modified("a", "12")]])
+    async with watching(server) as told:
+        assert await take(told, 4) == ["+a", {"a"}, "~a", "~a"]
+        await until(lambda: len(server.watched_from) >= 3)
+    assert server.watched_from == ["10", "11", "12"]
+    assert server.listed == 1
+
+
+async def test_a_version_the_server_never_accepts_ends_in_a_new_list() -> None:
+    from_a_backup = {"type": "ERROR", "object": {"kind": "Status", "code": 504, "reason": "Timeout"}}
+    server = Server([["a"], ["b"]], watches=[[from_a_backup]] * 5)
+    async with watching(server) as told:
+        assert await take(told, 4) == ["+a", {"a"}, "+b", {"b"}]
+
+
+async def test_an_outage_is_waited_out_and_told_once() -> None:
+    server = Server(failing=True)
+    with structlog.testing.capture_logs() as lines:
+        async with watching(server) as told:
+            await until(lambda: server.failed > 3)
+            server.failing = False
+            assert await take(told, 2) == ["+a", {"a"}]
+            await until(lambda: len(server.watched_from) >= 1)
+    assert [line["event"] for line in lines] == ["cannot watch, trying on", "watching again"]
+
+
+async def test_a_kind_that_is_not_served_is_no_error_and_is_found_when_it_comes() -> None:
+    server = Server(unserved=True)
+    async with watching(server, Pace(missing_s=3600)) as told:
+        assert await take(told, 1) == [None]
+        server.unserved = False
+        seen = await take(told, 1)
+        while seen == [None]:
+            seen = await take(told, 1)
+        assert seen == ["+a"]
+
+
+async def test_a_kind_counts_as_gone_only_when_it_stays_unserved() -> None:
+    server = Server(unserved=True)
+    async with watching(server, Pace(missing_s=0.05)) as told:
+        seen = await take(told, 1)
+        while seen[-1] is None:
+            seen += await take(told, 1)
+    assert seen[0] is None
+    assert seen[-1] == set()
+
+
+async def test_it_is_told_that_a_kind_is_not_served_also_when_its_objects_count_as_gone() -> None:
+    server = Server(unserved=True)
+    async with watching(server, Pace(missing_s=0.05)) as told:
+        events = [await asyncio.wait_for(told.get(), 60) for _ in range(4)]
+    assert [(type(event), event.served) for event in events if isinstance(event, KindListed)] == [
+        (KindListed, False)
+    ] * 4
+
+
+async def test_a_full_list_is_made_again_when_its_time_has_come() -> None:
+    server = Server(watches=[[], []])
+    async with watching(server, Pace(relist_s=0.05)) as told:
+        assert await take(told, 4) == ["+a", {"a"}, "+a", {"a"}]
+
+
+def test_waiting_grows_with_jitter_and_obeys_the_server() -> None:
+    backoff = Backoff()
+    waits = [backoff.next_s() for _ in range(12)]
+    assert 0.25 <= waits[0] <= 0.5
+    assert all(15 <= wait <= 30 for wait in waits[7:])
+    assert len(set(waits)) == len(waits)
+    assert backoff.next_s(120) == 120
+    backoff.reset()
+    assert backoff.next_s() <= 0.5
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async def it_is() -> bool:
+        return condition()
+
+    await eventually(it_is, "the server was asked")

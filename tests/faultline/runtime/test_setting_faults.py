@@ -1,0 +1,198 @@
+"""A slip of the pen in the settings is refused before anything starts, at its place, with what was meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from faultline.cli.main import cli
+from faultline.runtime.settings import load
+from streams.model.errors import ConfigError
+from tests.deploy.manifests import BASE
+
+SLIPS = {
+    "kafka: {bootstrap: broker}": "kafka.bootstrap: 'broker' is no host:port; did you mean broker:9092?",
+    "kafka: {bootstrap: 'a:1,b:99999'}": "kafka.bootstrap: 'b:99999' is no host:port",
+    "kafka: {topic_prefix: 'a b.'}": "kafka.topic_prefix: 'a b.' cannot begin a topic",
+    "kafka: {session_timeout_ms: 99999999}": "kafka.session_timeout_ms: Input should be less than or equal to 1800000",
+    "kafka: {replication_factor: 1, min_insync_replicas: 2}": "kafka.min_insync_replicas: 2 copies cannot confirm",
+    "kafka: {sasl_username: me}": "kafka.sasl_username: nothing uses it, as kafka.security_protocol is PLAINTEXT",
+    "kafka: {security_protocol: SASL_SSL, sasl_username: me}": "kafka.sasl_password: not set, and SASL_SSL needs it",
+    "kafka: {ssl_cafile: /ca.pem}": "kafka.ssl_cafile: nothing uses it",
+    "kafka: {security_protocol: SSL, ssl_keyfile: /k}": "kafka.ssl_keyfile: it needs kafka.ssl_certfile beside it",
+    "cluster: 'a b/c'": "cluster: 'a b/c' is no name of a cluster",
+    "http_host: 'a b'": "http_host: 'a b' is no address to listen on",
+    "detector: {cluster_header: 'my header'}": "detector.cluster_header: 'my header' is no name of a record header",
+    "detector: {poll_ms: 3600000}": "detector.poll_ms: Input should be less than or equal to 10000",
+    "inventory: {relist_s: .nan}": "inventory.relist_s: Input should be a finite number",
+    "inventory: {job_kinds: [foo]}": "inventory.job_kinds.0: 'foo' is no group/version/Kind",
+    "inventory: {job_kinds: [Jobset]}": "did you mean jobset.x-k8s.io/v1alpha2/JobSet?",
+    "inventory: {job_kinds: [batch/v1/Jobs]}": "batch/v1/Jobs is no kind that is known; did you mean batch/v1/Job?",
+    "inventory: {job_kinds: [kubeflow.org/v1/PytorchJob]}": "did you mean kubeflow.org/v1/PyTorchJob?",
+    "inventory: {job_kinds: [kubflow.org/v1/PyTorchJob]}": "did you mean kubeflow.org/v1/PyTorchJob?",
+    "inventory: {rack_labels: ['a b']}": "inventory.rack_labels.0: 'a b' is no key of a label",
+    "inventory: {protected_labels: ['role=a b']}": "inventory.protected_labels.0: 'a b' is no value of a label",
+    "correlator: {tick_s: 60}": "correlator.tick_s: Input should be less than or equal to 15",
+    "responder: {mode: atuo}": "responder.mode: 'atuo' is none of shadow, approve, auto; did you mean auto?",
+    "responder: {lease_s: -1}": "responder.lease_s: Input should be greater than 0",
+    "responder: {protect: {nodes: [GPU-07]}}": "responder.protect.nodes.0: 'GPU-07' is no name of a node",
+    "responder: {approvers: [' ada']}": "responder.approvers.0: ' ada' is no name",
+    "responder: {approval_groups: {oncall: [ada, bo]}, approval_classes: {close: {group: onccall}}}": (
+        "responder.approval_classes.close: no group onccall; approval_groups has oncall; did you mean oncall?"
+    ),
+    "responder: {closed_times: [{name: w, cron: '0 5 * * *', duration_s: 9, namespaces: [Team_A]}]}": (
+        "responder.closed_times.0.namespaces.0: 'Team_A' is no namespace"
+    ),
+    "responder: {blast_radius: {per_pool: {max_node: 2}}}": (
+        "responder.blast_radius.per_pool.max_node: there is no such setting; did you mean max_nodes?"
+    ),
+    "node_work: {namespace: Node Work}": "node_work.namespace: 'Node Work' is no namespace",
+    "slack: {token: xoxb-1}": "slack.channel: not set, and with slack.token there must be a channel to post in",
+    "slack: {channel: '#gpu'}": "slack.channel: '#gpu' is no id of a channel",
+    "slack: {posts_per_s: .inf}": "slack.posts_per_s: Input should be a finite number",
+    "jira: {base_url: not a url}": "jira.base_url: 'not a url' is no URL",
+    "jira: {base_url: site.atlassian.net}": "did you mean https://site.atlassian.net?",
+    "jira: {base_url: 'ftp://site'}": "jira.base_url: 'ftp://site' is no URL",
+    "jira: {project: gpu}": "jira.project: 'gpu' is no key of a project",
+    "kafak: {bootstrap: 'a:1'}": "kafak: there is no such setting; did you mean kafka?",
+    "bootstrap: 'a:1'": "bootstrap: there is no such setting; did you mean kafka.bootstrap?",
+    "kafka: {raw_partitions: 3, raw_partitions: 4}": "kafka.raw_partitions: the key is there twice",
+}
+
+
+@pytest.mark.parametrize("text", SLIPS)
+def test_a_slip_is_refused_with_its_line_and_what_was_meant(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "faultline.yaml"
+    file.write_text(f"# a comment\n{text}\n")
+    with pytest.raises(ConfigError) as refused:
+        load(file)
+    assert f"{file}:2: " in str(refused.value)
+    assert SLIPS[text] in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "complaint"),
+    [
+        ("FAULTLINE_KAFKA_BOOTSTRAP", "a:1", "did you mean FAULTLINE_KAFKA__BOOTSTRAP?"),
+        (
+            "FAULTLINE_KAFKA__BOOTSTRP",
+            "a:1",
+            "kafka.bootstrp: there is no such setting; did you mean bootstrap?",
+        ),
+        ("FAULTLINE_RESPONDER__APPROVERS", "ada", "responder.approvers: no JSON"),
+        ("FAULTLINE_RESPONDER__MODE", "Auto", "did you mean auto?"),
+    ],
+)
+def test_a_slip_in_the_environment_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, complaint: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError) as refused:
+        load()
+    assert f"  {variable}: " in str(refused.value)
+    assert complaint in str(refused.value)
+
+
+def test_all_slips_are_told_at_once_and_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "faultline.yaml"
+    file.write_text(
+        "cluster: a/b\n"
+        "kafka: {bootstrap: b, sasl_username: me}\n"
+        "responder:\n"
+        "  mode: yolo\n"
+        "  approval_classes: {close: {group: oncall}}\n"
+    )
+    monkeypatch.setenv("FAULTLINE_RESPONDER__LEASE_S", "40")
+    monkeypatch.setenv("FAULTLINE_KAFK__BOOTSTRAP", "b:2")
+    with pytest.raises(ConfigError) as refused:
+        load(file)
+    told = [line.strip().removeprefix(f"{file}:") for line in str(refused.value).splitlines()[1:]]
+    assert sorted(line.split(": ")[0:2] for line in told) == sorted(
+        [
+            [
+                "FAULTLINE_KAFK__BOOTSTRAP",
+                "there is no setting `kafk`; did you mean FAULTLINE_KAFKA__BOOTSTRAP?",
+            ],
+            ["1", "cluster"],
+            ["2", "kafka.bootstrap"],
+            ["2", "kafka.sasl_username"],
+            ["4", "responder.mode"],
+            ["5", "responder.approval_classes.close"],
+            ["FAULTLINE_RESPONDER__LEASE_S", "responder.lease_s"],
+        ]
+    )
+
+
+def test_what_follows_from_another_slip_is_not_told_besides(tmp_path: Path) -> None:
+    file = tmp_path / "faultline.yaml"
+    file.write_text("kafka: {session_timeout_ms: many}\nresponder: {lease_s: 30}\n")
+    with pytest.raises(ConfigError) as refused:
+        load(file)
+    assert [line.split(": ")[1] for line in str(refused.value).splitlines()[1:]] == [
+        "kafka.session_timeout_ms"
+    ]
+
+
+def test_a_password_in_a_url_is_refused_and_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "faultline.yaml"
+    file.write_text("jira: {base_url: 'https://me:hunter2@site'}\n")
+    with pytest.raises(ConfigError, match="no user and no password") as refused:
+        load(file)
+    assert "hunter2" not in str(refused.value)
+
+
+FINE = (
+    "cluster: gpu_east-1.example",
+    "kafka: {bootstrap: 'a.example:9092, [::1]:9093,10.0.0.1:9094', topic_prefix: east.}",
+    "kafka: {security_protocol: SASL_SSL, sasl_username: me, sasl_password: x, ssl_cafile: /ca.pem}",
+    "kafka: {replication_factor: 1}",
+    "http_host: '::'",
+    "inventory: {job_kinds: [kubeflow.org/v2beta1/MPIJob, example.com/v1alpha1/Training, ray.io/v1alpha1/RayJob]}",
+    "inventory: {protected_labels: [example.com/role=control, dedicated], leaf_labels: [topology.example/leaf]}",
+    "responder: {protect: {nodes: ['gpu-*', 'login-[12]']}, approvers: ['ada|U012AB', bo@example.test]}",
+    "slack: {token: xoxb-1, channel: C0INCIDENTS}",
+    "jira: {base_url: 'http://standins:8092/jira', project: GPU_2}",
+)
+
+
+@pytest.mark.parametrize("text", FINE)
+def test_what_is_right_is_taken(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "faultline.yaml"
+    file.write_text(text)
+    load(file)
+
+
+def test_what_ships_is_taken(tmp_path: Path) -> None:
+    shipped = yaml.safe_load((BASE / "config.yaml").read_text())
+    file = tmp_path / "faultline.yaml"
+    file.write_text(shipped["data"]["faultline.yaml"])
+    load(file)
+
+
+def test_what_settings_name_is_looked_at_before_a_start_and_all_of_it_is_told(tmp_path: Path) -> None:
+    file, kubeconfig = tmp_path / "faultline.yaml", tmp_path / "kubeconfig"
+    kubeconfig.write_text("contexts: [{name: east, context: {}}]\ncurrent-context: east\n")
+    file.write_text(
+        f"kubernetes: {{kubeconfig: {kubeconfig}, context: eats}}\n"
+        "inventory: {topology_file: /nowhere/t.yaml}\n"
+        "jira: {base_url: 'https://site.example'}\n"
+        "responder: {runbook_dirs: [/nowhere/runbooks]}\n"
+    )
+    asked = CliRunner().invoke(cli, ["--config", str(file), "config", "check"])
+    started = CliRunner().invoke(cli, ["--config", str(file), "run", "responder"])
+    context = f"kubernetes.context: {kubeconfig} has no context eats; known are east; did you mean east?"
+    for line in (
+        context,
+        "responder.runbook_dirs: /nowhere/runbooks",
+        "jira.user: not set",
+        "jira.token: not set",
+    ):
+        assert line in str(asked.exception)
+        assert line in str(started.exception)
+    assert "inventory.topology_file: cannot read /nowhere/t.yaml" in str(asked.exception)
+    assert "topology_file" not in str(started.exception)
+    fine = CliRunner().invoke(cli, ["--config", str(file), "config", "check", "--process", "detector"])
+    assert fine.exit_code == 0

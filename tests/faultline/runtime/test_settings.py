@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+
+from faultline.runtime.settings import load
+from streams.model.errors import ConfigError
+from streams.model.run import Mode
+
+
+def test_a_new_installation_touches_nothing() -> None:
+    assert load().responder.mode is Mode.SHADOW
+
+
+def test_the_environment_wins_over_the_file_key_by_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "faultline.yaml"
+    file.write_text("cluster: east\nkafka: {bootstrap: 'a:1', raw_partitions: 3}\n")
+    monkeypatch.setenv("FAULTLINE_KAFKA__BOOTSTRAP", "b:2")
+    settings = load(file)
+    assert (settings.cluster, settings.kafka.bootstrap, settings.kafka.raw_partitions) == ("east", "b:2", 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("kafka: {bootstrp: 'a:1'}", r"kafka\.bootstrp"),
+        ("responder: {mode: yolo}", r"responder\.mode"),
+        ("responder: {blast_radius: {max_share: 2}}", r"responder\.blast_radius\.max_share"),
+        ("responder: {lease_s: 2}", r"responder\.lease_s: 2 s is not longer than the 2 s"),
+        ("responder: {lease_s: 14.1}", r"lease_s: 14\.1 s is too long .* 15000: .* set it to 14 or less"),
+        ("kafka: {session_timeout_ms: 6000}", r"responder\.lease_s: 12 s .* set it to 6\.8 or less"),
+        ("colour: blue", "colour"),
+        ("- a list", "must be a mapping"),
+        ("a: [", "is not YAML"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "faultline.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=complaint):
+        load(file)
+
+
+def test_a_mistyped_variable_is_not_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAULTLINE_KAFK__BOOTSTRAP", "b:2")
+    with pytest.raises(ConfigError, match="FAULTLINE_KAFK__BOOTSTRAP"):
+        load()
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml"):
+        load(tmp_path / "nowhere.yaml")

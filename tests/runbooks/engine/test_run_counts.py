@@ -1,0 +1,104 @@
+"""What is counted as things change is what a count from the beginning gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runbooks.engine.guardrails.run_counts import Census
+from streams.inventory.cluster_view import ClusterView
+from streams.model.entity import JobRef
+from streams.model.facts import NodeFact, PodFact
+from streams.model.run import Mode, Run, StepRecord, StepState
+from tests.runbooks.engine.test_guardrails import closed
+from tests.runbooks.scenes import CLUSTER, JOB, NOW, OTHER_JOB, cluster
+
+NODES = ("node-00", "node-01", "node-02")
+WINDOW_S = 3600.0
+MOVES = st.one_of(
+    st.tuples(st.just("run"), st.sampled_from(NODES), st.booleans(), st.integers(-2, 2), st.booleans()),
+    st.tuples(st.just("drop"), st.sampled_from(NODES)),
+    st.tuples(st.just("node"), st.sampled_from(NODES), st.booleans(), st.booleans(), st.booleans()),
+    st.tuples(st.just("gone"), st.sampled_from(NODES)),
+    st.tuples(st.just("time"), st.integers(1, 90)),
+)
+
+
+def _closing(node: str, *, shadow: bool, confirmed_min: int, finished: bool) -> Run:
+    """A run that has closed the node, and may have an unknown time of it."""
+    run = closed(node, cluster(), finished=finished, confirmed=confirmed_min * 60.0)
+    if confirmed_min == 2:
+        run = replace(run, steps=tuple(_unknown(r) for r in run.steps))
+    mode = Mode.SHADOW if shadow else Mode.AUTO
+    return replace(run, id=f"run-{node}", plan=replace(run.plan, mode=mode))
+
+
+def _unknown(record: StepRecord) -> StepRecord:
+    if record.effect is None:
+        return record
+    return replace(record, effect=replace(record.effect, confirmed_at=None), state=StepState.RUNNING)
+
+
+@settings(max_examples=150)
+@given(st.lists(MOVES, max_size=25))
+def test_the_closed_nodes_are_the_same_counted_as_they_change_and_counted_anew(moves: list[tuple]) -> None:  # type: ignore[type-arg]
+    view, census, now = cluster(4), Census(), NOW
+    runs: dict[str, Run] = {}
+    for kind, *rest in moves:
+        match kind, rest:
+            case "run", [node, shadow, confirmed_min, finished]:
+                run = _closing(node, shadow=shadow, confirmed_min=confirmed_min, finished=finished)
+                runs[run.id] = run
+                census.put(run)
+            case "drop", [node]:
+                runs.pop(f"run-{node}", None)
+                census.drop(f"run-{node}")
+            case "node", [node, cordoned, ours, late]:
+                view.put(_node(node, now if late else NOW, cordoned=cordoned, ours=ours))
+            case "gone", [node]:
+                view.forget(f"{CLUSTER}/node/{node}")
+            case "time", [minutes]:
+                now += timedelta(minutes=minutes)
+        for shadow in (False, True):
+            kept, anew = (
+                counted.closed(view, shadow=shadow, now=now, window_s=WINDOW_S)
+                for counted in (census, Census(runs.values()))
+            )
+            assert kept == anew
+
+
+def _node(name: str, seen_at: datetime, *, cordoned: bool, ours: bool) -> NodeFact:
+    owner = "inc-1" if ours else None
+    return NodeFact(CLUSTER, name, "uid", seen_at, unschedulable=cordoned, owner_incident=owner)
+
+
+PODS = st.tuples(
+    st.sampled_from(["a", "b", "c"]),
+    st.sampled_from([None, *NODES]),
+    st.sampled_from([None, JOB, OTHER_JOB]),
+    st.booleans(),
+    st.booleans(),
+)
+
+
+@given(st.lists(PODS, max_size=20))
+def test_pods_are_found_by_node_and_job_wherever_they_have_moved(
+    news: list[tuple[str, str | None, JobRef | None, bool, bool]],
+) -> None:
+    view = ClusterView(CLUSTER)
+    for name, node, job, ended, gone in news:
+        fact = PodFact(
+            CLUSTER, "research", name, "uid", NOW, node=node, job=job, ended_at=NOW if ended else None
+        )
+        if gone:
+            view.forget(fact.key)
+        else:
+            view.put(fact)
+        live = [pod for pod in view.pods.values() if pod.ended_at is None]
+        for where in NODES:
+            assert {p.key for p in view.pods_on(where)} == {p.key for p in live if p.node == where}
+        for of in (JOB, OTHER_JOB):
+            assert {p.key for p in view.pods_of(of.key)} == {p.key for p in live if p.job == of}

@@ -1,0 +1,168 @@
+"""Scenarios, captures and the truth beside them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+
+import orjson
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from faultline.cli.main import cli
+from faultline.replay.capture import read, record_line
+from sandbox.simulation import look_alikes
+from sandbox.simulation.campaign import NoPlace, Simulated, simulate
+from sandbox.simulation.faults import KINDS
+from sandbox.simulation.scenario import Scenario, load
+from streams.inventory.cabling import read_links
+from streams.inventory.recorded_watch import facts
+from streams.model.errors import BadInput
+from streams.model.facts import PodFact
+
+SCENARIOS = sorted((Path(__file__).parents[3] / "bench/scenarios").glob("*.yaml"))
+
+
+@cache
+def played(path: Path) -> Simulated:
+    return simulate(load(path).sized(32), 1)
+
+
+def _bytes(simulated: Simulated) -> bytes:
+    lines = [record_line(r) for records in simulated.capture.records.values() for r in records]
+    changes = [orjson.dumps([str(c.at), c.type, c.object]) for c in simulated.capture.kube_changes]
+    truth = [orjson.dumps(line) for line in simulated.truth.lines()]
+    return b"".join([*lines, *changes, *truth])
+
+
+def test_there_are_scenarios_for_every_kind_of_fault() -> None:
+    played_kinds = {kind for path in SCENARIOS for kind in load(path).campaign.kinds}
+    assert played_kinds == set(KINDS)
+    assert len(KINDS) >= 40
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_a_scenario_is_named_as_its_file_and_finds_a_place_for_its_faults(path: Path) -> None:
+    assert load(path).name == path.stem
+    simulated = played(path)
+    assert simulated.truth.faults
+    assert simulated.truth.look_alikes
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_the_truth_names_what_exists(path: Path) -> None:
+    simulated = played(path)
+    nodes = {
+        c.object["metadata"]["name"] for c in simulated.capture.kube_changes if c.object["kind"] == "Node"
+    }
+    begin, end = simulated.capture.meta.begin, simulated.capture.meta.end
+    for fault in simulated.truth.faults:
+        assert begin < fault.at < fault.until <= end + timedelta(hours=1)
+        assert {*fault.nodes, *fault.may_cordon} <= nodes
+        assert fault.root.plain(), f"{fault.id} has no root"
+        if fault.root.node is not None:
+            assert fault.root.node in fault.nodes
+        if fault.family in ("application", "storage_fault", "fabric_fault"):
+            assert not fault.may_cordon
+    hit = {(fault.at, node) for fault in simulated.truth.faults for node in fault.may_cordon}
+    for thing in simulated.truth.look_alikes:
+        near = [
+            at
+            for at, node in hit
+            if node == thing.place and timedelta() <= thing.at - at < timedelta(minutes=4)
+        ]
+        assert not near, f"{thing.kind} would be taken for part of a fault on {thing.place}"
+
+
+@pytest.mark.parametrize("path", SCENARIOS[::7], ids=lambda path: path.stem)
+def test_the_same_seed_gives_the_same_bytes_and_another_one_others(path: Path) -> None:
+    scenario = load(path).sized(32)
+    assert _bytes(simulate(scenario, 1)) == _bytes(simulate(scenario, 1))
+    assert _bytes(simulate(scenario, 1)) != _bytes(simulate(scenario, 2))
+
+
+def test_records_are_in_kafkas_order_within_each_partition() -> None:
+    for records in played(SCENARIOS[0]).capture.records.values():
+        for partition in {record.partition for record in records}:
+            mine = [record for record in records if record.partition == partition]
+            assert [record.offset for record in mine] == list(range(len(mine)))
+            assert [record.timestamp for record in mine] == sorted(record.timestamp for record in mine)
+
+
+def test_no_two_pods_hold_the_same_gpus_at_a_time() -> None:
+    for path in SCENARIOS[::5]:
+        there: dict[str, str] = {}
+        for change in played(path).capture.kube_changes:
+            if change.object["kind"] != "Pod":
+                continue
+            uid, node = change.object["metadata"]["uid"], change.object["spec"]["nodeName"]
+            ended = change.type == "DELETED" or change.object["status"]["phase"] != "Running"
+            if ended and there.get(node) == uid:
+                del there[node]
+            elif not ended:
+                assert there.setdefault(node, uid) == uid, f"{path.stem}: two pods on {node} at {change.at}"
+
+
+def test_the_inventory_learns_the_ranks_of_every_controllers_pods() -> None:
+    simulated = played(next(path for path in SCENARIOS if path.stem == "month"))
+    links = read_links("sim", simulated.capture.topology, simulated.capture.meta.begin)
+    learned = [
+        record.fact for _, (_, record) in facts("sim", simulated.capture.kube_changes, links) if record
+    ]
+    pods = [fact for fact in learned if isinstance(fact, PodFact)]
+    assert pods
+    assert all(pod.job is not None and pod.rank is not None and pod.ranks == 8 for pod in pods)
+    others = [c.object for c in simulated.capture.kube_changes if c.object["kind"] not in ("Node", "Pod")]
+    jobs = {thing["metadata"]["name"] for thing in others}
+    assert {pod.job.name for pod in pods if pod.job} <= jobs
+
+
+@pytest.mark.parametrize("kind", sorted(look_alikes.KINDS))
+def test_each_look_alike_can_be_played_alone(kind: str) -> None:
+    scenario = Scenario.model_validate(
+        {
+            "name": "t", "about": "", "campaign": {"kinds": ["user_exception"], "faults": 1, "per_hundred_nodes": 0},
+            "look_alikes": {"kinds": [kind], "per_fault": 3},
+        }
+    )  # fmt: skip
+    simulated = simulate(scenario, 4)
+    assert {thing.kind for thing in simulated.truth.look_alikes} == {kind}
+
+
+def test_a_cluster_without_a_second_leaf_has_no_place_for_a_broken_uplink() -> None:
+    scenario = load(next(path for path in SCENARIOS if path.stem == "uplink_down"))
+    with pytest.raises(NoPlace):
+        simulate(scenario.sized(4), 1)
+
+
+def test_an_unknown_kind_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(yaml.safe_dump({"name": "x", "about": "", "campaign": {"kinds": ["gremlins"]}}))
+    with pytest.raises(BadInput, match="gremlins"):
+        simulate(load(file), 1)
+
+
+def test_a_wrong_field_is_refused_with_its_place(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(
+        yaml.safe_dump({"name": "x", "about": "", "campaign": {"kinds": ["host_oom"]}, "noise": {"lost": 1}})
+    )
+    with pytest.raises(BadInput, match="noise"):
+        load(file)
+
+
+def test_the_command_writes_a_capture_that_reads_back(tmp_path: Path) -> None:
+    path = next(path for path in SCENARIOS if path.stem == "gpu_off_bus")
+    out = tmp_path / "capture"
+    done = CliRunner().invoke(cli, ["simulate", str(path), "--seed", "7", "--nodes", "8", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    simulated = simulate(load(path).sized(8), 7)
+    again = read(out)
+    assert again.topology == simulated.capture.topology
+    assert again.records == simulated.capture.records
+    lines = [orjson.loads(line) for line in (out / "truth.jsonl").read_bytes().splitlines()]
+    assert [line["id"] for line in lines if line["record"] == "fault"] == [
+        f.id for f in simulated.truth.faults
+    ]

@@ -1,0 +1,109 @@
+"""A switch that no link tells of: jobs' failing connections meet under it, and all of them are one incident."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from streams.model.entity import Entity, PodRef
+from streams.model.facts import Fact, NodeFact
+from streams.model.incident import Certainty, IncidentState
+from streams.model.signal import Attribute, Signal
+from tests.streams.correlate.deliveries import Arrival, essence, on_time, outcome
+from tests.streams.correlate.world import CLUSTER, GPUS, World, at, cluster, job, nccl_error, nic
+
+NODES = [f"n{i}" for i in range(12)]
+JOBS: dict[str, Sequence[str]] = {
+    "llama": ["n0", "n1", "n4", "n5", "n8"],
+    "gemma": ["n2", "n3", "n6", "n9", "n10"],
+}
+
+
+def facts() -> list[Fact]:
+    return [
+        replace(f, leaf=f"leaf-{int(f.name[1:]) // 4}", addresses=(f"10.0.0.{f.name[1:]}",))
+        if isinstance(f, NodeFact)
+        else f
+        for f in cluster(JOBS, spare=NODES)
+    ]
+
+
+def broken(name: str, one: str, other: str, seconds: float) -> Signal:
+    """A connection from one node to another is given up."""
+    index = JOBS[name].index(one)
+    line = nccl_error(name, index * GPUS, seconds)
+    attributes: dict[str, Attribute] = {
+        "rank": index * GPUS, "subtype": "ib_completion", "status": 12, "vendor_err": 129,
+        "peer": f"10.0.0.{other[1:]}",
+    }  # fmt: skip
+    entity = Entity(CLUSTER, pod=PodRef("train", f"{name}-worker-{index}"), rank=index * GPUS)
+    return replace(line, id=f"{name}-{one}-{other}-{seconds}", entity=entity, attributes=attributes)
+
+
+LLAMA = [("n0", "n4"), ("n1", "n5"), ("n0", "n8"), ("n1", "n8")]
+GEMMA = [("n2", "n6"), ("n3", "n9"), ("n2", "n10"), ("n3", "n6")]
+
+
+def failing(name: str, pairs: Sequence[tuple[str, str]], seconds: float) -> list[Signal]:
+    return [broken(name, one, other, seconds + 0.2 * i) for i, (one, other) in enumerate(pairs)]
+
+
+def test_jobs_whose_failing_connections_meet_under_one_leaf_are_one_incident_there() -> None:
+    world = World(facts())
+    world.see(*failing("llama", LLAMA, 10), *failing("gemma", GEMMA, 14))
+    world.pass_to(120)
+    incident = world.only()
+    assert (incident.family, incident.root.key) == ("fabric_fault", "switch/leaf-0")
+    assert incident.jobs == (job("gemma"), job("llama"))
+    assert incident.certainty is not Certainty.DECISIVE
+    assert len(world.published) == 1
+
+
+def test_connections_that_fail_everywhere_blame_no_switch() -> None:
+    world = World(facts())
+    world.see(*failing("llama", [("n0", "n4"), ("n5", "n8"), ("n1", "n8")], 10))
+    world.pass_to(120)
+    assert world.only().family == "hang"
+
+
+def test_links_that_are_told_late_take_over_what_votes_had_found() -> None:
+    world = World(facts())
+    world.see(*failing("llama", LLAMA, 10))
+    world.pass_to(60)
+    first = world.only()
+    assert first.facts["failing_pairs"] == len(LLAMA)
+    world.see(*(replace(nic(n, "eth2", i), observed_at=at(61)) for i, n in enumerate(NODES[:4])))
+    world.pass_to(200)
+    incident = world.only()
+    assert (incident.root.key, incident.facts["links_lost"]) == ("switch/leaf-0", 4)
+    assert incident.jobs == (job("llama"),)
+    assert not [i for i in world.published.values() if i.state is IncidentState.OPEN and i.id != incident.id]
+
+
+STORIES = {
+    "votes": [*failing("llama", LLAMA, 10), *failing("gemma", GEMMA, 14)],
+    "votes and links": [
+        *(nic(n, "eth2", 0.5 * i) for i, n in enumerate(NODES[:4])),
+        *failing("llama", LLAMA, 10),
+        *failing("gemma", GEMMA, 14),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_whatever_the_order_the_same_switch_is_named(name: str) -> None:
+    signals = STORIES[name]
+    expected = list(map(essence, outcome(on_time(facts(), signals), until=900)))
+    assert len(expected) == 1
+    for seed in range(6):
+        chance = random.Random(seed)
+        arrivals: list[Arrival] = [(-50.0 + chance.choice([0, 0, 40]), fact) for fact in facts()]
+        for signal in signals:
+            seen = (signal.observed_at - at(0)).total_seconds()
+            arrivals += [
+                (seen + chance.choice([0, 1, 30, 300]), signal) for _ in range(chance.choice([1, 2]))
+            ]
+        assert list(map(essence, outcome(arrivals, restarts=0.05, seed=seed, until=900))) == expected

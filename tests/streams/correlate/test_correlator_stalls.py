@@ -1,0 +1,81 @@
+"""A stream that is up and delivers nothing must end the process: that is what restarts it, and nothing is lost by it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from faust.types import TP
+
+from sandbox.emulated import broker
+from streams.config.settings import CorrelatorSettings, KafkaSettings
+from streams.correlate import Core, process
+from streams.correlate.process import Correlator
+from streams.model.errors import Unreachable
+from streams.model.pulse import Pulse
+from tests.testbed.waiting import eventually
+
+pytestmark = pytest.mark.embedded
+
+
+@pytest.fixture
+async def kafka_settings(tmp_path: Path) -> AsyncIterator[KafkaSettings]:
+    async with broker.running(KafkaSettings(), log=tmp_path / "broker.log") as running:
+        # Whoever gets no CPU for a session joins its group anew, and a stream that was suspended then goes on.
+        yield running.settings.model_copy(update={"session_timeout_ms": 60_000})
+
+
+def correlator(settings: KafkaSettings, pulse: Pulse) -> Correlator:
+    return Correlator(
+        settings,
+        CorrelatorSettings(tick_s=0.2, session_timeout_ms=60_000),
+        lambda cluster, rows: Core(cluster, rows),
+        pulse=pulse,
+    )
+
+
+async def ready(pulse: Pulse) -> None:
+    async def is_ready() -> bool:
+        return pulse.is_ready
+
+    await eventually(is_ready, "the correlator works", timeout_s=120)
+
+
+async def test_a_stream_that_falls_silent_ends_the_process(
+    kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "SILENCE_S", 2.0)
+    pulse = Pulse()
+    running = correlator(kafka_settings, pulse)
+    task = asyncio.ensure_future(running.run())
+    await ready(pulse)
+    running._app.flow_control.suspend()  # what a stalled fetcher looks like from the outside
+    with pytest.raises(Unreachable, match="not even our own ticks"):
+        await asyncio.wait_for(task, 120)
+
+
+async def test_a_join_that_never_ends_ends_the_process(
+    kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "JOINING_S", -2 * kafka_settings.session_timeout_ms / 1000 + 2)
+    monkeypatch.setattr(Correlator, "_take_ownership", lambda *_, **__: None)
+    with pytest.raises(Unreachable, match="joining the group did not end"):
+        await asyncio.wait_for(correlator(kafka_settings, Pulse()).run(), 120)
+
+
+@pytest.mark.parametrize("answer", [True, False])
+async def test_a_partition_that_is_lost_during_the_question_is_lost_whatever_the_answer(
+    kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch, answer: bool
+) -> None:
+    asking = correlator(kafka_settings, Pulse())
+
+    class Consumer:
+        async def owns(self, tp: TP) -> bool:
+            asking._lose_ownership()
+            asking._settled = True
+            return answer
+
+    monkeypatch.setattr(asking._app, "consumer", Consumer())
+    asking._stood_still = asking._settled = True
+    assert not await asking._still_owns(0, asking._term)
+    assert asking._settled

@@ -1,0 +1,171 @@
+"""Processes that end take their peers' connections along: what they ended of is the cause, and no node is blamed for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from streams.model.entity import Entity, PodRef
+from streams.model.facts import JobFact
+from streams.model.incident import Certainty
+from streams.model.signal import Attribute, Severity, Signal, signal
+from tests.streams.correlate.world import (
+    CLUSTER,
+    FOUR,
+    World,
+    at,
+    cluster,
+    job,
+    not_ready,
+    pause,
+    pods,
+    timeouts,
+)
+
+
+def said(kind: str, pod: int, seconds: float, **attributes: Attribute) -> Signal:
+    entity = Entity(CLUSTER, pod=PodRef("train", f"llama-worker-{pod}"))
+    return signal(
+        kind, entity, severity=Severity.ERROR, occurred_at=at(seconds), observed_at=at(seconds + 0.5), attributes=attributes
+    )  # fmt: skip
+
+
+def closed(pod: int, peer: int, seconds: float) -> Signal:
+    return said("nccl.error", pod, seconds, subtype="remote_closed", peer=f"llama-worker-{peer}")
+
+
+def unanswered(pod: int, peer: int, seconds: float) -> Signal:
+    return said(
+        "nccl.error", pod, seconds, subtype="ib_completion", status=12, vendor_err=129, peer=f"llama-worker-{peer}",
+        device="mlx5_3",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("exit_after", [-1.0, 0.5, 4.0])
+def test_a_process_that_fails_explains_the_connections_it_closed(exit_after: float) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(
+        said("job.failed", 1, 10 + exit_after, subtype="process_exit", exitcode=1),
+        closed(0, 1, 10),
+        closed(2, 1, 10.5),
+        closed(3, 2, 12),
+    )
+    world.pass_to(120)
+    incident = world.only()
+    assert (incident.family, incident.root.job, incident.root.node) == ("application", job("llama"), None)
+
+
+def test_a_crash_that_only_mpirun_tells_of_is_the_jobs_own() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(said("job.failed", 0, 12, subtype="process_exit", signal="11", rank=10), closed(0, 1, 10))
+    world.pass_to(140)
+    incident = world.only()
+    assert (incident.family, incident.root.job, incident.root.node) == ("application", job("llama"), None)
+    assert "signal 11" in incident.reason
+
+
+def test_a_process_that_was_killed_says_nothing_of_its_job() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(said("job.failed", 0, 12, subtype="process_exit", signal="9", rank=10))
+    world.pass_to(140)
+    assert world.incidents() == []
+
+
+def test_closed_connections_alone_name_nobody() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(closed(0, 1, 10), closed(2, 1, 10.5), closed(3, 2, 12))
+    world.pass_to(140)
+    incident = world.only()
+    assert (incident.family, incident.root.node, incident.certainty) == ("hang", None, Certainty.WEAK)
+    assert incident.facts["suspect_nodes"] == ("n2",)
+
+
+def test_a_job_that_is_ended_on_purpose_and_starts_again_is_no_incident() -> None:
+    """A node is emptied for its maintenance: its pod ends, the others find it gone, the job runs elsewhere a minute later."""
+    world = World(cluster({"llama": FOUR}, spare=["n9"]))
+    world.see(closed(0, 1, 10), closed(2, 1, 10.5))
+    for old, new in zip(
+        pods("llama", FOUR), pods("llama", ["n1", "n9", "n3", "n4"], since=90, attempt=2), strict=True
+    ):
+        world.gone(old, 20)
+        world.tell(new)
+    world.see(not_ready("n2", 190))
+    world.pass_to(600)
+    assert [i.family for i in world.incidents()] == ["node_down"]
+
+
+@pytest.mark.parametrize("deleted_at", [8, -60])
+def test_what_the_processes_of_a_deleted_job_leave_is_no_incident(deleted_at: float) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.gone(JobFact(CLUSTER, job("llama"), at(-3000), pods=4, world=32), deleted_at)
+    world.see(closed(0, 1, 10), closed(2, 1, 10.5))
+    world.pass_to(600)
+    assert world.incidents() == []
+
+
+def test_a_job_that_stands_again_under_its_name_was_not_deleted_for_good() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.gone(JobFact(CLUSTER, job("llama"), at(-3000), pods=4, world=32), 0)
+    for old, new in zip(pods("llama", FOUR), pods("llama", FOUR, since=30, attempt=2), strict=True):
+        world.gone(old, 20)
+        world.tell(new)
+    world.see(closed(0, 1, 100), closed(2, 1, 100.5))
+    world.pass_to(600)
+    assert [(i.family, i.root.node) for i in world.incidents()] == [("hang", None)]
+
+
+def test_a_rank_that_speaks_late_saves_its_node() -> None:
+    """Its line is half a minute behind the others': nothing was told of its node in the meantime."""
+    world = World(cluster({"llama": FOUR}))
+    world.see(*timeouts("llama", [r for r in range(32) if r != 20], 600))
+    world.pass_to(635)
+    assert world.incidents() == []
+    world.see(*timeouts("llama", [20], 604))
+    world.pass_to(800)
+    assert [(i.family, i.root.node) for i in world.incidents()] == [("hang", None)]
+    assert {i.family for i in world.published.values()} == {"hang"}
+
+
+def test_connections_that_fail_towards_a_node_that_goes_away_are_told_of_its_end() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(unanswered(0, 1, 8), unanswered(2, 1, 8.5))
+    world.pass_to(40)
+    world.see(not_ready("n2", 45))
+    world.pass_to(200)
+    incident = world.only()
+    assert (incident.family, incident.root.node) == ("node_down", "n2")
+
+
+def test_connections_that_fail_towards_a_node_that_speaks_accuse_its_nic_but_are_no_proof() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(unanswered(0, 1, 8), unanswered(2, 1, 8.5), unanswered(1, 0, 9))
+    world.pass_to(80)
+    incident = world.only()
+    assert (incident.root.node, incident.certainty) == ("n2", Certainty.LIKELY)
+    assert incident.facts["nic"] == "mlx5_3"
+    assert len(incident.nodes) == 4
+
+
+def test_weak_evidence_on_one_of_several_suspected_nodes_takes_the_hang_and_stays_weak() -> None:
+    world = World(cluster({"llama": FOUR}))
+    sick = signal(
+        "node.kernel", Entity(CLUSTER, node="n2"), severity=Severity.ERROR, occurred_at=at(0), observed_at=at(1),
+        attributes={"subtype": "soft_lockup"},
+    )  # fmt: skip
+    world.see(sick, *timeouts("llama", range(4), 600))
+    world.pass_to(800)
+    incident = world.only()
+    assert (incident.family, incident.root.node, incident.certainty) == ("host_fault", "n2", Certainty.WEAK)
+    assert incident.jobs == (job("llama"),)
+
+
+def test_a_likely_cause_on_one_node_gives_way_to_proof_that_all_wait_for_another() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(
+        pause("n1", "mlx5_0", "sent", 5),
+        *timeouts("llama", [r for r in range(32) if r // 8 != 2], 600),
+    )
+    world.pass_to(800)
+    assert {(i.family, i.root.node) for i in world.incidents()} == {
+        ("pfc_storm", "n1"),
+        ("silent_node", "n3"),
+    }

@@ -1,0 +1,315 @@
+"""Jobs that fail by themselves, jobs that the platform keeps from running, and what only looks like either."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from streams.model.incident import Certainty, IncidentState
+from streams.model.signal import Severity, Signal
+from tests.streams.correlate.world import (
+    FOUR,
+    World,
+    at,
+    cluster,
+    failed,
+    gpu,
+    job,
+    link,
+    nccl_error,
+    not_ready,
+    pods,
+    progress,
+    sign,
+    storm,
+    timeouts,
+    xid,
+)
+
+NAMES = ("gpu_node", "gpu_pci", "gpu_uuid")
+LIKELY, WEAK = Certainty.LIKELY, Certainty.WEAK
+ILLEGAL = "an illegal memory access was encountered"
+ALL_BUT_POD_2 = [r for r in range(32) if r // 8 != 2]
+
+
+def oom(node: str, seconds: float) -> Signal:
+    return sign("node.memory", node, seconds, "oom", process="pt_main_thread")
+
+
+def again(
+    subtype: str, seconds: float, *, kind: str = "job.failed", pod: int = 1, times: int = 6
+) -> list[Signal]:
+    """An event that Kubernetes tells over and over."""
+    return [
+        failed("llama", pod, seconds + 70 * i, subtype, kind=kind, reason="BackOff") for i in range(times)
+    ]
+
+
+OWN: dict[str, tuple[list[Signal], str, Certainty]] = {
+    "a program that ends by itself": ([failed("llama", 2, 0, exitcode=1, local_rank=3)], "application", WEAK),
+    "GPU memory that ran out": (
+        [failed("llama", 2, 0, "cuda_oom"), failed("llama", 2, 2, exitcode=1)],
+        "application",
+        LIKELY,
+    ),
+    "memory of the host that ran out": (
+        [oom("n3", 0), failed("llama", 2, 1, exitcode=-9)],
+        "application",
+        LIKELY,
+    ),
+    "an address that is not there, with its XID": (
+        [
+            xid("n3", 31, 0),
+            failed("llama", 2, 0.5, "cuda_error", reason=ILLEGAL),
+            failed("llama", 2, 4, exitcode=-6),
+        ],
+        "application",
+        LIKELY,
+    ),
+    "an image that cannot be pulled": (again("image_pull", 0), "platform_fault", LIKELY),
+    "a volume that cannot be mounted": (again("volume", 0), "platform_fault", LIKELY),
+    "a sandbox that cannot be made": (again("sandbox", 0), "platform_fault", LIKELY),
+    "pods that find no node": (again("unschedulable", 0, kind="job.stalled"), "platform_fault", LIKELY),
+    "a pod that was evicted": ([failed("llama", 1, 0, "evicted")], "platform_fault", LIKELY),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_job_that_nothing_under_it_explains_fails_by_itself(name: str) -> None:
+    signals, family, certainty = OWN[name]
+    world = World(cluster({"llama": FOUR}))
+    world.see(*signals)
+    world.pass_to(500, step=5)
+    incident = world.only()
+    assert (incident.family, incident.root.job, incident.certainty) == (family, job("llama"), certainty)
+    assert incident.root.node is None
+
+
+NOTHING: dict[str, list[Signal]] = {
+    "processes that were told to stop": [failed("llama", p, 0, exitcode=-15) for p in range(4)],
+    "processes that were killed": [failed("llama", p, 0, exitcode=-9) for p in range(4)],
+    "what a launcher says while it stops": [failed("llama", 0, 0, "abort_noise")],
+    "a rendezvous that did not come about": [failed("llama", 0, 0, "rendezvous")],
+    "an image that was pulled at the second try": [failed("llama", 1, 0, "image_pull")],
+    "a pod that waited for a node for a minute": [
+        failed("llama", 1, 0, "unschedulable", kind="job.stalled"),
+        failed("llama", 1, 60, "unschedulable", kind="job.stalled"),
+    ],
+    "a job that restarts": [failed("llama", 0, 0, "restarting")],
+}
+
+
+@pytest.mark.parametrize("name", NOTHING)
+def test_what_only_follows_or_passes_opens_nothing(name: str) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*NOTHING[name])
+    world.pass_to(600, step=10)
+    assert world.incidents() == []
+
+
+EXPLAINED: dict[str, tuple[list[Signal], str]] = {
+    "a GPU off the bus under it": (
+        [xid("n3", 79, -5), failed("llama", 2, 0, exitcode=1), failed("llama", 2, 1, "cuda_oom")],
+        "gpu_off_bus",
+    ),
+    "bad memory under it": (
+        [
+            xid("n3", 48, 0),
+            failed("llama", 2, 0.3, "cuda_error", reason="uncorrectable ECC error encountered"),
+            failed("llama", 2, 5, exitcode=-6),
+        ],
+        "gpu_memory",
+    ),
+    "a dead node under it": (
+        [not_ready("n3", 0), *again("unschedulable", 400, kind="job.stalled")],
+        "node_down",
+    ),
+    "watchdogs that spoke before": (
+        [*timeouts("llama", ALL_BUT_POD_2, 600), *(failed("llama", p, 604, exitcode=-6) for p in range(4))],
+        "silent_node",
+    ),
+    "a node that was taken away": (
+        [
+            sign("node.maintenance", "n3", 0, "termination"),
+            failed("llama", 2, 60, exitcode=1),
+            failed("llama", 2, 61, "evicted"),
+        ],
+        "preemption",
+    ),
+    "a device plugin that has no healthy GPU": (
+        [sign("gpu.driver", "n2", 0, "device_unhealthy"), *again("unexpected_admission", 100)],
+        "platform_fault",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_hardware_under_a_job_explains_how_it_fails(name: str, backwards: bool) -> None:
+    signals, family = EXPLAINED[name]
+    world = World(cluster({"llama": FOUR}))
+    for signal in reversed(signals) if backwards else signals:
+        world.see(signal)
+    world.pass_to(1000, step=10)
+    assert world.only().family == family
+    assert world.only().root.node is not None
+
+
+def test_a_rank_that_crashed_is_not_a_node_that_went_silent() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(failed("llama", 2, 0, exitcode=1), *timeouts("llama", ALL_BUT_POD_2, 602))
+    world.pass_to(700)
+    incident = world.only()
+    assert (incident.family, incident.root.job) == ("application", job("llama"))
+
+
+def test_a_rank_that_crashed_elsewhere_does_not_acquit_a_silent_node() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(failed("llama", 1, 0, exitcode=1), *timeouts("llama", ALL_BUT_POD_2, 602))
+    world.pass_to(700)
+    assert "silent_node" in {i.family for i in world.incidents()}
+
+
+def test_peers_that_lose_their_connection_first_do_not_hide_what_closed_it() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*(nccl_error("llama", r, 0) for r in ALL_BUT_POD_2), failed("llama", 2, 1.5, "cuda_oom"))
+    world.pass_to(100)
+    assert (world.only().family, world.only().certainty) == ("application", LIKELY)
+
+
+def test_memory_that_ran_out_where_two_jobs_stand_is_laid_to_neither() -> None:
+    world = World(cluster({"llama": FOUR, "gemma": ["n3", "n5"]}))
+    world.see(oom("n3", 0))
+    world.pass_to(100)
+    assert world.incidents() == []
+
+
+def test_a_program_that_failed_is_over_when_its_job_moves_on() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(failed("llama", 2, 0, exitcode=1))
+    world.pass_to(60)
+    world.see(progress("llama", 300, 7))
+    world.pass_to(500, step=5)
+    assert world.only().state is IncidentState.RESOLVED
+
+
+def test_pods_without_a_node_are_their_jobs_pods() -> None:
+    waiting = [replace(p, node=None, scheduled_at=None, phase="Pending") for p in pods("llama", FOUR)]
+    world = World([f for f in cluster({"llama": FOUR}) if f.kind != "pod"])
+    for pod in waiting:
+        world.tell(pod)
+    world.see(
+        *again("unschedulable", 0, kind="job.stalled"), *again("unschedulable", 5, kind="job.stalled", pod=3)
+    )
+    world.pass_to(500, step=5)
+    assert (world.only().family, world.only().root.key) == ("platform_fault", f"job/{job('llama').key}")
+    for pod in pods("llama", FOUR, since=600):
+        world.tell(replace(pod, observed_at=at(601)))
+    world.pass_to(900, step=5)
+    assert world.only().state is IncidentState.RESOLVED
+
+
+def test_codes_of_the_teardown_do_not_move_a_crash_to_other_nodes() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(
+        oom("n3", 0),
+        failed("llama", 2, 1, exitcode=-9),
+        *(nccl_error("llama", r, 1.5) for r in ALL_BUT_POD_2),
+        *(xid(n, 43, 4) for n in ("n1", "n2")),
+        failed("llama", 0, 5, exitcode=1),
+    )
+    world.pass_to(100)
+    incident = world.only()
+    assert (incident.family, incident.certainty) == ("application", LIKELY)
+    assert "n3" in incident.reason
+
+
+def test_an_image_that_is_gone_is_no_matter_of_the_nodes_or_the_fabric() -> None:
+    world = World([*cluster({"llama": FOUR}), link("leaf-1", "Ethernet8", "n2", "mlx5_2")])
+    world.see(storm("leaf-1", "Ethernet8", -30), xid("n3", 95, -20), *again("image_pull", 0))
+    world.pass_to(600, step=5)
+    assert {i.family for i in world.incidents()} == {"pfc_storm", "gpu_memory", "platform_fault"}
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_pods_that_are_refused_on_a_sick_node_are_its_victims_even_if_nobody_placed_them(
+    backwards: bool,
+) -> None:
+    refused = [
+        replace(s, entity=replace(s.entity, node="n9"))
+        for s in (failed("probe", i, 30 + 40 * i, "unexpected_admission") for i in range(3))
+    ]
+    signals = [sign("gpu.driver", "n9", 0, "device_unhealthy"), *refused]
+    world = World(cluster({"llama": FOUR}, spare=["n9"]))
+    for signal in reversed(signals) if backwards else signals:
+        world.see(signal)
+    world.pass_to(300)
+    assert (world.only().family, world.only().root.node) == ("platform_fault", "n9")
+
+
+def test_two_failures_far_apart_are_two() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(
+        failed("llama", 2, 0, "cuda_oom"), progress("llama", 400, 5), failed("llama", 2, 1200, "cuda_oom")
+    )
+    world.pass_to(1400, step=10)
+    assert [i.incarnation for i in world.incidents()] == [1, 2]
+
+
+def test_no_failure_of_a_job_closes_a_node() -> None:
+    for signals, _, _ in OWN.values():
+        world = World(cluster({"llama": FOUR}))
+        world.see(*signals, *timeouts("llama", range(32), 620))
+        world.pass_to(800, step=10)
+        assert not [i for i in world.incidents() if i.root.node and i.certainty is Certainty.DECISIVE]
+
+
+def test_severity_of_the_signal_does_not_matter_to_whose_it_is() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(replace(failed("llama", 2, 0, "cuda_oom"), severity=Severity.CRITICAL))
+    world.pass_to(60)
+    assert world.only().family == "application"
+
+
+def test_a_crash_names_the_one_gpu_that_all_its_codes_were_seen_on() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(xid("n2", 31, 0, index=3), xid("n2", 43, 0.2, index=3), xid("n2", 13, 1, index=3))
+    world.pass_to(60)
+    crash = world.only()
+    assert (crash.family, crash.root.node, crash.root.gpu) == ("application", None, None)
+    assert {name: crash.facts.get(name) for name in NAMES} == {
+        "gpu_node": "n2",
+        "gpu_pci": gpu(3).pci,
+        "gpu_uuid": None,
+    }
+
+
+def test_a_gpu_is_named_by_its_uuid_where_a_code_tells_it() -> None:
+    world = World(cluster({"llama": FOUR}))
+    told = xid("n2", 31, 0, index=3)
+    named = replace(told.entity, gpu=replace(gpu(3), uuid="GPU-7c1e"))
+    world.see(told, replace(xid("n2", 13, 1, index=3), entity=named))
+    world.pass_to(60)
+    assert {name: world.only().facts.get(name) for name in NAMES} == {
+        "gpu_node": "n2", "gpu_pci": gpu(3).pci, "gpu_uuid": "GPU-7c1e"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        [xid(node, 31, i * 0.5) for i, node in enumerate(FOUR)],
+        [xid("n2", 31, 0, index=1), xid("n2", 31, 0.3, index=2)],
+        [xid("n2", 31, 0, index=1), xid("n3", 43, 2, index=1)],
+        [replace(one := xid("n2", 31, 0), entity=replace(one.entity, gpu=None))],
+        [failed("llama", 2, 0, exitcode=1)],
+    ],
+    ids=["many nodes", "two GPUs of a node", "a code elsewhere", "a GPU without a name", "no code"],
+)
+def test_a_crash_on_several_gpus_or_on_none_that_is_known_names_none(seen: list[Signal]) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*seen)
+    world.pass_to(60)
+    crash = world.only()
+    assert crash.family == "application"
+    assert not any(name in crash.facts for name in NAMES)

@@ -1,0 +1,180 @@
+"""A step is stored whole or not at all, wherever the process ends while its rows go out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from itertools import chain
+
+import pytest
+
+from streams.correlate import Config, Core, write_ahead
+from streams.correlate.cluster_rows import Records, TableRows
+from streams.correlate.write_ahead import Changes, Held, Rows
+from streams.model.codec import encode
+from streams.model.facts import Fact
+from streams.model.incident import Incident
+from streams.model.signal import Signal
+from tests.streams.correlate import test_order
+from tests.streams.correlate.deliveries import essence, standing
+from tests.streams.correlate.world import CLUSTER, at
+
+Step = Callable[[write_ahead.Core], Changes]
+
+
+class Broker:
+    """What was written, and the owner of the moment."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.changelog: dict[bytes, bytes] = {}
+        self.said: dict[str, list[Incident]] = {}
+        self.entries: set[bytes] = set()
+        self.deaths = 0
+        self.take_over()
+
+    def take_over(self) -> None:
+        """A new process reads the changelog, and may die again at once."""
+        while True:
+            self.held = Held(TableRows(dict(self.changelog), CLUSTER), partial(make_core, CLUSTER))
+            rows, again = self.held.taken_over()
+            if self._dies(rows):
+                continue
+            self._say(again)
+            return
+
+    def take(self, step: Step) -> None:
+        """Take a step, as often as it needs until the process lives through it."""
+        while True:
+            changes = step(self.held.core)
+            note, rows = self.held.store(changes)
+            if not self._dies([*note, *rows]):
+                if self.chance.random() < 0.9:
+                    self._say(changes)
+                    self.held.strike()
+                    return
+                self.deaths += 1
+            self.take_over()
+
+    def _dies(self, rows: Records) -> bool:
+        """Write rows one by one; True when the process ended in between."""
+        dies = bool(rows) and self.chance.random() < 0.3
+        for key, value in rows[: self.chance.randrange(len(rows))] if dies else rows:
+            if value is None:
+                self.changelog.pop(key, None)
+            else:
+                self.changelog[key] = value
+        self.deaths += dies
+        return dies
+
+    def _say(self, changes: Changes | write_ahead.Again) -> None:
+        for incident in changes.incidents:
+            said = self.said.setdefault(incident.id, [])
+            if incident.revision > len(said):
+                said.append(incident)
+            assert said[incident.revision - 1] == incident
+        self.entries |= {encode(entry) for entry in changes.timeline}
+
+    @property
+    def latest(self) -> dict[str, Incident]:
+        """The latest revision of every incident."""
+        return {name: said[-1] for name, said in self.said.items()}
+
+
+def told(facts: list[tuple[str, Fact | None, datetime]]) -> Step:
+    return lambda core: core.on_facts(facts)
+
+
+def seen(signals: list[Signal]) -> Step:
+    return lambda core: core.on_signals(signals, at(1600))
+
+
+def ticked(now: float) -> Step:
+    return lambda core: core.on_tick(at(now))
+
+
+def make_core(cluster: str, rows: Rows) -> Core:
+    return Core(cluster, rows, Config())
+
+
+@pytest.mark.parametrize("story", test_order.STORIES)
+@pytest.mark.parametrize("piece", [300, write_ahead.PIECE])
+def test_what_ends_in_the_middle_of_its_rows_ends_with_the_same_incidents(
+    story: Callable[[], test_order.Story], piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_ahead, "PIECE", piece)
+    facts, signals = story()
+    deaths = 0
+    for seed in range(6):
+        chance = random.Random(seed)
+        size = chance.randint(3, 20)
+        batches = [signals[i : i + size] for i in range(0, len(signals), size)]
+        chance.shuffle(batches)
+        played = [told([(fact.key, fact, at(0)) for fact in facts])]
+        played += [seen(batch) for batch in batches]
+        played += [ticked(now) for now in range(1610, 2600, 30)]
+        whole, cut = Broker(Steady()), Broker(chance)
+        for step in played:
+            whole.take(step)
+            cut.take(step)
+        deaths += cut.deaths
+        assert [essence(i) for i in standing(cut.latest)] == [essence(i) for i in standing(whole.latest)]
+        assert cut.entries == whole.entries
+    assert deaths > 20
+
+
+class Steady(random.Random):
+    """Nobody dies."""
+
+    def random(self) -> float:
+        return 0.5
+
+
+def test_pieces_of_two_notes_never_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_ahead, "PIECE", 60)
+    table: dict[bytes, bytes] = {}
+    held = Held(TableRows(table, CLUSTER), partial(make_core, CLUSTER))
+    quiet = held.core.on_tick(at(0))
+    held.rows["a"], held.rows["b"] = b"1" * 90, b"2"
+    held.store(quiet)
+    before = dict(table)
+    held.rows["a"], held.rows["b"] = b"3" * 90, b"4"
+    note, rows = held.store(quiet)
+    written = [(key, value) for key, value in (*note, *rows) if value is not None]
+    assert len(note) >= 3
+
+    def read_after(count: int) -> bytes:
+        table = {**before, **dict(written[:count])}
+        return Held(TableRows(table, CLUSTER), partial(make_core, CLUSTER)).rows["a"]
+
+    assert [read_after(count) for count in range(len(written) + 1)] == [
+        *[b"1" * 90] * len(note),
+        *[b"3" * 90] * (len(written) + 1 - len(note)),
+    ]
+
+
+def test_what_was_done_for_a_predecessor_is_not_done_again_over_a_later_row() -> None:
+    changelog: dict[bytes, bytes] = {}
+
+    def take_over() -> Held:
+        held = Held(TableRows(dict(changelog), CLUSTER), partial(make_core, CLUSTER))
+        write(held.taken_over()[0])
+        return held
+
+    def write(*parts: Records) -> None:
+        for key, value in chain(*parts):
+            if value is not None:
+                changelog[key] = value
+            else:
+                changelog.pop(key, None)
+
+    first = take_over()
+    quiet = first.core.on_tick(at(0))
+    first.rows["a"], first.rows["b"] = b"1", b"2"
+    write(*first.store(quiet))
+    second = take_over()
+    second.rows["a"] = b"3"
+    write(*second.store(quiet))
+    assert take_over().rows["a"] == b"3"

@@ -1,0 +1,190 @@
+"""Every row of the data finds its own samples, gives the fields it promises, and leaves its look-alikes alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from streams.detect import Detector, sxid_catalog, xid_catalog
+from streams.detect.kube_events import EventRow
+from streams.detect.kube_events import sheet as kube_sheet
+from streams.detect.matching.log_patterns import Sheet, Wordings, load_sheet, sheet_names
+from streams.model.errors import ConfigError
+from streams.model.signal import Signal
+from tests.streams.detect.lines import detect, record, signals
+
+SHEETS = {name: load_sheet(name) for name in sheet_names()}
+ROWS = [
+    pytest.param(name, row, id=f"{name}-{row.id}") for name, sheet in SHEETS.items() for row in sheet.rows
+]
+
+
+def of_a_pod(text: str) -> bytes:
+    """Progress counts only for pods, so job lines come as Fluent Bit ships them."""
+    pod = {"pod_name": "llm-0", "namespace_name": "ml", "host": "gpu-1"}
+    return orjson.dumps({"@timestamp": 1795245200.5, "log": text + "\n", "kubernetes": pod})
+
+
+def shipped(sheet: str, text: str) -> bytes:
+    return of_a_pod(text) if SHEETS[sheet].written_by == "pod" else text.encode()
+
+
+def lacking(signal: Signal, expect: dict[str, Any]) -> dict[str, Any]:
+    got = {**signal.attributes, "mig": signal.entity.gpu.mig if signal.entity.gpu else None}
+    want = {name: tuple(value) if isinstance(value, list) else value for name, value in expect.items()}
+    return {name: (value, got.get(name)) for name, value in want.items() if got.get(name) != value}
+
+
+@pytest.mark.parametrize(("sheet", "row"), ROWS)
+def test_a_wording_finds_its_samples_with_their_fields(sheet: str, row: Any) -> None:
+    for sample in row.samples:
+        *before, signal = signals(
+            shipped(sheet, f"{sample.before}\n{sample.text}" if sample.before else sample.text)
+        )
+        assert len(before) == (1 if sample.before else 0)
+        assert (signal.kind, signal.state, signal.severity) == (row.kind, row.state, row.severity)
+        assert not lacking(signal, sample.expect), sample.text
+
+
+@pytest.mark.parametrize(("sheet", "row"), ROWS)
+def test_a_wording_leaves_its_look_alikes_alone(sheet: str, row: Any) -> None:
+    for text in row.look_alikes:
+        assert not signals(shipped(sheet, text)), text
+
+
+@pytest.mark.parametrize("sample", xid_catalog.catalog().samples, ids=lambda sample: sample.text[:60])
+def test_an_xid_line_of_any_generation_is_read_whole(sample: Any) -> None:
+    (signal,) = signals(sample.text)
+    assert signal.kind == "gpu.xid"
+    assert not lacking(signal, sample.expect)
+
+
+@pytest.mark.parametrize("sample", xid_catalog.catalog().glued, ids=lambda sample: sample.text[:60])
+def test_two_xids_glued_into_one_line_are_two_signals(sample: Any) -> None:
+    assert tuple(signal.attributes["xid"] for signal in signals(sample.text)) == sample.xids
+
+
+@pytest.mark.parametrize("text", xid_catalog.catalog().look_alikes, ids=lambda text: text[:60])
+def test_what_only_looks_like_an_xid_raises_nothing(text: str) -> None:
+    assert not signals(text)
+    assert not signals(of_a_pod(text))
+
+
+@pytest.mark.parametrize("sample", sxid_catalog.catalog().samples, ids=lambda sample: sample.text[:60])
+def test_an_sxid_line_is_read_whole(sample: Any) -> None:
+    (signal,) = signals(sample.text)
+    assert signal.kind == "gpu.sxid"
+    assert not lacking(signal, sample.expect)
+
+
+@pytest.mark.parametrize("text", sxid_catalog.catalog().look_alikes, ids=lambda text: text[:60])
+def test_what_only_looks_like_an_sxid_raises_nothing(text: str) -> None:
+    assert not signals(text)
+    assert not signals(of_a_pod(text))
+
+
+CODES = [(code, row) for row in xid_catalog.catalog().codes for code in row.codes]
+
+
+@pytest.mark.parametrize(("code", "row"), CODES, ids=lambda value: str(value)[:12])
+def test_every_code_brings_its_catalog_row(code: int, row: Any) -> None:
+    (signal,) = signals(f"NVRM: Xid (PCI:0000:3b:00): {code}, {row.sample or 'no more is known'}")
+    assert (signal.attributes["mnemonic"], signal.attributes["family"]) == (row.mnemonic, row.family)
+    if code not in (154, *range(144, 151)):
+        assert (signal.attributes["action"], signal.severity) == (row.action, row.severity)
+
+
+def test_no_code_has_two_rows() -> None:
+    assert len({code for code, _ in CODES}) == len(CODES)
+
+
+def test_codes_of_todays_drivers_are_all_known() -> None:
+    missing = set(range(1, 177)) - {code for code, _ in CODES}
+    assert missing <= set(range(1, 177)) - {
+        13,
+        31,
+        43,
+        45,
+        48,
+        63,
+        64,
+        74,
+        79,
+        94,
+        95,
+        119,
+        120,
+        *range(140, 173),
+    }
+
+
+def event_of(kind: str, reason: str, message: str) -> bytes:
+    about = {
+        "kind": kind,
+        "name": "thing-07",
+        "uid": "u-07",
+        **({} if kind == "Node" else {"namespace": "ml"}),
+    }
+    event = {"reason": reason, "message": message, "type": "Warning", "involvedObject": about}
+    event |= {"metadata": {"name": "e1", "creationTimestamp": "2026-11-21T07:13:00Z"}, "clusterName": ""}
+    return orjson.dumps({**event, "source": {"component": "kubelet", "host": "gpu-3"}})
+
+
+@pytest.mark.parametrize("row", kube_sheet().rows, ids=lambda row: f"{row.reasons[0]}-{row.subtype}")
+def test_an_event_of_the_table_is_a_signal_and_the_same_words_about_another_object_are_not(
+    row: EventRow,
+) -> None:
+    object_ = row.objects[0].replace("*", "")
+    if row.ends:
+        assert not signals(event_of(object_, row.reasons[0], row.sample))
+        return
+    (signal,) = signals(event_of(object_, row.reasons[0], row.sample))
+    assert (signal.kind, signal.state, signal.severity) == (row.kind, row.state, row.severity)
+    assert signal.attributes.get("subtype", "") == row.subtype
+    # What fails for want of a GPU is the node's fault, whichever pod it hits.
+    of_pod = "pod/ml/thing-07" if row.kind.startswith("job.") else "node/gpu-3"
+    place = {"Node": "node/thing-07", "Pod": of_pod}.get(object_, f"job/{object_}/ml/thing-07")
+    assert signal.entity.key == place
+    assert signal.entity.node == {"Node": "thing-07", "Pod": "gpu-3"}.get(object_)
+    assert not detect(event_of("ConfigMap", row.reasons[0], row.sample)).signals
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in kube_sheet().rows if row.ends], ids=lambda row: row.reasons[0]
+)
+def test_the_end_of_a_condition_is_told_where_it_was_firing(row: EventRow) -> None:
+    begun = next(
+        one
+        for one in kube_sheet().rows
+        if one.subtype == row.subtype and one.state == "firing" and one.kind == row.kind
+    )
+    detector = Detector("c1")
+    told = [
+        detector.detect(record(event_of("Node", one.reasons[0], one.sample), offset=number)).signals
+        for number, one in enumerate((begun, row))
+    ]
+    assert [signal.state for signals in told for signal in signals] == ["firing", "cleared"]
+
+
+NAMES = {"^Ready$": "Ready", "deadlock": "KernelDeadlock", ".": "SomethingElse"}
+"""A condition that a pattern of the sheet stands for."""
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in kube_sheet().conditions if row.type in NAMES], ids=lambda row: row.type
+)
+@pytest.mark.parametrize("status", ["True", "False"])
+def test_every_condition_fires_when_bad_and_clears_when_well(row: Any, status: str) -> None:
+    named = NAMES[row.type]
+    said = f'Node condition {named} is now: {status}, reason: Because, message: "so it is"'
+    (signal,) = signals(event_of("Node", "Because", said))
+    assert (signal.kind, signal.state) == (row.kind, "firing" if status in row.bad else "cleared")
+    assert (signal.attributes["condition"], signal.attributes["reason"]) == (named, "Because")
+
+
+def test_a_wrong_pattern_in_the_data_names_itself() -> None:
+    row = SHEETS["pfc"].rows[0].model_copy(update={"opens": "(unclosed"})
+    with pytest.raises(ConfigError, match="unclosed"):
+        Wordings(Sheet(rows=(row,)))

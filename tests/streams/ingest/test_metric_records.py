@@ -1,0 +1,280 @@
+"""Samples as JSON of other shippers: Vector, collectd, gNMI through Telegraf and gnmic, SNMP, Avro-JSON."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.detect import Detector
+from streams.ingest import Outside, open_record
+from streams.model.record import LogLine, Sample
+from tests.streams.detect.lines import record
+
+NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
+AT = datetime(2026, 11, 21, 7, 13, 15, tzinfo=UTC)
+NANOS = int(AT.timestamp()) * 10**9
+OUTSIDE = Outside(NOW, "from-key")
+
+
+def opened(document: Any) -> list[Any]:
+    result = open_record(document if isinstance(document, bytes) else orjson.dumps(document), OUTSIDE)
+    assert not result.unreadable
+    return list(result.observations)
+
+
+def one(document: Any) -> Sample:
+    (found,) = opened(document)
+    assert isinstance(found, Sample)
+    return found
+
+
+DCGM = {"gpu": "3", "UUID": "GPU-1", "Hostname": "n1"}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"timestamp": "2026-11-21T07:13:15Z", "value": "79", "name": "m", "labels": DCGM},
+        {
+            "timestamp": {"string": "2026-11-21T07:13:15Z"},
+            "value": {"string": "79"},
+            "name": {"string": "m"},
+            "labels": {"map": {name: {"string": value} for name, value in DCGM.items()}},
+        },
+        {"timestamp": {"long": NANOS // 10**6}, "value": {"double": 79.0}, "name": "m", "labels": DCGM},
+        {
+            "name": "m",
+            "tags": DCGM,
+            "timestamp": "2026-11-21T07:13:15Z",
+            "kind": "absolute",
+            "gauge": {"value": 79.0},
+        },
+        {
+            "metric": {
+                "name": "m",
+                "tags": {name: [value, None] for name, value in DCGM.items()},
+                "timestamp": "2026-11-21T07:13:15Z",
+                "kind": "absolute",
+                "counter": {"value": 79},
+            }
+        },
+        {"name": "m", "tags": DCGM, "timestamp": NANOS // 10**9, "fields": {"gauge": 79}},
+        {
+            "@timestamp": "2026-11-21T07:13:15Z",
+            "host": {"name": "beats-0"},
+            "prometheus": {"metrics": {"m": 79}, "labels": DCGM},
+        },
+        {"@timestamp": "2026-11-21T07:13:15Z", "prometheus": {"m": {"value": 79}, "labels": DCGM}},
+    ],
+    ids=[
+        "adapter",
+        "avro unions",
+        "avro numbers",
+        "vector",
+        "vector native",
+        "telegraf",
+        "metricbeat",
+        "metricbeat, typed",
+    ],
+)
+def test_a_sample_is_the_same_whoever_ships_it(document: Any) -> None:
+    for shipped in (document, [document]):
+        found = one(shipped)
+        assert (found.name, found.value, found.at, found.node, found.labels) == ("m", 79.0, AT, "n1", DCGM)
+
+
+def test_what_vector_counts_since_the_last_record_is_no_counter() -> None:
+    assert not opened({"name": "m", "tags": {}, "kind": "incremental", "counter": {"value": 3.0}})
+
+
+def test_a_distribution_is_its_count_and_its_sum() -> None:
+    histogram = {
+        "name": "m",
+        "kind": "absolute",
+        "aggregated_histogram": {"buckets": [], "count": 3, "sum": 4.5},
+    }
+    assert [(s.name, s.value) for s in opened(histogram)] == [("m_count", 3.0), ("m_sum", 4.5)]
+
+
+def test_collectd_names_a_counter_of_the_driver_and_its_interface() -> None:
+    shared = {
+        "dstypes": ["derive"],
+        "dsnames": ["value"],
+        "time": NANOS / 10**9,
+        "interval": 10,
+        "host": "n1",
+    }
+    found = one(
+        [
+            shared
+            | {
+                "values": [12],
+                "plugin": "ethstat",
+                "plugin_instance": "eth2",
+                "type": "derive",
+                "type_instance": "tx_prio3_pause",
+            }
+        ]
+    )
+    assert (found.name, found.value, found.node, found.at) == ("tx_prio3_pause", 12.0, "n1", AT)
+    assert found.labels["device"] == "eth2"
+    heat = {
+        "values": [61],
+        "plugin": "gpu_nvidia",
+        "plugin_instance": "0",
+        "type": "temperature",
+        "type_instance": "",
+    }
+    assert (one([shared | heat]).name, one([shared | heat]).labels["gpu"]) == ("gpu_nvidia_temperature", "0")
+
+
+def test_telegrafs_gnmi_is_of_the_switch_and_its_interface() -> None:
+    found = one(
+        f"ifcounters,host=collector,name=Ethernet112,path=openconfig:/interfaces/interface/state/counters,"
+        f"source=leaf-2:6030 in-octets=17i {NANOS}".encode()
+    )
+    assert (found.name, found.value, found.node, found.at) == ("in-octets", 17.0, "leaf-2", AT)
+    assert found.labels["interface"] == "Ethernet112"
+    assert "host" not in found.labels
+
+
+def test_telegrafs_gnmi_gives_states_in_words_as_numbers() -> None:
+    shared = (
+        f"ifstate,host=collector,name=Ethernet8,path=/interfaces/interface/state,source=leaf-2 %s {NANOS}"
+    )
+    down = one((shared % 'state/oper_status="DOWN"').encode())
+    assert (down.name, down.value, down.labels["state"]) == ("oper_status", 0.0, "down")
+    assert one((shared % 'oper_status="UP",description="to spine"').encode()).value == 1.0
+
+
+def test_a_table_of_sonics_counters_names_the_interface_in_its_path() -> None:
+    document = {
+        "name": "pfc",
+        "tags": {"host": "collector", "source": "leaf-2", "path": "COUNTERS_DB:/COUNTERS/Ethernet112"},
+        "fields": {"SAI_PORT_STAT_PFC_3_RX_PKTS": "17"},
+        "timestamp": NANOS // 10**9,
+    }
+    found = one(document)
+    assert (found.name, found.value, found.node) == ("SAI_PORT_STAT_PFC_3_RX_PKTS", 17.0, "leaf-2")
+    assert found.labels["interface"] == "Ethernet112"
+
+
+def test_telegrafs_snmp_is_of_the_agent() -> None:
+    tags = "agent_host=10.0.7.2,hostname=leaf-2,host=collector,ifName=Ethernet1/8"
+    found = one(f"interface,{tags} ifOperStatus=2i {NANOS}".encode())
+    assert (found.name, found.value, found.node, found.labels["interface"]) == (
+        ("ifOperStatus", 2.0, "leaf-2", "Ethernet1/8")
+    )
+
+
+def test_gnmics_events_are_leaves_by_their_last_name() -> None:
+    event = {
+        "name": "sub1",
+        "timestamp": NANOS,
+        "tags": {"interface_name": "ethernet-1/1", "source": "leaf-2:57400", "subscription-name": "sub1"},
+        "values": {
+            "/srl_nokia-interfaces:interface/statistics/in-octets": "4108666",
+            "/interfaces/interface/state": {"oper-status": "UP", "counters": {"in-pkts": 3}},
+        },
+    }
+    found = opened([event, {**event, "values": None, "deletes": ["/interfaces/interface"]}])
+    assert [(s.name, s.value, s.node, s.labels["interface"]) for s in found] == [
+        ("in-octets", 4108666.0, "leaf-2", "ethernet-1/1"),
+        ("oper-status", 1.0, "leaf-2", "ethernet-1/1"),
+        ("in-pkts", 3.0, "leaf-2", "ethernet-1/1"),
+    ]
+
+
+def test_gnmics_json_has_the_interface_in_its_path() -> None:
+    path = "interfaces/interface[name=Ethernet1/8]/state/counters/in-pkts"
+    document = {
+        "source": "leaf-2:57400",
+        "subscription-name": "default-1",
+        "timestamp": NANOS,
+        "updates": [{"Path": path, "values": {"interfaces/interface/state/counters/in-pkts": 3}}],
+    }
+    found = one(document)
+    assert (found.name, found.node, found.labels["interface"]) == ("in-pkts", "leaf-2", "Ethernet1/8")
+
+
+STORM = {
+    "sonic-events-swss:pfc-storm": {
+        "ifname": "Ethernet112",
+        "queue_index": "3",
+        "queue_id": "0x150000000005bb",
+        "port_id": "0x1000000000003",
+        "timestamp": "2026-11-21T07:13:15.000000Z",
+    }
+}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        STORM,
+        {"source": "leaf-2", **STORM},
+        [{"timestamp": NANOS, "tags": {"source": "leaf-2"}, "values": {"/events": STORM}}],
+    ],
+    ids=["bare", "with its source", "gnmic"],
+)
+def test_a_structured_event_of_sonic_is_the_storm_that_it_tells_of(document: Any) -> None:
+    (line,) = opened(document)
+    assert isinstance(line, LogLine)
+    assert line.at == AT
+    (signal,) = Detector("c1").detect(record(orjson.dumps(document))).signals
+    assert (signal.kind, signal.entity.port, signal.attributes["queue"]) == (
+        "fabric.pfc_storm",
+        "Ethernet112",
+        3,
+    )
+    assert signal.entity.switch == ("leaf-2" if isinstance(document, list) or "source" in document else None)
+
+
+scalar = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False), st.text()
+)
+tree = st.recursive(
+    scalar,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(), inner, max_size=3)),
+)
+KEYS = [
+    *(
+        "name",
+        "tags",
+        "metric",
+        "kind",
+        "gauge",
+        "values",
+        "updates",
+        "source",
+        "Path",
+        "timestamp",
+        "fields",
+        "labels",
+    ),
+    *(
+        "dsnames",
+        "plugin",
+        "plugin_instance",
+        "type",
+        "type_instance",
+        "host",
+        "time",
+        "value",
+        "aggregated_histogram",
+    ),
+    *("sonic-events-swss:pfc-storm", "subscription-name", "deletes", "agent_host", "path"),
+]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.dictionaries(st.sampled_from(KEYS), tree, max_size=9))
+def test_any_record_of_such_keys_is_read(document: Any) -> None:
+    document.setdefault("kind", "absolute")
+    for shipped in (document, [document], {"metric": document}):
+        Detector("c1").read(record(orjson.dumps(shipped)))

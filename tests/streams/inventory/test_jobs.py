@@ -1,0 +1,100 @@
+"""A job object of each kind and what is told of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streams.inventory.jobs import is_training, job_fact
+from streams.inventory.objects import Identity
+from streams.inventory.owners import chain, top_owner
+from tests.streams.inventory.objects import (
+    AT,
+    Object,
+    batch_job,
+    job,
+    job_set,
+    owner,
+    pod,
+    pytorch_job,
+    volcano_job,
+)
+
+
+def ended(condition: str) -> Object:
+    return {"conditions": [{"type": condition, "status": "True"}]}
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (batch_job(), {"pods": 4, "world": 32, "suspended": False, "finished": False}),
+        (batch_job(spec={"completions": 2}), {"pods": 2, "world": 16}),
+        (batch_job(spec={"suspend": True}), {"suspended": True}),
+        (batch_job(status=ended("Complete")), {"finished": True, "failed": False}),
+        (batch_job(status=ended("Failed")), {"finished": True, "failed": True}),
+        (pytorch_job(), {"pods": 4, "world": 32}),
+        (pytorch_job(gpus=0), {"pods": 4, "world": 4}),
+        (pytorch_job(spec={"nprocPerNode": "2"}), {"pods": 4, "world": 8}),
+        (pytorch_job(spec={"runPolicy": {"suspend": True}}), {"suspended": True}),
+        (pytorch_job(spec={"elasticPolicy": {"minReplicas": 1}}), {"pods": 4, "world": None}),
+        (pytorch_job(status=ended("Succeeded")), {"finished": True, "failed": False}),
+        (job_set(), {"pods": 9, "world": 64}),
+        (volcano_job(), {"pods": 4, "world": 32}),
+        (
+            job(kind="RayJob", api="ray.io/v1", spec={"suspend": True}),
+            {"pods": None, "world": None, "suspended": True},
+        ),
+        (batch_job(labels={"faultline.dev/managed": "false"}), {"managed": False}),
+        (batch_job(annotations={"faultline.dev/owner": "@vision"}), {"owner": "@vision"}),
+    ],
+)
+def test_each_kind_tells_its_size_and_state(shown: Object, expected: dict[str, Any]) -> None:
+    fact = job_fact("c1", shown, AT)
+    assert {name: getattr(fact, name) for name in expected} == expected
+
+
+def test_a_volcano_job_is_not_taken_for_a_batch_job() -> None:
+    assert job_fact("c1", volcano_job(), AT).key == "c1/job/VolcanoJob/team-a/train"
+
+
+def test_a_batch_job_counts_as_training_only_with_gpus() -> None:
+    assert is_training(batch_job())
+    assert not is_training(batch_job(gpus=0))
+    assert is_training(pytorch_job(gpus=0))
+
+
+KNOWN = {
+    "child": job("child", ownerReferences=[owner("JobSet", "top", api="jobset.x-k8s.io/v1alpha2")]),
+    "nightly-1": job("nightly-1", ownerReferences=[owner("CronJob", "nightly")]),
+    "circle": job("circle", ownerReferences=[owner("Job", "circle")]),
+    "other": job("other", ownerReferences=[owner("JobSet", "top")])
+    | {"metadata": {"name": "other", "uid": "new"}},
+}
+JOBSET_LABEL = {"jobset.sigs.k8s.io/jobset-name": "top"}
+
+
+@pytest.mark.parametrize(
+    ("shown", "top"),
+    [
+        (pod(), None),
+        (pod(owners=[owner("Job", "child")]), "JobSet/team-a/top"),
+        (pod(owners=[owner("Job", "gone")]), "Job/team-a/gone"),
+        (pod(owners=[owner("Job", "gone")], labels=JOBSET_LABEL), "JobSet/team-a/top"),
+        (pod(owners=[owner("Job", "child")], labels=JOBSET_LABEL), "JobSet/team-a/top"),
+        (pod(owners=[owner("Job", "nightly-1")]), "Job/team-a/nightly-1"),
+        (pod(owners=[owner("Job", "circle")]), "Job/team-a/circle"),
+        (pod(owners=[owner("Job", "other")]), "Job/team-a/other"),
+        (pod(owners=[owner("Job", "child", controller=False)]), None),
+        (pod(owners=[owner("DaemonSet", "dcgm", api="apps/v1")]), None),
+        (pod(owners=[owner("Node", "gpu-01", api="v1")]), None),
+        (pod(owners=[owner("Job", "v", api="batch.volcano.sh/v1alpha1")]), "VolcanoJob/team-a/v"),
+    ],
+)
+def test_the_top_most_owner_is_found(shown: Object, top: str | None) -> None:
+    def lookup(who: Identity) -> Object | None:
+        return KNOWN.get(who.name) if who.kind == "Job" else None
+
+    found = top_owner(shown, chain(shown, "team-a", lookup))
+    assert (found.key if found else None) == top

@@ -1,0 +1,53 @@
+"""A kind of jobs that nobody serves is said aloud until it is served."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from streams.inventory.unserved_kinds import REMIND_S, Unserved
+from streams.model.pulse import Pulse
+from streams.model.watch import KindListed
+from tests.streams.inventory.objects import AT
+
+JOBSET, PYTORCH = "jobset.x-k8s.io/v1alpha2/JobSet", "kubeflow.org/v1/PyTorchJob"
+
+
+def missing(kind: str) -> KindListed:
+    return KindListed(AT, kind, None, served=False)
+
+
+def test_a_kind_that_was_asked_for_is_warned_of_at_once_and_again_until_it_is_served() -> None:
+    pulse = Pulse()
+    unserved = Unserved([JOBSET], pulse)
+    with capture_logs() as lines:
+        for minute in range(21):  # the server is asked every minute
+            unserved.heard(missing(JOBSET))
+            unserved.remind(minute * 60.0)
+    assert [(line["log_level"], line["kinds"]) for line in lines] == [("warning", [JOBSET])] * 3
+    assert REMIND_S == 600
+    assert pulse.states == {"kinds_not_served": [JOBSET]}
+    with capture_logs() as lines:
+        unserved.heard(KindListed(AT, JOBSET, frozenset()))
+        unserved.remind(3600.0)
+    assert [(line["log_level"], line["kind"]) for line in lines] == [("info", JOBSET)]
+    assert pulse.states == {}
+
+
+def test_a_kind_that_is_watched_by_default_is_told_once_and_is_no_warning() -> None:
+    unserved = Unserved([], Pulse())
+    with capture_logs() as lines:
+        for minute in range(60):
+            unserved.heard(missing(PYTORCH))
+            unserved.remind(minute * 60.0)
+    assert [(line["log_level"], line["kinds"]) for line in lines] == [("info", [PYTORCH])]
+
+
+def test_a_kind_that_vanishes_later_is_warned_of_without_waiting_for_the_next_reminder() -> None:
+    unserved = Unserved([JOBSET, PYTORCH], Pulse())
+    with capture_logs() as lines:
+        unserved.heard(missing(JOBSET))
+        unserved.remind(0.0)
+        unserved.heard(KindListed(AT, PYTORCH, frozenset()))
+        unserved.heard(missing(PYTORCH))
+        unserved.remind(1.0)
+    assert [line["kinds"] for line in lines] == [[JOBSET], [JOBSET, PYTORCH]]

@@ -1,0 +1,84 @@
+"""What a process does when it is told to end, or that a partition is no longer its own, at a moment that is easily lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from runbooks.engine.process import Responder
+from streams.config.settings import KafkaSettings, ResponderSettings
+from streams.kafka.partition_owner import Owned, Owner
+from streams.kafka.topics import COMMANDS, RUNS
+from streams.model.control import Control
+from streams.model.errors import Fenced
+from streams.model.run import Run
+
+
+class TakingUp(Owner[Control]):
+    """An owner that is asked to end while it takes a partition up, in the middle of something that swallows that."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            KafkaSettings(), name="busy", topic=RUNS, kind=Control, key=lambda c: c.cluster,
+            replayed=(), followed=(COMMANDS,),
+        )  # fmt: skip
+        self.taking_up = asyncio.Event()
+        self.polled = False
+
+    async def _join(self) -> None:
+        self._consumer = self
+
+    async def _take_up(self, consumer: Any) -> None:
+        self.taking_up.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return  # as aiokafka does while a client stops
+
+    async def getmany(self, **how: Any) -> dict[Any, Any]:
+        self.polled = True
+        return {}
+
+
+async def test_who_is_asked_to_end_while_it_takes_a_partition_up_ends() -> None:
+    owner = TakingUp()
+    poll = asyncio.create_task(owner.poll())
+    await owner.taking_up.wait()
+    poll.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await poll
+    assert not owner.polled
+
+
+class Replaced:
+    """A journal that somebody else owns by now; there is nothing to write into it."""
+
+    documents: dict[str, Run] = {}  # noqa: RUF012
+    lost: dict[str, Any] = {}  # noqa: RUF012
+
+    async def commit(self, *documents: Any, **more: Any) -> None:
+        """Write nothing."""
+
+
+async def test_who_is_fenced_in_a_commit_while_it_lets_go_says_that_it_was_not_written_down() -> None:
+    responder = Responder(KafkaSettings(), ResponderSettings(), [], [])
+    journal: Any = Replaced()
+    work = responder._work(Owned(3, journal))
+
+    async def commit() -> None:
+        raise Fenced("another owner has runs[3]")
+
+    work.worker = asyncio.create_task(commit())
+    with capture_logs() as said:
+        await responder._land(work)
+    assert said == [
+        {
+            "event": "not written down any more",
+            "log_level": "info",
+            "partition": 3,
+            "reason": "another owner has runs[3]",
+        }
+    ]
