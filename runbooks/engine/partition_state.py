@@ -35,7 +35,7 @@ from runbooks.engine.run.escalation import accused, climb, is_above, offenders, 
 from runbooks.engine.run.human_decisions import decided, may_be_superseded, meant, revised, superseded
 from runbooks.engine.run.machine import HELD_LOOK_S, advance, begin, due_at
 from runbooks.engine.run.outcomes import concluded, recover
-from runbooks.engine.run.plan import MAX_STEPS, plan, tamer
+from runbooks.engine.run.plan import MAX_STEPS, plan
 from runbooks.engine.run.rollback import holds_a_job
 from runbooks.engine.run.transition import (
     IN_THE_AIR,
@@ -65,7 +65,7 @@ from streams.model.entity import Entity
 from streams.model.errors import BadInput
 from streams.model.facts import Fact
 from streams.model.incident import Certainty, Incident, IncidentState
-from streams.model.run import Mode, Plan, Run, run_id
+from streams.model.run import Mode, Plan, Run, run_id, stricter
 from streams.model.signal import MAX_BATCH, Severity, Signal, SignalBatch, signal
 
 PROCESS = "responder"
@@ -623,7 +623,7 @@ class Board:
         """The rung whose turn it is by what has been tried for the same GPU, node or job."""
         if runbook.escalation is None:
             return runbook, ""
-        shadow = tamer(runbook.mode, self._policy.mode) is Mode.SHADOW
+        shadow = stricter(runbook.mode, self._policy.mode) is Mode.SHADOW
         place = accused(incident)
         # What has become part of another incident was no crash of its own.
         history = [

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from runbooks.engine.run.plan import tamer
 from runbooks.language.parameters import Parameter
 from runbooks.language.schema import DESTRUCTIVE, Runbook, Step
 from runbooks.language.values import Asks, Computed
+from streams.model.run import stricter
 
 _GIVES_BACK = frozenset({"resume_job", "uncordon_node", "verify_job", "await_progress", "validate_node"})
 _MILDER = ("undo", "stop", "escalate", "continue")
@@ -55,8 +55,8 @@ def _there_or_gone(old: Runbook | None, new: Runbook | None) -> Iterator[Change]
 
 def _head(old: Runbook, new: Runbook) -> Iterator[Change]:
     if old.mode is not new.mode:
-        tamed = tamer(old.mode, new.mode) is new.mode
-        yield Change("note" if tamed else "danger", "mode", f"{old.mode} → {new.mode}")
+        safer = stricter(old.mode, new.mode) is new.mode
+        yield Change("note" if safer else "danger", "mode", f"{old.mode} → {new.mode}")
     if _one_line(old.match) != _one_line(new.match):
         yield Change("danger", "match", f"{_one_line(old.match)} → {_one_line(new.match)}")
     if old.priority != new.priority:

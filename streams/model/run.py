@@ -25,6 +25,12 @@ class Mode(StrEnum):
     AUTO = "auto"
 
 
+def stricter(one: Mode, other: Mode) -> Mode:
+    """The mode that touches less."""
+    order = (Mode.SHADOW, Mode.APPROVE, Mode.AUTO)
+    return min(one, other, key=order.index)
+
+
 class EffectState(StrEnum):
     """An outward change: meant, known to have happened, known not to, or to be looked up.
 

@@ -29,7 +29,7 @@ from streams.model.codec import encode
 from streams.model.digest import digest
 from streams.model.entity import JobRef
 from streams.model.incident import Incident
-from streams.model.run import Compensation, Escalation, Mode, Plan, PlannedStep, Retry, Target
+from streams.model.run import Compensation, Escalation, Mode, Plan, PlannedStep, Retry, Target, stricter
 
 N = TypeVar("N", int, float)
 
@@ -44,7 +44,7 @@ def plan(
     ceiling: Mode,
     actions: frozenset[str] = frozenset(),
 ) -> Plan:
-    """Bind `runbook` to `incident`. The mode is the tamer one of the runbook's and the installation's (`ceiling`).
+    """Bind `runbook` to `incident`. The mode is the stricter one of the runbook's and the installation's (`ceiling`).
 
     The same incident, inventory and runbook give the same plan and digest. A step without a target (no job to act on)
     or whose `when` does not hold is left out, and what needs it waits for what it would have waited for. Work on the node that
@@ -81,7 +81,7 @@ def plan(
         raise ValueError(
             f"{runbook.id} would take {len(steps)} steps, at most {MAX_STEPS} are taken for one incident"
         )
-    mode = tamer(runbook.mode, ceiling)
+    mode = stricter(runbook.mode, ceiling)
     rung = runbook.escalation
     return Plan(
         runbook=runbook.id,
@@ -100,12 +100,6 @@ def _not_here(step: Step, actions: frozenset[str], left_out: Mapping[str, str]) 
     if step.action in NODE_WORK - actions:
         return f"nothing here can {step.action} (node_work.{step.action} is not set)"
     return next((f"it needs {need}" for need in step.needs if need in left_out), "")
-
-
-def tamer(one: Mode, other: Mode) -> Mode:
-    """The mode that touches less."""
-    order = (Mode.SHADOW, Mode.APPROVE, Mode.AUTO)
-    return min(one, other, key=order.index)
 
 
 def plan_digest(

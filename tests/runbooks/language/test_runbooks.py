@@ -229,7 +229,7 @@ def test_a_service_with_a_gpu_on_the_node_is_moved_by_the_drain_and_not_suspende
         (Mode.APPROVE, Mode.SHADOW, Mode.SHADOW),
     ],
 )
-def test_the_tamer_mode_wins(ceiling: Mode, own: Mode, mode: Mode) -> None:
+def test_the_stricter_mode_wins(ceiling: Mode, own: Mode, mode: Mode) -> None:
     runbook = load_text(GOOD, "book.yaml").model_copy(update={"mode": own})
     assert plan(incident("x"), runbook, cluster(), ceiling).mode is mode
 
