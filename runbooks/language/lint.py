@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from runbooks.engine.run.approvals import unanswerable
+from runbooks.language.approval_rules import unanswerable
 from runbooks.language.cel_syntax import Conjunct, conjuncts, source_of
 from runbooks.language.cel_types import check
 from runbooks.language.conditions import INCIDENT, condition

@@ -1,40 +1,20 @@
-"""Who may approve what, how many people it takes, and which of their words count. Pure.
+"""Who has approved what, and whose approvals count. Pure.
 
-A word is about one plan, the one whose digest was shown, and counts for every step of it that the person may decide. What a
-step asks for is a few `Demand`s: so many different people out of a group. One comes from the class of its action (`close`,
-`move`, `reset`, `reboot`, `replace`), another where the runbook names a group of its own: a runbook can ask for more, never for
-less. The step goes on once all of its demands are met.
-
-The simplest form stays the simplest: without groups anybody may approve, or whoever `responder.approvers` names, and one word
-is enough.
+An approval is about one plan, the one whose digest was shown, and counts for every step of it that the person may decide. A
+step goes on once all that it asks for (`approval_rules.py`) is met.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from streams.config.settings import GRAVE, ActionClass, ApprovalClass, ResponderSettings
+from runbooks.language.approval_rules import rules
+from streams.config.settings import ResponderSettings
 from streams.model.message import some
 from streams.model.run import Approval, Demand, PlannedStep, Run
-
-CLASSES: Mapping[str, ActionClass] = {
-    "cordon_node": "close",
-    "drain_node": "move",
-    "suspend_job": "move",
-    "reset_gpu": "reset",
-    "reboot_node": "reboot",
-    "replace_node": "replace",
-}
-"""The class of each destructive action, as `responder.approval_classes` names it."""
-
-APPROVERS = "responder.approvers"
-"""What the people in that setting are called where a group is named."""
-
-ANY_GROUP = "an approval group"
-"""What the members of all groups are called where a class has no group of its own."""
 
 MAX_PEOPLE = 12
 """Names of a group that a run document keeps to be shown; who may approve is always asked of the settings."""
@@ -59,41 +39,6 @@ def counts(word: Approval, run: Run, policy: ResponderSettings, now: datetime) -
     """Whether a person's word is about this plan and fresh: what was held for long is asked about again before it begins."""
     fresh = run.admitted_at is not None or (now - word.at).total_seconds() <= policy.freshness_s
     return word.digest == run.plan.digest and fresh
-
-
-def rules(planned: PlannedStep, policy: ResponderSettings) -> tuple[Demand, ...]:
-    """What it takes to approve the step before anybody has said anything."""
-    kind = CLASSES.get(planned.action)
-    of_class = (policy.approval_classes.get(kind) if kind else None) or ApprovalClass()
-    usual = 2 if kind in GRAVE and policy.approval_groups else 1
-    group, people = _people(of_class.group, policy)
-    demand = Demand(group, of_class.quorum or usual, people)
-    if planned.approval_group in ("", group):
-        return (replace(demand, quorum=max(demand.quorum, planned.quorum)),)
-    own = Demand(
-        planned.approval_group, planned.quorum, policy.approval_groups.get(planned.approval_group, ())
-    )
-    # Whoever speaks for the step's own group is somebody, and that is all the class asks for.
-    idle = demand.people is None and demand.quorum <= own.quorum
-    return (own,) if idle else (demand, own)
-
-
-def unanswerable(planned: PlannedStep, policy: ResponderSettings) -> str:
-    """Why nobody could ever approve the step, and what would mend that; empty when people can."""
-    known = ", ".join(sorted(policy.approval_groups)) or "none"
-    for demand in rules(planned, policy):
-        if demand.people is None or len(demand.people) >= demand.quorum:
-            continue
-        if not demand.people:
-            return (
-                f"there is no approval group {demand.group}, so nobody could approve: known are {known}; "
-                f"name one of them, or set responder.approval_groups.{demand.group}"
-            )
-        return (
-            f"{demand.quorum} people of {demand.group} are asked for, and it has {len(demand.people)}: "
-            "lower the quorum, or add people to it"
-        )
-    return ""
 
 
 def person(actor: str, people: Iterable[str] | None) -> str | None:
@@ -154,17 +99,6 @@ def shown(asked: Iterable[Demand]) -> tuple[Demand, ...]:
         replace(demand, people=demand.people[:MAX_PEOPLE] if demand.people is not None else None)
         for demand in asked
     )
-
-
-def _people(group: str, policy: ResponderSettings) -> tuple[str, tuple[str, ...] | None]:
-    if group:
-        return group, policy.approval_groups.get(group, ())
-    if policy.approvers:
-        return APPROVERS, policy.approvers
-    if policy.approval_groups:
-        everyone = [member for members in policy.approval_groups.values() for member in members]
-        return ANY_GROUP, tuple(dict.fromkeys(everyone))
-    return "", None
 
 
 def _heard(demand: Demand, said: Iterable[str]) -> Demand:

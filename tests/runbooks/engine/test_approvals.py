@@ -12,6 +12,7 @@ from faultline.chat.thread_messages import approval_message
 from runbooks.engine.partition_state import Board
 from runbooks.engine.run import approvals
 from runbooks.engine.run.human_decisions import decided
+from runbooks.language import approval_rules
 from streams.config.settings import ResponderSettings
 from streams.model.codec import decode, encode
 from streams.model.conversation import Command, TimelineEntry, Verb
@@ -94,7 +95,7 @@ def say(play: Play, actor: str, verb: Verb = Verb.APPROVE, **changes: object) ->
 def test_what_an_approval_takes(
     rules: dict[str, object], planned: PlannedStep, expected: list[tuple[str, int, object]]
 ) -> None:
-    found = approvals.rules(planned, settings(**rules))
+    found = approval_rules.rules(planned, settings(**rules))
     assert [(d.group, d.quorum, d.people) for d in found] == expected
 
 

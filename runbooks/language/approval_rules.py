@@ -1,0 +1,78 @@
+"""Who may approve a step and how many people it takes, before anybody has said anything. Pure.
+
+What a step asks for is a few `Demand`s: so many different people out of a group. One comes from the class of its action
+(`close`, `move`, `reset`, `reboot`, `replace`), another where the runbook names a group of its own: a runbook can ask for more,
+never for less.
+
+Without groups anybody may approve, or whoever `responder.approvers` names, and one approval is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from streams.config.settings import GRAVE, ActionClass, ApprovalClass, ResponderSettings
+from streams.model.run import Demand, PlannedStep
+
+CLASSES: Mapping[str, ActionClass] = {
+    "cordon_node": "close",
+    "drain_node": "move",
+    "suspend_job": "move",
+    "reset_gpu": "reset",
+    "reboot_node": "reboot",
+    "replace_node": "replace",
+}
+"""The class of each destructive action, as `responder.approval_classes` names it."""
+
+APPROVERS = "responder.approvers"
+"""What the people in that setting are called where a group is named."""
+
+ANY_GROUP = "an approval group"
+"""What the members of all groups are called where a class has no group of its own."""
+
+
+def rules(planned: PlannedStep, policy: ResponderSettings) -> tuple[Demand, ...]:
+    """What it takes to approve the step before anybody has said anything."""
+    kind = CLASSES.get(planned.action)
+    of_class = (policy.approval_classes.get(kind) if kind else None) or ApprovalClass()
+    usual = 2 if kind in GRAVE and policy.approval_groups else 1
+    group, people = _people(of_class.group, policy)
+    demand = Demand(group, of_class.quorum or usual, people)
+    if planned.approval_group in ("", group):
+        return (replace(demand, quorum=max(demand.quorum, planned.quorum)),)
+    own = Demand(
+        planned.approval_group, planned.quorum, policy.approval_groups.get(planned.approval_group, ())
+    )
+    # Whoever speaks for the step's own group is somebody, and that is all the class asks for.
+    idle = demand.people is None and demand.quorum <= own.quorum
+    return (own,) if idle else (demand, own)
+
+
+def unanswerable(planned: PlannedStep, policy: ResponderSettings) -> str:
+    """Why nobody could ever approve the step, and what would mend that; empty when people can."""
+    known = ", ".join(sorted(policy.approval_groups)) or "none"
+    for demand in rules(planned, policy):
+        if demand.people is None or len(demand.people) >= demand.quorum:
+            continue
+        if not demand.people:
+            return (
+                f"there is no approval group {demand.group}, so nobody could approve: known are {known}; "
+                f"name one of them, or set responder.approval_groups.{demand.group}"
+            )
+        return (
+            f"{demand.quorum} people of {demand.group} are asked for, and it has {len(demand.people)}: "
+            "lower the quorum, or add people to it"
+        )
+    return ""
+
+
+def _people(group: str, policy: ResponderSettings) -> tuple[str, tuple[str, ...] | None]:
+    if group:
+        return group, policy.approval_groups.get(group, ())
+    if policy.approvers:
+        return APPROVERS, policy.approvers
+    if policy.approval_groups:
+        everyone = [member for members in policy.approval_groups.values() for member in members]
+        return ANY_GROUP, tuple(dict.fromkeys(everyone))
+    return "", None
