@@ -9,31 +9,24 @@
           verdicts: {cordon: would}
           values: {drain: {deadline_s: 600}}
 
-`earlier` are incidents of before, for a runbook that is a rung of a ladder. A case is decided as the responder would in shadow:
-selection, plan and guardrails are the real ones, on an inventory of the case.
+`earlier` are incidents of before, for a runbook that is a rung of a ladder. `case_result.py` decides a case.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from difflib import ndiff
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from runbooks.engine.dry_run import ACTIONS
-from runbooks.engine.partition_state import Board
-from runbooks.language.schema import NODE_WORK, Runbook
 from runbooks.language.values import Strict
 from runbooks.language.yaml_source import faulty
 from streams.config.settings import ResponderSettings
-from streams.model.codec import encode_plain
 from streams.model.entity import Entity, Gpu, JobRef, canonical_pci
 from streams.model.facts import Fact, JobFact, NodeFact, PodFact
 from streams.model.incident import Certainty, Impact, Incident, IncidentState, incident_id
-from streams.model.run import Mode, Run
+from streams.model.run import Mode
 from streams.model.signal import Severity
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -147,42 +140,6 @@ class Cases(Strict):
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What became of a case: lines that tell expected and found apart; none when it passed."""
-
-    name: str
-    differences: tuple[str, ...] = ()
-
-    @property
-    def passed(self) -> bool:
-        """Whether everything was as expected."""
-        return not self.differences
-
-
-def run_case(case: Case, runbooks: Sequence[Runbook], shared: ToldInventory | None = None) -> Result:
-    """Decide a case and compare. Pure: the same case and runbooks give the same result."""
-    about = incident_of(case.incident)
-    inventory = case.inventory or shared or ToldInventory()
-    policy = case.settings.model_copy(update={"mode": Mode.SHADOW})
-    actions = ACTIONS | NODE_WORK if case.node_work else ACTIONS
-    board = Board(runbooks, policy, frozenset(actions))
-    for fact in facts_of_inventory(inventory, about):
-        board.take_fact(fact.key, fact)
-    for past in _before(case.earlier):
-        board.take_incident(past)
-        board.advance(past.opened_at)
-        board.take_incident(replace(past, state=IncidentState.RESOLVED, revision=2))
-        board.advance(past.opened_at)
-    board.collect()
-    board.take_incident(about)
-    board.advance(NOW)
-    changes = board.collect()
-    run = changes.runs[-1] if changes.runs else None
-    said = [entry.text for entry in changes.timeline]
-    return Result(case.name, tuple(_differences(case.expect, run, runbooks, said)))
-
-
 def incident_of(told: Told) -> Incident:
     """The incident, just opened, in the cluster `test`."""
     jobs = tuple(_job(name) for name in told.jobs)
@@ -216,14 +173,6 @@ def incident_of(told: Told) -> Incident:
     )
 
 
-def _before(told: Sequence[Earlier]) -> Iterator[Incident]:
-    """The incidents of before, the oldest first, none of them the same as the case's own."""
-    for number, one in enumerate(sorted(told, key=lambda one: -one.hours_ago), 2):
-        about, at = incident_of(one.incident), NOW - timedelta(hours=one.hours_ago)
-        name = incident_id(CLUSTER, about.root, about.family, number)
-        yield replace(about, id=name, incarnation=number, fault_at=at, opened_at=at, updated_at=at)
-
-
 def facts_of_inventory(told: ToldInventory, about: Incident) -> Iterator[Fact]:
     """Nodes, jobs and a pod of each job on each of its nodes. Without any node told, there are sixteen healthy ones besides."""
     nodes = {name: node or ToldNode() for name, node in told.nodes.items()}
@@ -255,50 +204,6 @@ def facts_of_inventory(told: ToldInventory, about: Incident) -> Iterator[Fact]:
                 phase="Running",
                 gpus=8,
             )
-
-
-def _differences(
-    expect: Expected, run: Run | None, runbooks: Sequence[Runbook], said: Sequence[str]
-) -> Iterator[str]:
-    taken = run.plan.runbook if run else None
-    if taken != expect.runbook:
-        yield f"runbook: expected {expect.runbook or 'none'}, is {taken or 'none'}"
-        if run is None:
-            yield from (f"  it was said: {line}" for line in said)
-        return
-    if expect.said is not None and not any(expect.said in line for line in said):
-        yield f"said: nothing has {expect.said!r} in it"
-        yield from (f"  it was said: {line}" for line in said)
-    if run is None:
-        return
-    mode = next(runbook.mode for runbook in runbooks if runbook.id == taken)
-    if expect.mode not in (None, mode):
-        yield f"mode: expected {expect.mode}, is {mode}"
-    steps = [step.id for step in run.plan.steps]
-    if expect.steps is not None and list(expect.steps) != steps:
-        yield "steps (- expected, + is):"
-        yield from (f"  {line}" for line in ndiff(list(expect.steps), steps) if not line.startswith("?"))
-    for name, verdict in expect.verdicts.items():
-        if name not in steps:
-            yield f"verdicts.{name}: the plan has no such step; it has {', '.join(steps)}"
-        elif (record := run.step(name)).verdict != verdict:
-            yield f"verdicts.{name}: expected {verdict or 'none'}, is {record.verdict or 'none'}: {record.reason}"
-    for name, values in expect.values.items():
-        if name not in steps:
-            yield f"values.{name}: the plan has no such step; it has {', '.join(steps)}"
-        else:
-            yield from _unlike(f"values.{name}", values, encode_plain(run.planned(name)))
-
-
-def _unlike(path: str, expected: Any, found: Any) -> Iterator[str]:
-    if isinstance(expected, Mapping) and isinstance(found, Mapping):
-        for key, value in expected.items():
-            yield from _unlike(f"{path}.{key}", value, found.get(key))
-    elif isinstance(found, list | tuple) and isinstance(expected, list | tuple):
-        if list(found) != list(expected):
-            yield f"{path}: expected {list(expected)}, is {list(found)}"
-    elif (type(expected) is bool) is not (type(found) is bool) or expected != found:
-        yield f"{path}: expected {expected!r}, is {found!r}"
 
 
 def _gpu(name: str) -> Gpu:

@@ -14,7 +14,8 @@ from faultline.cli.output import json_line, output_option, table
 from faultline.cli.runbook_files import case_files, shelf, sound_shelf
 from faultline.replay.what_if import Installation, Planned, from_capture, from_family, from_json
 from faultline.runtime.settings import load
-from runbooks.language.cases import Cases, Result, run_case
+from runbooks.engine.case_result import Result, run_case
+from runbooks.language.cases import Cases
 from runbooks.language.diff import Change, compare
 from runbooks.language.lint import Finding, lint
 from runbooks.language.loader import CASES, Loaded, read

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from runbooks.language.cases import Cases, Result, run_case
+from runbooks.engine.case_result import Result, run_case
+from runbooks.language.cases import Cases
 from runbooks.language.loader import load_text
 from runbooks.language.yaml_source import parse
 from streams.model.errors import ConfigError
