@@ -6,7 +6,6 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from itertools import zip_longest
 from typing import Any, TypeVar
 
@@ -94,8 +93,3 @@ def _folded(cell: str, width: int) -> list[str]:
     return [
         piece for line in lines for piece in (chop_cells(line, width) if _width(line) > width else [line])
     ]
-
-
-def moment(at: datetime | None) -> str:
-    """A time for people: UTC, to the second."""
-    return at.strftime("%Y-%m-%d %H:%M:%SZ") if at else ""

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from faultline.cli.output import moment
 from runbooks.engine.containment import Owed, standing_of
 from runbooks.engine.wait_reasons import ending_reason, waits_for
 from streams.correlate.policy.rules import meaning
+from streams.model.clock import moment
 from streams.model.incident import Candidate, Certainty, Impact, Incident, Proof
 from streams.model.message import without_priority
 from streams.model.run import PlannedStep, Run, StepRecord

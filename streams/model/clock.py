@@ -61,3 +61,8 @@ def rfc3339(at: datetime) -> str:
 def to_the_second(at: datetime) -> str:
     """An aware datetime in RFC 3339 for people, who have no use for its fractions."""
     return rfc3339(at.replace(microsecond=0))
+
+
+def moment(at: datetime | None) -> str:
+    """A time as commands print it: UTC, to the second; empty for None."""
+    return at.strftime("%Y-%m-%d %H:%M:%SZ") if at else ""

@@ -11,14 +11,14 @@ import click
 
 from faultline.cli.arguments import Finite
 from faultline.cli.freeze_scopes import check_known, check_shape
-from faultline.cli.output import json_line, moment, output_option, table
+from faultline.cli.output import json_line, output_option, table
 from faultline.cli.read_topics import read_control, read_facts, read_runs_of
 from faultline.cli.send_command import command_of, decide, decision_options, tell
 from faultline.runtime.settings import Settings, load
 from runbooks.engine.guardrails.limit_usage import Budget, budgets
 from streams.config.settings import ClosedTime, ResponderSettings
 from streams.inventory.cluster_view import ClusterView
-from streams.model.clock import parse_rfc3339, rfc3339, utc_now
+from streams.model.clock import moment, parse_rfc3339, rfc3339, utc_now
 from streams.model.control import Control
 from streams.model.conversation import Verb
 from streams.model.errors import BadInput

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from faultline.cli.output import MAX_CELL, json_line, moment, output_option, table
+from faultline.cli.output import MAX_CELL, json_line, output_option, table
 from faultline.replay.replay import Replayed, replay
 from faultline.runtime.settings import load
 from streams.correlate import Config
+from streams.model.clock import moment
 from streams.model.message import plain
 
 

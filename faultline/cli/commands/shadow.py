@@ -12,11 +12,11 @@ from typing import Any
 import click
 
 from faultline.cli.arguments import Finite
-from faultline.cli.output import json_line, moment, output_option, table
+from faultline.cli.output import json_line, output_option, table
 from faultline.cli.read_topics import read_incidents, read_runs_of, read_timeline_of
 from faultline.runtime.settings import Settings, load
 from runbooks.engine.shadow_report import WINDOW, Comparison, Seen, ShadowReport, Summary, shadow_report
-from streams.model.clock import parse_rfc3339, rfc3339, utc_now
+from streams.model.clock import moment, parse_rfc3339, rfc3339, utc_now
 from streams.model.errors import BadInput
 from streams.model.run import Target
 
