@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from streams.correlate.fabric_rules.links import LinkFault, excuses, host_links, nic_link, uplink
-from streams.correlate.fabric_rules.nic_timeline import LINK
 from streams.correlate.fabric_rules.pfc_storms import fabric_storm, shared_storms, victims, weigh
 from streams.correlate.fabric_rules.storm_propagation import Spread, spread
 from streams.correlate.fabric_rules.switch_faults import (
@@ -34,6 +33,7 @@ from streams.correlate.node_rules.node_outages import Census
 from streams.correlate.node_rules.node_readiness import taken_away
 from streams.correlate.node_rules.shared_faults import CommonFaults
 from streams.correlate.policy.config import Config
+from streams.correlate.policy.kinds import LINK
 from streams.correlate.publish.publisher import Changes, Publisher
 from streams.correlate.rank_node_causes import (
     NodeRoots,

@@ -12,9 +12,10 @@ from streams.correlate.job_rules.job_causes import culprit_facts
 from streams.correlate.job_rules.job_verdict import Suspicion
 from streams.correlate.node_rules.gpus import gpu_faults
 from streams.correlate.node_rules.host_signals import place_faults
-from streams.correlate.node_rules.node_readiness import NOT_READY, node_down
+from streams.correlate.node_rules.node_readiness import node_down
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
+from streams.correlate.policy.kinds import NOT_READY
 from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import newest
 from streams.correlate.state.incarnations import Lives, Spell

@@ -10,21 +10,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from streams.correlate.fabric_rules.nic_timeline import (
-    LINK,
-    Moment,
-    Part,
-    how_many,
-    kind_of_name,
-    moments_of,
-    of_port,
-    parts,
-)
+from streams.correlate.fabric_rules.nic_timeline import Moment, how_many, kind_of_name, moments_of, of_port
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.node_rules.node_readiness import NOT_READY
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
+from streams.correlate.policy.kinds import LINK, NOT_READY
 from streams.correlate.state.incarnations import Lives, spells
+from streams.correlate.state.link_parts import Part, parts
 from streams.correlate.state.rows import NodeRow, PortRow, in_maintenance
 from streams.correlate.state.sightings import Sighting
 from streams.model.entity import Entity

@@ -10,68 +10,17 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cache
 from itertools import pairwise
-from pathlib import Path
-from typing import Literal
 
-from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.policy.config import Config
+from streams.correlate.policy.kinds import LINK
 from streams.correlate.state.incarnations import Spell, spells
+from streams.correlate.state.link_parts import Part, parts
 from streams.correlate.state.rows import PortRow
 from streams.correlate.state.sightings import KEPT_EACH_END, Sighting, firing, order
 from streams.model.entity import Entity
 
-LINK = "fabric.link"
-
-Part = Literal["down", "bounced", "device", "errors", "context"]
-_FILE = Path(__file__).with_name("links.yaml")
 _RDMA = re.compile(r"mlx[45]_|bnxt_re|irdma|hfi1_|qib|rocep|ibp")
-
-
-class Parts(Strict):
-    """`links.yaml`: the part that each subtype plays."""
-
-    down: frozenset[str]
-    bounced: frozenset[str]
-    device: frozenset[str]
-    errors: frozenset[str]
-    context: frozenset[str]
-    elsewhere: frozenset[str]
-    standing: str
-    administrative: str
-
-    def of(self, s: Sighting) -> Part:
-        """The part of one sighting."""
-        if s.attributes.get(self.standing):
-            return "context"
-        subtype = s.text("subtype")
-        parts: tuple[Part, ...] = ("down", "bounced", "device", "context")
-        return next((part for part in parts if subtype in getattr(self, part)), "errors")
-
-    def is_intended(self, s: Sighting) -> bool:
-        """Whether somebody took the link down on purpose."""
-        words = f"{s.text('reason')} {s.text('status')}"
-        return re.search(self.administrative, words) is not None
-
-
-@cache
-def parts() -> Parts:
-    """The table that ships.
-
-    Raises:
-        ConfigError: when the file is damaged.
-    """
-    return load_table(_FILE, Parts)
-
-
-def placed(s: Sighting) -> Sighting | None:
-    """The sighting at the place it speaks of: that of a subnet's manager at a port, None where it names no place."""
-    entity = s.entity
-    if entity.switch or entity.nic or parts().elsewhere.isdisjoint(s.attributes):
-        return s
-    node, port = s.text("node"), s.text("port")
-    return replace(s, entity=Entity(entity.cluster, switch=node, port=port)) if node and port else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,21 +143,6 @@ def forgotten(stream: Iterable[Sighting]) -> dict[str, datetime]:
     if len(kept) < 2 * KEPT_EACH_END:
         return {}
     return {kept[KEPT_EACH_END - 1].id: kept[KEPT_EACH_END].at}
-
-
-def forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> datetime:
-    """From when on what was seen of links is kept that may be one fault: `cut`, or earlier where such a fault lies across it.
-
-    It is forgotten as a whole, with what excuses it. Half of it would tell another story: without the bounce before it, a counter
-    that rose speaks of optics that fail.
-    """
-    gap = config.link_quiet + config.link_settle
-    since: datetime | None = None
-    for at in sorted((s.at for group in seen if group[0].kind == LINK for s in group), reverse=True):
-        if at < cut and (since is None or since - at > gap):
-            break
-        since = at
-    return cut if since is None else min(cut, since - config.before)
 
 
 def _names(s: Sighting, name: Entity) -> list[str]:

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from streams.correlate.fabric_rules.nic_timeline import LINK, forgotten, found_anew, of_port
+from streams.correlate.fabric_rules.nic_timeline import forgotten, found_anew, of_port
 from streams.correlate.fabric_rules.switch_faults import SwitchFault
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.policy.config import Config
+from streams.correlate.policy.kinds import LINK, PFC
 from streams.correlate.state.incarnations import Lives, Session, Spell, spells
 from streams.correlate.state.rows import PortRow
 from streams.correlate.state.sightings import Sighting, order
@@ -22,7 +23,6 @@ from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute
 
-PFC = "fabric.pfc_storm"
 SENT, RECEIVED, BY_SWITCH = "sent", "received", "received_by_switch"
 
 

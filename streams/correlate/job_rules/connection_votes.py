@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Literal
 
 from streams.config.yaml_tables import Strict, load_table
-from streams.correlate.job_rules.rank_reports import ERROR, Episode, Told
+from streams.correlate.job_rules.rank_reports import Episode, Told
+from streams.correlate.policy.kinds import ERROR
 from streams.correlate.state.sightings import Sighting
 from streams.model.hostnames import folded
 

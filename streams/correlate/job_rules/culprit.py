@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses, Vote, vote
 from streams.correlate.job_rules.process_groups import Group, Waiter, learn, mismatch
-from streams.correlate.job_rules.rank_reports import TIMEOUT, Episode, Rank, doubted
+from streams.correlate.job_rules.rank_reports import Episode, Rank, doubted
 from streams.correlate.job_rules.wait_for_graph import Collective, Ends, ends
+from streams.correlate.policy.kinds import TIMEOUT
 from streams.correlate.state.placement import Stay
 from streams.model.incident import Certainty
 

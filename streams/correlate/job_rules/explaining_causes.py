@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.culprit import Finding
 from streams.correlate.job_rules.job_evidence import Evidence
-from streams.correlate.job_rules.rank_reports import ERROR, Episode
+from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.policy.config import Config
+from streams.correlate.policy.kinds import ERROR
 from streams.model.incident import Certainty
 
 

@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from streams.correlate.fabric_rules.pfc_storms import PFC
 from streams.correlate.job_rules.connection_votes import Addresses
 from streams.correlate.job_rules.job_evidence import Evidence
-from streams.correlate.job_rules.pod_failures import KINDS as FAILURES
 from streams.correlate.job_rules.pod_failures import is_own
-from streams.correlate.job_rules.rank_reports import ERROR, TIMEOUT, Told, told_by
-from streams.correlate.node_rules.gpus import KINDS as GPU_KINDS
+from streams.correlate.job_rules.rank_reports import Told, told_by
 from streams.correlate.policy.families import families
+from streams.correlate.policy.kinds import ERROR, FAILURES, GPU_KINDS, PFC, TIMEOUT
 from streams.correlate.state.ingest import Intake
 from streams.correlate.state.placement import Placements, Stay, stay_at
 from streams.correlate.state.rows import NodeRow, PodRow, State

@@ -27,9 +27,10 @@ from streams.correlate.job_rules.job_causes import application_root, hang_root, 
 from streams.correlate.job_rules.job_evidence import Evidence, recovered, standing
 from streams.correlate.job_rules.pod_failures import PLATFORM, Obstacle, obstacles
 from streams.correlate.job_rules.rank_assignment import gpus_of, numbered
-from streams.correlate.job_rules.rank_reports import ERROR, Episode, episodes, joined
+from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
+from streams.correlate.policy.kinds import ERROR
 from streams.correlate.state.placement import Stay
 from streams.correlate.state.sightings import Sighting
 from streams.model.entity import JobRef

@@ -16,7 +16,6 @@ from streams.correlate.state.placement import Stay
 from streams.correlate.state.sightings import Sighting, order
 
 PLATFORM = "platform_fault"
-KINDS = ("job.failed", "job.stalled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +45,6 @@ class Obstacle:
     def over_at(self, stays: Sequence[Stay]) -> datetime | None:
         """When a pod of the job was placed after it."""
         return min((stay.start for stay in stays if stay.start > self.end), default=None)
-
-
-def counts(s: Sighting) -> bool:
-    """Whether a line of a job or its pods is worth keeping: what only follows from something else is not."""
-    rule = families().rule(s) if s.kind in KINDS else None
-    return rule is not None and rule.role == "cause"
 
 
 def is_own(s: Sighting) -> bool:

@@ -14,7 +14,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from streams.correlate.job_rules.rank_reports import ERROR, TIMEOUT, Episode, Rank, Told
+from streams.correlate.job_rules.rank_reports import Episode, Rank, Told
+from streams.correlate.policy.kinds import ERROR, TIMEOUT
 from streams.correlate.state.sightings import Sighting
 
 DEFAULT = "0"

@@ -9,8 +9,6 @@ from datetime import datetime, timedelta
 from streams.correlate.state.placement import Stay
 from streams.correlate.state.sightings import Sighting
 
-TIMEOUT, ERROR = "nccl.timeout", "nccl.error"
-
 Rank = int | str
 """A global rank, or `pod#local` where only the pod is known."""
 

@@ -13,15 +13,13 @@ from datetime import datetime
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
-from streams.correlate.policy.families import RECOVERY_ACTION, families, level
+from streams.correlate.policy.families import RECOVERY_ACTION, families, is_gauge, level
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.correlate.state.incarnations import Lives
 from streams.correlate.state.sightings import Sighting, order
 from streams.model.entity import Entity, Gpu
 from streams.model.incident import Candidate, Certainty
 from streams.model.signal import Attribute
-
-KINDS = ("gpu.xid", "gpu.off_bus")
 
 
 @dataclass(slots=True)
@@ -72,16 +70,6 @@ def _weight(s: Sighting) -> tuple[bool, int]:
     table = families()
     names = s.code != RECOVERY_ACTION and table.certainty(s) is not Certainty.WEAK
     return names, table[table.family_of(s)].rank
-
-
-def is_gauge(sighting: Sighting) -> bool:
-    """A metric that holds the last code, or an alert on one: not the moment of a fault."""
-    told = ("dcgm", "gauge")
-    return (
-        sighting.text("source") in told
-        or sighting.text("subtype") in told
-        or (sighting.kind == "gpu.xid" and "alert" in sighting.attributes)
-    )
 
 
 def gpu_faults(node: str, seen: Iterable[Sighting], lives: Lives, config: Config) -> list[Hypothesis]:

@@ -15,12 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from streams.config.yaml_tables import Strict, load_table
-from streams.correlate.fabric_rules.nic_timeline import LINK, parts
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.node_rules.node_readiness import NOT_READY, is_death
+from streams.correlate.node_rules.node_readiness import is_death
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import at_most
+from streams.correlate.policy.kinds import LINK, NOT_READY
 from streams.correlate.state.job_progress import Pulse
+from streams.correlate.state.link_parts import parts
 from streams.correlate.state.rows import NodeRow, PortRow
 from streams.correlate.state.sightings import Sighting, order
 from streams.model.incident import Certainty

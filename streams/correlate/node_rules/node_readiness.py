@@ -4,47 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
+from streams.correlate.policy.kinds import NOT_READY
 from streams.correlate.state.incarnations import Lives, Session, Spell, spells
 from streams.correlate.state.rows import NodeRow, in_maintenance
 from streams.correlate.state.sightings import Sighting
-from streams.model.digest import digest
 from streams.model.entity import Entity
-from streams.model.facts import NodeFact
 from streams.model.incident import Certainty
-from streams.model.signal import Attribute, Severity
-
-NOT_READY = "node.not_ready"
-
-API_TIME_STEP = timedelta(seconds=1)
-
-
-def readiness(fact: NodeFact) -> Sighting:
-    """What a node's fact says of its readiness, as a sighting: events get lost, conditions are read again.
-
-    The API server cuts the time of a transition to the second. Taken by its word, a node that became ready in the second in
-    which it was seen not to be would have been ready before, and would count as gone for ever.
-    """
-    at = fact.observed_at
-    if fact.ready and fact.ready_since is not None:
-        at = min(at, fact.ready_since + API_TIME_STEP)
-    name = digest("readiness", fact.name, fact.uid, fact.ready, at.isoformat(), size=12)
-    entity = Entity(fact.cluster, node=fact.name)
-    return Sighting(
-        name,
-        NOT_READY,
-        entity,
-        at,
-        at,
-        fact.observed_at,
-        Severity.ERROR,
-        fact.ready is False,
-        {"source": "node"},
-    )
+from streams.model.signal import Attribute
 
 
 def down_sessions(

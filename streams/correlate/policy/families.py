@@ -11,6 +11,7 @@ from typing import Literal, cast
 from pydantic import ConfigDict, model_validator
 
 from streams.config.yaml_tables import Strict, load_table
+from streams.correlate.policy.kinds import FAILURES
 from streams.correlate.state.sightings import Sighting
 from streams.model.incident import Certainty
 from streams.model.signal import Severity
@@ -237,6 +238,22 @@ def storage_system(sighting: Sighting) -> str | None:
     """The storage target or server that a line names, by the first of its names that it gives."""
     names = ("target", "server", "peer", "device", "osd", "mds")
     return next((text for name in names if (text := sighting.text(name))), None)
+
+
+def is_gauge(sighting: Sighting) -> bool:
+    """A metric that holds the last code, or an alert on one: not the moment of a fault."""
+    told = ("dcgm", "gauge")
+    return (
+        sighting.text("source") in told
+        or sighting.text("subtype") in told
+        or (sighting.kind == "gpu.xid" and "alert" in sighting.attributes)
+    )
+
+
+def is_failure_of_job(s: Sighting) -> bool:
+    """Whether a line says why a job or its pods fail; what only follows from something else does not."""
+    rule = families().rule(s) if s.kind in FAILURES else None
+    return rule is not None and rule.role == "cause"
 
 
 def at_most(certainty: Certainty, cap: Certainty) -> Certainty:

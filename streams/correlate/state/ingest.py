@@ -9,16 +9,14 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from streams.correlate.fabric_rules.nic_timeline import LINK, forget_before, placed
-from streams.correlate.job_rules.pod_failures import KINDS as FAILURES
-from streams.correlate.job_rules.pod_failures import counts
-from streams.correlate.job_rules.rank_reports import ERROR, TIMEOUT
-from streams.correlate.node_rules.node_readiness import readiness
 from streams.correlate.policy.config import Config
-from streams.correlate.policy.families import families, storage_system
+from streams.correlate.policy.families import families, is_failure_of_job, storage_system
+from streams.correlate.policy.kinds import ERROR, FAILURES, LINK, NOT_READY, PFC, TIMEOUT
 from streams.correlate.state.host_names import Hosts
 from streams.correlate.state.incarnations import closes
+from streams.correlate.state.link_parts import placed
 from streams.correlate.state.placement import Placements
+from streams.correlate.state.readiness import readiness
 from streams.correlate.state.renamed_hosts import Callings
 from streams.correlate.state.rows import (
     Groups,
@@ -46,7 +44,7 @@ from streams.model.signal import Signal
 NODE_KINDS = frozenset(
     {
         *(kind for kind in families().kinds if kind.startswith(("gpu.", "node."))),
-        *("node.not_ready", TIMEOUT, ERROR, "fabric.pfc_storm", LINK),
+        *(NOT_READY, TIMEOUT, ERROR, PFC, LINK),
     }
 )
 _ORDINAL = re.compile(r"(?:-(?:worker|master|launcher|node|replica))?(?:-\d+)+(?:-[a-z0-9]{5})?$")
@@ -238,11 +236,11 @@ class Intake:
             self._progress(entity.pod, seen, touched)
         elif seen.kind == "job.rank" and entity.pod:
             self._rank(entity.pod, seen, touched)
-        elif entity.pod and (seen.kind in (TIMEOUT, ERROR) or counts(seen)):
+        elif entity.pod and (seen.kind in (TIMEOUT, ERROR) or is_failure_of_job(seen)):
             self._in_pod(entity.pod, seen, touched)
         elif seen.kind == LINK and not entity.nic and not entity.switch:
             self._link_of(seen, touched)
-        elif seen.kind in ("fabric.pfc_storm", LINK) and entity.switch and entity.port:
+        elif seen.kind in (PFC, LINK) and entity.switch and entity.port:
             self._on_port(f"{entity.switch}/{entity.port}", seen, touched)
         elif seen.kind in NODE_KINDS and entity.node:
             self._on_node(entity.node, seen, touched)
@@ -472,7 +470,7 @@ class Intake:
         # A node that never was Ready has gone nowhere: nothing is lost with it, however many join at once.
         if (
             (told.firing and not fact.joining)
-            or any(k.startswith("node.not_ready") for k in row.seen)
+            or any(k.startswith(NOT_READY) for k in row.seen)
             or fact.ready_since
         ):
             changed |= self._state.nodes.see(fact.name, f"node.not_ready|{told.firing}", told)
@@ -576,8 +574,8 @@ class Intake:
         if seen.kind == "node.storage":
             detail = f"{detail}|{storage_system(seen) or ''}"
         key = f"{seen.kind}|{seen.entity.key}|{detail}|{seen.text('queue')}|{seen.firing}{rank}"
-        if seen.kind == "node.not_ready":
-            key = f"node.not_ready|{seen.firing}"
+        if seen.kind == NOT_READY:
+            key = f"{NOT_READY}|{seen.firing}"
         if self._state.nodes.see(node, key, seen):
             touched.nodes.add(node)
             self._rename(self._callings.note(seen, ("node", node)), touched)
@@ -707,9 +705,24 @@ def _guess(pod: str) -> str:
     return f"Pod/{namespace}/{_ORDINAL.sub('', name) or name}"
 
 
+def _forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> datetime:
+    """From when on what was seen of links is kept that may be one fault: `cut`, or earlier where such a fault lies across it.
+
+    It is forgotten as a whole, with what excuses it. Half of it would tell another story: without the bounce before it, a counter
+    that rose speaks of optics that fail.
+    """
+    gap = config.link_quiet + config.link_settle
+    since: datetime | None = None
+    for at in sorted((s.at for group in seen if group[0].kind == LINK for s in group), reverse=True):
+        if at < cut and (since is None or since - at > gap):
+            break
+        since = at
+    return cut if since is None else min(cut, since - config.before)
+
+
 def _kept(seen: Groups, links: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> Groups:
     """What is left of what was seen at one place, when the faults of its links are forgotten as wholes."""
-    since = forget_before(links, cut, config)
+    since = _forget_before(links, cut, config)
     return {key: left for key, group in seen.items() if (left := _since(group, since))}
 
 

@@ -1,0 +1,61 @@
+"""The table in `links.yaml`: which part a sighting plays in the trouble of a link, and at which place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from streams.config.yaml_tables import Strict, load_table
+from streams.correlate.state.sightings import Sighting
+from streams.model.entity import Entity
+
+Part = Literal["down", "bounced", "device", "errors", "context"]
+_FILE = Path(__file__).with_name("links.yaml")
+
+
+class Parts(Strict):
+    """`links.yaml`: the part that each subtype plays."""
+
+    down: frozenset[str]
+    bounced: frozenset[str]
+    device: frozenset[str]
+    errors: frozenset[str]
+    context: frozenset[str]
+    elsewhere: frozenset[str]
+    standing: str
+    administrative: str
+
+    def of(self, s: Sighting) -> Part:
+        """The part of one sighting."""
+        if s.attributes.get(self.standing):
+            return "context"
+        subtype = s.text("subtype")
+        parts: tuple[Part, ...] = ("down", "bounced", "device", "context")
+        return next((part for part in parts if subtype in getattr(self, part)), "errors")
+
+    def is_intended(self, s: Sighting) -> bool:
+        """Whether somebody took the link down on purpose."""
+        words = f"{s.text('reason')} {s.text('status')}"
+        return re.search(self.administrative, words) is not None
+
+
+@cache
+def parts() -> Parts:
+    """The table that ships.
+
+    Raises:
+        ConfigError: when the file is damaged.
+    """
+    return load_table(_FILE, Parts)
+
+
+def placed(s: Sighting) -> Sighting | None:
+    """The sighting at the place it speaks of: that of a subnet's manager at a port, None where it names no place."""
+    entity = s.entity
+    if entity.switch or entity.nic or parts().elsewhere.isdisjoint(s.attributes):
+        return s
+    node, port = s.text("node"), s.text("port")
+    return replace(s, entity=Entity(entity.cluster, switch=node, port=port)) if node and port else None
