@@ -365,7 +365,7 @@ class Core:
         self._storms_at = where
         nodes = {h.root.node for n in changed for h in (before.get(n), self._storms.get(n)) if h}
         touched.nodes |= {node for node in nodes if node}
-        closed = self._lives.closed(self._storms.values())
+        closed = self._lives.closed(self._storms)
         news = [
             n for n in changed if _as_cause(before.get(n), closed) != _as_cause(self._storms.get(n), closed)
         ]
@@ -489,7 +489,7 @@ class Core:
         if wide:
             leafs = leafs.union(*(self._intake.switches_of(node) for node in nodes))
             paused = self._testimony.pauses(nodes)
-        closed = self._lives.closed(causes)
+        closed = self._lives.closed(h.id for h in causes)
         row = self._state.jobs.get(key, JobRow())
         return Evidence(
             cluster=self.name,
@@ -547,7 +547,7 @@ class Core:
         silent = silent_roots(Entity(self.name, node=node), accused, self._lives) if accused else []
         if not accused:
             self._accused.pop(node, None)
-        closed = self._lives.closed((*hard, *silent))
+        closed = self._lives.closed(h.id for h in (*hard, *silent))
         for merged in self._roots.get(node, NodeRoots()).merged:
             self._hosts.pop(merged, None)
         missed = not any(self._common.owner(h.id) for h in hard if h.family == "node_down")

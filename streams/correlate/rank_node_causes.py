@@ -97,7 +97,7 @@ def weighed_roots(
 def stands_alone(down: Hypothesis, others: Iterable[Hypothesis], lives: Lives, config: Config) -> bool:
     """Whether no other root of the node explains why it is down."""
     hosts = [h for h in others if h is not down]
-    closed = lives.closed(hosts)
+    closed = lives.closed(h.id for h in hosts)
     return not any(_takes_in(h, down, closed, config) for h in hosts)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.state.rows import BaseRow, State
@@ -100,11 +99,11 @@ class Lives:
                 view = RunView(_STATES[event.kind], None, reason)
         return view
 
-    def closed(self, found: Iterable[Hypothesis]) -> dict[str, datetime]:
+    def closed(self, incidents: Iterable[str]) -> dict[str, datetime]:
         """When runs or persons closed these, by id, as far as they did."""
         if not self._state.runs:
             return {}
-        return {h.id: at for h in found if (at := self.runs(h.id).closed_at) is not None}
+        return {name: at for name in incidents if (at := self.runs(name).closed_at) is not None}
 
     def base(self, root: Entity, domain: str) -> BaseRow | None:
         """What is forgotten of a root."""
