@@ -17,17 +17,18 @@ from streams.correlate.fabric_rules.storm_propagation import Spread, spread
 from streams.correlate.fabric_rules.switch_faults import (
     BY_VOTES,
     SOMEWHERE,
-    Blame,
     Neighbourhood,
     SwitchFault,
     explains,
     switch_faults,
     uplink_fault,
 )
-from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.hypothesis import Blame, Hypothesis
 from streams.correlate.job_rules.job_evidence import Evidence
 from streams.correlate.job_rules.job_evidence_cache import Testimony
 from streams.correlate.job_rules.job_verdict import Judgement, Suspicion, judge
+from streams.correlate.job_rules.silent_nodes import silent_roots
+from streams.correlate.node_causes import hard_roots
 from streams.correlate.node_rules.node_death import Unheard, unheard_of, weighed
 from streams.correlate.node_rules.node_outages import Census
 from streams.correlate.node_rules.node_readiness import taken_away
@@ -35,13 +36,7 @@ from streams.correlate.node_rules.shared_faults import CommonFaults
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.kinds import LINK
 from streams.correlate.publish.publisher import Changes, Publisher
-from streams.correlate.rank_node_causes import (
-    NodeRoots,
-    hard_roots,
-    silent_roots,
-    stands_alone,
-    weighed_roots,
-)
+from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
 from streams.correlate.state.incarnations import Lives
 from streams.correlate.state.ingest import Intake, Touched
 from streams.correlate.state.job_progress import Pulses

@@ -1,4 +1,4 @@
-"""One explanation, before it is published: a root, its evidence and what it explains."""
+"""One explanation, before it is published: a root, its evidence and what it explains; and what a job holds against a switch."""
 
 from __future__ import annotations
 
@@ -69,6 +69,21 @@ class Hypothesis:
     def strength(self) -> tuple[int, int]:
         """For choosing between two: certainty first, then the family's rank."""
         return (level(self.certainty), families()[self.family].rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Blame:
+    """One job's failing connections that meet under one leaf, as votes count them."""
+
+    switch: str
+    job: JobRef
+    start: datetime
+    last: datetime
+    ready_at: datetime
+    lines: tuple[Sighting, ...]
+    why: str
+    pairs: int
+    """How many different pairs of nodes failed."""
 
 
 def rejected(root: Entity, family: str, rule: str, reason: str) -> Candidate:

@@ -6,22 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from streams.correlate.fabric_rules.pfc_storms import host_storms
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.job_rules.job_causes import culprit_facts
-from streams.correlate.job_rules.job_verdict import Suspicion
-from streams.correlate.node_rules.gpus import gpu_faults
-from streams.correlate.node_rules.host_signals import place_faults
-from streams.correlate.node_rules.node_readiness import node_down
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.kinds import NOT_READY
 from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import newest
-from streams.correlate.state.incarnations import Lives, Spell
-from streams.correlate.state.rows import NodeRow, PortRow
+from streams.correlate.state.incarnations import Lives
+from streams.correlate.state.rows import NodeRow
 from streams.correlate.state.sightings import Sighting, order
-from streams.model.entity import Entity
 from streams.model.incident import Candidate, Certainty
 from streams.model.signal import Attribute
 
@@ -41,20 +34,6 @@ class NodeRoots:
         self.parts.append(root)
         passed_on = [part for part, host in self.merged.items() if host == root.id]
         self.merged |= dict.fromkeys([root.id, *passed_on], owner)
-
-
-def hard_roots(
-    root: Entity, row: NodeRow, ports: Mapping[str, PortRow], lives: Lives, config: Config
-) -> list[Hypothesis]:
-    """Everything on a node that can be seen without asking its jobs."""
-    assert root.node is not None
-    seen = [s for group in row.seen.values() for s in group]
-    return [
-        *gpu_faults(root.node, seen, lives, config),
-        *host_storms(root.cluster, root.node, seen, ports, lives, config),
-        *node_down(root, row, seen, lives, config),
-        *place_faults(root, seen, lives, config),
-    ]
 
 
 def weighed_roots(
@@ -126,44 +105,6 @@ def _take_in_later(result: NodeRoots, since: datetime, name: str, closed: Mappin
 
 def _texts(value: Attribute | None) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, tuple) else ()
-
-
-def silent_roots(root: Entity, suspicions: Iterable[Suspicion], lives: Lives) -> list[Hypothesis]:
-    """A node that the ranks of one or more jobs point at."""
-    by_lines: dict[str, Suspicion] = {}
-    stretches = []
-    for suspicion in sorted(suspicions, key=lambda s: (s.episode.start, s.job.key)):
-        lines = tuple(t.sighting for t in suspicion.episode.told)
-        by_lines |= {line.id: suspicion for line in lines}
-        stretches.append(Spell(suspicion.episode.start, suspicion.episode.end, None, lines[:1]))
-    found = []
-    for session in lives.sessions(root, "silent", stretches):
-        members = list({id(by_lines[s.id]): by_lines[s.id] for s in session.sightings}.values())
-        found.append(_silent(root, session.incarnation, members))
-    return found
-
-
-def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothesis:
-    best = max(
-        members, key=lambda m: (m.finding.certainty is Certainty.DECISIVE, -m.episode.start.timestamp())
-    )
-    return Hypothesis(
-        scope=f"node/{root.node}",
-        root=root,
-        family="silent_node",
-        incarnation=incarnation,
-        certainty=best.finding.certainty,
-        fault_at=min(m.episode.start for m in members),
-        first_at=min(m.episode.start for m in members),
-        last_at=max(m.episode.end for m in members),
-        ready_at=min(m.ready_at for m in members),
-        rule=best.finding.rule,
-        why=f"{best.job} hangs: {best.finding.why}",
-        causes=tuple(sorted((t.sighting for m in members for t in m.episode.told), key=order)),
-        jobs=tuple(sorted({m.job for m in members}, key=lambda j: j.key)),
-        facts=culprit_facts(best.finding, best.episode),
-        candidates=tuple(c for m in members for c in m.candidates),
-    )
 
 
 def _takes_in(host: Hypothesis, other: Hypothesis, closed: Mapping[str, datetime], config: Config) -> bool:

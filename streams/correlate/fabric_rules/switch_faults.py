@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 
 from streams.correlate.fabric_rules.links import LinkFault, verdict
 from streams.correlate.fabric_rules.nic_timeline import Moment
-from streams.correlate.hypothesis import Hypothesis, rejected
+from streams.correlate.hypothesis import Blame, Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.state.incarnations import Lives, Session, Spell
-from streams.correlate.state.sightings import Sighting, order
-from streams.model.entity import Entity, JobRef
+from streams.correlate.state.sightings import order
+from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute
 
@@ -26,21 +26,6 @@ FAMILY = "fabric_fault"
 BY_VOTES = "failing leaf"
 SOMEWHERE = ""
 """The name under which links are put together whose switch nobody knows."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blame:
-    """One job's failing connections that meet under one leaf, as votes count them."""
-
-    switch: str
-    job: JobRef
-    start: datetime
-    last: datetime
-    ready_at: datetime
-    lines: tuple[Sighting, ...]
-    why: str
-    pairs: int
-    """How many different pairs of nodes failed."""
 
 
 @dataclass(frozen=True, slots=True)

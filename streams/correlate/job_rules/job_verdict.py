@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from streams.correlate.fabric_rules.switch_faults import Blame
-from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.hypothesis import Blame, Hypothesis
 from streams.correlate.job_rules.applications import Burst, bursts
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, only_deaths
 from streams.correlate.job_rules.culprit import Finding, find_culprit
