@@ -86,6 +86,12 @@ def epoch(value: float | int | str) -> datetime | None:
         return None
 
 
+@lru_cache(4096)
+def at_nanos(nanos: int | str) -> datetime | None:
+    """`epoch` of a time that many records of one message share; None for zero, which means unknown."""
+    return epoch(nanos)
+
+
 def any_form(value: object, reference: datetime | None = None) -> datetime | None:
     """A time field of a JSON record: a number since 1970, such a number as text, a date in any usual writing, or a map of
     seconds and nanoseconds. `reference` completes a date without a year."""

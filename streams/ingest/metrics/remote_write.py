@@ -14,8 +14,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+from streams.ingest import timestamps
 from streams.ingest.metrics.labels import CACHED, bounded, node_of
-from streams.ingest.otlp.otlp_records import at_nanos
 from streams.ingest.records import Opened, Outside
 from streams.model.record import Sample
 
@@ -86,7 +86,7 @@ def _add(
     for sample in series.samples:
         value = sample.value
         if value == value or struct.pack("<d", value) != _STALE:
-            at = at_nanos(sample.timestamp)
+            at = timestamps.at_nanos(sample.timestamp)
             into.observations.append(Sample(name, value, at, node or outside.node, labels))
     return True
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from streams.ingest import timestamps
 from streams.ingest.metrics.labels import bounded
 from streams.ingest.otlp import otlp_records
 from streams.ingest.records import JsonObject, Opened, Outside
@@ -169,7 +170,5 @@ def _integer(value: object) -> int | None:
 def _at(holder: JsonObject, *names: str) -> Any:
     value = _first(holder, *names)
     return (
-        otlp_records.at_nanos(value)
-        if isinstance(value, (int, str)) and not isinstance(value, bool)
-        else None
+        timestamps.at_nanos(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else None
     )

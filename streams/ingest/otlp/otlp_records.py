@@ -10,10 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
-from streams.ingest import timestamps
 from streams.ingest.events import event_exporter
 from streams.ingest.fields import fields, spoken
 from streams.ingest.logs import flat_record, quotation
@@ -33,12 +31,6 @@ NO_VALUE = 1
 
 _MAX_PARTS = 1000
 _WITH_PORT = re.compile(r"[^:]{1,253}:\d{1,5}")
-
-
-@lru_cache(4096)
-def at_nanos(nanos: int | str) -> datetime | None:
-    """A time in nanoseconds since 1970, as number or text; None for zero, which means unknown."""
-    return timestamps.epoch(nanos)
 
 
 def read_log(

@@ -11,6 +11,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from streams.ingest import timestamps
 from streams.ingest.metrics.labels import bounded
 from streams.ingest.otlp import otlp_records
 from streams.ingest.records import Opened, Outside
@@ -27,7 +28,7 @@ def read_logs(value: bytes, outside: Outside, into: Opened) -> None:
                 if into.full():
                     return
                 record = records[index]
-                at = otlp_records.at_nanos(record.time_unix_nano or record.observed_time_unix_nano)
+                at = timestamps.at_nanos(record.time_unix_nano or record.observed_time_unix_nano)
                 known = {**place, **_pairs(record.attributes)}
                 otlp_records.read_log(known, value_of(record.body), at, record.severity_text, outside, into)
 
@@ -63,7 +64,7 @@ def _read_point(
         numbers = (("", point.as_double or float(point.as_int)),)
     else:
         numbers = (("_count", float(point.count)), ("_sum", point.sum))
-    at = otlp_records.at_nanos(point.time_unix_nano)
+    at = timestamps.at_nanos(point.time_unix_nano)
     into.observations += otlp_records.samples(name, numbers, at, {**place, **labels}, outside)
 
 
