@@ -38,12 +38,15 @@ from streams.correlate.policy.kinds import LINK
 from streams.correlate.publish.publisher import Changes, Publisher
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
 from streams.correlate.state.incarnations import Lives
-from streams.correlate.state.ingest import Intake, Touched
+from streams.correlate.state.ingest import Ingest
 from streams.correlate.state.job_progress import Pulses
 from streams.correlate.state.placement import Placements
+from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.rows import JobRow, NodeRow, PortRow, Rows, State
 from streams.correlate.state.sightings import Sighting
 from streams.correlate.state.stale_reports import Latecomers
+from streams.correlate.state.topology import Topology
+from streams.correlate.state.touched import Touched
 from streams.model.entity import Entity, JobRef
 from streams.model.facts import Fact
 from streams.model.signal import Signal
@@ -66,9 +69,10 @@ class Core:
         self._state = State(rows, cluster)
         self._lives = Lives(self._state, self._config.linger)
         self._placements = Placements(self._state, self._config.slack)
-        self._intake = Intake(self._state, self._placements)
+        self._topology = Topology(self._state, self._placements)
+        self._ingest = Ingest(self._state, self._topology)
         self._publisher = Publisher(
-            self._state, self._placements, self._lives, self._config, self._intake.candidates
+            self._state, self._placements, self._lives, self._config, self._topology.names.candidates
         )
         self._hard: dict[str, list[Hypothesis]] = {}
         self._fabric: dict[str, list[Hypothesis]] = {}
@@ -77,7 +81,9 @@ class Core:
         self._switches: dict[str, list[SwitchFault]] = {}
         self._blamed: dict[str, dict[str, list[Blame]]] = defaultdict(dict)
         """By switch and job: failing connections that meet there."""
-        census = Census(self._intake.nodes_known, self._intake.nodes_in_rack, self._intake.nodes_at_leaf)
+        census = Census(
+            self._topology.nodes_known, self._topology.nodes_in_rack, self._topology.nodes_at_leaf
+        )
         self._common = CommonFaults(cluster, self._lives, census)
         self._pulses = Pulses(self._state, self._placements, self._config.slack)
         self._unheard: dict[str, list[Unheard]] = {}
@@ -88,7 +94,7 @@ class Core:
         self._home: dict[str, str] = {}
         """Of a root: the scope it is judged in."""
         self._latecomers = Latecomers(cluster, self._config.retention)
-        self._testimony = Testimony(self._state, self._placements, self._intake, self._config.slack)
+        self._testimony = Testimony(self._state, self._topology, self._config.slack)
         self._judgements: dict[str, Judgement] = {}
         self._weights: dict[str, int] = {}
         """How many sightings a job was judged by."""
@@ -108,7 +114,7 @@ class Core:
         self._wakes: list[tuple[datetime, str]] = []
         self._now: datetime | None = None
         self._pruned_at: datetime | None = None
-        self._touched = self._intake.everything()
+        self._touched = self._ingest.everything()
 
     def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
         """Take in signals of this cluster.
@@ -118,7 +124,7 @@ class Core:
         """
         for signal in signals:
             self._latecomers.note(signal)
-            self._intake.signal(signal, self._touched)
+            self._ingest.signal(signal, self._touched)
         return self._settle_if_timed(now or self._now, len(signals))
 
     def on_fact(self, key: str, fact: Fact | None, at: datetime) -> Changes:
@@ -132,7 +138,7 @@ class Core:
         be contradicted would open.
         """
         for key, fact, at in facts:
-            self._touched |= self._intake.fact(key, fact, at)
+            self._touched |= self._ingest.fact(key, fact, at)
         return self._settle_if_timed(self._now, len(facts))
 
     def _settle_if_timed(self, now: datetime | None, records: int) -> Changes:
@@ -162,7 +168,7 @@ class Core:
                 until = max(row.last_at, part.last_at)
                 self._lives.forget(part.root, part.family, part.incarnation, until)
                 self._touched.scope(part.scope)
-        self._touched |= self._intake.prune(
+        self._touched |= self._ingest.prune(
             now, self._config, self._publisher.open_jobs(), self._places_of_switches()
         )
 
@@ -205,7 +211,7 @@ class Core:
     # What is seen without asking jobs.
 
     def _evaluate_ports(self, touched: Touched) -> None:
-        touched.ports |= {self._intake.cable(name)[0] for name in touched.ports}
+        touched.ports |= {self._topology.cable(name)[0] for name in touched.ports}
         for name in sorted(touched.ports):
             row = self._state.ports.get(name, PortRow())
             before = self._fabric.pop(name, [])
@@ -213,20 +219,20 @@ class Core:
             if after:
                 self._fabric[name] = after
                 self._home |= {h.id: h.scope for h in after}
-            touched.nodes |= self._intake.hosts_at(name)
+            touched.nodes |= self._topology.hosts_at(name)
             if before != after:
                 touched.jobs |= self._troubled(*before, *after)
             self._evaluate_uplink(name, touched)
 
     def _evaluate_uplink(self, name: str, touched: Touched) -> None:
         """The cable at a port that is no host's. It is judged once, at the port that comes first by name."""
-        ends = self._intake.cable(name)
+        ends = self._topology.cable(name)
         before = self._uplinks.pop(name, [])
         if ends[0] != name:
             touched.switches |= self._links.put(f"port/{name}", ())
             return
         rows = [self._state.ports.get(end, PortRow()) for end in ends]
-        hosted = any(self._intake.hosts_at(end) for end in ends)
+        hosted = any(self._topology.hosts_at(end) for end in ends)
         switch, _, port = name.partition("/")
         root = Entity(self.name, switch=switch, port=port)
         faults = [] if hosted else uplink(name, root, rows, self._lives, self._config)
@@ -242,7 +248,7 @@ class Core:
     def _evaluate_switches(self, touched: Touched, switches: Iterable[str]) -> None:
         for switch in sorted(switches):
             before = self._switches.pop(switch, [])
-            around, known = self._links.around(switch), self._intake.neighbours(switch)
+            around, known = self._links.around(switch), self._topology.neighbours(switch)
             blames = [b for job in sorted(self._blamed.get(switch, ())) for b in self._blamed[switch][job]]
             after = []
             if around or blames:
@@ -278,7 +284,7 @@ class Core:
             before = self._hard.pop(node, [])
             after: list[Hypothesis] = []
             links: list[tuple[LinkFault, list[str]]] = []
-            names = self._intake.ports_of(node)
+            names = self._topology.ports_of(node)
             if not self._testimony.is_quiet(node) or not self._state.ports.told.isdisjoint(names):
                 ports = {name: self._state.ports[name] for name in names}
                 links = self._links_of(node, row, ports)
@@ -299,7 +305,7 @@ class Core:
                 self._hard[node] = after
                 self._home |= {h.id: h.scope for h in after}
             touched.shared |= self._common.put(node, row, after, self._gone_alone(node, after))
-            near = self._placements.jobs_near(node) | self._intake.jobs_failing_on(node)
+            near = self._placements.jobs_near(node) | self._topology.pod_jobs.failing_on(node)
             touched.jobs |= near
             if {h.id for h in before} - {h.id for h in after}:
                 touched.pressing |= near
@@ -327,7 +333,7 @@ class Core:
         touched.shared |= more
         touched.nodes |= held
         for group in sorted(touched.shared):
-            moved, changed = self._common.judge(group, self._intake.nodes_in_rack)
+            moved, changed = self._common.judge(group, self._topology.nodes_in_rack)
             for node in moved:
                 touched.nodes.add(node)
                 touched.jobs |= self._placements.jobs_near(node)
@@ -371,7 +377,7 @@ class Core:
 
     def _switches_of_storm(self, storm: Hypothesis) -> set[str]:
         """The switches that a storming host hangs on; the empty name where nobody knows."""
-        told = {storm.root.switch} if storm.root.switch else self._intake.switches_of(storm.root.node or "")
+        told = {storm.root.switch} if storm.root.switch else self._topology.switches_of(storm.root.node or "")
         return told or {SOMEWHERE}
 
     def _follow_storms(self, touched: Touched) -> None:
@@ -379,13 +385,13 @@ class Core:
         before = self._spread
         if not self._fabric and not before.standing and not before.part_of:
             return
-        cables = {port: self._uplinks_standing(self._intake.cable(port)[0]) for port in self._fabric}
+        cables = {port: self._uplinks_standing(self._topology.cable(port)[0]) for port in self._fabric}
         self._spread = spread(
             self._fabric,
             self._storms.values(),
             cables,
-            self._intake.beyond,
-            self._intake.switches_of,
+            self._topology.beyond,
+            self._topology.switches_of,
             self._config,
         )
         if before != self._spread:
@@ -482,13 +488,13 @@ class Core:
         wide = [h for h in causes if h.domain in ("pfc", "fabric")] if told else []
         leafs, paused = set[str](), list[Sighting]()
         if wide:
-            leafs = leafs.union(*(self._intake.switches_of(node) for node in nodes))
+            leafs = leafs.union(*(self._topology.switches_of(node) for node in nodes))
             paused = self._testimony.pauses(nodes)
         closed = self._lives.closed(h.id for h in causes)
         row = self._state.jobs.get(key, JobRow())
         return Evidence(
             cluster=self.name,
-            job=stays[-1].job if stays else self._intake.guessed(key),
+            job=stays[-1].job if stays else job_ref(key),
             told=told,
             codes=codes,
             stays=stays,
@@ -500,7 +506,7 @@ class Core:
             ended=row.ends,
             world=row.fact.world if row.fact else None,
             addresses=self._testimony.addresses,
-            forgotten=self._lives.forgotten(Entity(self.name, job=self._intake.guessed(key))),
+            forgotten=self._lives.forgotten(Entity(self.name, job=job_ref(key))),
         )
 
     def _all_storms(self) -> list[Hypothesis]:
@@ -513,14 +519,16 @@ class Core:
         """The source stands among the job's nodes or under the same leaf, or one of them is told to pause."""
         if storm.root.node in nodes:
             return True
-        near = self._intake.switches_of(storm.root.node or "") | ({storm.root.switch} - {None})
+        near = self._topology.switches_of(storm.root.node or "") | ({storm.root.switch} - {None})
         ends = storm.facts.get("ends")
         near |= {str(end).partition("/")[0] for end in ends} if isinstance(ends, tuple) else set()
         if leafs & near:
             return True
         if storm.domain == "fabric":
             for kind, _, name in (place.partition("/") for place in self._members_of(storm)):
-                far = {end.partition("/")[0] for end in self._intake.cable(name)} if kind == "port" else set()
+                far = (
+                    {end.partition("/")[0] for end in self._topology.cable(name)} if kind == "port" else set()
+                )
                 if name in nodes or leafs & far:
                     return True
         since, until = storm.fault_at - self._config.before, storm.last_at + self._config.retention
@@ -678,7 +686,7 @@ class Core:
     ) -> Hypothesis | None:
         """What explains now what an incident was opened for, or None when nothing does."""
         kind, _, name = scope.partition("/")
-        if kind == "node" and (meant := self._intake.meant(name, fault_at)) != name:
+        if kind == "node" and (meant := self._topology.names.meant(name, fault_at)) != name:
             return self._under_its_name(incident, meant)
         if kind == "node" and name in self._roots:
             roots = self._roots[name]
@@ -697,7 +705,9 @@ class Core:
             for h in self._uplinks.get(name, ()):
                 if h.id == incident and (behind := self._switch_behind(scope, h)) is not None:
                     return behind
-            hosts = [h for n in self._intake.hosts_at(name) for h in self._roots.get(n, NodeRoots()).standing]
+            hosts = [
+                h for n in self._topology.hosts_at(name) for h in self._roots.get(n, NodeRoots()).standing
+            ]
             here = next((h for h in hosts if h.family == "pfc_storm"), None)
             owner = self._owner(incident)
             return here or (self._found(owner) if owner != incident else None)

@@ -16,10 +16,10 @@ from streams.correlate.job_rules.pod_failures import is_own
 from streams.correlate.job_rules.rank_reports import Told, told_by
 from streams.correlate.policy.families import families
 from streams.correlate.policy.kinds import ERROR, FAILURES, GPU_KINDS, PFC, TIMEOUT
-from streams.correlate.state.ingest import Intake
-from streams.correlate.state.placement import Placements, Stay, stay_at
+from streams.correlate.state.placement import Stay, stay_at
 from streams.correlate.state.rows import NodeRow, PodRow, State
 from streams.correlate.state.sightings import Sighting
+from streams.correlate.state.topology import Topology
 from streams.model.hostnames import folded
 
 
@@ -56,10 +56,10 @@ _NOWHERE = _Node(NodeRow(), (), (), (), (), True)
 class Testimony:
     """Reads rows for the judgement of jobs."""
 
-    def __init__(self, state: State, placements: Placements, intake: Intake, slack: timedelta) -> None:
+    def __init__(self, state: State, topology: Topology, slack: timedelta) -> None:
         self._state = state
-        self._placements = placements
-        self._intake = intake
+        self._placements = topology.placements
+        self._pod_jobs = topology.pod_jobs
         self._slack = slack
         self._nodes: dict[str, _Node] = {}
         self._pods: dict[str, _Pod] = {}
@@ -81,7 +81,7 @@ class Testimony:
         """What the job's ranks said: in their own pods' logs, or in a node's log when only this job stood there."""
         heard = self._state.pods.told
         found: list[Told] = []
-        for pod in (*sorted(heard & self._placements.names_of(job)), *self._intake.unplaced(job)):
+        for pod in (*sorted(heard & self._placements.names_of(job)), *self._pod_jobs.unplaced(job)):
             found += self._heard_in(pod, job).told
         for node in sorted(nodes & self._state.nodes.told):
             for s in self._node(node).collectives:
@@ -95,7 +95,7 @@ class Testimony:
         found: list[Sighting] = []
         for pod in (
             *sorted(self._state.pods.told & self._placements.names_of(job)),
-            *self._intake.unplaced(job),
+            *self._pod_jobs.unplaced(job),
         ):
             found += self._heard_in(pod, job).failed
         for node in sorted(nodes & self._state.nodes.told):

@@ -19,6 +19,7 @@ from streams.correlate.publish.evidence_age import carried, renewed
 from streams.correlate.publish.incident_document import Surroundings, document, told_apart
 from streams.correlate.state.incarnations import Lives
 from streams.correlate.state.placement import Placements, Stay
+from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.repeat_faults import Repeats, offenders
 from streams.correlate.state.rows import DocumentRow, State
 from streams.correlate.state.sightings import Sighting
@@ -245,8 +246,7 @@ class Publisher:
             for stay in self._placements.of_pod(pod):
                 if stay.job.key == key:
                     return stay.job
-        kind, namespace, name = key.split("/", 2)
-        return JobRef(kind, namespace, name)
+        return job_ref(key)
 
     def _progress(self, job: JobRef) -> Progress | None:
         at, step = self.progress_of(job.key)

@@ -30,12 +30,20 @@ class Callings:
             return Found(None, (found.node,))
         return found
 
+    def meant(self, said: str, at: datetime) -> str:
+        """The node that a name meant at a time; the name itself when the inventory knows none, or several."""
+        return self.find(said, at).node or said
+
+    def candidates(self, said: str, at: datetime) -> tuple[str, ...]:
+        """Nodes that a name may mean which is none of theirs alone."""
+        return self.find(said, at).candidates
+
     def named(self, seen: Sighting) -> Sighting:
         """The sighting with its node by the name that the inventory has for it; the same one when it has that already."""
         said = seen.said or seen.entity.node
         if said is None or (seen.said is None and said in self._hosts):
             return seen
-        node = self.find(said, seen.at).node or said
+        node = self.meant(said, seen.at)
         if node == seen.entity.node:
             return seen
         return replace(seen, entity=replace(seen.entity, node=node), said=said if node != said else None)

@@ -304,8 +304,9 @@ class State:
         self._journal = Journal()
         self.nodes = SeenShelf("node", NodeRow, self._journal)
         self.pods = SeenShelf("pod", PodRow, self._journal)
-        self.jobs = Shelf("job", JobRow)
         self.ports = SeenShelf("port", PortRow, self._journal)
+        self.places: dict[str, SeenShelf[Any]] = {"node": self.nodes, "pod": self.pods, "port": self.ports}
+        self.jobs = Shelf("job", JobRow)
         self.runs = Shelf("run", RunsRow)
         self.documents = Shelf("incident", DocumentRow)
         self.bases = Shelf("base", BaseRow)
@@ -315,9 +316,6 @@ class State:
 
     def _load(self, rows: list[tuple[str, bytes]]) -> None:
         shelves = {shelf.kind: shelf for shelf in self._shelves()}
-        places: dict[str, SeenShelf[Any]] = {
-            shelf.kind: shelf for shelf in (self.nodes, self.pods, self.ports)
-        }
         for key, value in rows:
             kind, _, name = key.partition("/")
             if kind in shelves:
@@ -327,16 +325,21 @@ class State:
             (key, value) for key, value in rows if key.startswith(sighting_log.PREFIX)
         ):
             kind, _, name = entry.row.partition("/")
-            places[kind].restored(name, entry.group, entry.sighting)
+            self.places[kind].restored(name, entry.group, entry.sighting)
 
     def _shelves(self) -> Iterator[Shelf[Any]]:
         yield from (self.nodes, self.pods, self.jobs, self.ports, self.runs, self.documents)
         yield from (self.bases, self.histories)
 
+    def seen_at(self, kind: str, name: str) -> list[Sighting]:
+        """All that is kept of what was seen at a place: a `node`, a `pod` or a `port`."""
+        row = self.places[kind].get(name)
+        return [s for group in row.seen.values() for s in group] if row is not None else []
+
     def is_crowded(self, scope: str) -> bool:
         """Whether more was seen at a node or a port than is kept."""
         kind, _, name = scope.partition("/")
-        row = self.nodes.get(name) if kind == "node" else self.ports.get(name) if kind == "port" else None
+        row = self.places[kind].get(name) if kind in ("node", "port") else None
         if row is None:
             return False
         return len(row.seen) >= MAX_GROUPS or any(len(g) >= 2 * KEPT_EACH_END for g in row.seen.values())

@@ -165,6 +165,6 @@ def test_what_nodes_are_called_is_forgotten_with_what_they_said() -> None:
     for i in range(300):
         world.see(xid(f"n2.d{i}.example", 13, i))
     world.pass_to(2 * 3600, step=60)
-    callings = world.core._intake._callings
+    callings = world.core._topology.names
     assert len(callings._places) <= 12
     assert len(callings._by_key) <= 60

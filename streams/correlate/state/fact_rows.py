@@ -1,0 +1,137 @@
+"""Inventory facts in rows: what each record changes there, and in the index of what belongs together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from streams.correlate.policy.kinds import NOT_READY
+from streams.correlate.state.readiness import readiness
+from streams.correlate.state.rows import (
+    JobRow,
+    NodeRow,
+    PodRow,
+    PortRow,
+    State,
+    with_cordon,
+    with_names,
+    with_pod_fact,
+    with_pod_gone,
+    with_upkeep,
+)
+from streams.correlate.state.topology import Topology
+from streams.correlate.state.touched import Touched
+from streams.model.facts import Fact, JobFact, LinkFact, NodeFact, PodFact
+
+
+class FactRows:
+    """Writes facts and tombstones. Of two facts of one thing the one observed later counts, whichever comes first."""
+
+    def __init__(self, state: State, topology: Topology) -> None:
+        self._state = state
+        self._topology = topology
+
+    def keep(self, kind: str, name: str, fact: Fact | None, at: datetime) -> Touched:
+        """Keep one fact, or with None its end at that time."""
+        match fact:
+            case NodeFact():
+                return self._node(fact)
+            case PodFact():
+                return self.pod(name, with_pod_fact(self._state.pods.get(name, PodRow()), fact))
+            case JobFact():
+                return self._job(name, fact, None)
+            case LinkFact():
+                return self._link(name, fact)
+        if kind == "node" and name in self._state.nodes:
+            row = self._state.nodes[name]
+            self._state.nodes.put(name, replace(row, gone_at=max(at, row.gone_at or at)))
+            self._topology.deleted.add(name)
+            return Touched(nodes={name})
+        if kind == "link" and name in self._state.ports:
+            return self._uncabled(name, at)
+        if kind == "pod" and name in self._state.pods:
+            return self.pod(name, with_pod_gone(self._state.pods[name], at))
+        if kind == "job" and name in self._state.jobs:
+            return self._job(name, None, at)
+        return Touched()
+
+    def pod(self, name: str, row: PodRow) -> Touched:
+        """Keep a pod's row, and place the pod anew."""
+        topology = self._topology
+        if row.tenancies:
+            topology.unlisted.names["pod"].discard(name)
+        if not self._state.pods.put(name, row):
+            return Touched()
+        # Before it is placed: a job that it was only guessed to be part of loses it now, and is judged anew for that.
+        guessed = topology.pod_jobs.forget_guess(name) | topology.pod_jobs.jobs_of(name)
+        nodes, jobs = topology.placements.update(name, row)
+        topology.pod_jobs.guess(name)
+        busy = {n for n in nodes if (seen := self._state.nodes.get(n)) is not None and seen.seen}
+        return Touched(
+            nodes=busy | {n for n in nodes if topology.is_cabled(n)},
+            jobs=jobs | (guessed if row.seen else set()),
+            causes={f"job:{job}" for job in jobs},
+            placed=jobs,
+        )
+
+    def _node(self, fact: NodeFact) -> Touched:
+        self._topology.unlisted.names["node"].discard(fact.name)
+        row = self._state.nodes.get(fact.name, NodeRow())
+        # Ports that InfiniBand's managers call by the node's own name are its ports from now on.
+        ports = self._topology.reported_ports(fact.name) if row.fact is None else set()
+        leafs: set[str] = set()
+        if row.fact is None or row.fact.observed_at <= fact.observed_at:
+            leafs = self._topology.move_node(fact.name, row.fact, fact)
+            row = replace(row, fact=fact)
+        # An older fact than the row's still tells of its own time: whose cordon it bore, when it was in maintenance, its names.
+        for owner in fact.owners:
+            row = with_cordon(row, owner, fact.observed_at)
+        row = with_names(with_upkeep(row, fact), fact)
+        changed = self._state.nodes.put(fact.name, row)
+        told = readiness(fact)
+        # A node that never was Ready has gone nowhere: nothing is lost with it, however many join at once.
+        if (
+            (told.firing and not fact.joining)
+            or any(k.startswith(NOT_READY) for k in row.seen)
+            or fact.ready_since
+        ):
+            changed |= self._state.nodes.see(fact.name, f"node.not_ready|{told.firing}", told)
+        return Touched(nodes={fact.name}, ports=ports, switches=leafs) if changed else Touched()
+
+    def _job(self, name: str, fact: JobFact | None, gone_at: datetime | None) -> Touched:
+        row = self._state.jobs.get(name, JobRow())
+        if fact is not None and (row.fact is None or row.fact.observed_at <= fact.observed_at):
+            row = replace(row, fact=fact)
+        if gone_at is not None:
+            row = replace(row, gone_at=max(gone_at, row.gone_at or gone_at))
+        return Touched(jobs={name}, placed={name}) if self._state.jobs.put(name, row) else Touched()
+
+    def _link(self, name: str, link: LinkFact) -> Touched:
+        topology = self._topology
+        topology.unlisted.names["port"].discard(name)
+        row = self._state.ports.get(name, PortRow())
+        if row.link is not None and row.link.observed_at > link.observed_at:
+            return Touched()
+        # Both what hung on the port before and what hangs there now is judged anew.
+        hosts, ends = topology.hosts_at(name), set(topology.cable(name))
+        if not self._state.ports.put(name, replace(row, link=link)):
+            return Touched()
+        topology.relink(name, row.link, link)
+        ends |= {name, *topology.cable(name)}
+        switches = {end.partition("/")[0] for end in ends}
+        if link.peer_switch:
+            switches.add(link.peer_switch)
+        return Touched(nodes=hosts | topology.hosts_at(name), ports=ends, switches=switches)
+
+    def _uncabled(self, name: str, at: datetime) -> Touched:
+        """A cable was pulled: what hung on the port hangs there no more."""
+        topology, row = self._topology, self._state.ports[name]
+        if row.link is None or row.link.observed_at > at:
+            return Touched()
+        touched = Touched(
+            nodes=topology.hosts_at(name), ports={name, *topology.cable(name)}, switches={row.link.switch}
+        )
+        topology.relink(name, row.link, None)
+        self._state.ports.put(name, replace(row, link=None))
+        topology.unlisted.names["port"].add(name)
+        return touched

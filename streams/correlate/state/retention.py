@@ -1,0 +1,159 @@
+"""What of a cluster's rows is forgotten, and when: evidence that is old and that nothing open is built from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.kinds import LINK
+from streams.correlate.state.fact_rows import FactRows
+from streams.correlate.state.rows import Groups, PodRow, State
+from streams.correlate.state.sightings import Sighting
+from streams.correlate.state.topology import Topology
+from streams.correlate.state.touched import Touched
+
+
+class Retention:
+    """Drops rows, and sightings out of rows."""
+
+    def __init__(self, state: State, topology: Topology, facts: FactRows) -> None:
+        self._state = state
+        self._topology = topology
+        self._facts = facts
+
+    def prune(self, now: datetime, config: Config, open_jobs: set[str], places: set[str]) -> Touched:
+        """Forget what is older than the retention and part of nothing open. Returns what was touched by it.
+
+        A node and the ports that its cables end at are forgotten together: half of what both said of a link tells another story.
+        `places` are scopes whose sightings an open incident of another scope is built from.
+        """
+        cut = now - config.retention
+        touched = Touched()
+        busy = {d.scope for d in self._state.documents.values()} | places
+        for name in sorted(self._state.nodes.told):
+            row = self._state.nodes[name]
+            if not self._is_held(name, busy, open_jobs):
+                kept = _kept(row.seen, self._links_at([name], ()), cut, config)
+                if kept != row.seen:
+                    self._state.nodes.put(name, replace(row, seen=kept))
+                    touched.nodes.add(name)
+        for name in sorted(self._state.ports.told):
+            port = self._state.ports[name]
+            ends, hosts = self._topology.cable(name), self._topology.hosts_at(name)
+            held = any(f"port/{end}" in busy for end in ends)
+            if not held and not any(self._is_held(n, busy, open_jobs) for n in hosts):
+                kept = _kept(port.seen, self._links_at(hosts, ends), cut, config)
+                if kept != port.seen:
+                    self._state.ports.put(name, replace(port, seen=kept))
+                    touched.ports.add(name)
+        for name, pod in list(self._state.pods.items()):
+            stays_on = bool(pod.tenancies) and not pod.seen and not self._topology.placements.has_ended(name)
+            if not stays_on and not self._topology.pod_jobs.jobs_of(name) & open_jobs:
+                touched |= self._prune_pod(name, pod, cut)
+        # Places go last: only those are dropped where nothing is kept any more.
+        self._drop_places(cut, busy)
+        for name, job in list(self._state.jobs.items()):
+            if job.is_gone and job.gone_at and job.gone_at < cut and name not in open_jobs:
+                self._state.jobs.drop(name)
+        for name, base in list(self._state.bases.items()):
+            if base.until < now - config.bases_kept:
+                self._state.bases.drop(name)
+        self._topology.pod_jobs.forget_failures()
+        return touched
+
+    def forget_names(self) -> set[str]:
+        """Forget names that nothing kept is called by any more. Returns the keys that mean something else for it."""
+        keys: set[str] = set()
+        called: dict[tuple[str, str], set[str | None]] = {}
+        for said, place in self._topology.names.everywhere():
+            if place not in called:
+                called[place] = {s.said or s.entity.node for s in self._state.seen_at(*place)}
+            if said not in called[place]:
+                keys |= self._topology.names.forget(said, place)
+        return keys
+
+    def _links_at(self, nodes: Iterable[str], ports: Iterable[str]) -> Iterator[Sequence[Sighting]]:
+        """What was seen on these nodes, at these ports, and at the ends of the nodes' cables."""
+        rows = [self._state.nodes.get(node) for node in nodes]
+        around = {end for node in nodes for end in self._ends_of(node)}
+        for row in (*rows, *(self._state.ports.get(port) for port in sorted(around.union(ports)))):
+            yield from row.seen.values() if row is not None else ()
+
+    def _is_held(self, node: str, busy: set[str], open_jobs: set[str]) -> bool:
+        """Whether something is built from what was seen on a node, or at the ports of its cables."""
+        if f"node/{node}" in busy or self._topology.placements.jobs_near(node) & open_jobs:
+            return True
+        return any(f"port/{end}" in busy for end in self._ends_of(node))
+
+    def _ends_of(self, node: str) -> Iterator[str]:
+        """The ports of a node, and those at the other end of their cables."""
+        return (end for port in self._topology.ports_of(node) for end in self._topology.cable(port))
+
+    def _prune_pod(self, name: str, row: PodRow, cut: datetime) -> Touched:
+        stays = self._topology.placements.of_pod(name)
+        over = {s.uid for s in stays if s.end is not None and s.end < cut}
+        tenancies = tuple(t for t in row.tenancies if t.fact.uid not in over)
+        seen = {k: left for k, group in row.seen.items() if (left := _since(group, cut))}
+        heard = [*(t.at for t in row.ranks), *([row.progress_at] if row.progress_at else [])]
+        silent = not heard or max(heard) < cut
+        if tenancies == row.tenancies and seen == row.seen and (tenancies or seen or not silent):
+            return Touched()
+        if not tenancies and not seen and silent:
+            touched = Touched(jobs=self._topology.pod_jobs.jobs_of(name))
+            self._state.pods.drop(name)
+            self._topology.pod_jobs.forget_guess(name)
+            self._topology.placements.update(name, None)
+            return touched
+        return self._facts.pod(name, replace(row, tenancies=tenancies, seen=seen))
+
+    def _drop_places(self, cut: datetime, busy: set[str]) -> None:
+        """Forget nodes that were deleted, and places that nobody but a forgotten signal ever named."""
+        deleted, unlisted = self._topology.deleted, self._topology.unlisted.names
+        for name in sorted(deleted):
+            row = self._state.nodes.get(name)
+            if row is None or row.left_at is None:
+                deleted.discard(name)
+            elif (
+                row.left_at < cut
+                and not row.seen
+                and f"node/{name}" not in busy
+                and not self._topology.placements.jobs_near(name)
+            ):
+                deleted.discard(name)
+                self._topology.move_node(name, row.fact, None)
+                self._state.nodes.drop(name)
+                self._topology.hosts.put(name, None)
+        for kind in ("node", "port"):
+            shelf = self._state.places[kind]
+            for name in sorted(unlisted[kind]):
+                if (place := shelf.get(name)) is None or not place.seen:
+                    unlisted[kind].discard(name)
+                    shelf.drop(name)
+        unlisted["pod"].intersection_update(self._state.pods)
+
+
+def _forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> datetime:
+    """From when on what was seen of links is kept that may be one fault: `cut`, or earlier where such a fault lies across it.
+
+    It is forgotten as a whole, with what excuses it. Half of it would tell another story: without the bounce before it, a counter
+    that rose speaks of optics that fail.
+    """
+    gap = config.link_quiet + config.link_settle
+    since: datetime | None = None
+    for at in sorted((s.at for group in seen if group[0].kind == LINK for s in group), reverse=True):
+        if at < cut and (since is None or since - at > gap):
+            break
+        since = at
+    return cut if since is None else min(cut, since - config.before)
+
+
+def _kept(seen: Groups, links: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> Groups:
+    """What is left of what was seen at one place, when the faults of its links are forgotten as wholes."""
+    since = _forget_before(links, cut, config)
+    return {key: left for key, group in seen.items() if (left := _since(group, since))}
+
+
+def _since(group: tuple[Sighting, ...], cut: datetime) -> tuple[Sighting, ...]:
+    return tuple(s for s in group if s.at >= cut)

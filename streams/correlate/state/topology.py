@@ -1,0 +1,176 @@
+"""What belongs together in one cluster: nodes with their ports, leafs, racks and names, cables with their ends, pods with jobs.
+
+Everything here is found again from the rows; whoever writes a row tells the index, and everybody else only asks it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from streams.correlate.state.host_names import Hosts
+from streams.correlate.state.placement import Placements
+from streams.correlate.state.pod_jobs import PodJobs
+from streams.correlate.state.renamed_hosts import Callings
+from streams.correlate.state.rows import State
+from streams.correlate.state.unlisted import Unlisted
+from streams.model.facts import LinkFact, NodeFact
+
+
+class Topology:
+    """Looks up neighbours in the fabric and in the room. Ports are named `switch/port`, everything else by its own name."""
+
+    def __init__(self, state: State, placements: Placements) -> None:
+        self._state = state
+        self.placements = placements
+        self.pod_jobs = PodJobs(state, placements)
+        self.unlisted = Unlisted(state)
+        self.hosts = Hosts()
+        self.names = Callings(self.hosts)
+        self.deleted = {n for n, node in state.nodes.items() if node.gone_at is not None}
+        """Nodes that were deleted and are not forgotten yet."""
+        self._at_leaf: dict[str, set[str]] = defaultdict(set)
+        self._in_rack: dict[str, set[str]] = defaultdict(set)
+        self._ports: dict[str, set[str]] = defaultdict(set)
+        """Ports by the node at the end of their cable."""
+        self._node_at: dict[str, str] = {}
+        """The same the other way round; the node by the inventory's name."""
+        self._by_host_name: dict[str, set[str]] = defaultdict(set)
+        """Ports whose cable ends at a host of another or no known name, by what that name's meaning depends on."""
+        self._facing: dict[str, set[str]] = defaultdict(set)
+        """Ports by the switch port that their cable ends at."""
+        self._of_switch: dict[str, set[str]] = defaultdict(set)
+        """Cabled ports by their switch."""
+        self._reported: dict[str, set[str]] = defaultdict(set)
+        """Ports that signals named, by their device."""
+        self._load()
+
+    def _load(self) -> None:
+        # Names first: a cable's host is entered under the node that its name means.
+        for name, node in self._state.nodes.items():
+            self.hosts.put(name, node)
+            self.move_node(name, None, node.fact)
+        for shelf in (self._state.nodes, self._state.pods):
+            for name in shelf.told:
+                for s in (s for group in shelf[name].seen.values() for s in group):
+                    self.names.note(s, (shelf.kind, name))
+        for name, port in self._state.ports.items():
+            self.relink(name, None, port.link)
+            if port.seen:
+                self.add_reported(name)
+
+    def ports_of(self, node: str) -> list[str]:
+        """Switch ports with this node at their end, sorted."""
+        own = {port for port in self._reported.get(node, ()) if node in self.hosts_at(port)}
+        return sorted(own | self._ports.get(node, set()))
+
+    def is_cabled(self, node: str) -> bool:
+        """Whether a cable is known to end at the node."""
+        return bool(self._ports.get(node))
+
+    def hosts_at(self, port: str) -> set[str]:
+        """The node at the end of a switch port, if it is one; or whose own port it is, for InfiniBand's managers name both."""
+        row = self._state.ports.get(port)
+        if row and row.link:
+            return {self._node_at[port]} if row.link.node else set()
+        device = self._state.nodes.get(name := port.partition("/")[0])
+        return {name} if device is not None and device.fact is not None else set()
+
+    def cable(self, port: str) -> tuple[str, ...]:
+        """The switch ports at both ends of a cable, sorted; only this one where the other end is a host or not known."""
+        row = self._state.ports.get(port)
+        ends = {port, *self._facing.get(port, ())}
+        if row and row.link and (peer := _peer(row.link)):
+            ends.add(peer)
+        return tuple(sorted(ends))
+
+    def beyond(self, port: str) -> str | None:
+        """The switch at the other end of a port's cable, if it is one."""
+        row = self._state.ports.get(port)
+        if row and row.link and row.link.peer_switch:
+            return row.link.peer_switch
+        return next((end.partition("/")[0] for end in self.cable(port) if end != port), None)
+
+    def neighbours(self, switch: str) -> int:
+        """How many hosts and switches hang on a switch, as far as cabling and labels tell."""
+        found = {f"node/{name}" for name in self._at_leaf.get(switch, ())}
+        for port in self._of_switch.get(switch, ()):
+            link = self._state.ports[port].link
+            if link and (link.node or link.peer_switch):
+                found.add(f"node/{self._node_at[port]}" if link.node else f"switch/{link.peer_switch}")
+        return len(found)
+
+    def switches_of(self, node: str) -> set[str]:
+        """The switches a node hangs on, by its cables and by the label of its leaf."""
+        row = self._state.nodes.get(node)
+        found = _leafs_of(row.fact) if row else set()
+        return found | {port.partition("/")[0] for port in self._ports.get(node, ())}
+
+    def nodes_in_rack(self, rack: str) -> int:
+        """How many nodes a rack has, as far as labels tell."""
+        return len(self._in_rack.get(rack, ()))
+
+    def nodes_at_leaf(self, leaf: str) -> int:
+        """How many nodes hang on a leaf, as far as labels tell."""
+        return len(self._at_leaf.get(leaf, ()))
+
+    def nodes_known(self) -> int:
+        """How many nodes there are, as far as the inventory tells."""
+        return len(self._state.nodes) - len(self.unlisted.names["node"]) - len(self.deleted)
+
+    def reported_ports(self, device: str) -> set[str]:
+        """Ports that signals named as this device's."""
+        return set(self._reported.get(device, ()))
+
+    def ports_by_host_name(self, keys: Iterable[str]) -> list[str]:
+        """Ports whose cable may end at another node, now that these keys of `hosts` mean another one; sorted."""
+        return sorted({port for key in keys for port in self._by_host_name.get(key, ())})
+
+    def move_node(self, node: str, before: NodeFact | None, after: NodeFact | None) -> set[str]:
+        """Enter a node under its leafs and its rack. Returns the leafs that gained or lost it."""
+        old, new = _leafs_of(before), _leafs_of(after)
+        for leaf in old - new:
+            self._at_leaf[leaf].discard(node)
+        for leaf in new:
+            self._at_leaf[leaf].add(node)
+        if before and before.rack:
+            self._in_rack[before.rack].discard(node)
+        if after and after.rack:
+            self._in_rack[after.rack].add(node)
+        return old ^ new
+
+    def add_reported(self, port: str) -> None:
+        """Enter a port that a signal named under its device."""
+        self._reported[port.partition("/")[0]].add(port)
+
+    def relink(self, port: str, before: LinkFact | None, after: LinkFact | None) -> None:
+        """Enter the cable at a port in place of the one before; with the same one twice, under its host's present name."""
+        if before is not None:
+            self._of_switch[before.switch].discard(port)
+            if before.node:
+                self._ports[self._node_at.pop(port)].discard(port)
+                for key in self.hosts.keys(before.node) & self._by_host_name.keys():
+                    self._by_host_name[key].discard(port)
+            if peer := _peer(before):
+                self._facing[peer].discard(port)
+        if after is not None:
+            self._of_switch[after.switch].add(port)
+            if after.node:
+                node = self.hosts.find(after.node, after.observed_at).node or after.node
+                self._node_at[port] = node
+                self._ports[node].add(port)
+                if after.node not in self.hosts:
+                    for key in self.hosts.keys(after.node):
+                        self._by_host_name[key].add(port)
+            if peer := _peer(after):
+                self._facing[peer].add(port)
+
+
+def _leafs_of(node: NodeFact | None) -> set[str]:
+    """The leafs a node hangs on: by its label, and by the rails of a cabling file."""
+    return {leaf for leaf in (node.leaf, *node.rails.values()) if leaf} if node else set()
+
+
+def _peer(link: LinkFact) -> str | None:
+    """The switch port at the other end of a cable, if it is one."""
+    return f"{link.peer_switch}/{link.peer_port}" if link.peer_switch and link.peer_port else None
