@@ -2,7 +2,8 @@
 
 Reads the corpus of the tests (`tests/streams/detect/corpus/*.jsonl`) or files given on the command line, each case in the
 two ways in which lines come in: as Kafka records and as `faultline detect` reads them. A case counts as found when every
-expected signal is there with its kind, place and state; as exact when all its fields are as expected too and nothing else was raised.
+expected signal is there with its kind, place and state; as exact when all its fields are as expected too and nothing else was
+raised.
 
 Figures: `recall`, `exact` (share of the expected signals; 1 is all), `false_alarms` (share of look-alikes that raised
 anything), `reports`, `look_alikes` (how many of each), `families` (the same for each family).

@@ -1,8 +1,8 @@
 """Signals and inventory in, incidents out: one root cause each, its victims, and why. Pure and in event time."""
 
+from streams.correlate.changes import Changes
 from streams.correlate.engine import Core
 from streams.correlate.policy.config import Config
-from streams.correlate.publish.publisher import Changes
 from streams.correlate.state.rows import Rows
 
 __all__ = ["Changes", "Config", "Core", "Rows"]

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from streams.correlate.changes import Changes
 from streams.correlate.fabric_rules.links import LinkFault, excuses, host_links, nic_link, uplink
 from streams.correlate.fabric_rules.pfc_storms import fabric_storm, shared_storms, victims, weigh
 from streams.correlate.fabric_rules.storm_propagation import Spread, spread
@@ -35,7 +36,7 @@ from streams.correlate.node_rules.node_readiness import taken_away
 from streams.correlate.node_rules.shared_faults import CommonFaults
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.kinds import LINK
-from streams.correlate.publish.publisher import Changes, Publisher
+from streams.correlate.publish.publisher import Publisher
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
 from streams.correlate.state.incarnations import Lives
 from streams.correlate.state.ingest import Ingest

@@ -7,7 +7,7 @@ Faust would do differently are taken out of its hands:
   hand when everything that follows from it is written. A record that cannot be read goes to `dead-letters`; anything else
   that goes wrong ends the process, and the event is read again.
 - State and incidents go out through a producer of our own: first the rows, whole or not at all
-  (`streams.correlate.write_ahead`), and only when the broker has them what is said. Whoever takes over says what was noted
+  (`streams.correlate.write_ahead`), and only when the broker has them the incidents. A successor publishes what was recorded
   last once more, with the same ids and revisions. The other way round a crash in between would leave an incident that nobody
   knows: what is read again is judged with what came since, and may come out otherwise.
 - State is read before the group is joined, and followed from then on (`streams.correlate.changelog`): a
@@ -42,9 +42,10 @@ from faust.types import TP
 
 from streams.config.settings import CorrelatorSettings, KafkaSettings
 from streams.correlate.changelog import Changelog
+from streams.correlate.changes import Changes
 from streams.correlate.cluster_rows import Records, TableRows
 from streams.correlate.faust_app import build_app
-from streams.correlate.write_ahead import Changes, Core, Held, Rows
+from streams.correlate.write_ahead import Core, Held, Rows
 from streams.kafka import clients
 from streams.kafka.clients import KafkaError
 from streams.kafka.dead_letters import dead_letter
@@ -405,7 +406,7 @@ class Correlator:
                 return False
             await self._publish(changes, partition)
             self._at("correlator:after_publish")
-            held.strike()
+            held.clear()
         return term == self._term
 
     def _is_followed(self, event: Any) -> bool:

@@ -7,9 +7,10 @@ now, or withdrawn.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from streams.correlate.changes import Changes
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence import standing
 from streams.correlate.policy.config import Config
@@ -33,17 +34,6 @@ _NAMES_TOLD = 6
 
 Successor = Callable[[str, str, Sequence[JobRef], datetime], Hypothesis | None]
 Claims = Mapping[str, Mapping[str, Sequence[Sighting]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What one step brought: incidents at their new revisions, and a line for each on the timeline."""
-
-    incidents: tuple[Incident, ...] = ()
-    timeline: tuple[TimelineEntry, ...] = ()
-
-    def __add__(self, other: Changes) -> Changes:
-        return Changes(self.incidents + other.incidents, self.timeline + other.timeline)
 
 
 class Publisher:

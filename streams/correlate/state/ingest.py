@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.policy.config import Config
-from streams.correlate.policy.families import families, storage_system
+from streams.correlate.policy.families import families, is_failure_of_job, storage_system
 from streams.correlate.policy.kinds import ERROR, FAILURES, LINK, NOT_READY, PFC, TIMEOUT
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.incarnations import closes

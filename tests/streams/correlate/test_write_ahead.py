@@ -10,9 +10,9 @@ from itertools import chain
 
 import pytest
 
-from streams.correlate import Config, Core, write_ahead
+from streams.correlate import Changes, Config, Core, write_ahead
 from streams.correlate.cluster_rows import Records, TableRows
-from streams.correlate.write_ahead import Changes, Held, Rows
+from streams.correlate.write_ahead import Held, Rows
 from streams.model.codec import encode
 from streams.model.facts import Fact
 from streams.model.incident import Incident
@@ -49,11 +49,11 @@ class Broker:
         """Take a step, as often as it needs until the process lives through it."""
         while True:
             changes = step(self.held.core)
-            note, rows = self.held.store(changes)
-            if not self._dies([*note, *rows]):
+            record, rows = self.held.store(changes)
+            if not self._dies([*record, *rows]):
                 if self.chance.random() < 0.9:
                     self._say(changes)
-                    self.held.strike()
+                    self.held.clear()
                     return
                 self.deaths += 1
             self.take_over()
@@ -69,7 +69,7 @@ class Broker:
         self.deaths += dies
         return dies
 
-    def _say(self, changes: Changes | write_ahead.Again) -> None:
+    def _say(self, changes: Changes) -> None:
         for incident in changes.incidents:
             said = self.said.setdefault(incident.id, [])
             if incident.revision > len(said):
@@ -132,7 +132,7 @@ class Steady(random.Random):
         return 0.5
 
 
-def test_pieces_of_two_notes_never_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_of_two_records_never_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_ahead, "PIECE", 60)
     table: dict[bytes, bytes] = {}
     held = Held(TableRows(table, CLUSTER), partial(make_core, CLUSTER))
@@ -141,17 +141,17 @@ def test_pieces_of_two_notes_never_make_one(monkeypatch: pytest.MonkeyPatch) -> 
     held.store(quiet)
     before = dict(table)
     held.rows["a"], held.rows["b"] = b"3" * 90, b"4"
-    note, rows = held.store(quiet)
-    written = [(key, value) for key, value in (*note, *rows) if value is not None]
-    assert len(note) >= 3
+    record, rows = held.store(quiet)
+    written = [(key, value) for key, value in (*record, *rows) if value is not None]
+    assert len(record) >= 3
 
     def read_after(count: int) -> bytes:
         table = {**before, **dict(written[:count])}
         return Held(TableRows(table, CLUSTER), partial(make_core, CLUSTER)).rows["a"]
 
     assert [read_after(count) for count in range(len(written) + 1)] == [
-        *[b"1" * 90] * len(note),
-        *[b"3" * 90] * (len(written) + 1 - len(note)),
+        *[b"1" * 90] * len(record),
+        *[b"3" * 90] * (len(written) + 1 - len(record)),
     ]
 
 
