@@ -1,20 +1,17 @@
-"""A message in Slack's form and on a terminal: what it shows, and what hostile text cannot do with it."""
+"""A message in Slack's form and in a ticket: what it shows, and what hostile text cannot do with it."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from connectors.chat.blocks import MAX_TOTAL, MAX_VALUE, render
-from connectors.chat.terminal import render as on_terminal
 from connectors.tickets.adf import document
 from faultline.chat.thread_plan import wanted
 from runbooks.engine.containment import Owed, Ticket
@@ -203,15 +200,6 @@ def test_a_cut_never_leaves_half_an_escape_behind() -> None:
 )
 def test_plain_text_is_bounded_and_free_of_control_characters(text: str, limit: int, expected: str) -> None:
     assert plain(text, limit) == expected
-
-
-def test_on_a_terminal_hostile_text_neither_colours_nor_clears() -> None:
-    out = StringIO()
-    console = Console(file=out, width=100, force_terminal=False)
-    console.print(on_terminal(everything("[red]x[/red] \x1b[2J <!channel>")))
-    said = out.getvalue()
-    assert "\x1b" not in said
-    assert "[red]x[/red]" in said
 
 
 def test_in_a_ticket_text_is_only_ever_text() -> None:

@@ -14,11 +14,10 @@ from connectors.kubernetes.client import Cluster
 from connectors.kubernetes.watch import KindWatches
 from streams.config.settings import KafkaSettings, KubernetesSettings
 from streams.inventory.cluster_inventory import Inventory
+from streams.inventory.cluster_view import ClusterView
 from streams.inventory.process import InventoryProcess, read_back
-from streams.inventory.view import View
 from streams.kafka import clients
 from streams.kafka.topics import INVENTORY
-from streams.model.clock import utc_now
 from streams.model.entity import JobRef
 from streams.model.facts import PodFact
 from streams.model.watch import KindListed, WatchEvent
@@ -57,9 +56,9 @@ async def watches_of(control_plane: ControlPlane) -> AsyncIterator[KindWatches]:
 
 
 @asynccontextmanager
-async def viewing(control_plane: ControlPlane) -> AsyncIterator[View]:
+async def viewing(control_plane: ControlPlane) -> AsyncIterator[ClusterView]:
     """What a reader of the topic would see, without the topic."""
-    view, inventory, unlisted = View(), Inventory("c1"), set(KINDS)
+    view, inventory, unlisted = ClusterView("c1"), Inventory("c1"), set(KINDS)
 
     async def tell(event: WatchEvent) -> None:
         changes = inventory.apply(event)
@@ -67,7 +66,10 @@ async def viewing(control_plane: ControlPlane) -> AsyncIterator[View]:
             unlisted.discard(event.kind)
             changes += inventory.settle() if not unlisted and not inventory.settled else []
         for key, record in changes:
-            view.update(key, record, utc_now())
+            if record is None:
+                view.forget(key)
+            else:
+                view.put(record.fact)
 
     async with watches_of(control_plane) as watches:
         task = asyncio.create_task(watches.run(tell))
@@ -79,17 +81,15 @@ async def viewing(control_plane: ControlPlane) -> AsyncIterator[View]:
             assert task.cancelled(), task.exception()
 
 
-async def pods_of(
-    view: View, job: JobRef, enough: Callable[[tuple[PodFact, ...]], bool]
-) -> tuple[PodFact, ...]:
+async def pods_of(view: ClusterView, job: JobRef, enough: Callable[[list[PodFact]], bool]) -> list[PodFact]:
     async def look() -> bool:
-        return enough(view.job_pods(job))
+        return enough(list(view.pods_of(job.key)))
 
     await eventually(look, f"the pods of {job}", timeout_s=120)
-    return view.job_pods(job)
+    return list(view.pods_of(job.key))
 
 
-def four_run(pods: tuple[PodFact, ...]) -> bool:
+def four_run(pods: list[PodFact]) -> bool:
     return len(pods) == 4 and all(pod.phase == "Running" and pod.ready for pod in pods)
 
 
@@ -106,22 +106,19 @@ async def test_pods_are_resolved_to_their_jobs_with_their_ranks(
             pods = await pods_of(view, job, four_run)
             assert sorted(pod.rank for pod in pods if pod.rank is not None) == [0, 8, 16, 24]
             assert {pod.ranks for pod in pods} == {8}
-            fact = view.job(job)
-            assert fact is not None
+            fact = view.jobs[job.key]
             assert (fact.pods, fact.world, fact.suspended, fact.finished) == (4, 32, False, False)
-        assert view.pods_on(pods[0].node or "") != ()
-        first = {pod.name: pod.rank for pod in view.job_pods(llm)}
+        assert list(view.pods_on(pods[0].node or "")) != []
+        first = {pod.name: pod.rank for pod in view.pods_of(llm.key)}
         assert first == {"llm-master-0": 0, "llm-worker-0": 8, "llm-worker-1": 16, "llm-worker-2": 24}
         for number in range(4):
-            node = view.node(f"{pool}-{number}")
-            assert node is not None
+            node = view.nodes[f"{pool}-{number}"]
             assert (node.ready, node.gpus, node.leaf, node.unschedulable) == (True, 16, f"leaf-{pool}", False)
 
         await asyncio.to_thread(control_plane.kubectl, "cordon", f"{pool}-0")
 
         async def cordoned() -> bool:
-            node = view.node(f"{pool}-0")
-            return node is not None and node.unschedulable
+            return view.nodes[f"{pool}-0"].unschedulable
 
         await eventually(cordoned, "the cordon is seen")
 
@@ -136,7 +133,7 @@ async def test_a_deleted_job_takes_its_pods_along(
         await asyncio.to_thread(control_plane.kubectl, "delete", "job", "vision", "--namespace", namespace)
 
         async def gone() -> bool:
-            return view.job(vision) is None and not view.job_pods(vision)
+            return vision.key not in view.jobs and not list(view.pods_of(vision.key))
 
         await eventually(gone, "the job and its pods are gone", timeout_s=120)
 
@@ -147,7 +144,7 @@ async def test_the_watch_outlives_the_api_server(tmp_path: Path) -> None:
         async with viewing(control_plane) as view:
 
             async def known(name: str) -> bool:
-                node = view.node(name)
+                node = view.nodes.get(name)
                 return node is not None and node.ready
 
             await eventually(lambda: known("before-0"), "the first node is known")
@@ -160,7 +157,7 @@ async def test_the_watch_outlives_the_api_server(tmp_path: Path) -> None:
             await asyncio.to_thread(control_plane.remove_pool, "before")
 
             async def gone() -> bool:
-                return view.node("before-0") is None
+                return "before-0" not in view.nodes
 
             await eventually(gone, "a node removed after the restart is gone")
 

@@ -14,7 +14,6 @@ from streams.inventory.cabling import read_links, read_topology
 from streams.inventory.cluster_inventory import FactChange, Inventory
 from streams.inventory.names import names
 from streams.inventory.recorded_watch import facts, read_change
-from streams.inventory.view import View, cluster_of
 from streams.model.entity import JobRef
 from streams.model.errors import BadInput
 from streams.model.facts import Fact, FactRecord, LinkFact, NodeFact, PodFact
@@ -243,29 +242,6 @@ def test_a_cabling_file_may_call_a_node_by_another_of_its_names() -> None:
 
 def facts_of(inventory: Inventory) -> dict[str, Fact]:
     return {key: record.fact for key, record in inventory.settle() if record is not None}
-
-
-def test_the_view_answers_what_runs_where() -> None:
-    view = View()
-    inventory = Inventory("c1")
-    inventory.links(read_links("c1", "leaf-1: {Ethernet0: {node: gpu-01, nic: mlx5_0}}", AT))
-    ended = pod("old", phase="Succeeded")
-    for obj in (node(), node("gpu-02"), pytorch_job(), kubeflow_pod("w0", "worker", 0), ended):
-        inventory.apply(added(obj))
-    for key, record in inventory.settle():
-        assert cluster_of(key) == "c1"
-        view.update(key, record, AT)
-    assert [n.name for n in view.nodes()] == ["gpu-01", "gpu-02"]
-    assert [p.name for p in view.pods_on("gpu-01")] == ["w0"]
-    assert [p.name for p in view.job_pods(TRAIN)] == ["w0"]
-    assert [j.key for j in view.jobs_on("gpu-01")] == [TRAIN.key]
-    assert (view.job(TRAIN) or pytest.fail("no job")).world == 32
-    assert [link.port for link in view.links_of("gpu-01")] == ["Ethernet0"]
-    assert view.link("leaf-1", "Ethernet0") is not None
-    for key, record in inventory.apply(deleted(kubeflow_pod("w0", "worker", 0))):
-        view.update(key, record, AT + timedelta(seconds=5))
-    assert (view.pods_on("gpu-01"), view.job_pods(TRAIN), view.pod("team-a", "w0")) == ((), (), None)
-    assert view.updated_at == AT + timedelta(seconds=5)
 
 
 def test_a_recorded_watch_gives_the_facts_of_a_live_one() -> None:
