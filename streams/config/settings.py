@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from streams.config.cron import cron
+from streams.config.cron import check_cron, latest_cron
 from streams.config.setting_types import (
     Bootstrap,
     Channel,
@@ -318,7 +318,7 @@ class ClosedTime(Section):
         if self.start and self.end and self.end <= self.start:
             raise ValueError(f"{self.name}: its end is not after its start")
         if self.cron is not None:
-            cron(self.cron)
+            check_cron(self.cron)
         try:
             ZoneInfo(self.tz)
         except (KeyError, OSError, ValueError) as error:
@@ -332,7 +332,7 @@ class ClosedTime(Section):
         if self.cron is None or self.duration_s is None:
             return None
         length = timedelta(seconds=self.duration_s)
-        began = cron(self.cron).latest(now, ZoneInfo(self.tz), length)
+        began = latest_cron(self.cron, now, ZoneInfo(self.tz), length)
         return None if began is None or began + length <= now else began + length
 
 
