@@ -8,14 +8,14 @@ flicker by.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 import structlog
 from aiokafka import ConsumerRecord
 
 from connectors.base import Connector
-from faultline.chat.thread_publisher import ThreadKeeper, ignore
+from faultline.chat.thread_publisher import ThreadKeeper
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import coordinates
 from streams.kafka.partition_owner import LOST, Arrival, Owned, Owner
@@ -24,6 +24,7 @@ from streams.kafka.unreadable import buried
 from streams.model.clock import Clock, utc_now
 from streams.model.codec import decode
 from streams.model.conversation import TimelineEntry
+from streams.model.crash_points import CrashHook, ignore
 from streams.model.errors import BadInput
 from streams.model.facts import FactRecord, NodeFact
 from streams.model.incident import Incident
@@ -48,7 +49,7 @@ class Chat:
         lease_s: float,
         debounce_s: float = 1.0,
         clock: Clock = utc_now,
-        at: Callable[[str], None] = ignore,
+        at: CrashHook = ignore,
         pulse: Pulse | None = None,
     ) -> None:
         self._pulse = pulse or Pulse()

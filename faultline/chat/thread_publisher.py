@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NoReturn
@@ -42,6 +42,7 @@ from streams.kafka.lease import Lease
 from streams.model.clock import Clock, to_millis, utc_now
 from streams.model.codec import encode
 from streams.model.conversation import TimelineEntry
+from streams.model.crash_points import CrashHook, ignore
 from streams.model.errors import Fenced
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident
@@ -78,10 +79,6 @@ class _Errand:
     due_at: datetime
 
 
-def ignore(label: str) -> None:
-    """Do nothing at a crash point."""
-
-
 class ThreadKeeper:
     """The threads of one partition. `take` documents in as they arrive, then let `keep` run for as long as it is owned."""
 
@@ -96,7 +93,7 @@ class ThreadKeeper:
         debounce_s: float,
         lease_s: float,
         clock: Clock = utc_now,
-        at: Callable[[str], None] = ignore,
+        at: CrashHook = ignore,
     ) -> None:
         self._journal = journal
         self._connector = connector

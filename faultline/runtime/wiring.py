@@ -13,24 +13,20 @@ from contextlib import AsyncExitStack
 import structlog
 
 from faultline.runtime.settings import Settings
+from streams.model.crash_points import CrashHook, ignore
 from streams.model.pulse import Pulse
 
 log = structlog.get_logger(__name__)
 
 Work = Callable[[Pulse], Awaitable[None]]
-At = Callable[[str], None]
 
 
-def _nobody(label: str) -> None:
-    """The default for `at`: nobody watches."""
-
-
-def work_of(name: str, settings: Settings, *, at: At = _nobody) -> Work:
+def work_of(name: str, settings: Settings, *, at: CrashHook = ignore) -> Work:
     """The work of one process, ready to be started; `name` is a key of `PROCESSES`.
 
     `at` is called with the name of each point at which a crash would matter.
     """
-    makers: dict[str, Callable[[Settings, Pulse, At], Awaitable[None]]] = {
+    makers: dict[str, Callable[[Settings, Pulse, CrashHook], Awaitable[None]]] = {
         "detector": _detector,
         "inventory": _inventory,
         "correlator": _correlator,
@@ -41,7 +37,7 @@ def work_of(name: str, settings: Settings, *, at: At = _nobody) -> Work:
     return lambda pulse: make(settings, pulse, at)
 
 
-async def _detector(settings: Settings, pulse: Pulse, at: At) -> None:
+async def _detector(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from streams.detect.process import DetectorProcess
 
     await DetectorProcess(
@@ -49,7 +45,7 @@ async def _detector(settings: Settings, pulse: Pulse, at: At) -> None:
     ).run()
 
 
-async def _inventory(settings: Settings, pulse: Pulse, _at: At) -> None:
+async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
     from connectors.kubernetes.client import Cluster
     from connectors.kubernetes.watch import KindWatches, Pace
     from streams.inventory.names import names
@@ -78,7 +74,7 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: At) -> None:
         ).run()
 
 
-async def _correlator(settings: Settings, pulse: Pulse, _at: At) -> None:
+async def _correlator(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
     from streams.correlate import Config, Core
     from streams.correlate.process import Correlator
 
@@ -88,7 +84,7 @@ async def _correlator(settings: Settings, pulse: Pulse, _at: At) -> None:
     ).run()
 
 
-async def _responder(settings: Settings, pulse: Pulse, at: At) -> None:
+async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from connectors.base import Connector
     from connectors.jobs.training import TrainingJobs
     from connectors.kubernetes.client import Cluster
@@ -122,7 +118,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: At) -> None:
         ).run()
 
 
-async def _chat(settings: Settings, pulse: Pulse, at: At) -> None:
+async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from connectors.chat.slack import Slack
     from faultline.chat.process import Chat
 

@@ -1,13 +1,6 @@
-"""Names of the points at which a crash of the responder would matter. Pure; only who kills it there on purpose asks.
+"""Names of the calls and commits of a responder, as they stand in the labels of `streams.model.crash_points`. Pure.
 
-    taken_up               everything that was there has been read, nothing is decided yet
-    NAME:before_intent     decided, not written down
-    NAME:after_intent      written down, not called
-    NAME:after_call        called; what became of it is known to this process alone
-    NAME:before_commit     what became of it is about to be written down
-    NAME:after_commit      it is written down
-
-NAME is the action of a call, with `undo_`, `lookup_` or `lookup_undo_` before it where it is no `apply`, and
+The name is the action of a call, with `undo_`, `lookup_` or `lookup_undo_` before it where it is no `apply`, and
 `undo_by_` or `lookup_undo_by_` before the action that takes another one back. What is written down
 without a call has the last two points: `begin` and `finish` of a run, `approval` asked for, `command` of a person, and the
 actions of the engine itself.

@@ -15,7 +15,7 @@ written down for a moment, and what does not is looked up by the successor.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -41,6 +41,7 @@ from streams.model.clock import Clock, MonotonicClock, boot_seconds, from_millis
 from streams.model.codec import decode, encode
 from streams.model.control import Control
 from streams.model.conversation import Command
+from streams.model.crash_points import TAKEN_UP, CrashHook, ignore
 from streams.model.errors import BadInput, Fenced
 from streams.model.facts import FactRecord
 from streams.model.incident import Incident
@@ -58,10 +59,6 @@ TICK_S = 1.0
 
 SLOW_S = 10.0
 """A server may still carry out for so long what was given up here: only then is it asked what became of it."""
-
-
-def ignore(label: str) -> None:
-    """The default for `at`: nobody watches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,7 @@ class Responder:
         clock: The wall clock.
         boot: Seconds that count on while the process is frozen.
         pulse: Beaten on every poll; ready when every owned partition has been read.
-        at: Called with the name of each point that matters in a crash: `runbooks.engine.crash_points` says which.
+        at: Called with the name of each point that matters in a crash: `streams.model.crash_points` says which.
     """
 
     def __init__(
@@ -118,7 +115,7 @@ class Responder:
         clock: Clock = utc_now,
         boot: MonotonicClock = boot_seconds,
         pulse: Pulse | None = None,
-        at: Callable[[str], None] = ignore,
+        at: CrashHook = ignore,
     ) -> None:
         self._cluster = cluster
         self._settings = settings
@@ -275,7 +272,7 @@ class Responder:
             decoded=work.board.runs.decoded,
             live=len(work.board.runs.live),
         )
-        self._at("taken_up")
+        self._at(TAKEN_UP)
         work.worker = asyncio.create_task(self._turns(work), name=f"runs of partition {owned.partition}")
 
     async def _turns(self, work: _Work) -> None:

@@ -61,6 +61,7 @@ from streams.kafka.topics import (
     Topic,
     partition_of,
 )
+from streams.model import crash_points
 from streams.model.clock import Clock, boot_seconds, from_millis, parse_rfc3339, rfc3339, utc_now
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, Unreachable
@@ -90,10 +91,6 @@ STOPPING_S = 20.0
 """How long Faust may take to end; well within the time that Kubernetes gives a pod."""
 
 
-def ignore(label: str) -> None:
-    """The default for `at`: nobody watches."""
-
-
 Step = tuple[str, Callable[[Core], Changes]]
 """What a record asks for: a cluster, and what its core has to do."""
 
@@ -113,7 +110,7 @@ class Correlator:
         *,
         clock: Clock = utc_now,
         pulse: Pulse | None = None,
-        at: Callable[[str], None] = ignore,
+        at: crash_points.CrashHook = crash_points.ignore,
     ) -> None:
         session_ms = min(kafka_settings.session_timeout_ms, settings.session_timeout_ms)
         self._kafka = kafka_settings = kafka_settings.model_copy(update={"session_timeout_ms": session_ms})
@@ -393,7 +390,7 @@ class Correlator:
             if held is None:
                 return False
             changes = step(held.core)
-            self._at("correlator:before_store")
+            self._at(crash_points.CORRELATOR_BEFORE_STORE)
             if not await self._still_owns(partition, term):
                 return False
             offsets = [
@@ -401,11 +398,11 @@ class Correlator:
             ]
             if term == self._term:
                 self._changelog.wrote(partition, offsets)
-            self._at("correlator:after_store")
+            self._at(crash_points.CORRELATOR_AFTER_STORE)
             if not await self._still_owns(partition, term):
                 return False
             await self._publish(changes, partition)
-            self._at("correlator:after_publish")
+            self._at(crash_points.CORRELATOR_AFTER_PUBLISH)
             held.clear()
         return term == self._term
 

@@ -25,6 +25,7 @@ from streams.detect.snapshot_store import Pointer, Reader, write
 from streams.kafka import clients
 from streams.kafka.clients import KafkaError
 from streams.kafka.topics import RAW_FABRIC, RAW_METRICS, RAW_NODE_LOGS
+from streams.model import crash_points
 from streams.model.clock import MonotonicClock
 from streams.model.errors import BadInput
 
@@ -142,7 +143,7 @@ class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
         *,
         snapshot_s: float,
         clock: MonotonicClock,
-        at: Callable[[str], None],
+        at: crash_points.CrashHook,
     ) -> None:
         self._settings = settings
         self._names = names
@@ -279,7 +280,7 @@ class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
                 at_ms=held.latest_ms,
                 slot=slot,
             )
-            self._at("detector:snapshot_written")
+            self._at(crash_points.SNAPSHOT_WRITTEN)
             await self.consumer.commit({held.place: (held.seen_to, pointer.text())})
         except (CommitFailedError, IllegalStateError) as error:
             self._log.warning("a partition was lost before its snapshot counted", error=str(error))
@@ -288,7 +289,7 @@ class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
             self._log.warning("a snapshot was not written", source=held.source, error=repr(error))
             return
         held.pointer, held.changed = pointer, False
-        self._at("detector:snapshot_committed")
+        self._at(crash_points.SNAPSHOT_COMMITTED)
         if snapshot.unwritable:
             self._log.warning("rows that cannot be written", source=held.source, rows=snapshot.unwritable)
         self._log.debug(

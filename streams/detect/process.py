@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -29,6 +29,7 @@ from streams.kafka import clients
 from streams.kafka.clients import KafkaError
 from streams.kafka.prefetch import Ahead
 from streams.kafka.topics import RAW
+from streams.model import crash_points
 from streams.model.clock import MonotonicClock, boot_seconds, from_millis, utc_now
 from streams.model.errors import Unreachable
 from streams.model.pulse import Pulse
@@ -45,10 +46,6 @@ _COLLECT_AFTER = 100_000
 _REPORT_EVERY_S = 30.0
 _LEAVE_S = 10.0
 _PAUSES_S = (0.5, 1.0, 2.0, 5.0)
-
-
-def ignore(label: str) -> None:
-    """The default for `at`: nobody watches."""
 
 
 class DetectorProcess:
@@ -71,7 +68,7 @@ class DetectorProcess:
         cluster: str,
         clock: MonotonicClock = boot_seconds,
         pulse: Pulse | None = None,
-        at: Callable[[str], None] = ignore,
+        at: crash_points.CrashHook = crash_points.ignore,
     ) -> None:
         self._kafka = kafka_settings
         self._settings = settings
@@ -184,14 +181,14 @@ class DetectorProcess:
 
     async def _deliver(self, batch: Batch, ends: Ends, producer: AIOKafkaProducer) -> None:
         await self._write(producer, batch.outgoing(self._kafka.cluster_partitions))
-        self._at("detector:after_produce")
+        self._at(crash_points.DETECTOR_AFTER_PRODUCE)
         await self._holdings.commit(ends)
         for topic, counts in batch.counts.items():
             self.counts[topic].add(counts)
             self._pulse.count("records", counts.records)
             self._pulse.count("signals", counts.signals)
             self._pulse.count("dead_letters", counts.dead_letters)
-        self._at("detector:after_commit")
+        self._at(crash_points.DETECTOR_AFTER_COMMIT)
 
     async def _wait(self) -> None:
         """Wait for the delivery under way, whatever comes of it."""
@@ -235,7 +232,7 @@ class DetectorProcess:
 
     async def _write(self, producer: AIOKafkaProducer, messages: list[Outgoing]) -> None:
         """Write all and wait for all; what failed for now is written again, for the rules have already seen the records."""
-        self._at("detector:before_produce")
+        self._at(crash_points.DETECTOR_BEFORE_PRODUCE)
         attempt = 0
         while messages:
             results = await asyncio.gather(

@@ -4,7 +4,7 @@ The plan is a file with a list of steps; each step is a list of labels, and the 
 the step off the plan and kills itself. `LABEL#2` means the second time that one life comes to LABEL. Every label passed
 is a line of the trace, with the time and the process.
 
-Besides the labels of `runbooks.engine.crash_points` there are two that the code cannot have without tests in mind:
+Besides the labels of `streams.model.crash_points` there are two that the code cannot have without tests in mind:
 
     NAME:in_intent, NAME:in_commit   everything of the transaction is sent, the transaction is not ended
     NAME:before_request              the lease has been asked, the request is about to leave

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from faultline.chat.process import Chat
-from faultline.chat.thread_publisher import ignore
 from sandbox.emulated import broker
 from sandbox.fake_services.slack import SlackStandin
 from streams.config.settings import KafkaSettings
@@ -20,6 +19,7 @@ from streams.kafka.topics import INCIDENTS, RUNS, TIMELINE, partition_of
 from streams.model.clock import utc_now
 from streams.model.codec import encode
 from streams.model.conversation import TimelineEntry
+from streams.model.crash_points import CrashHook, ignore
 from streams.model.incident import IncidentState
 from streams.model.pulse import Pulse
 from streams.model.run import StepState
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.embedded
 
 @asynccontextmanager
 async def chatting(
-    settings: KafkaSettings, server: SlackStandin, pulse: Pulse, at: Callable[[str], None] = ignore
+    settings: KafkaSettings, server: SlackStandin, pulse: Pulse, at: CrashHook = ignore
 ) -> AsyncIterator[None]:
     connector = slack(server.base_url, posts_per_s=1000, calls_per_minute=60_000)
     chat = Chat(settings, connector, channel=CHANNEL, debounce_s=0.05, lease_s=30, pulse=pulse, at=at)
