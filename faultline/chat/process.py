@@ -18,9 +18,9 @@ from connectors.base import Connector
 from faultline.chat.thread_publisher import ThreadKeeper
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import coordinates
+from streams.kafka.fenced_store import Outgoing
 from streams.kafka.partition_owner import LOST, Arrival, Owned, Owner
 from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS, THREADS, TIMELINE
-from streams.kafka.unreadable import buried
 from streams.model.clock import Clock, utc_now
 from streams.model.codec import decode
 from streams.model.conversation import TimelineEntry
@@ -113,7 +113,8 @@ class Chat:
             # Incidents and runs stay in their compacted topics and are read again at every start: nothing is lost there.
             if arrival.topic == TIMELINE.name:
                 keeper.take_dead_letter(
-                    buried(record, topic=arrival.topic, stage=PROCESS, reason=str(error)), record.offset
+                    Outgoing.dead_letter(record, topic=arrival.topic, stage=PROCESS, reason=str(error)),
+                    record.offset,
                 )
 
     def _keeper(self, owned: Owned[Thread]) -> ThreadKeeper:

@@ -36,7 +36,6 @@ from streams.kafka.fenced_store import Outgoing
 from streams.kafka.lease import Lease
 from streams.kafka.partition_owner import LOST, Arrival, Owned, Owner
 from streams.kafka.topics import COMMANDS, CONTROLS, INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE
-from streams.kafka.unreadable import buried
 from streams.model.clock import Clock, MonotonicClock, boot_seconds, from_millis, utc_now
 from streams.model.codec import decode, encode
 from streams.model.control import Control
@@ -194,7 +193,9 @@ class Responder:
             log.error("unreadable record", topic=record.topic, offset=record.offset, reason=str(error))
             # Incidents and inventory stay in their compacted topics and are read again at every start.
             if arrival.topic == COMMANDS.name:
-                work.dead.append(buried(record, topic=arrival.topic, stage=PROCESS, reason=str(error)))
+                work.dead.append(
+                    Outgoing.dead_letter(record, topic=arrival.topic, stage=PROCESS, reason=str(error))
+                )
         if arrival.topic == COMMANDS.name:
             work.offsets[self._owner.place(COMMANDS, record.partition)] = record.offset + 1
         work.news.set()
@@ -305,7 +306,7 @@ class Responder:
                 "kill switch thrown: a control cannot be read", cluster=cluster, place=place, reason=why
             )
             work.board.lose_control(cluster, f"{place}: {why}", self._clock())
-            work.dead.append(buried(record, topic=CONTROLS.name, stage=PROCESS, reason=why))
+            work.dead.append(Outgoing.dead_letter(record, topic=CONTROLS.name, stage=PROCESS, reason=why))
         work.unreadable.clear()
 
     def _pause_s(self, work: _Work) -> float:

@@ -11,8 +11,8 @@ from faultline.replay import capture
 from sandbox.demo.cluster_layout import CLUSTER
 from sandbox.demo.spectator import following
 from streams.config.settings import KafkaSettings
+from streams.kafka.clients import raw_record
 from streams.kafka.topics import ALL, INSTALLATION, TICKS, Topic
-from streams.model.clock import from_millis
 from streams.model.record import RawRecord
 
 TOPICS: tuple[Topic, ...] = tuple(topic for topic in ALL if topic not in (TICKS, INSTALLATION))
@@ -33,17 +33,7 @@ async def record(settings: KafkaSettings, settings_file: Path, directory: Path) 
             for tp, batch in (await client.getmany(*left, timeout_ms=500)).items():
                 topic = tp.topic.removeprefix(settings.topic_prefix)
                 records.setdefault(topic, []).extend(
-                    RawRecord(
-                        topic,
-                        tp.partition,
-                        one.offset,
-                        from_millis(one.timestamp),
-                        one.key,
-                        one.value,
-                        tuple(one.headers),
-                    )
-                    for one in batch
-                    if one.offset < ends[tp]
+                    raw_record(one, topic) for one in batch if one.offset < ends[tp]
                 )
             for tp in list(left):
                 if await client.position(tp) >= left[tp]:

@@ -26,7 +26,9 @@ from aiokafka.structs import OffsetAndMetadata
 
 from streams.config.settings import KafkaSettings
 from streams.kafka.topics import MAX_RECORD_BYTES, Topic
+from streams.model.clock import from_millis
 from streams.model.errors import Unreachable
+from streams.model.record import RawRecord
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +41,7 @@ __all__ = [
     "honour_cancellation",
     "lag",
     "producer",
+    "raw_record",
     "ssl_context",
     "started",
     "tell_assigned",
@@ -61,6 +64,19 @@ def topic_name(settings: KafkaSettings, topic: Topic) -> str:
 def coordinates(record: ConsumerRecord[bytes, bytes]) -> str:
     """Where a record lies: `topic:partition:offset`."""
     return f"{record.topic}:{record.partition}:{record.offset}"
+
+
+def raw_record(record: ConsumerRecord[bytes, bytes], topic: str) -> RawRecord:
+    """`record` as a value; `topic` is the name without this installation's prefix."""
+    return RawRecord(
+        topic,
+        record.partition,
+        record.offset,
+        from_millis(record.timestamp),
+        record.key,
+        record.value,
+        tuple(record.headers),
+    )
 
 
 def group_name(settings: KafkaSettings, process: str) -> str:

@@ -34,8 +34,9 @@ from aiokafka.errors import (
 
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
+from streams.kafka.dead_letters import dead_letter
 from streams.kafka.lazy_documents import Shelf
-from streams.kafka.topics import Topic
+from streams.kafka.topics import DEAD_LETTERS, Topic
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, Fenced, Permanent, Unreachable
 
@@ -70,6 +71,14 @@ class Outgoing:
     key: str
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...] = ()
+
+    @classmethod
+    def dead_letter(
+        cls, record: ConsumerRecord[bytes, bytes], *, topic: str, stage: str, reason: str
+    ) -> Outgoing:
+        """A record that cannot be read, read from `topic` (without this installation's prefix), for `dead-letters`."""
+        key, value, headers = dead_letter(clients.raw_record(record, topic), stage=stage, reasons=[reason])
+        return cls(DEAD_LETTERS, 0, key.decode(), value, tuple(headers))
 
 
 Headers = Sequence[tuple[str, bytes]]

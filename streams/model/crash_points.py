@@ -1,4 +1,4 @@
-"""Points at which a crash of a process would matter. A process calls its hook with their names; only tests listen, and kill there.
+"""Points at which a crash of a process would matter. A process calls its hook with their names; only tests listen, and kill it.
 
 Around an effect of the responder and of chat, where NAME is that of the call (`runbooks.engine.crash_points`):
 
