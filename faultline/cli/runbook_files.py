@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runbooks.language.lint import unanswered
-from runbooks.language.loader import CASES, Shelf, files, library, read, shelf_of
+from runbooks.language.loader import CASES, LIBRARY, Shelf, files, inside, read, shelf_of
 from runbooks.language.schema import Runbook
 from streams.config.settings import ResponderSettings
 from streams.model.errors import BadInput, ConfigError
@@ -16,7 +16,7 @@ def sources(paths: Sequence[Path], *, shipped: bool) -> Iterator[tuple[str, str]
     """Name and text of every file in `paths` (files, and directories of them), and of those that ship; each file once."""
     own = [path for one in paths for path in _inside(one) if not path.name.endswith(CASES)]
     seen = {path.resolve() for path in own}
-    if shipped and not seen & {path.resolve() for path in library()}:
+    if shipped and not seen & {path.resolve() for path in inside(LIBRARY)}:
         yield from files()
     for path in dict.fromkeys(own):
         yield str(path), read(path, str(path))
@@ -50,9 +50,8 @@ def of_responder(policy: ResponderSettings) -> tuple[Runbook, ...]:
 
 def case_files(paths: Sequence[Path]) -> list[Path]:
     """Every `NAME.cases.yaml` of the paths, of the library when there are no paths."""
-    folders = paths or sorted({path.parent for path in library()})
-    return [path for one in folders for path in _inside(one) if path.name.endswith(CASES)]
+    return [path for one in paths or [LIBRARY] for path in _inside(one) if path.name.endswith(CASES)]
 
 
 def _inside(path: Path) -> list[Path]:
-    return sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    return inside(path) if path.is_dir() else [path]

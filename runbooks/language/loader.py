@@ -1,7 +1,7 @@
 """Runbooks from files: the shipped library, and the directories of an installation.
 
 A file is a runbook (`id: …`), an override of one (`override: …`) or a fragment that runbooks include (`fragment: …`). Cases that
-test a runbook (`NAME.cases.yaml`) lie beside them and are left out here.
+test a runbook (`NAME.cases.yaml`) are left out here. Fragments and cases lie beside the runbooks, or in folders of these names.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from runbooks.language.yaml_source import at, child, compose, leaves, validated,
 from streams.model.errors import ConfigError
 
 CASES = ".cases.yaml"
+
+LIBRARY = Path(str(resources.files("runbooks") / "library"))
+"""The files that ship."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +96,14 @@ def load(directories: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Run
 
 def files(directories: Sequence[Path] = (), *, shipped: bool = True) -> Iterator[tuple[str, str]]:
     """Name and text of every file. Raises ConfigError for one that cannot be read."""
-    sources = [(path, "library/") for path in library()] if shipped else []
+    sources = [(path, str(path.relative_to(LIBRARY.parent))) for path in inside(LIBRARY)] if shipped else []
     for directory in directories:
         if not directory.is_dir():
             raise ConfigError(f"responder.runbook_dirs: {directory} is not a directory")
-        sources += [(path, f"{directory}/") for path in sorted(directory.glob("*.yaml"))]
-    for path, folder in sources:
+        sources += [(path, str(path)) for path in inside(directory)]
+    for path, name in sources:
         if not path.name.endswith(CASES):
-            yield folder + path.name, read(path, folder + path.name)
+            yield name, read(path, name)
 
 
 def read(path: Path, name: str) -> str:
@@ -179,7 +182,7 @@ def _ladder_faults(books: Mapping[str, Loaded], named: set[str]) -> Iterator[str
             yield f"{here}: it leads in a circle: {' → '.join(climbed)}"
 
 
-def library() -> list[Path]:
-    """The files that ship."""
-    folder = Path(str(resources.files("runbooks") / "library"))
-    return sorted(folder.glob("*.yaml"))
+def inside(directory: Path) -> list[Path]:
+    """The files of a directory of runbooks, with those in its folders `fragments` and `cases`."""
+    folders = (directory, directory / "fragments", directory / "cases")
+    return [path for folder in folders for path in sorted(folder.glob("*.yaml"))]

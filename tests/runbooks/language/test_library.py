@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from click.testing import CliRunner
 
 from faultline.cli.main import cli
 from runbooks.engine.run.plan import plan
+from runbooks.language import loader
 from runbooks.language.schema import DESTRUCTIVE, NODE_WORK, Runbook, Step
 from runbooks.language.select import select
 from streams.model.incident import Certainty
@@ -123,14 +123,12 @@ def test_a_runbook_that_only_tells_ends_with_a_question(book: Runbook) -> None:
 def test_the_cases_that_ship_hold_and_there_is_one_for_every_runbook_an_incident_can_choose() -> None:
     result = CliRunner().invoke(cli, ["runbook", "test", "--output", "json"])
     assert result.exit_code == 0, result.output
-    folder = Path(str(resources.files("runbooks") / "library"))
-    told = {path.name.removesuffix(".cases.yaml") for path in folder.glob("*.cases.yaml")}
+    told = {path.name.removesuffix(".cases.yaml") for path in (loader.LIBRARY / "cases").iterdir()}
     assert told == {book.id for book in LIBRARY if book.match != "false"}
 
 
 def test_what_a_fragment_has_is_spelled_out_nowhere_else() -> None:
-    folder = Path(str(resources.files("runbooks") / "library"))
-    files = {path.name: yaml.safe_load(path.read_text()) for path in sorted(folder.glob("*.yaml"))}
+    files = {path.name: yaml.safe_load(path.read_text()) for path in loader.inside(loader.LIBRARY)}
     steps = {name: content["steps"] for name, content in files.items() if "steps" in content}
     shared = {
         name: [one for one in steps[name] if "include" not in one]
