@@ -15,7 +15,7 @@ from pydantic import Discriminator, Field, Tag
 
 from runbooks.language.parameters import Name, Parameters, Value
 from runbooks.language.schema import Runbook, Step
-from runbooks.language.values import Approval, Deadline, Id, Include, Params, RetryPolicy, Strict
+from runbooks.language.values import Id, Include, StepChange, Strict
 from runbooks.language.yaml_source import at, child, plain, validated, where
 from streams.model.errors import ConfigError
 from streams.model.run import Mode
@@ -53,18 +53,6 @@ class Fragment(Strict):
     description: str = Field(min_length=10)
     parameters: Parameters = Field(default_factory=dict)
     steps: tuple[_Item, ...] = Field(min_length=1, max_length=MAX_STEPS)
-
-
-class StepChange(Strict):
-    """What an override may change of one step. Of `params`, `retry` and `waves` only the keys that are given change."""
-
-    deadline_s: Deadline | None = None
-    params: Params | None = None
-    retry: RetryPolicy | None = None
-    waves: Mapping[Literal["size", "pause_s"], Any] | None = None
-    approval: Approval | None = None
-    on_failure: Literal["stop", "continue", "escalate", "undo"] | None = None
-    describe: str | None = None
 
 
 class Override(Strict):
@@ -132,7 +120,10 @@ def overridden(base: yaml.MappingNode, change: yaml.MappingNode) -> yaml.Mapping
         parameters = child(root, "parameters")
         assert isinstance(parameters, yaml.MappingNode)
         root = _with(root, "parameters", _with(parameters, name, _with(declared, "default", value)))
-    root = _with(root, "steps", _changed_steps(root, change))
+    steps = child(root, "steps")
+    assert isinstance(steps, yaml.SequenceNode)
+    changed = list(_changed_steps(steps.value, change))
+    root = _with(root, "steps", yaml.SequenceNode(steps.tag, changed, steps.start_mark, steps.end_mark))
     return _with(root, "revision", _revision(base, change, override))
 
 
@@ -170,7 +161,10 @@ def _expanded(
         assert isinstance(inner, yaml.SequenceNode)
         if isinstance(parameters, yaml.MappingNode):
             brought += [pair for pair in parameters.value if pair not in brought]
-        yield from _expanded(inner, fragments, (*trail, wanted.include), brought, count)
+        expanded = list(_expanded(inner, fragments, (*trail, wanted.include), brought, count))
+        if faults := list(_unknown_steps(expanded, item, wanted.include)):
+            raise ConfigError("\n".join(faults))
+        yield from _changed_steps(expanded, item)
 
 
 def _include(node: yaml.Node) -> bool:
@@ -188,25 +182,26 @@ def _strange(base: yaml.MappingNode, change: yaml.MappingNode, override: Overrid
         if name not in known:
             place = where(_key(change, ("parameters",), name))
             yield f"{place}: parameters.{name}: {override.override} has no such parameter{_meant(name, known)}"
-    steps = [_id(step) for step in getattr(child(base, "steps"), "value", ())]
-    for name in override.steps:
-        if name not in steps:
-            place = where(_key(change, ("steps",), name))
-            yield f"{place}: steps.{name}: {override.override} has no such step{_meant(name, steps)}"
+    yield from _unknown_steps(getattr(child(base, "steps"), "value", ()), change, override.override)
 
 
-def _changed_steps(root: yaml.MappingNode, change: yaml.MappingNode) -> yaml.SequenceNode:
-    steps, changes = child(root, "steps"), child(change, "steps")
-    assert isinstance(steps, yaml.SequenceNode)
-    wanted = {key.value: value for key, value in getattr(changes, "value", ())}
-    found = []
-    for step in steps.value:
+def _unknown_steps(steps: Sequence[yaml.Node], change: yaml.MappingNode, owner: str) -> Iterator[str]:
+    """The steps that `change` speaks of and that are not among those of `owner`."""
+    known = [_id(step) for step in steps]
+    for key, _ in getattr(child(change, "steps"), "value", ()):
+        if key.value not in known:
+            yield f"{where(key)}: steps.{key.value}: {owner} has no such step{_meant(key.value, known)}"
+
+
+def _changed_steps(steps: Sequence[Any], change: yaml.MappingNode) -> Iterator[yaml.Node]:
+    """The steps with what `change` says of them under `steps`."""
+    wanted = {key.value: value for key, value in getattr(child(change, "steps"), "value", ())}
+    for step in steps:
         for key, value in getattr(wanted.get(_id(step)), "value", ()):
             if key.value in ("params", "retry", "waves"):
                 value = _merged(child(step, key.value), value)
             step = _with(step, key.value, value)
-        found.append(step)
-    return yaml.SequenceNode(steps.tag, found, steps.start_mark, steps.end_mark)
+        yield step
 
 
 def _revision(base: yaml.MappingNode, change: yaml.MappingNode, override: Override) -> yaml.ScalarNode:

@@ -100,8 +100,21 @@ class Escalate(Strict):
     per: Literal["gpu", "node", "job"] = "gpu"
 
 
+class StepChange(Strict):
+    """What an override or an include may change of one step. Of `params`, `retry` and `waves` only the keys given change."""
+
+    deadline_s: Deadline | None = None
+    params: Params | None = None
+    retry: RetryPolicy | None = None
+    waves: Mapping[Literal["size", "pause_s"], Any] | None = None
+    approval: Approval | None = None
+    on_failure: Literal["stop", "continue", "escalate", "undo"] | None = None
+    describe: str | None = None
+
+
 class Include(Strict):
     """In place of a step: the steps of a fragment."""
 
     include: Id
     revision: int | None = Field(None, ge=1, description="the fragment's; another one is then refused")
+    steps: Mapping[Id, StepChange] = Field(default_factory=dict, description="what changes of its steps here")

@@ -79,6 +79,21 @@ def test_what_is_included_stands_where_it_was_called_for() -> None:
     assert (cordon.retry.attempts, drain.deadline_s, book.revision) == (5, 600, 1)
 
 
+def test_an_include_changes_what_it_names_also_in_a_fragment_of_its_fragment() -> None:
+    change = "include: outer\n    steps: {cordon: {describe: ours, retry: {first_s: 4}}}"
+    outer = fragment("outer", "include: closing")
+    shelf = shelf_of(
+        (FILES | {"base.yaml": BASE.replace("include: closing", change), "o.yaml": outer}).items()
+    )
+    assert shelf.faults == []
+    cordon, other = shelf.books["base"].runbook.steps[0], shelf.books["other"].runbook.steps[0]
+    assert (cordon.describe, cordon.retry.first_s, cordon.undo) == ("ours", 4, True)
+    assert cordon.retry.attempts == other.retry.attempts
+    assert (other.describe, other.retry.first_s) == ("", 1)
+    place = {one.key: one.place for one in shelf.books["base"].origins()}["steps.cordon.describe"]
+    assert place == "base.yaml:11:32"
+
+
 def test_an_override_changes_what_it_names_and_nothing_else() -> None:
     book = put_together()
     cordon, drain = plan(incident(), book, cluster(), Mode.AUTO).steps
@@ -143,6 +158,10 @@ FAULTS = {
     "a fragment that is none": ("base", "include: closing", "include: closin", "base.yaml:10:14: include: there is no fragment"),
     "a fragment of another revision": (
         "base", "include: closing", "include: closing\n    revision: 2", "base.yaml:11:15: include: closing is of revision 1"),
+    "a change of a step that is none": (
+        "base", "include: closing", "include: closing\n    steps: {cordn: {describe: a}}", "base.yaml:11:13: steps.cordn: clos"),
+    "a change that is none": (
+        "base", "include: closing", "include: closing\n    steps: {cordon: {undo: false}}", "base.yaml:11:22: steps.cordon.undo"),
     "a step beside an include": ("base", "include: closing", "include: closing\n    id: x", "base.yaml:11:5: id: there is no"),
     "a fault in a fragment": ("closing", "target: root_node", "target: node", "closing.yaml:8:13: steps.0.target: Input sh"),
     "a need that the fragment's user lacks": ("closing", "undo: true", "needs: [a]", "closing.yaml:9:12: steps.0.needs: step "),
