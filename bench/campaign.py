@@ -1,6 +1,6 @@
 """How often the culprit is found: `bench/campaign.py [--quick] [--only KIND …] [--misses FILE]`, in memory, no broker.
 
-Plays every scenario of `bench/scenarios/` on clusters of several sizes with several seeds, puts the records through the whole
+Plays every scenario of `bench/scenarios.yaml` on clusters of several sizes with several seeds, puts the records through the whole
 pipeline (detector, inventory, correlator, responder in shadow, as `faultline replay` does), and holds what was decided against
 what was done. Runs that find no place for their fault (an uplink on a cluster of one leaf) are left out and counted.
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
@@ -33,9 +33,9 @@ from faultline.replay.replay import replay_capture
 from runbooks.language.loader import load as load_runbooks
 from runbooks.language.schema import Runbook
 from sandbox.simulation.campaign import NoPlace, simulate
-from sandbox.simulation.scenario import load
+from sandbox.simulation.scenario import Scenario, load
 
-SCENARIOS = Path(__file__).parent / "scenarios"
+SCENARIOS = Path(__file__).parent / "scenarios.yaml"
 SEEDS = {8: 12, 32: 12, 128: 8, 512: 3, 1024: 1, 2048: 1}
 """How many seeds of each size, in nodes, a full campaign plays."""
 QUICK = {32: 1}
@@ -45,7 +45,7 @@ QUICK = {32: 1}
 class Task:
     """One run."""
 
-    scenario: Path
+    scenario: Scenario
     nodes: int
     seed: int
 
@@ -111,22 +111,21 @@ def runbooks() -> tuple[Runbook, ...]:
 
 def run(task: Task) -> Verdict | None:
     """Play and judge one run; None when the cluster has no place for such a fault."""
-    scenario = load(task.scenario).sized(task.nodes)
+    scenario = task.scenario.sized(task.nodes)
     try:
         simulated = simulate(scenario, task.seed)
     except NoPlace:
         return None
-    where = f"bench/scenarios/{task.scenario.name} --nodes {task.nodes} --seed {task.seed}"
+    where = f"bench/scenarios.yaml --name {scenario.name} --nodes {task.nodes} --seed {task.seed}"
     return verdict(simulated, replay_capture(simulated.capture, runbooks=runbooks()), where)
 
 
-def tasks(files: Iterable[Path], seeds: dict[int, int]) -> Iterator[Task]:
+def tasks(scenarios: Sequence[Scenario], seeds: dict[int, int]) -> Iterator[Task]:
     """Every scenario with every size and seed, the large ones first so that no process waits for one at the end."""
-    chosen = sorted(files)
     for nodes in sorted(seeds, reverse=True):
         for seed in range(1, seeds[nodes] + 1):
-            for path in chosen:
-                yield Task(path, nodes, seed)
+            for scenario in scenarios:
+                yield Task(scenario, nodes, seed)
 
 
 def main() -> None:
@@ -134,13 +133,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one small run of each scenario")
-    parser.add_argument("--only", nargs="+", metavar="SCENARIO", help="only these scenarios, by file name")
+    parser.add_argument("--only", nargs="+", metavar="SCENARIO", help="only these scenarios, by name")
     parser.add_argument("--nodes", type=int, nargs="+", help="only these sizes")
     parser.add_argument("--seeds", type=int, help="so many seeds of each size")
     parser.add_argument("--misses", type=Path, help="write every miss and how to see it again to this file")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    files = [path for path in SCENARIOS.glob("*.yaml") if not options.only or path.stem in options.only]
+    known = load(SCENARIOS)
+    scenarios = [known[name] for name in sorted(known) if not options.only or name in options.only]
     seeds = QUICK if options.quick else SEEDS
     if options.nodes:
         seeds = {nodes: seeds.get(nodes, 1) for nodes in options.nodes}
@@ -149,10 +149,10 @@ def main() -> None:
     if options.misses:
         options.misses.write_text("")
     begin, campaign = time.perf_counter(), Campaign()
-    todo = list(tasks(files, seeds))
+    todo = list(tasks(scenarios, seeds))
     with ProcessPoolExecutor(options.processes) as pool:
         for task, found in zip(todo, pool.map(run, todo, chunksize=1), strict=True):
-            campaign.add(task.scenario.stem, found)
+            campaign.add(task.scenario.name, found)
             if options.misses and found is not None:
                 with options.misses.open("a") as file:
                     file.writelines(f"{miss}\n" for miss in found.misses)

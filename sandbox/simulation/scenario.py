@@ -1,4 +1,4 @@
-"""A scenario file: which cluster, which jobs, which faults, how much noise. Data only; `bench/scenarios/*.yaml` ships many."""
+"""A scenario: which cluster, which jobs, which faults, how much noise. Data only; `bench/scenarios.yaml` ships many."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from streams.model.errors import BadInput
 
@@ -82,7 +82,7 @@ class LookAlikes(_Strict):
 
 
 class Scenario(_Strict):
-    """One file."""
+    """One item of a file."""
 
     name: str
     about: str
@@ -102,19 +102,44 @@ class Scenario(_Strict):
         )
 
 
-def load(path: Path) -> Scenario:
-    """Read a scenario file.
+_FILE: TypeAdapter[list[Scenario]] = TypeAdapter(list[Scenario])
+
+
+def load(path: Path) -> dict[str, Scenario]:
+    """The scenarios of a file by name: a list of them, or a single one.
 
     Raises:
         BadInput: naming the file and what is wrong in it.
     """
     try:
-        return Scenario.model_validate(yaml.safe_load(path.read_text()))
+        read = yaml.safe_load(path.read_text())
+        scenarios = _FILE.validate_python(read if isinstance(read, list) else [read])
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror}") from error
     except yaml.YAMLError as error:
         raise BadInput(f"{path} is not YAML: {error}") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        _, *inside = first["loc"]
+        where = ".".join(map(str, first["loc"] if isinstance(read, list) else inside))
         raise BadInput(f"{path}: {where}: {first['msg']}") from error
+    found: dict[str, Scenario] = {}
+    for scenario in scenarios:
+        if found.setdefault(scenario.name, scenario) is not scenario:
+            raise BadInput(f"{path}: two scenarios are called {scenario.name}")
+    return found
+
+
+def pick(path: Path, name: str | None) -> Scenario:
+    """The scenario of that name out of a file; `name` may be left out where there is only one.
+
+    Raises:
+        BadInput: as `load` does, and when it is not said which one or there is none of that name.
+    """
+    scenarios = load(path)
+    if name is None and len(scenarios) == 1:
+        return next(iter(scenarios.values()))
+    if name not in scenarios:
+        wrong = "say which one with --name" if name is None else f"there is no {name}"
+        raise BadInput(f"{path}: {wrong}; known are {', '.join(scenarios)}")
+    return scenarios[name]

@@ -16,18 +16,20 @@ from faultline.replay.capture import read, record_line
 from sandbox.simulation import look_alikes
 from sandbox.simulation.campaign import NoPlace, Simulated, simulate
 from sandbox.simulation.faults import KINDS
-from sandbox.simulation.scenario import Scenario, load
+from sandbox.simulation.scenario import Scenario, load, pick
 from streams.inventory.cabling import read_links
 from streams.inventory.recorded_watch import facts
 from streams.model.errors import BadInput
 from streams.model.facts import PodFact
 
-SCENARIOS = sorted((Path(__file__).parents[3] / "bench/scenarios").glob("*.yaml"))
+FILE = Path(__file__).parents[3] / "bench" / "scenarios.yaml"
+SCENARIOS = load(FILE)
+NAMES = sorted(SCENARIOS)
 
 
 @cache
-def played(path: Path) -> Simulated:
-    return simulate(load(path).sized(32), 1)
+def played(name: str) -> Simulated:
+    return simulate(SCENARIOS[name].sized(32), 1)
 
 
 def _bytes(simulated: Simulated) -> bytes:
@@ -38,22 +40,21 @@ def _bytes(simulated: Simulated) -> bytes:
 
 
 def test_there_are_scenarios_for_every_kind_of_fault() -> None:
-    played_kinds = {kind for path in SCENARIOS for kind in load(path).campaign.kinds}
+    played_kinds = {kind for scenario in SCENARIOS.values() for kind in scenario.campaign.kinds}
     assert played_kinds == set(KINDS)
     assert len(KINDS) >= 40
 
 
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_a_scenario_is_named_as_its_file_and_finds_a_place_for_its_faults(path: Path) -> None:
-    assert load(path).name == path.stem
-    simulated = played(path)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_scenario_finds_a_place_for_its_faults(name: str) -> None:
+    simulated = played(name)
     assert simulated.truth.faults
     assert simulated.truth.look_alikes
 
 
-@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
-def test_the_truth_names_what_exists(path: Path) -> None:
-    simulated = played(path)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_truth_names_what_exists(name: str) -> None:
+    simulated = played(name)
     nodes = {
         c.object["metadata"]["name"] for c in simulated.capture.kube_changes if c.object["kind"] == "Node"
     }
@@ -76,15 +77,15 @@ def test_the_truth_names_what_exists(path: Path) -> None:
         assert not near, f"{thing.kind} would be taken for part of a fault on {thing.place}"
 
 
-@pytest.mark.parametrize("path", SCENARIOS[::7], ids=lambda path: path.stem)
-def test_the_same_seed_gives_the_same_bytes_and_another_one_others(path: Path) -> None:
-    scenario = load(path).sized(32)
+@pytest.mark.parametrize("name", NAMES[::7])
+def test_the_same_seed_gives_the_same_bytes_and_another_one_others(name: str) -> None:
+    scenario = SCENARIOS[name].sized(32)
     assert _bytes(simulate(scenario, 1)) == _bytes(simulate(scenario, 1))
     assert _bytes(simulate(scenario, 1)) != _bytes(simulate(scenario, 2))
 
 
 def test_records_are_in_kafkas_order_within_each_partition() -> None:
-    for records in played(SCENARIOS[0]).capture.records.values():
+    for records in played(NAMES[0]).capture.records.values():
         for partition in {record.partition for record in records}:
             mine = [record for record in records if record.partition == partition]
             assert [record.offset for record in mine] == list(range(len(mine)))
@@ -92,9 +93,9 @@ def test_records_are_in_kafkas_order_within_each_partition() -> None:
 
 
 def test_no_two_pods_hold_the_same_gpus_at_a_time() -> None:
-    for path in SCENARIOS[::5]:
+    for name in NAMES[::5]:
         there: dict[str, str] = {}
-        for change in played(path).capture.kube_changes:
+        for change in played(name).capture.kube_changes:
             if change.object["kind"] != "Pod":
                 continue
             uid, node = change.object["metadata"]["uid"], change.object["spec"]["nodeName"]
@@ -102,11 +103,11 @@ def test_no_two_pods_hold_the_same_gpus_at_a_time() -> None:
             if ended and there.get(node) == uid:
                 del there[node]
             elif not ended:
-                assert there.setdefault(node, uid) == uid, f"{path.stem}: two pods on {node} at {change.at}"
+                assert there.setdefault(node, uid) == uid, f"{name}: two pods on {node} at {change.at}"
 
 
 def test_the_inventory_learns_the_ranks_of_every_controllers_pods() -> None:
-    simulated = played(next(path for path in SCENARIOS if path.stem == "month"))
+    simulated = played("month")
     links = read_links("sim", simulated.capture.topology, simulated.capture.meta.begin)
     learned = [
         record.fact for _, (_, record) in facts("sim", simulated.capture.kube_changes, links) if record
@@ -132,7 +133,7 @@ def test_each_look_alike_can_be_played_alone(kind: str) -> None:
 
 
 def test_a_cluster_without_a_second_leaf_has_no_place_for_a_broken_uplink() -> None:
-    scenario = load(next(path for path in SCENARIOS if path.stem == "uplink_down"))
+    scenario = SCENARIOS["uplink_down"]
     with pytest.raises(NoPlace):
         simulate(scenario.sized(4), 1)
 
@@ -141,7 +142,7 @@ def test_an_unknown_kind_is_refused_by_name(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(yaml.safe_dump({"name": "x", "about": "", "campaign": {"kinds": ["gremlins"]}}))
     with pytest.raises(BadInput, match="gremlins"):
-        simulate(load(file), 1)
+        simulate(pick(file, None), 1)
 
 
 def test_a_wrong_field_is_refused_with_its_place(tmp_path: Path) -> None:
@@ -153,12 +154,30 @@ def test_a_wrong_field_is_refused_with_its_place(tmp_path: Path) -> None:
         load(file)
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [(None, "say which one with --name; known are one, two"), ("three", "there is no three; kno")],
+)
+def test_which_scenario_of_several_has_to_be_said(tmp_path: Path, name: str | None, said: str) -> None:
+    one = "{name: NAME, about: a, campaign: {kinds: [gpu_hot]}}"
+    file = tmp_path / "x.yaml"
+    file.write_text(f"- {one.replace('NAME', 'one')}\n- {one.replace('NAME', 'two')}\n")
+    assert pick(file, "two").name == "two"
+    with pytest.raises(BadInput, match=said):
+        pick(file, name)
+    file.write_text(f"- {one}\n- {one}\n")
+    with pytest.raises(BadInput, match="two scenarios are called NAME"):
+        pick(file, "NAME")
+    file.write_text(one)
+    assert pick(file, None).name == "NAME"
+
+
 def test_the_command_writes_a_capture_that_reads_back(tmp_path: Path) -> None:
-    path = next(path for path in SCENARIOS if path.stem == "gpu_off_bus")
     out = tmp_path / "capture"
-    done = CliRunner().invoke(cli, ["simulate", str(path), "--seed", "7", "--nodes", "8", "--out", str(out)])
+    arguments = [str(FILE), "--name", "gpu_off_bus", "--seed", "7", "--nodes", "8", "--out", str(out)]
+    done = CliRunner().invoke(cli, ["simulate", *arguments])
     assert done.exit_code == 0, done.output
-    simulated = simulate(load(path).sized(8), 7)
+    simulated = simulate(SCENARIOS["gpu_off_bus"].sized(8), 7)
     again = read(out)
     assert again.topology == simulated.capture.topology
     assert again.records == simulated.capture.records

@@ -13,12 +13,12 @@ from runbooks.language.loader import load as load_runbooks
 from sandbox.simulation.campaign import Simulated, simulate
 from sandbox.simulation.scenario import load
 
-SCENARIOS = Path(__file__).parents[3] / "bench/scenarios"
+SCENARIOS = load(Path(__file__).parents[3] / "bench" / "scenarios.yaml")
 
 
 @cache
 def played(name: str, nodes: int, seed: int = 1) -> tuple[Simulated, Replayed]:
-    simulated = simulate(load(SCENARIOS / f"{name}.yaml").sized(nodes), seed)
+    simulated = simulate(SCENARIOS[name].sized(nodes), seed)
     return simulated, replay_capture(simulated.capture, runbooks=load_runbooks())
 
 

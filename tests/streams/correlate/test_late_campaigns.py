@@ -1,6 +1,6 @@
 """Whole simulated faults, as the detector tells of them, brought late, twice and with restarts: the same incidents.
 
-`ORDER_SCENARIOS=all` plays every scenario of `bench/scenarios/` (minutes); the default is a handful of different kinds.
+`ORDER_SCENARIOS=all` plays every scenario of `bench/scenarios.yaml` (minutes); the default is a handful of different kinds.
 """
 
 from __future__ import annotations
@@ -22,13 +22,9 @@ from streams.model.incident import Incident
 from streams.model.signal import Signal
 from tests.streams.correlate.deliveries import essence, standing
 
-FOLDER = Path(__file__).parents[3] / "bench" / "scenarios"
+SCENARIOS = load(Path(__file__).parents[3] / "bench" / "scenarios.yaml")
 FEW = ("tensor_rank_hang", "host_oom", "storage_lustre", "nic_flap")
-NAMES = (
-    sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "month")
-    if os.environ.get("ORDER_SCENARIOS") == "all"
-    else FEW
-)
+NAMES = sorted(SCENARIOS.keys() - {"month"}) if os.environ.get("ORDER_SCENARIOS") == "all" else FEW
 NODES = 16
 
 Told = tuple[str, Fact | None] | tuple[Signal, ...]
@@ -50,7 +46,7 @@ def recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[Arri
             return super().on_fact(key, fact, at)
 
     monkeypatch.setattr(replay, "Core", Recording)
-    capture = simulate(load(FOLDER / f"{name}.yaml").sized(NODES), 1).capture
+    capture = simulate(SCENARIOS[name].sized(NODES), 1).capture
     replay.replay_capture(capture)
     return capture.meta.cluster, arrivals
 
