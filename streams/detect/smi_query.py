@@ -8,6 +8,7 @@ nothing; one fault that a dump tells twice (volatile and aggregate, many fields 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 from pydantic import Field
 
@@ -73,6 +74,11 @@ class Sheet(Strict):
     """Names that `--query-gpu` gives, with the heading and the label that say the same in the text."""
 
 
+@cache
+def _sheet() -> Sheet:
+    return load_catalog("smi", Sheet)
+
+
 class SmiQuery:
     """Reads lines of `nvidia-smi -q`."""
 
@@ -91,7 +97,7 @@ class SmiQuery:
     )
 
     def __init__(self) -> None:
-        sheet = load_catalog("smi", Sheet)
+        sheet = _sheet()
         self._rows = [
             (row, re2_patterns.compile(f"(?i){row.label}"), re2_patterns.compile(row.value))
             for row in sheet.rows
