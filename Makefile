@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 # The stamp carries the lock's checksum, so a changed lock re-installs and a fresh checkout of the same lock does not.
 READY  := $(VENV)/.ready-$(shell cksum requirements.lock | cut -d' ' -f1)
 
-.PHONY: demo test quick check format testbed bench fuzz soak storm crash-matrix compete nightly lock docs clean
+.PHONY: demo test quick check format testbed bench fuzz soak storm crash-matrix compete nightly lock docs clean nightly-tests
 
 $(READY):
 	@$(PYTHON) -c 'import sys; sys.exit("Faultline needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
@@ -20,10 +20,10 @@ demo: $(READY)
 
 test: check
 	@$(BIN)/python -m tests.testbed.build --if-toolchain
-	@$(BIN)/python -m tests.side_by_side $(ARGS)
+	@$(BIN)/python -m tests.side_by_side --tier server $(ARGS)
 
 quick: $(READY)
-	@$(BIN)/python -m pytest -q -m "not kafka and not cluster and not embedded and not containers" $(ARGS)
+	@$(BIN)/python -m pytest -q --tier quick $(ARGS)
 
 check: $(READY)
 	@$(BIN)/ruff format --check .
@@ -67,9 +67,13 @@ compete: $(READY)
 	@$(BIN)/python -m tests.testbed.build --if-toolchain
 	@$(BIN)/python -m tests.crash_matrix.compete $(ARGS)
 
-# All that takes too long for every change, one after the other; one that fails does not keep the next from running.
+# All that takes too long for every commit, one after the other; one that fails does not keep the next from running.
 nightly:
-	@$(MAKE) --no-print-directory --keep-going -j1 storm soak crash-matrix compete fuzz
+	@FAULTLINE_TESTS=full $(MAKE) --no-print-directory --keep-going -j1 quick nightly-tests storm soak crash-matrix compete fuzz
+
+nightly-tests: $(READY)
+	@$(BIN)/python -m tests.testbed.build --if-toolchain
+	@$(BIN)/python -m tests.side_by_side --tier nightly $(ARGS)
 
 docs: $(READY)
 	@$(BIN)/python -m faultline.reference docs

@@ -1,7 +1,7 @@
 """Fixtures for the whole suite, and the rule that a test which needs the testbed never silently stays out.
 
-A test marked ``kafka`` or ``cluster`` on a machine without the builds is skipped with its reason and counted
-in a section of its own at the end; in continuous integration it is an error.
+A test that needs a part of the testbed is skipped with its reason on a machine that has not built it, and counted in a section
+of its own at the end; in continuous integration it is an error. ``--tier`` chooses which tests run (``tests/tiers.py``).
 """
 
 from __future__ import annotations
@@ -10,19 +10,15 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
 
-from tests.testbed import parts
+from tests import effort, tiers
+from tests.testbed import machinery, parts
 from tests.testbed.build import in_ci
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 
-MARKERS = ("kafka", "cluster", "rsyslog", "telegraf", "containers")
-# How long an example takes says how busy the machine is. What else holds by default (in continuous integration the same
-# examples each time) stays.
-settings.register_profile("patient", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
-NOT_RUN = pytest.StashKey[Counter[str]]()
+effort.load_profile()
+_NOT_BUILT = "not built: "
 
 
 @pytest.fixture(scope="session")
@@ -47,23 +43,61 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         yield running
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer the choice of tiers."""
+    choices = [tier.value for tier in tiers.Tier]
+    parser.addoption("--tier", choices=choices, action="append", help="only the tests of this tier")
+    parser.addoption(
+        "--note-machinery",
+        action="store_true",
+        help="this run has all tests of the test machinery: remember when they pass",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of the tiers that were asked for, or all."""
+    wanted = config.getoption("--tier")
+    if not wanted:
+        return
+    tested = machinery.tested()
+    left_out = {item for item in items if tiers.tier_of_item(item, machinery_tested=tested) not in wanted}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Keep a test from starting when what it needs is not built."""
-    absent = [name for marker in MARKERS if item.get_closest_marker(marker) for name in parts.missing(marker)]
+    absent = [
+        name for marker in tiers.NEEDS if item.get_closest_marker(marker) for name in parts.missing(marker)
+    ]
     if not absent:
         return
-    reason = f"not built: {', '.join(absent)} ('make testbed' builds it)"
+    reason = f"{_NOT_BUILT}{', '.join(absent)} ('make testbed' builds it)"
     if in_ci():
         pytest.fail(reason, pytrace=False)
-    item.config.stash.setdefault(NOT_RUN, Counter())[reason] += 1
     pytest.skip(reason)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_sessionstart() -> None:
+    """Look at the machinery before anybody changes it while the tests run."""
+    machinery.digest()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
+) -> None:
     """Say at the end how many tests did not run for want of the testbed."""
-    not_run = config.stash.get(NOT_RUN, Counter[str]())
+    skipped = [
+        report for report in terminalreporter.stats.get("skipped", ()) if isinstance(report.longrepr, tuple)
+    ]
+    reasons = [report.longrepr[2].removeprefix("Skipped: ") for report in skipped]
+    not_run = Counter(reason for reason in reasons if reason.startswith(_NOT_BUILT))
     if not_run:
         terminalreporter.section("NOT RUN", sep="=", red=True, bold=True)
     for reason, count in not_run.items():
         terminalreporter.line(f"NOT RUN: {count} test(s), {reason}", red=True)
+    if config.getoption("--note-machinery") and exitstatus == pytest.ExitCode.OK and not not_run:
+        machinery.note_tested()

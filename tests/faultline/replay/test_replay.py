@@ -12,6 +12,7 @@ from faultline.replay.capture import Capture, Meta
 from faultline.replay.replay import replay_capture
 from streams.model.record import RawRecord
 from streams.model.watch import ObjectChange
+from tests.effort import tries
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NODES = [f"node-{number:02}" for number in range(40)]
@@ -156,7 +157,7 @@ def test_lines_that_are_too_old_to_count_are_told_with_their_number() -> None:
     assert decided.decision_hash == replay_capture(whole).decision_hash
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=tries(10))
 @given(st.randoms(use_true_random=False))
 def test_the_decision_does_not_depend_on_how_partitions_interleave(shuffle: random.Random) -> None:
     whole = capture()

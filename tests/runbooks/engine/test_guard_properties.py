@@ -1,13 +1,12 @@
 """Whatever incidents, outcomes, restarts and people do to a cluster, in whatever order: no limit is ever passed.
 
 A whole board is played against an outside that keeps its own books: what is closed, what is suspended, when each change was
-begun and for whom. The limits are counted there and nowhere else. `GUARD_STEPS` plays that many moves, of another course each
+begun and for whom. The limits are counted there and nowhere else. `FAULTLINE_TESTS=full` plays all moves, of another course each
 time; the quick run plays few, always the same.
 """
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
@@ -31,13 +30,13 @@ from streams.model.entity import Entity, Gpu
 from streams.model.facts import Fact, PodFact
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.run import Mode, Run, StepState
+from tests.effort import FULL, tries
 from tests.runbooks.scenes import ACTIONS, CLUSTER, JOB, LIBRARY, NOW, OTHER_JOB, cluster, incident, policy
 
-QUICK_STEPS = 2400
 MOVES = 50
 """Moves of one game."""
 
-STEPS = int(os.environ.get("GUARD_STEPS", QUICK_STEPS))
+STEPS = tries(24_000, quick=1_200)
 FRESH_S = 1800.0
 WINDOW_S = 900.0
 NODES = 16
@@ -519,8 +518,7 @@ def played(game: type[AnyCluster], steps: int) -> type[Any]:
     case.settings = settings(
         max_examples=max(1, steps // MOVES),
         stateful_step_count=MOVES,
-        deadline=None,
-        derandomize="GUARD_STEPS" not in os.environ,
+        derandomize=not FULL,
         suppress_health_check=list(HealthCheck),
         database=None,
         phases=[Phase.generate],  # to shrink a game of fifty moves takes minutes

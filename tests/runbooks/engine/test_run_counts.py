@@ -13,6 +13,7 @@ from streams.inventory.cluster_view import ClusterView
 from streams.model.entity import JobRef
 from streams.model.facts import NodeFact, PodFact
 from streams.model.run import Mode, Run, StepRecord, StepState
+from tests.effort import tries
 from tests.runbooks.engine.test_guardrails import closed
 from tests.runbooks.scenes import CLUSTER, JOB, NOW, OTHER_JOB, cluster
 
@@ -42,7 +43,7 @@ def _unknown(record: StepRecord) -> StepRecord:
     return replace(record, effect=replace(record.effect, confirmed_at=None), state=StepState.RUNNING)
 
 
-@settings(max_examples=150)
+@settings(max_examples=tries(150))
 @given(st.lists(MOVES, max_size=25))
 def test_the_closed_nodes_are_the_same_counted_as_they_change_and_counted_anew(moves: list[tuple]) -> None:  # type: ignore[type-arg]
     view, census, now = cluster(4), Census(), NOW

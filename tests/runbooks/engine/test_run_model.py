@@ -4,12 +4,11 @@ One board works several incidents that overlap in node and job. It remembers not
 bytes; it may die before a commit, after it, and with calls in the air that land unseen. After each step, and once everything
 has come to rest, invariants 3 to 6 of the design are checked on what really landed outside.
 
-`MODEL_STEPS=100000 pytest tests/runbooks/engine/test_run_model.py` plays that many steps; the quick suite plays a few thousand.
+`FAULTLINE_TESTS=full pytest tests/runbooks/engine/test_run_model.py` plays 15,000 steps; the quick suite plays some hundred.
 """
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -30,12 +29,12 @@ from streams.model.conversation import Command, Verb
 from streams.model.entity import Entity, Gpu, JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
 from streams.model.run import EffectState, Mode, Run, RunState, StepState
+from tests.effort import FULL, tries
 from tests.runbooks.scenes import ACTIONS, CLUSTER, JOB, LIBRARY, NOW, incident, policy
 from tests.runbooks.small_world import EVAL, Landed, SmallWorld
 
-QUICK_STEPS = 1_500
 PER_EXAMPLE = 50
-STEPS = int(os.environ.get("MODEL_STEPS", QUICK_STEPS))
+STEPS = tries(15_000, quick=800)
 
 FAULTY = ("node-03", "node-06")
 GPU_3 = Entity(CLUSTER, node="node-03", gpu=Gpu("0000:1b:00", "GPU-3"))
@@ -629,14 +628,13 @@ def _open(run: Run) -> list[str]:
 Model.TestCase.settings = settings(
     max_examples=max(1, STEPS // 25),
     stateful_step_count=PER_EXAMPLE,
-    deadline=None,
-    derandomize="MODEL_STEPS" not in os.environ,
+    derandomize=not FULL,
     database=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
 TestModel = Model.TestCase
-pytestmark = pytest.mark.timeout(0 if "MODEL_STEPS" in os.environ else 300)
+pytestmark = pytest.mark.timeout(0 if FULL else 300)
 
 
 def test_the_model_has_played_what_it_promises() -> None:

@@ -10,6 +10,7 @@ from runbooks.language.cel_syntax import CelFault, conjuncts, parse
 from runbooks.language.cel_types import INTEGER, NUMBER, TEXT, YES_NO, Checked, check, record
 from runbooks.language.conditions import INCIDENT, Condition, Plain, facts_of
 from streams.model.entity import Entity, Gpu
+from tests.effort import tries
 from tests.runbooks.scenes import CLUSTER, JOB, incident
 
 NAMES = {
@@ -149,7 +150,7 @@ EXPRESSIONS = st.recursive(
 
 
 @given(EXPRESSIONS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 def test_what_passes_the_check_gives_a_value_of_its_type_or_a_clear_error(source: str) -> None:
     try:
         found = checked(source)
@@ -169,7 +170,7 @@ def test_what_passes_the_check_gives_a_value_of_its_type_or_a_clear_error(source
 
 
 @given(st.text(max_size=80))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 def test_any_text_is_an_expression_or_is_refused_with_a_reason(source: str) -> None:
     refusal: CelFault | None = None
     try:

@@ -16,6 +16,7 @@ from runbooks.language.select import select
 from streams.model.entity import Entity, JobRef
 from streams.model.errors import ConfigError
 from streams.model.run import Mode
+from tests.effort import tries
 from tests.runbooks.language.test_parameters import BOOK
 from tests.runbooks.scenes import CLUSTER, LIBRARY, cluster, incident
 
@@ -52,7 +53,7 @@ def test_a_bomb_is_refused_with_its_place_and_in_no_time(name: str) -> None:
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150))
 def test_any_text_is_a_runbook_or_a_clear_refusal(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^book\.yaml:\d+:\d+: "):
         load_text(text, "book.yaml")
@@ -114,7 +115,7 @@ def test_a_family_with_a_name_like_an_expression_chooses_nothing_that_acts(famil
         st.text(max_size=12), st.one_of(st.text(max_size=30), st.integers(), st.floats(), st.booleans())
     )
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(100))
 def test_whatever_the_facts_are_the_choice_is_one_or_none_and_never_an_error(facts: dict[str, Any]) -> None:
     choice = select(incident(facts=facts), LIBRARY)
     assert choice.runbook is not None

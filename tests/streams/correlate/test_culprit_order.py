@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.model.facts import Fact
 from streams.model.signal import Signal
+from tests.effort import tries
 from tests.streams.correlate.deliveries import Disturbance, essence, on_time, outcome
 from tests.streams.correlate.test_death_policy import closed, said, unanswered
 from tests.streams.correlate.test_rank_assignment import made, unnumbered
@@ -75,7 +76,7 @@ def test_the_stories_end_as_they_should(story: Callable[[], Story]) -> None:
 
 
 @pytest.mark.parametrize("story", EXPECTED)
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(5))
 @given(
     disturbance=st.builds(
         Disturbance,

@@ -1,21 +1,21 @@
 """However late, split, repeated or interrupted: what stands in the end is a function of what was seen.
 
-`ORDER_EXAMPLES` sets how many random stories are told (default 40).
+`FAULTLINE_TESTS` sets how many random stories are told (`tests/effort.py`).
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.model.entity import Entity
 from streams.model.incident import IncidentState
+from tests.effort import tries
 from tests.streams.correlate.deliveries import AFTER, Disturbance, essence, on_time, outcome
 from tests.streams.correlate.fault_mix import TROUBLES, Trouble, surroundings
 from tests.streams.correlate.test_order import STORIES, Story
@@ -37,8 +37,6 @@ from tests.streams.correlate.world import (
     xid,
 )
 
-EXAMPLES = int(os.environ.get("ORDER_EXAMPLES", "40"))
-
 seeds = st.integers(0, 2**32)
 troubles = st.builds(
     Trouble, st.sampled_from(sorted(TROUBLES)), st.integers(0, 1700).map(float), st.integers(0, 9999)
@@ -53,7 +51,7 @@ disturbances = st.builds(
 )
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(80))
 @given(st.lists(troubles, min_size=1, max_size=4), st.booleans(), disturbances)
 def test_any_troubles_end_alike_however_late_they_are_told(
     happened: list[Trouble], moved: bool, disturbance: Disturbance
@@ -75,7 +73,7 @@ SAID = [
 ]
 
 
-@settings(max_examples=max(10, EXAMPLES // 4), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(20))
 @given(st.lists(troubles, min_size=1, max_size=4), disturbances, seeds)
 def test_what_runs_and_people_said_of_them_ends_alike_and_what_is_forgotten_does_not_come_back(
     happened: list[Trouble], disturbance: Disturbance, seed: int
@@ -97,7 +95,7 @@ def test_what_runs_and_people_said_of_them_ends_alike_and_what_is_forgotten_does
 
 
 @pytest.mark.parametrize("story", STORIES)
-@settings(max_examples=max(2, EXAMPLES // 12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(6, quick=2))
 @given(disturbance=disturbances)
 def test_every_story_ends_alike_however_late_it_is_told(
     story: Callable[[], Story], disturbance: Disturbance

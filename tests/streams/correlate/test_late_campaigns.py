@@ -1,11 +1,10 @@
 """Whole simulated faults, as the detector tells of them, brought late, twice and with restarts: the same incidents.
 
-`ORDER_SCENARIOS=all` plays every scenario of `bench/scenarios.yaml` (minutes); the default is a handful of different kinds.
+The quick tier plays a handful of different kinds; `FAULTLINE_TESTS=full` plays every scenario of `bench/scenarios.yaml` (minutes).
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -20,11 +19,12 @@ from streams.correlate import Changes, Core
 from streams.model.facts import Fact
 from streams.model.incident import Incident
 from streams.model.signal import Signal
+from tests.effort import FULL
 from tests.streams.correlate.deliveries import essence, standing
 
 SCENARIOS = load(Path(__file__).parents[3] / "bench" / "scenarios.yaml")
 FEW = ("tensor_rank_hang", "host_oom", "storage_lustre", "nic_flap")
-NAMES = sorted(SCENARIOS.keys() - {"month"}) if os.environ.get("ORDER_SCENARIOS") == "all" else FEW
+NAMES = sorted(SCENARIOS.keys() - {"month"}) if FULL else FEW
 NODES = 16
 
 Told = tuple[str, Fact | None] | tuple[Signal, ...]

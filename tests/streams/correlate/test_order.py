@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.correlate import Core
@@ -16,6 +16,7 @@ from streams.model.entity import Entity, Gpu
 from streams.model.facts import Fact
 from streams.model.incident import Incident, IncidentState, incident_id
 from streams.model.signal import Severity, Signal
+from tests.effort import tries
 from tests.streams.correlate.world import (
     FOUR,
     World,
@@ -254,7 +255,7 @@ def outcome(steps: list[Fact | list[Signal]]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("story", STORIES)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(25))
 def test_any_order_any_split_any_repetition_ends_in_the_same_incidents(
     story: Callable[[], Story], data: st.DataObject
 ) -> None:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.model.facts import Fact, NodeFact
 from streams.model.incident import Incident, IncidentState
 from streams.model.signal import Signal
+from tests.effort import tries
 from tests.streams.correlate.deliveries import Disturbance, essence, on_time, outcome
 from tests.streams.correlate.fault_mix import Trouble, surroundings
 from tests.streams.correlate.test_late import disturbances, seeds, troubles
 from tests.streams.correlate.world import FOUR, World, cluster, link, node_fact, storm, timeouts, xid
-
-EXAMPLES = int(os.environ.get("ORDER_EXAMPLES", "40"))
 
 
 def known_as(facts: Iterable[Fact]) -> list[Fact]:
@@ -52,7 +50,7 @@ def core_of(incident: Incident) -> tuple[object, ...]:
     return (incident.id, incident.root, incident.family, incident.state, incident.certainty, incident.nodes)
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(80))
 @given(st.lists(troubles, min_size=1, max_size=4), st.booleans(), disturbances, seeds)
 def test_any_troubles_end_alike_however_their_nodes_are_called_and_whenever_their_names_are_known(
     happened: list[Trouble], moved: bool, disturbance: Disturbance, seed: int

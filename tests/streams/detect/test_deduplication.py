@@ -20,6 +20,7 @@ from streams.model.clock import from_millis, to_millis
 from streams.model.entity import Gpu, PodRef
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity, Signal, SignalState
+from tests.effort import tries
 from tests.streams.detect.lines import NOW, record
 
 START = to_millis(NOW)
@@ -185,7 +186,7 @@ SAID = st.lists(
 
 
 @given(SAID, st.integers(0, 7), st.booleans())
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 def test_in_whatever_batches_it_is_read_the_first_reports_are_the_same_and_the_counts_true(
     said: list[Said], ask_every: int, in_order: bool
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from streams.detect import Detector
 from streams.ingest import json_documents
 from streams.model.signal import Signal
+from tests.effort import tries
 from tests.streams.detect.lines import record
 from tests.streams.ingest.wrappings import HOST, KERNEL, PODS, Wrapping
 
@@ -91,7 +92,7 @@ def holds(value: object) -> bool:
     return "Xid" in orjson.dumps(value).decode()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tries(400))
 @given(st.sampled_from(sorted(MAPS)), st.randoms(use_true_random=False), OTHER)
 def test_a_message_is_found_whatever_else_of_its_record_is_missing_or_of_another_type(
     name: str, chance: Random, other: object
@@ -106,7 +107,7 @@ def test_a_message_is_found_whatever_else_of_its_record_is_missing_or_of_another
     assert [signal.attributes["xid"] for signal in found(orjson.dumps(record_))] == [79]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 @given(st.sampled_from(sorted(KERNEL)), st.integers(0, 600), st.binary(max_size=8), st.integers(0, 600))
 def test_a_record_that_is_cut_or_damaged_anywhere_is_read_without_a_fault(
     name: str, cut: int, damage: bytes, where: int
@@ -116,7 +117,7 @@ def test_a_record_that_is_cut_or_damaged_anywhere_is_read_without_a_fault(
         assert len(found(value)) <= 2
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 @given(st.lists(st.sampled_from(sorted({**KERNEL, **PODS})), min_size=1, max_size=3), st.binary(max_size=60))
 def test_any_bytes_in_any_wrapping_are_read_without_a_fault(names: list[str], message: bytes) -> None:
     text = message.decode("utf-8", "replace")

@@ -21,6 +21,7 @@ from streams.detect.matching.log_patterns import MAX_HITS, load_sheet, sheet_nam
 from streams.detect.rule_state import Memory
 from streams.ingest import timestamps
 from streams.ingest.logs import header
+from tests.effort import tries
 from tests.streams.detect.lines import NOW, record
 
 SAMPLES = [
@@ -118,13 +119,13 @@ def through(raw: bytes) -> None:
     assert not ONE.detect(record(raw)).signals or ONE.select([raw]) == [0]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tries(400))
 @given(st.one_of(st.binary(max_size=400), line.map(lambda text: text.encode("utf-8", "replace"))))
 def test_any_bytes_are_read(raw: bytes) -> None:
     through(raw)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tries(400))
 @given(st.one_of(shipped, metric, st.lists(st.one_of(shipped, metric), max_size=3), value))
 def test_any_json_is_read(document: Any) -> None:
     through(
@@ -132,7 +133,7 @@ def test_any_json_is_read(document: Any) -> None:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 @given(st.lists(line, max_size=6), st.integers(0, 2000))
 def test_any_batch_of_lines_cut_anywhere_is_read(lines: list[str], cut: int) -> None:
     through("\n".join(lines).encode("utf-8", "replace")[:cut])
@@ -143,7 +144,7 @@ def _encodable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 @given(st.text(max_size=80), st.datetimes(timezones=st.just(UTC)))
 def test_any_text_has_a_header_or_none(text: str, reference: datetime) -> None:
     found = header.read(text, reference)

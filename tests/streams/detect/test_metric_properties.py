@@ -17,6 +17,7 @@ from streams.detect.metrics.levels import is_blank
 from streams.detect.metrics.rule_rows import Series, Story
 from streams.detect.rule_state import Memory
 from streams.model.record import Sample
+from tests.effort import tries
 from tests.streams.detect.lines import NOW
 from tests.streams.detect.stories import labels_of, said, samples
 
@@ -58,7 +59,7 @@ NAMES = {row.id: row.metrics[0].names()[0][0] for row in ROWS}
 
 
 @given(data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tries(400))
 def test_a_healthy_series_says_nothing_in_any_order_and_however_often(data: st.DataObject) -> None:
     row = data.draw(st.sampled_from(ROWS))
     times = data.draw(st.lists(st.integers(0, 7200), min_size=1, max_size=60))
@@ -69,7 +70,7 @@ def test_a_healthy_series_says_nothing_in_any_order_and_however_often(data: st.D
 
 
 @given(data=st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tries(400))
 def test_a_counter_that_falls_says_nothing_in_any_order(data: st.DataObject) -> None:
     row = data.draw(st.sampled_from(COUNTERS))
     values = sorted(data.draw(st.lists(st.integers(0, 10**6), min_size=1, max_size=40)), reverse=True)
@@ -85,7 +86,7 @@ def test_a_counter_that_falls_says_nothing_in_any_order(data: st.DataObject) -> 
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200))
 def test_two_exporters_that_count_from_elsewhere_say_nothing(data: st.DataObject) -> None:
     row = data.draw(st.sampled_from(COUNTERS))
     bases = data.draw(st.lists(st.integers(0, 10**6), min_size=2, max_size=3))

@@ -42,13 +42,12 @@ def test_the_words_of_a_pattern_are_what_every_match_holds(pattern: str, words: 
     assert re2_patterns.words_of(pattern) == words
 
 
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_words_hide_no_match_in_any_sample_of_the_catalog(pattern: str) -> None:
-    compiled, plain = re2_patterns.compile(pattern), re2_patterns.compile(f"(?:{pattern})")
-    for text in SAMPLES:
-        assert [match.span() for match in compiled.finditer(text)] == [
-            match.span() for match in plain.finditer(text)
-        ]
+def test_words_hide_no_match_in_any_sample_of_the_catalog() -> None:
+    for pattern in PATTERNS:
+        compiled, plain = re2_patterns.compile(pattern), re2_patterns.compile(f"(?:{pattern})")
+        for text in SAMPLES:
+            spans = [match.span() for match in compiled.finditer(text)]
+            assert spans == [match.span() for match in plain.finditer(text)], (pattern, text)
 
 
 @given(st.text("ab(|)?*+{1,2}[]^\\.", max_size=12), st.text("ab(1,", max_size=12))

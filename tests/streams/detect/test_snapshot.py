@@ -13,6 +13,7 @@ from streams.detect.rule_state import Dropped, Memory
 from streams.detect.snapshot import FORMAT, ROWS_PER_BLOCK, Snapshot
 from streams.model.errors import BadInput
 from streams.model.signal import Signal
+from tests.effort import tries
 from tests.streams.detect.test_deduplication import END, SAID, Said, at_once
 
 SOURCE = "raw.node-logs/3"
@@ -27,7 +28,7 @@ def copied(memory: Memory, rollup: RollUp) -> Snapshot:
 
 
 @given(SAID, st.integers(0, 60), st.booleans())
-@settings(max_examples=200)
+@settings(max_examples=tries(200))
 def test_a_roll_up_goes_on_from_its_snapshot_as_if_nothing_had_happened(
     said: list[Said], after: int, ask: bool
 ) -> None:
@@ -48,7 +49,7 @@ def test_a_roll_up_goes_on_from_its_snapshot_as_if_nothing_had_happened(
 
 
 @given(SAID, st.integers(0, 60), st.integers(0, 60), st.integers(0, 60))
-@settings(max_examples=200)
+@settings(max_examples=tries(200))
 def test_after_a_crash_first_reports_are_the_same_and_counts_never_below_the_truth(
     said: list[Said], snapshot_at: int, flushed_at: int, died_at: int
 ) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from streams.detect import Detector
 from streams.ingest import compression
 from streams.model.errors import BadInput
+from tests.effort import tries
 from tests.streams.detect.lines import record
 
 XID = b"NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python3, GPU has fallen off the bus."
@@ -48,7 +49,7 @@ def test_a_compressed_record_is_read_as_what_it_holds(frame: Callable[[bytes], b
 
 
 @frames
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 @given(data=st.binary(max_size=5000))
 def test_what_was_packed_is_unpacked(frame: Callable[[bytes], bytes], data: bytes) -> None:
     if not compression.is_packed(data):
@@ -56,13 +57,13 @@ def test_what_was_packed_is_unpacked(frame: Callable[[bytes], bytes], data: byte
 
 
 @pytest.mark.parametrize("begin", [b"\n", b"\x1a", b'"'])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(100))
 @given(data=st.one_of(st.binary(min_size=1, max_size=5000), st.binary(max_size=9).map(lambda b: b * 900)))
 def test_a_bare_snappy_block_of_a_message_is_unpacked(begin: bytes, data: bytes) -> None:
     assert compression.unpacked(snappy_block(begin + data)) == begin + data
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=tries(500))
 @given(
     st.one_of(
         st.text(max_size=200).map(lambda text: text.encode("utf-8", "replace")),

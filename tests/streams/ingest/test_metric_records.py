@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from streams.detect import Detector
 from streams.ingest import Outside, open_record
 from streams.model.record import LogLine, Sample
+from tests.effort import tries
 from tests.streams.detect.lines import record
 
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
@@ -272,7 +273,7 @@ KEYS = [
 ]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tries(400))
 @given(st.dictionaries(st.sampled_from(KEYS), tree, max_size=9))
 def test_any_record_of_such_keys_is_read(document: Any) -> None:
     document.setdefault("kind", "absolute")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from streams.detect import Detector
 from streams.ingest import Opened, Outside, open_record
 from streams.model.record import LogLine, Sample
+from tests.effort import tries
 from tests.streams.detect.lines import record
 
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
@@ -171,7 +172,7 @@ def escaped(text: str) -> str:
     return re.sub(r"([,= \\])", r"\\\1", text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(100))
 @given(
     NAMES,
     st.dictionaries(NAMES, TEXTS.filter(lambda text: "\\" not in text), max_size=4),
@@ -192,7 +193,7 @@ def test_metrics_written_as_line_protocol_are_read_again(
     assert all(one.labels == tags for one in found)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=tries(100))
 @given(
     st.lists(
         st.tuples(NAMES, st.dictionaries(NAMES, TEXTS, min_size=1, max_size=4), st.floats(allow_nan=False)),
@@ -215,7 +216,7 @@ def test_series_written_as_a_scrape_are_read_again(series: list[tuple[str, dict[
     assert [(one.name, one.labels, one.value) for one in samples(text)] == series
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 @given(
     st.sampled_from(
         ["m,host=n1 v=1", 'a{b="1"} 1', "# TYPE a gauge", 'm x="', "a{", "m,", "DCGM_FI_DEV_XID_ERRORS{"]

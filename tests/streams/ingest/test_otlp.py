@@ -19,6 +19,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from streams.detect import Detector
 from streams.ingest import Opened, Outside, open_record
 from streams.model.record import KubeEvent, LogLine, Sample
+from tests.effort import tries
 from tests.streams.detect.lines import record
 from tests.streams.ingest import wire
 
@@ -293,7 +294,7 @@ attributes = st.dictionaries(names, value, max_size=4)
 
 
 @WAYS
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=tries(80))
 @given(attributes, attributes, value, st.integers(0, 2**64 - 1))
 def test_any_request_of_logs_is_read(
     way: Way, resource: dict[str, Any], inside: dict[str, Any], body: Any, nanos: int
@@ -302,7 +303,7 @@ def test_any_request_of_logs_is_read(
     assert open_record(raw, OUTSIDE).observations[-1].text == "last"  # type: ignore[union-attr]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=tries(80))
 @given(attributes, attributes, st.one_of(st.floats(), st.integers(-(2**63), 2**63 - 1)))
 def test_any_point_is_one_sample_of_bounded_labels(
     resource: dict[str, Any], inside: dict[str, Any], number: float
@@ -335,7 +336,7 @@ def test_nesting_without_end_is_no_crash(levels: int) -> None:
     assert len(open_record(orjson.dumps(document), OUTSIDE).observations) <= 1
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tries(400))
 @given(st.binary(max_size=300), st.sampled_from([b"\n", b"\x1a", b'"\x00']), st.integers(0, 400))
 def test_any_bytes_that_begin_like_a_message_are_read_or_refused(tail: bytes, begin: bytes, cut: int) -> None:
     open_record(begin + tail, OUTSIDE)

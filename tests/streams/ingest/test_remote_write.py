@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from streams.detect import Detector
 from streams.ingest import Opened, Outside, compression, open_record
 from streams.model.record import Sample
+from tests.effort import tries
 from tests.streams.detect.lines import record
 from tests.streams.ingest.wire import message, sample, series, write_request, write_request_2
 
@@ -151,7 +152,7 @@ def test_a_request_that_was_cut_is_a_dead_letter(cut: int) -> None:
     assert not found.signals
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200))
 @given(
     st.lists(
         st.tuples(
@@ -178,7 +179,7 @@ def test_what_was_written_is_read(written: list[tuple[dict[str, str], str, list[
     assert [(one.name, one.value, one.labels) for one in samples(raw)] == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 @given(st.binary(max_size=200), st.integers(0, 200))
 def test_damaged_requests_are_read_or_refused(noise: bytes, at: int) -> None:
     raw = write_request(series(DCGM, sample(79.0, MILLIS)))

@@ -18,6 +18,7 @@ from streams.model.entity import JobRef
 from streams.model.errors import BadInput
 from streams.model.facts import Fact, FactRecord, LinkFact, NodeFact, PodFact
 from streams.model.watch import KindListed, ObjectChange
+from tests.effort import tries
 from tests.streams.inventory.objects import (
     AT,
     Object,
@@ -288,7 +289,7 @@ OBJECTS = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60))
 @given(st.permutations(OBJECTS), st.integers(0, len(OBJECTS)))
 def test_the_same_objects_give_the_same_facts_in_any_order(order: list[Object], settled_after: int) -> None:
     inventory = Inventory("c1")

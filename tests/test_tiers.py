@@ -1,0 +1,46 @@
+"""Each test is in exactly one tier, and each tier is run by a command."""
+
+from __future__ import annotations
+
+import tomllib
+from itertools import chain, combinations
+from pathlib import Path
+
+import pytest
+
+from tests.tiers import SERVERS, Tier, tier_of
+
+ROOT = Path(__file__).parents[1]
+PURPOSES = {"nightly", "machinery"}
+SETS = [*chain.from_iterable(combinations(sorted(SERVERS | PURPOSES), n) for n in range(4))]
+
+
+def test_every_marker_says_which_tier() -> None:
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    registered = {line.partition(":")[0] for line in tool["pytest"]["ini_options"]["markers"]}
+    assert registered == SERVERS | PURPOSES
+
+
+@pytest.mark.parametrize("tested", [True, False])
+def test_whatever_its_markers_a_test_runs_in_one_tier(tested: bool) -> None:
+    for markers in SETS:
+        tier = tier_of(markers, machinery_tested=tested)
+        assert (tier is Tier.QUICK) == (not markers), markers
+        assert "nightly" not in markers or tier is Tier.NIGHTLY, markers
+
+
+def test_what_needs_a_server_runs_with_every_commit_unless_it_is_for_the_night() -> None:
+    for marker in SERVERS:
+        assert tier_of({marker}, machinery_tested=True) is Tier.SERVER
+        assert tier_of({marker, "nightly"}, machinery_tested=False) is Tier.NIGHTLY
+
+
+def test_the_machinery_is_tested_when_it_changed_and_at_night() -> None:
+    assert tier_of({"machinery", "kafka"}, machinery_tested=False) is Tier.SERVER
+    assert tier_of({"machinery", "kafka"}, machinery_tested=True) is Tier.NIGHTLY
+
+
+def test_every_tier_is_run_by_a_command() -> None:
+    commands = (ROOT / "Makefile").read_text()
+    for tier in Tier:
+        assert f"--tier {tier}" in commands
