@@ -23,7 +23,7 @@ test: check
 	@$(BIN)/python -m tests.side_by_side --tier server $(ARGS)
 
 quick: $(READY)
-	@$(BIN)/python -m pytest -q --tier quick $(ARGS)
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile --tier quick $(ARGS)
 
 check: $(READY)
 	@$(BIN)/ruff format --check .
