@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 
 import orjson
 
+from runbooks.engine.approvals import wanted, who
 from runbooks.engine.containment import CONTAINED, Owed, is_contained, ticket_of
-from runbooks.engine.run.approvals import wanted, who
 from runbooks.engine.wait_reasons import ending_reason, waits_for
 from streams.model.conversation import TimelineEntry, Verb
 from streams.model.incident import Incident, IncidentState

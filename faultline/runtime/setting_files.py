@@ -61,7 +61,7 @@ def _inventory(settings: Settings) -> Iterator[str]:
 
 def _responder(settings: Settings) -> Iterator[str]:
     from connectors.kubernetes.node_work import read_templates
-    from faultline.cli.runbook_files import of_responder
+    from faultline.runtime.runbook_files import of_responder
 
     yield from _kubernetes(settings)
     for look in (lambda: of_responder(settings.responder), lambda: read_templates(settings.node_work)):

@@ -91,7 +91,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from connectors.kubernetes.node_work import NodeWork, read_templates
     from connectors.kubernetes.nodes import Nodes
     from connectors.tickets.jira import Jira
-    from faultline.cli.runbook_files import of_responder
+    from faultline.runtime.runbook_files import of_responder
     from runbooks.engine.process import Responder
 
     runbooks = of_responder(settings.responder)

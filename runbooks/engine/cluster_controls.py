@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from runbooks.engine.run.approvals import may_let_go
+from runbooks.engine.approvals import may_let_go
 from runbooks.engine.run.transition import Note
 from streams.config.settings import ResponderSettings
 from streams.model.clock import rfc3339, to_the_second

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from runbooks.engine.run.approvals import may_let_go
+from runbooks.engine.approvals import may_let_go
 from runbooks.engine.run.human_decisions import MAX_COMMANDS
 from runbooks.engine.run.rollback import way_back
 from runbooks.engine.run.transition import Desk, Turn

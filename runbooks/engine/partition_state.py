@@ -24,19 +24,20 @@ from runbooks.engine.call_slots import (
 )
 from runbooks.engine.cluster_controls import Changed, commanded, unreadable
 from runbooks.engine.cluster_state import Standing
+from runbooks.engine.escalation import accused, climb, is_above, offenders, takes_nothing
 from runbooks.engine.external_changes import Observer
 from runbooks.engine.guardrails import switched_off
 from runbooks.engine.guardrails.breaker import has_leave
 from runbooks.engine.guardrails.evidence import is_old
-from runbooks.engine.missing_incident import advance_blind, stand_in
 from runbooks.engine.node_release import Hold, choose, holds_of, node_of, release
 from runbooks.engine.priority_line import Line
-from runbooks.engine.run.escalation import accused, climb, is_above, offenders, takes_nothing
 from runbooks.engine.run.human_decisions import decided, may_be_superseded, meant, revised, superseded
 from runbooks.engine.run.machine import HELD_LOOK_S, advance, begin, due_at
+from runbooks.engine.run.missing_incident import advance_blind, stand_in
 from runbooks.engine.run.outcomes import concluded, recover
 from runbooks.engine.run.plan import MAX_STEPS, plan
 from runbooks.engine.run.rollback import holds_a_job
+from runbooks.engine.run.shadow_mode import case
 from runbooks.engine.run.transition import (
     IN_THE_AIR,
     MAX_REASON,
@@ -50,7 +51,6 @@ from runbooks.engine.run.transition import (
 )
 from runbooks.engine.run_index import LostRun, Runs, age
 from runbooks.engine.run_summaries import IncidentBrief, RunBrief
-from runbooks.engine.shadow_mode import case
 from runbooks.engine.timer_queue import Agenda
 from runbooks.language.schema import Runbook
 from runbooks.language.select import select

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from enum import IntEnum
 
+from runbooks.engine.approvals import wanted
 from runbooks.engine.containment import Owed
-from runbooks.engine.run.approvals import wanted
 from runbooks.language.schema import TICKETS
 from streams.model.clock import to_the_second
 from streams.model.incident import Incident, IncidentState

@@ -38,13 +38,13 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.kinds import LINK
 from streams.correlate.publish.publisher import Publisher
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Lives
 from streams.correlate.state.ingest import Ingest
 from streams.correlate.state.job_progress import Pulses
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.rows import JobRow, NodeRow, PortRow, Rows, State
-from streams.correlate.state.sightings import Sighting
 from streams.correlate.state.stale_reports import Latecomers
 from streams.correlate.state.topology import Topology
 from streams.correlate.state.touched import Touched

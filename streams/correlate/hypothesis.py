@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from streams.correlate.policy.families import Stops, families, level
-from streams.correlate.state.sightings import Sighting
+from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Candidate, Certainty, incident_id
 from streams.model.signal import Attribute

@@ -12,9 +12,9 @@ from streams.correlate.policy.families import families
 from streams.correlate.policy.kinds import NOT_READY
 from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import newest
+from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.incarnations import Lives
 from streams.correlate.state.rows import NodeRow
-from streams.correlate.state.sightings import Sighting, order
 from streams.model.incident import Candidate, Certainty
 from streams.model.signal import Attribute
 

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from streams.ingest import timestamps
-from streams.ingest.logs import pod_paths
-from streams.ingest.logs.header import KERNEL_TAGS
+from streams.ingest import pod_paths, timestamps
+from streams.ingest.header import KERNEL_TAGS
 from streams.ingest.records import Origin
 from streams.model.entity import PodRef
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from streams.ingest.logs import header
+from streams.ingest import header
 from streams.ingest.records import Opened, Origin, Outside, Row, Unfinished
 from streams.model.clock import from_millis, to_millis
 from streams.model.entity import PodRef

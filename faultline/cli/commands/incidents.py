@@ -15,8 +15,8 @@ from faultline.cli.output import json_line, output_option, table
 from faultline.cli.read_topics import read_incident, read_runs, read_timeline
 from faultline.cli.send_command import command_of, decide, decision_options, tell
 from faultline.runtime.settings import Settings, load
+from runbooks.engine.approvals import wanted
 from runbooks.engine.containment import Owed, owed, plain_of
-from runbooks.engine.run.approvals import wanted
 from streams.model.clock import moment
 from streams.model.codec import encode_plain
 from streams.model.conversation import Command, TimelineEntry, Verb

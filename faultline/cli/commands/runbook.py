@@ -11,8 +11,8 @@ import orjson
 
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import json_line, output_option, table
-from faultline.cli.runbook_files import case_files, shelf, sound_shelf
 from faultline.replay.what_if import Installation, Planned, from_capture, from_family, from_json
+from faultline.runtime.runbook_files import case_files, shelf, sound_shelf
 from faultline.runtime.settings import load
 from runbooks.engine.case_result import Result, run_case
 from runbooks.language.cases import Cases

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
+from runbooks.engine.approvals import approved
 from runbooks.engine.guardrails.context import Case, Kind, Ruling, Stage
 from runbooks.engine.guardrails.evidence import FRESHNESS, approval, certainty, freshness, old_evidence
 from runbooks.engine.guardrails.limits import blast_radius, blast_radius_of_places, one_run_per_target, window
@@ -13,7 +14,6 @@ from runbooks.engine.guardrails.operator_overrides import foreign_cordon, known_
 from runbooks.engine.guardrails.prerequisites import confirmed_before
 from runbooks.engine.guardrails.protected import job_floor, pool_floor, protected_node
 from runbooks.engine.guardrails.switches import breaker, closed_time, frozen, kill_switch, mode
-from runbooks.engine.run.approvals import approved
 
 STAGES: tuple[Stage, ...] = (
     kill_switch,

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from runbooks.engine.run.approvals import demands, has_spoken, may_decide, shown, wanted, who
-from runbooks.engine.run.escalation import accused, offender, offenders, takes_nothing
+from runbooks.engine.approvals import demands, has_spoken, may_decide, shown, wanted, who
+from runbooks.engine.escalation import accused, offender, offenders, takes_nothing
 from runbooks.engine.run.machine import context_of
 from runbooks.engine.run.plan import plan_digest
 from runbooks.engine.run.rollback import NOTHING, call_off, is_worked_on, take_back

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from runbooks.engine.builtin_actions import start_internal, watch
+from runbooks.engine.approvals import demands, shown, wanted
 from runbooks.engine.call_slots import Room
+from runbooks.engine.escalation import accused, offender, offenders
 from runbooks.engine.guardrails import Kind, judge
-from runbooks.engine.job_already_moved import moved_already
-from runbooks.engine.run.approvals import demands, shown, wanted
-from runbooks.engine.run.escalation import accused, offender, offenders
+from runbooks.engine.run.builtin_actions import start_internal, watch
+from runbooks.engine.run.job_already_moved import moved_already
 from runbooks.engine.run.rollback import advance_undo, call_off, fail, holds_a_job, is_busy, look_up_undo
+from runbooks.engine.run.shadow_mode import case, shadow
 from runbooks.engine.run.transition import (
     BLIND_S,
     FINAL,
@@ -36,7 +37,6 @@ from runbooks.engine.run.transition import (
     same_target,
 )
 from runbooks.engine.run.waves import held_by_wave
-from runbooks.engine.shadow_mode import case, shadow
 from runbooks.language.schema import INTERNAL, TICKETS
 from streams.model.clock import to_the_second
 from streams.model.incident import Incident

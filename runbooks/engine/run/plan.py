@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from runbooks.engine.run.escalation import accused
+from runbooks.engine.escalation import accused
 from runbooks.language.conditions import Plain, condition, facts_of
 from runbooks.language.parameters import values_of
 from runbooks.language.schema import (

@@ -15,10 +15,10 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.kinds import LINK, NOT_READY
+from streams.correlate.policy.link_parts import Part, parts
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Lives, spells
-from streams.correlate.state.link_parts import Part, parts
 from streams.correlate.state.rows import NodeRow, PortRow, in_maintenance
-from streams.correlate.state.sightings import Sighting
 from streams.model.entity import Entity
 from streams.model.facts import NodeFact
 from streams.model.incident import Certainty

@@ -14,10 +14,10 @@ from itertools import pairwise
 
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.kinds import LINK
+from streams.correlate.policy.link_parts import Part, parts
+from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing, order
 from streams.correlate.state.incarnations import Spell, spells
-from streams.correlate.state.link_parts import Part, parts
 from streams.correlate.state.rows import PortRow
-from streams.correlate.state.sightings import KEPT_EACH_END, Sighting, firing, order
 from streams.model.entity import Entity
 
 _RDMA = re.compile(r"mlx[45]_|bnxt_re|irdma|hfi1_|qib|rocep|ibp")

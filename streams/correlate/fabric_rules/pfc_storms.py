@@ -16,9 +16,9 @@ from streams.correlate.fabric_rules.switch_faults import SwitchFault
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.kinds import LINK, PFC
+from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.incarnations import Lives, Session, Spell, spells
 from streams.correlate.state.rows import PortRow
-from streams.correlate.state.sightings import Sighting, order
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.policy.config import Config
-from streams.correlate.state.sightings import order
+from streams.correlate.sightings import order
 from streams.model.incident import Certainty
 
 Peer = Callable[[str], str | None]

@@ -16,8 +16,8 @@ from streams.correlate.fabric_rules.nic_timeline import Moment
 from streams.correlate.hypothesis import Blame, Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
+from streams.correlate.sightings import order
 from streams.correlate.state.incarnations import Lives, Session, Spell
-from streams.correlate.state.sightings import order
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute

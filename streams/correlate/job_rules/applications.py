@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from streams.correlate.job_rules.pod_failures import is_own
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families, is_gauge, level
+from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.gpu_aliases import learned, renamed
-from streams.correlate.state.sightings import Sighting, order
 from streams.model.entity import Entity, Gpu, JobRef
 from streams.model.incident import Certainty
 

@@ -19,7 +19,7 @@ from typing import Literal
 from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.job_rules.rank_reports import Episode, Told
 from streams.correlate.policy.kinds import ERROR
-from streams.correlate.state.sightings import Sighting
+from streams.correlate.sightings import Sighting
 from streams.model.hostnames import folded
 
 _FILE = Path(__file__).with_name("connection_votes.yaml")

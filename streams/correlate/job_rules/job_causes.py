@@ -11,8 +11,8 @@ from streams.correlate.job_rules.explaining_causes import in_time, was_outlived
 from streams.correlate.job_rules.job_evidence import Evidence, recovered
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.policy.config import Config
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import MISMATCHES_FROM
-from streams.correlate.state.sightings import Sighting
 from streams.model.entity import Entity
 from streams.model.incident import Candidate, Certainty
 from streams.model.signal import Attribute

@@ -10,9 +10,9 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
 from streams.correlate.job_rules.rank_reports import Told
 from streams.correlate.policy.config import Config
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Stay
 from streams.correlate.state.rows import BaseRow
-from streams.correlate.state.sightings import Sighting
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Certainty
 

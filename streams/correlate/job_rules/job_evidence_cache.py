@@ -16,9 +16,9 @@ from streams.correlate.job_rules.pod_failures import is_own
 from streams.correlate.job_rules.rank_reports import Told, told_by
 from streams.correlate.policy.families import families
 from streams.correlate.policy.kinds import ERROR, FAILURES, GPU_KINDS, PFC, TIMEOUT
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Stay, stay_at
 from streams.correlate.state.rows import NodeRow, PodRow, State
-from streams.correlate.state.sightings import Sighting
 from streams.correlate.state.topology import Topology
 from streams.model.hostnames import folded
 

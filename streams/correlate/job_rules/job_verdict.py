@@ -30,8 +30,8 @@ from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.kinds import ERROR
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Stay
-from streams.correlate.state.sightings import Sighting
 from streams.model.entity import JobRef
 from streams.model.incident import Candidate, Certainty
 

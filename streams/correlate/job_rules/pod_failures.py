@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
+from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.placement import Stay
-from streams.correlate.state.sightings import Sighting, order
 
 PLATFORM = "platform_fault"
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from streams.correlate.job_rules.rank_reports import Episode, Rank, Told
 from streams.correlate.policy.kinds import ERROR, TIMEOUT
-from streams.correlate.state.sightings import Sighting
+from streams.correlate.sightings import Sighting
 
 DEFAULT = "0"
 """The group of all ranks: PyTorch gives it the first number."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Stay
-from streams.correlate.state.sightings import Sighting
 
 Rank = int | str
 """A global rank, or `pod#local` where only the pod is known."""

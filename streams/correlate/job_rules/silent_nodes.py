@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_causes import culprit_facts
 from streams.correlate.job_rules.job_verdict import Suspicion
+from streams.correlate.sightings import order
 from streams.correlate.state.incarnations import Lives, Spell
-from streams.correlate.state.sightings import order
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 

@@ -14,9 +14,9 @@ from datetime import datetime
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import RECOVERY_ACTION, families, is_gauge, level
+from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.correlate.state.incarnations import Lives
-from streams.correlate.state.sightings import Sighting, order
 from streams.model.entity import Entity, Gpu
 from streams.model.incident import Candidate, Certainty
 from streams.model.signal import Attribute

@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import SignalRule, families, level, storage_system
+from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.correlate.state.incarnations import Lives, Session, Spell, spells
-from streams.correlate.state.sightings import Sighting, order
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute

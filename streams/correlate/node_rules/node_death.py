@@ -20,10 +20,10 @@ from streams.correlate.node_rules.node_readiness import is_death
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import at_most
 from streams.correlate.policy.kinds import LINK, NOT_READY
+from streams.correlate.policy.link_parts import parts
+from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.job_progress import Pulse
-from streams.correlate.state.link_parts import parts
 from streams.correlate.state.rows import NodeRow, PortRow
-from streams.correlate.state.sightings import Sighting, order
 from streams.model.incident import Certainty
 
 _FILE = Path(__file__).with_name("node_death.yaml")

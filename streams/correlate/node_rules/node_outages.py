@@ -21,9 +21,9 @@ from streams.correlate.node_rules.node_death import death_policy
 from streams.correlate.node_rules.node_readiness import down_spells
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Lives, Session, Spell
 from streams.correlate.state.rows import NodeRow
-from streams.correlate.state.sightings import Sighting
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute

@@ -10,9 +10,9 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.kinds import NOT_READY
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Lives, Session, Spell, spells
 from streams.correlate.state.rows import NodeRow, in_maintenance
-from streams.correlate.state.sightings import Sighting
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute

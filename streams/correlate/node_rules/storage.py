@@ -16,8 +16,8 @@ from itertools import accumulate
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families, storage_system
+from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.incarnations import Lives, Session, Spell, spells, storage_root
-from streams.correlate.state.sightings import Sighting, order
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 

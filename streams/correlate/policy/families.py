@@ -12,7 +12,7 @@ from pydantic import ConfigDict, model_validator
 
 from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.policy.kinds import FAILURES
-from streams.correlate.state.sightings import Sighting
+from streams.correlate.sightings import Sighting
 from streams.model.incident import Certainty
 from streams.model.signal import Severity
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.families import RECOVERY_ACTION, families, level
-from streams.correlate.state.sightings import Sighting, order
+from streams.correlate.sightings import Sighting, order
 from streams.model.incident import Incident
 
 PROMPT = timedelta(minutes=1)

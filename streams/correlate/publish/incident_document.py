@@ -11,8 +11,8 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import newest
+from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.placement import Stay
-from streams.correlate.state.sightings import Sighting, order
 from streams.model.entity import JobRef
 from streams.model.incident import (
     Candidate,

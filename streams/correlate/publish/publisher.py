@@ -18,12 +18,12 @@ from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import carried, renewed
 from streams.correlate.publish.incident_document import Surroundings, document, told_apart
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Lives
 from streams.correlate.state.placement import Placements, Stay
 from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.repeat_faults import Repeats, offenders
 from streams.correlate.state.rows import DocumentRow, State
-from streams.correlate.state.sightings import Sighting
 from streams.model.conversation import TimelineEntry
 from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress

@@ -8,12 +8,12 @@ from datetime import datetime
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families, is_failure_of_job, storage_system
 from streams.correlate.policy.kinds import ERROR, FAILURES, LINK, NOT_READY, PFC, TIMEOUT
+from streams.correlate.policy.link_parts import placed
+from streams.correlate.sightings import Sighting, added, order, sighting
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.incarnations import closes
-from streams.correlate.state.link_parts import placed
 from streams.correlate.state.retention import Retention
 from streams.correlate.state.rows import PodRow, RankTold, RunsRow, State, with_progress, with_rank
-from streams.correlate.state.sightings import Sighting, added, order, sighting
 from streams.correlate.state.topology import Topology
 from streams.correlate.state.touched import Touched
 from streams.model.entity import PodRef

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from streams.correlate.policy.kinds import NOT_READY
-from streams.correlate.state.sightings import Sighting
+from streams.correlate.sightings import Sighting
 from streams.model.digest import digest
 from streams.model.entity import Entity
 from streams.model.facts import NodeFact

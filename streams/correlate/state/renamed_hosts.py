@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.host_names import Found, Hosts
-from streams.correlate.state.sightings import Sighting
 from streams.model.hostnames import MAX_LABELS, folded, is_address, is_within
 
 Place = tuple[str, str]

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
+from streams.correlate.sightings import KEPT_EACH_END, Sighting, added, order
 from streams.correlate.state import sighting_log
 from streams.correlate.state.sighting_log import Journal
-from streams.correlate.state.sightings import KEPT_EACH_END, Sighting, added, order
 from streams.model.codec import decode, encode
 from streams.model.facts import JobFact, LinkFact, NodeFact, PodFact
 from streams.model.hostnames import NOBODYS, folded

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from streams.correlate.state.sightings import Sighting
+from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity, Gpu, JobRef, PodRef
 from streams.model.errors import BadInput
 from streams.model.signal import Evidence, Severity

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.sighting_codec import Entry, pack, unpack
-from streams.correlate.state.sightings import Sighting
 
 PREFIX = "seen/"
 """Segments are rows named `seen/NUMBER`, numbered as they were written."""

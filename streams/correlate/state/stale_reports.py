@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from streams.correlate.state.sightings import FUTURE, PAST
+from streams.correlate.sightings import FUTURE, PAST
 from streams.model.clock import rfc3339
 from streams.model.conversation import TimelineEntry
 from streams.model.signal import Attribute, Signal

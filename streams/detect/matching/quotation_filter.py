@@ -10,7 +10,7 @@ import re
 
 from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
-from streams.ingest.logs.header import KERNEL_TAGS
+from streams.ingest.header import KERNEL_TAGS
 from streams.model.record import LogLine
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from streams.ingest.logs import header, quotation
+from streams.ingest import header
+from streams.ingest.logs import quotation
 from streams.ingest.origin import TRUST, merged
 from streams.ingest.records import Opened, Origin, Outside
 from streams.model.entity import PodRef

@@ -14,8 +14,8 @@ from datetime import datetime
 from typing import Any
 
 from streams.ingest import timestamps
+from streams.ingest.header import KERNEL_TAGS
 from streams.ingest.logs import text
-from streams.ingest.logs.header import KERNEL_TAGS
 from streams.ingest.metrics import devices
 from streams.ingest.metrics.labels import bounded, node_of
 from streams.ingest.records import JsonObject, Opened, Outside

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from faultline.chat.thread_messages import approval_message
+from runbooks.engine import approvals
 from runbooks.engine.partition_state import Board
-from runbooks.engine.run import approvals
 from runbooks.engine.run.human_decisions import decided
 from runbooks.language import approval_rules
 from streams.config.settings import ResponderSettings

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from connectors.base import Absent, AlreadyDone, Done, Effect, Outcome, Refused
+from runbooks.engine.escalation import accused, climb, is_above, offender, offenders
 from runbooks.engine.partition_state import Board
-from runbooks.engine.run.escalation import accused, climb, is_above, offender, offenders
 from runbooks.engine.run.transition import LOOKUPS, Call
 from runbooks.language.loader import load_text
 from runbooks.language.schema import Runbook

@@ -13,8 +13,8 @@ from functools import cached_property
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
 from streams.correlate.job_rules.culprit import Finding, find_culprit
 from streams.correlate.job_rules.rank_reports import Episode, Told, episodes, told_by
+from streams.correlate.sightings import sighting
 from streams.correlate.state.placement import Stay
-from streams.correlate.state.sightings import sighting
 from streams.model.entity import Entity, PodRef
 from streams.model.signal import Attribute, Severity, signal
 from tests.streams.correlate.world import CLUSTER, at, job

@@ -8,7 +8,7 @@ import pytest
 
 from streams.correlate.job_rules.culprit import find_culprit
 from streams.correlate.job_rules.rank_reports import told_by
-from streams.correlate.state.sightings import sighting
+from streams.correlate.sightings import sighting
 from streams.model.entity import Entity, PodRef
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute, Severity, signal

@@ -8,11 +8,11 @@ from dataclasses import fields, replace
 import orjson
 import pytest
 
+from streams.correlate.sightings import Sighting, sighting
 from streams.correlate.state import sighting_log
 from streams.correlate.state.rows import State
 from streams.correlate.state.sighting_codec import Entry, pack, unpack
 from streams.correlate.state.sighting_log import PREFIX, Journal
-from streams.correlate.state.sightings import Sighting, sighting
 from streams.model.entity import Entity, Gpu, JobRef, PodRef
 from streams.model.errors import BadInput
 from tests.streams.correlate.test_order import STORIES

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from streams.correlate.policy.families import families
-from streams.correlate.state.sightings import Sighting
+from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.signal import Severity

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from streams.detect import Detector, xid_catalog
 from streams.detect.matching.log_patterns import MAX_HITS, load_sheet, sheet_names
 from streams.detect.rule_state import Memory
-from streams.ingest import timestamps
-from streams.ingest.logs import header
+from streams.ingest import header, timestamps
 from tests.effort import tries
 from tests.streams.detect.lines import NOW, record
 

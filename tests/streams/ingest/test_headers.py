@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from streams.ingest.logs import header
+from streams.ingest import header
 
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
 SWITCH_MESSAGE = "%PFCWD-4-STORM: it happened"

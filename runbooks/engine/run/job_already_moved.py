@@ -5,7 +5,7 @@ Nor is a job stopped that has ended well in the meantime: that is no failure of 
 
 from __future__ import annotations
 
-from runbooks.engine.run.escalation import accused
+from runbooks.engine.escalation import accused
 from runbooks.engine.run.transition import Desk, Situation, same_target
 from streams.model.run import EffectState, Mode, PlannedStep, Run, StepState
 

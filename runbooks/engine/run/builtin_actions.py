@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from runbooks.engine.job_already_moved import ended_well
-from runbooks.engine.run.approvals import approved, demands, shown, wanted
+from runbooks.engine.approvals import approved, demands, shown, wanted
+from runbooks.engine.run.job_already_moved import ended_well
 from runbooks.engine.run.rollback import fail
 from runbooks.engine.run.transition import Desk, Situation, same_target
 from streams.model.clock import to_the_second

@@ -1,4 +1,4 @@
-"""The table in `links.yaml`: which part a sighting plays in the trouble of a link, and at which place."""
+"""The table in `link_parts.yaml`: which part a sighting plays in the trouble of a link, and at which place."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Literal
 
 from streams.config.yaml_tables import Strict, load_table
-from streams.correlate.state.sightings import Sighting
+from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity
 
 Part = Literal["down", "bounced", "device", "errors", "context"]
-_FILE = Path(__file__).with_name("links.yaml")
+_FILE = Path(__file__).with_name("link_parts.yaml")
 
 
 class Parts(Strict):
-    """`links.yaml`: the part that each subtype plays."""
+    """`link_parts.yaml`: the part that each subtype plays."""
 
     down: frozenset[str]
     bounced: frozenset[str]

@@ -11,8 +11,7 @@ import re
 from datetime import datetime
 from typing import NamedTuple
 
-from streams.ingest import timestamps
-from streams.ingest.logs import switch_header
+from streams.ingest import switch_header, timestamps
 
 _MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _LEVEL = "EMERG|ALERT|CRIT|CRITICAL|ERR|ERROR|WARN|WARNING|NOTICE|INFO|DEBUG|FATAL|TRACE"
