@@ -27,7 +27,7 @@ _MAX_COUNTERS = 60
 
 
 class MetricRules:
-    """Reads samples by the rows of `catalog/metrics.yaml`.
+    """Reads samples by the rows of `catalog/metrics/*.yaml`.
 
     A name is known in the case the exporter writes it or in any other, with or without `_total`, and behind a shipper's prefix.
 
@@ -46,9 +46,7 @@ class MetricRules:
         bits = count()
         counters = [row.id for row in rows.rows if row.measure in ("increase", "rate")]
         if len(counters) > _MAX_COUNTERS:
-            raise ConfigError(
-                f"catalog metrics.yaml: {len(counters)} rows count, at most {_MAX_COUNTERS} can"
-            )
+            raise ConfigError(f"catalog metrics: {len(counters)} rows count, at most {_MAX_COUNTERS} can")
         # Bits mean rows by their order, so another set of rows must not read them.
         zeros = f"metrics.zeros.{crc32(' '.join(counters).encode()):08x}"
         for row in rows.rows:

@@ -1,4 +1,9 @@
-"""What a row of `catalog/metrics.yaml` may say. Unknown keys are refused, and so is a row whose numbers contradict each other."""
+"""What a row of `catalog/metrics/*.yaml` may say. Unknown keys are refused, and so is a row whose numbers contradict each other.
+
+Names of one quantity stand side by side, whoever exports it: dcgm-exporter (DCGM_FI_…, DCGM_EXP_…), nvidia_gpu_exporter
+(nvidia_smi_…), Telegraf (bare fields), node_exporter (node_…), ipmi_exporter (ipmi_…). `{0..17}` is that many names, one for each
+link. Stories are series in Prometheus' notation for rule tests: `80x3` is 80 four times, `0+5x2` is 0 5 10, `_` a missing scrape.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,10 @@ Measure = Literal["value", "bits", "increase", "rate", "share", "ratio", "zeros"
 """`value`: the sample itself. `bits`: which bits of a mask are set. `increase`: a counter went up. `rate`: how fast it does.
 `share`: of itself and a second metric. `ratio`: to a second metric. `zeros`: it and a second metric are both nothing.
 `baseline`: to its own usual value. `peers`: to the median of the job's other GPUs."""
+
+# Snapshots of the detector know counters by the order of their rows: with another order of files what they hold is forgotten.
+FILES = ("gpu_thermal", "gpu_memory", "gpu_work", "gpu_links", "fabric", "host", "storage")
+"""The files of `catalog/metrics`, by device."""
 
 TWO_METRICS = frozenset({"share", "ratio", "zeros"})
 WINDOWED = frozenset({"rate", "baseline", "peers"})
@@ -196,8 +205,15 @@ class Busy(Strict):
     above: float
 
 
+class _File(Strict):
+    """One file of `catalog/metrics`."""
+
+    busy: Busy | None = None
+    rows: tuple[Row, ...]
+
+
 class Sheet(Strict):
-    """`catalog/metrics.yaml`."""
+    """All of `catalog/metrics`."""
 
     busy: Busy
     rows: tuple[Row, ...]
@@ -217,4 +233,6 @@ def sheet() -> Sheet:
     Raises:
         ConfigError: naming the first key that is wrong.
     """
-    return load_catalog("metrics", Sheet)
+    files = [load_catalog(f"metrics/{name}", _File) for name in FILES]
+    (busy,) = (file.busy for file in files if file.busy is not None)
+    return Sheet(busy=busy, rows=tuple(row for file in files for row in file.rows))

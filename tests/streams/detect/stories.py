@@ -1,4 +1,4 @@
-"""Series of samples as the rows of `catalog/metrics.yaml` tell them, and what the rules say of them."""
+"""Series of samples as the rows of `catalog/metrics/*.yaml` tell them, and what the rules say of them."""
 
 from __future__ import annotations
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from streams.detect.catalog import FOLDER
 from streams.detect.metrics import MetricRules, Row, sheet
-from streams.detect.metrics.rule_rows import Story
+from streams.detect.metrics.rule_rows import FILES, Story
 from tests.streams.detect.stories import said, samples
 
 RULES = MetricRules()
@@ -33,3 +34,7 @@ def test_a_row_tells_its_story(row: Row, story: Story) -> None:
 @pytest.mark.parametrize(("row", "story"), LOOK_ALIKES)
 def test_a_row_leaves_its_look_alikes_alone(row: Row, story: Story) -> None:
     assert not said(RULES, samples(row, story))
+
+
+def test_every_file_of_the_catalog_is_read() -> None:
+    assert sorted(FILES) == sorted(path.stem for path in (FOLDER / "metrics").iterdir())
