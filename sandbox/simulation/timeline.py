@@ -315,6 +315,10 @@ class Stage:
     def ready_again(self, node: Node, at: datetime) -> None:
         """The kubelet reports again."""
         self.node_changes(node, at, ready="True")
+        self.says_ready(node, at)
+
+    def says_ready(self, node: Node, at: datetime) -> None:
+        """The kubelet's event."""
         text = f"Node {node.name} status is now: NodeReady"
         self.event(
             at,

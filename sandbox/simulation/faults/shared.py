@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from sandbox.simulation.faults.hosts import GRACE_S
@@ -83,39 +84,38 @@ def _calm_rack(stage: Stage, at: datetime) -> tuple[str, list[Node]] | None:
     return None
 
 
-def _rack_hot(stage: Stage, at: datetime) -> bool:
+def _on_a_rack(kind: str, play: Callable[[Stage, datetime, list[Node], list[Job]], datetime]) -> Kind:
+    """A fault of a whole rack in use; `play` returns when it is over."""
+
+    def on_a_rack(stage: Stage, at: datetime) -> bool:
+        found = _calm_rack(stage, at)
+        if found is None:
+            return False
+        rack, nodes = found
+        jobs = stage.jobs_on(nodes)
+        until = play(stage, at, nodes, jobs)
+        hit = {node.name: node for job in jobs for node in job.nodes} | {node.name: node for node in nodes}
+        write_down(
+            stage, kind, at, until, "power_cooling", Root(rack=rack), jobs=jobs,
+            nodes=[hit[name] for name in sorted(hit)], may_cordon=nodes,
+        )  # fmt: skip
+        return True
+
+    return on_a_rack
+
+
+def _rack_hot(stage: Stage, at: datetime, nodes: list[Node], jobs: list[Job]) -> datetime:
     """A rack's cooling fails: GPUs on all of its nodes grow hot within minutes."""
-    found = _calm_rack(stage, at)
-    if found is None:
-        return False
-    rack, nodes = found
-    jobs = stage.jobs_on(nodes)
     for number, node in enumerate(nodes):
         job = next((job for job in jobs if node in job.nodes), None)
         begin = at + _seconds(25 * number + stage.rng.uniform(0, 20))
         for gpu in stage.rng.sample(range(GPUS), 4):
             heat(stage, node, gpu, job, begin, 14, stage.rng.choice((90, 92, 95)))
-    _rack_truth(stage, "rack_cooling", rack, nodes, jobs, at, at + timedelta(minutes=12))
-    return True
+    return at + timedelta(minutes=12)
 
 
-def _rack_truth(
-    stage: Stage, kind: str, rack: str, nodes: list[Node], jobs: list[Job], at: datetime, until: datetime
-) -> None:
-    hit = {node.name: node for job in jobs for node in job.nodes} | {node.name: node for node in nodes}
-    write_down(
-        stage, kind, at, until, "power_cooling", Root(rack=rack), jobs=jobs,
-        nodes=[hit[name] for name in sorted(hit)], may_cordon=nodes,
-    )  # fmt: skip
-
-
-def _rack_brake(stage: Stage, at: datetime) -> bool:
+def _rack_brake(stage: Stage, at: datetime, nodes: list[Node], jobs: list[Job]) -> datetime:
     """A rack's power is short: its GPUs are told to brake."""
-    found = _calm_rack(stage, at)
-    if found is None:
-        return False
-    rack, nodes = found
-    jobs = stage.jobs_on(nodes)
     for node in nodes:
         job = next((job for job in jobs if node in job.nodes), None)
         begin = at + _seconds(stage.rng.uniform(0, 20))
@@ -125,17 +125,11 @@ def _rack_brake(stage: Stage, at: datetime) -> bool:
                 reasons = POWER_BRAKE if 0 <= number < 10 else POWER_CAP
                 moment = begin + _seconds(number * SCRAPE_S)
                 stage.sample(node, moment, "DCGM_FI_DEV_CLOCKS_EVENT_REASONS", reasons, **about)
-    _rack_truth(stage, "rack_power_brake", rack, nodes, jobs, at, at + timedelta(minutes=8))
-    return True
+    return at + timedelta(minutes=8)
 
 
-def _rack_off(stage: Stage, at: datetime) -> bool:
+def _rack_off(stage: Stage, at: datetime, nodes: list[Node], jobs: list[Job]) -> datetime:
     """A rack loses its power: all of its nodes are gone at once, and back after a while."""
-    found = _calm_rack(stage, at)
-    if found is None:
-        return False
-    rack, nodes = found
-    jobs = stage.jobs_on(nodes)
     for node in nodes:
         stage.not_ready(node, at + _seconds(stage.rng.uniform(*GRACE_S)))
     until = at
@@ -149,8 +143,7 @@ def _rack_off(stage: Stage, at: datetime) -> bool:
             until = max(until, again(stage, job, at + timedelta(minutes=7), nodes, still=at))
         else:
             until = max(until, hang(stage, job, at, gone, avoid=[n for n in nodes if n in job.nodes]))
-    _rack_truth(stage, "rack_power_loss", rack, nodes, jobs, at, until)
-    return True
+    return until
 
 
 def _supply(stage: Stage, at: datetime) -> bool:
@@ -235,9 +228,9 @@ def _straggler(stage: Stage, at: datetime) -> bool:
 
 KINDS: dict[str, Kind] = {
     "gpu_hot": _gpu_hot,
-    "rack_cooling": _rack_hot,
-    "rack_power_brake": _rack_brake,
-    "rack_power_loss": _rack_off,
+    "rack_cooling": _on_a_rack("rack_cooling", _rack_hot),
+    "rack_power_brake": _on_a_rack("rack_power_brake", _rack_brake),
+    "rack_power_loss": _on_a_rack("rack_power_loss", _rack_off),
     "power_supply": _supply,
     "storage_lustre": _storage("storage_lustre", lustre=True),
     "storage_nfs": _storage("storage_nfs", lustre=False),

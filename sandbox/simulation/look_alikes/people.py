@@ -56,17 +56,7 @@ def _maintenance(stage: Stage, node: Node, at: datetime) -> None:
         host=node.name,
     )
     stage.node_changes(node, back, spec={"unschedulable": True, "taints": [taint]})
-    stage.event(
-        back,
-        "Node",
-        node.name,
-        "NodeReady",
-        f"Node {node.name} status is now: NodeReady",
-        component="kubelet",
-        host=node.name,
-        warning=False,
-        vital=True,
-    )
+    stage.says_ready(node, back)
     stage.node_changes(node, back + timedelta(minutes=1))
     stage.occupy(back + timedelta(minutes=8), [node])
 
@@ -108,18 +98,7 @@ def _maintenance_drain(stage: Stage, node: Node, at: datetime) -> None:
         down, "Node", node.name, "NodeNotReady", f"Node {node.name} status is now: NodeNotReady", vital=True
     )
     stage.node_changes(node, back, spec=closed)
-    text = f"Node {node.name} status is now: NodeReady"
-    stage.event(
-        back,
-        "Node",
-        node.name,
-        "NodeReady",
-        text,
-        component="kubelet",
-        host=node.name,
-        warning=False,
-        vital=True,
-    )
+    stage.says_ready(node, back)
     stage.node_changes(node, back + timedelta(minutes=1))
     stage.occupy(back + timedelta(minutes=8), [node])
 
