@@ -321,39 +321,32 @@ class Cluster:
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         """The response with its body still unread; a 401 is answered once with fresh credentials."""
-        response = await self._send_once(method, path, query, body, content_type, timeout)
+        headers = {"Accept": "application/json", "Content-Type": content_type or "application/json"}
+
+        async def once() -> aiohttp.ClientResponse:
+            try:
+                prepared = await self._api.param_serialize(
+                    method,
+                    path,
+                    query_params=list((query or {}).items()),
+                    header_params=headers,
+                    body=body,
+                    auth_settings=["BearerToken"],
+                )
+                # The client takes what aiohttp takes as a timeout, although its signature speaks of numbers.
+                answer = await self._api.call_api(*prepared, _request_timeout=timeout)
+            except (TimeoutError, aiohttp.ClientError, OSError) as error:
+                raise errors.of_transport(error, write=method != "GET", what=f"{method} {path}") from error
+            response: aiohttp.ClientResponse = answer.response
+            return response
+
+        response = await once()
         if response.status != 401:
             return response
         response.release()
         fresh = await self._load()
         self._configuration.api_key.update(fresh.api_key)
-        return await self._send_once(method, path, query, body, content_type, timeout)
-
-    async def _send_once(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: Object | list[Object] | None,
-        content_type: str | None,
-        timeout: aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
-        headers = {"Accept": "application/json", "Content-Type": content_type or "application/json"}
-        try:
-            prepared = await self._api.param_serialize(
-                method,
-                path,
-                query_params=list((query or {}).items()),
-                header_params=headers,
-                body=body,
-                auth_settings=["BearerToken"],
-            )
-            # The client takes what aiohttp takes as a timeout, although its signature speaks of numbers.
-            answer = await self._api.call_api(*prepared, _request_timeout=timeout)
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise errors.of_transport(error, write=method != "GET", what=f"{method} {path}") from error
-        response: aiohttp.ClientResponse = answer.response
-        return response
+        return await once()
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
