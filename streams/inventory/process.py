@@ -11,7 +11,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import structlog
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 
 from streams.config.settings import KafkaSettings
 from streams.inventory.cabling import Topology, read_topology
@@ -182,28 +182,14 @@ async def read_back(cluster: str, settings: KafkaSettings) -> dict[str, FactReco
     Raises:
         Unreachable: when no broker answers.
     """
-    where = TopicPartition(
-        clients.topic_name(settings, INVENTORY), partition_of(cluster, settings.cluster_partitions)
-    )
-    consumer = clients.consumer(settings, group=None, fetch_max_wait_ms=100)
-    latest: dict[str, bytes] = {}
+    partition = partition_of(cluster, settings.cluster_partitions)
     try:
-        await clients.started(consumer, settings)
-        consumer.assign([where])
-        await consumer.seek_to_beginning(where)
-        end = (await consumer.end_offsets([where]))[where]
-        while await consumer.position(where) < end:
-            for record in (await consumer.getmany(where, timeout_ms=200)).get(where, []):
-                key = (record.key or b"").decode("utf-8", "replace")
-                latest.pop(key, None)
-                if record.value is not None and key.startswith(f"{cluster}/"):
-                    latest[key] = record.value
+        latest = await clients.read_to_end(settings, INVENTORY, partition)
     except clients.KafkaError as error:
         raise Unreachable(f"Kafka at {settings.bootstrap} does not answer: {error!r}") from error
-    finally:
-        await consumer.stop()
     clients.honour_cancellation()
-    return {key: _read(key, value) for key, value in latest.items()}
+    mine = {key: record.value for key, record in latest.items() if key.startswith(f"{cluster}/")}
+    return {key: _read(key, value) for key, value in mine.items() if value is not None}
 
 
 def _read(key: str, value: bytes) -> FactRecord | None:

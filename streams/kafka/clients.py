@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -42,6 +42,7 @@ __all__ = [
     "lag",
     "producer",
     "raw_record",
+    "read_to_end",
     "ssl_context",
     "started",
     "tell_assigned",
@@ -77,6 +78,33 @@ def raw_record(record: ConsumerRecord[bytes, bytes], topic: str) -> RawRecord:
         record.value,
         tuple(record.headers),
     )
+
+
+async def read_to_end(
+    settings: KafkaSettings, topic: Topic, partition: int, progress: Callable[[], None] = lambda: None
+) -> dict[str, ConsumerRecord[bytes, bytes]]:
+    """The latest committed record of each key of a partition, from its beginning to its end as it is now; no tombstones.
+
+    `progress` is called after each batch. Keys are in the order of their records.
+    """
+    client = consumer(settings, group=None, fetch_max_wait_ms=100)
+    where = TopicPartition(topic_name(settings, topic), partition)
+    latest: dict[str, ConsumerRecord[bytes, bytes]] = {}
+    try:
+        await started(client, settings)
+        client.assign([where])
+        await client.seek_to_beginning(where)
+        end = (await client.end_offsets([where]))[where]
+        while await client.position(where) < end:
+            for record in (await client.getmany(where, timeout_ms=200)).get(where, []):
+                key = (record.key or b"").decode(errors="backslashreplace")
+                latest.pop(key, None)
+                if record.value is not None:
+                    latest[key] = record
+            progress()
+    finally:
+        await client.stop()
+    return latest
 
 
 def group_name(settings: KafkaSettings, process: str) -> str:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import (
     IllegalOperation,
     InvalidProducerEpoch,
@@ -173,7 +173,7 @@ class Journal(Generic[D]):
         )
         try:
             await clients.started(producer, settings)
-            latest = await _read_back(settings, topic, partition, progress)
+            latest = await clients.read_to_end(settings, topic, partition, progress)
             documents, lost = await _laid(
                 latest, Shelf(lambda raw: decode(kind, raw)), key, rest, left_out, progress
             )
@@ -304,30 +304,6 @@ class Journal(Generic[D]):
     def _why_ended(self) -> BaseException | None:
         """What the transaction failed with, if it did. Whoever meets an error has to ask, or asyncio logs that nobody did."""
         return _asked(self._producer._txn_manager.wait_for_transaction_end())
-
-
-async def _read_back(
-    settings: KafkaSettings, topic: Topic, partition: int, progress: Callable[[], None]
-) -> dict[str, ConsumerRecord[bytes, bytes]]:
-    """The latest committed record of each key, read from the beginning to the end as it is now."""
-    consumer: AIOKafkaConsumer = clients.consumer(settings, group=None, fetch_max_wait_ms=100)
-    where = TopicPartition(clients.topic_name(settings, topic), partition)
-    latest: dict[str, ConsumerRecord[bytes, bytes]] = {}
-    try:
-        await clients.started(consumer, settings)
-        consumer.assign([where])
-        await consumer.seek_to_beginning(where)
-        end = (await consumer.end_offsets([where]))[where]
-        while await consumer.position(where) < end:
-            for record in (await consumer.getmany(where, timeout_ms=200)).get(where, []):
-                key = (record.key or b"").decode(errors="backslashreplace")
-                latest.pop(key, None)
-                if record.value is not None:
-                    latest[key] = record
-            progress()
-    finally:
-        await consumer.stop()
-    return latest
 
 
 async def _laid(
