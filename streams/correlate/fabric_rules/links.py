@@ -208,10 +208,18 @@ def nic_link(
         facts["switches"] = tuple(sorted(fault.switches - {""}))
     says = found.says if down < 2 else f"{found.says}, and {down - 1} more of that host's with it"
     why = f"{fault.root}: {says}" + (f" ({', '.join(excused)})" if excused else "")
+    hypothesis = link_hypothesis(fault, found, FAMILY, why, facts, config)
+    return replace(hypothesis, alone=found.alone and set(excused) <= {MAINTENANCE})
+
+
+def link_hypothesis(
+    fault: LinkFault, found: Verdict, family: str, why: str, facts: Mapping[str, Attribute], config: Config
+) -> Hypothesis:
+    """What is found of a link, as a root of `family`."""
     return Hypothesis(
         scope=fault.place,
         root=fault.root,
-        family=FAMILY,
+        family=family,
         incarnation=fault.incarnation,
         certainty=found.certainty,
         fault_at=fault.start,
@@ -220,9 +228,9 @@ def nic_link(
         ready_at=found.ready_at,
         rule=found.rule,
         lag=config.scrape,
-        stops=families()[FAMILY].stops,
+        stops=families()[family].stops,
         why=why,
-        alone=found.alone and set(excused) <= {MAINTENANCE},
+        alone=found.alone,
         cleared_at=found.cleared_at,
         flaps=found.flaps,
         causes=tuple(m.sighting for m in fault.moments),

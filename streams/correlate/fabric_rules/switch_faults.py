@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from streams.correlate.fabric_rules.links import LinkFault, verdict
+from streams.correlate.fabric_rules.links import LinkFault, link_hypothesis, verdict
 from streams.correlate.fabric_rules.nic_timeline import Moment
 from streams.correlate.hypothesis import Blame, Hypothesis, rejected
 from streams.correlate.policy.config import Config
@@ -212,27 +212,15 @@ def uplink_fault(fault: LinkFault, ends: Sequence[str], config: Config) -> Hypot
     """A cable between two switches as a root. `ends` are its ports by name, the root's first. It closes no host."""
     found = verdict(fault, config)
     between = " and ".join(ends)
-    return Hypothesis(
-        scope=fault.place,
-        root=fault.root,
-        family=FAMILY,
-        incarnation=fault.incarnation,
-        certainty=found.certainty,
-        fault_at=fault.start,
-        first_at=fault.start,
-        last_at=fault.last,
-        ready_at=found.ready_at,
-        rule=f"uplink: {found.rule}",
-        lag=config.scrape,
-        stops=families()[FAMILY].stops,
-        why=f"the cable between {between}: {found.says}; it belongs to no host, so none is closed",
-        alone=found.alone,
-        cleared_at=found.cleared_at,
-        flaps=found.flaps,
-        causes=tuple(m.sighting for m in fault.moments),
-        context=fault.context,
-        facts={"source": str(fault.root), "uplink": True, "link": found.rule, "ends": tuple(ends)},
-    )
+    why = f"the cable between {between}: {found.says}; it belongs to no host, so none is closed"
+    facts: dict[str, Attribute] = {
+        "source": str(fault.root),
+        "uplink": True,
+        "link": found.rule,
+        "ends": tuple(ends),
+    }
+    hypothesis = link_hypothesis(fault, found, FAMILY, why, facts, config)
+    return replace(hypothesis, rule=f"uplink: {found.rule}")
 
 
 def _falls(fault: LinkFault, config: Config) -> Iterable[Moment]:
