@@ -11,10 +11,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from streams.config.settings import KafkaSettings
 from tests.testbed import parts
 from tests.testbed.children import Child, ChildFailed, free_port
 
@@ -36,6 +39,17 @@ class Kafka:
         self._broker_port, self._controller_port = free_port(), free_port()
         self._properties = self._defaults() | dict(properties or {})
         self._child: Child | None = None
+
+    def settings(self, prefix: str, **changes: Any) -> KafkaSettings:
+        """Settings of an installation of its own on this broker: no other test sees its topics."""
+        few = {
+            "raw_partitions": 1,
+            "cluster_partitions": 2,
+            "replication_factor": 1,
+            "min_insync_replicas": 1,
+        }
+        unique = f"{prefix}-{uuid.uuid4().hex[:8]}."
+        return KafkaSettings(bootstrap=self.bootstrap, topic_prefix=unique, **(few | changes))
 
     @classmethod
     @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from streams.config.settings import KafkaSettings
 from streams.kafka import provisioning
 from streams.kafka.topics import partition_of
 from streams.model.incident import Incident
@@ -36,15 +34,7 @@ IDLE = next(f"idle-{i}" for i in range(99) if partition_of(f"idle-{i}", PARTITIO
 
 @pytest_asyncio.fixture
 async def scene(kafka: Kafka, tmp_path: Path) -> AsyncIterator[Stage]:
-    settings = KafkaSettings(
-        bootstrap=kafka.bootstrap,
-        topic_prefix=f"backlog-{uuid.uuid4().hex[:8]}.",
-        replication_factor=1,
-        min_insync_replicas=1,
-        raw_partitions=1,
-        cluster_partitions=PARTITIONS,
-        session_timeout_ms=6000,
-    )
+    settings = kafka.settings("backlog", cluster_partitions=PARTITIONS, session_timeout_ms=6000)
     await provisioning.apply(settings)
     with present():
         async with stage(settings, tmp_path) as found:

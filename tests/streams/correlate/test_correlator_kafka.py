@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import signal
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from streams.config.settings import CorrelatorSettings, KafkaSettings
+from streams.config.settings import CorrelatorSettings
 from streams.correlate import Config, Core
 from streams.kafka import provisioning
 from streams.kafka.topics import CHANGELOG
@@ -44,15 +43,7 @@ TELLERS = (
 
 @pytest_asyncio.fixture
 async def scene(kafka: Kafka, tmp_path: Path) -> AsyncIterator[Stage]:
-    settings = KafkaSettings(
-        bootstrap=kafka.bootstrap,
-        topic_prefix=f"correlate-{uuid.uuid4().hex[:8]}.",
-        replication_factor=1,
-        min_insync_replicas=1,
-        raw_partitions=1,
-        cluster_partitions=3,
-        session_timeout_ms=6000,
-    )
+    settings = kafka.settings("correlate", cluster_partitions=3, session_timeout_ms=6000)
     await provisioning.apply(settings)
     with present():
         async with stage(settings, tmp_path) as found:

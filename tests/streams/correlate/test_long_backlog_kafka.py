@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from streams.config.settings import KafkaSettings
 from streams.kafka import provisioning
 from streams.model.incident import Incident
 from tests.streams.correlate import world
@@ -26,15 +24,7 @@ MINUTES_APART = 10
 async def test_a_fault_of_hours_ago_opens_its_incident_when_the_correlator_is_back(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = KafkaSettings(
-        bootstrap=kafka.bootstrap,
-        topic_prefix=f"away-{uuid.uuid4().hex[:8]}.",
-        replication_factor=1,
-        min_insync_replicas=1,
-        raw_partitions=1,
-        cluster_partitions=2,
-        session_timeout_ms=6000,
-    )
+    settings = kafka.settings("away", session_timeout_ms=6000)
     await provisioning.apply(settings)
     monkeypatch.setattr(world, "START", datetime.now(UTC).replace(microsecond=0) - AWAY)
     async with stage(settings, tmp_path) as scene:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaProducer, TopicPartition
 
-from streams.config.settings import KafkaSettings
 from streams.kafka import clients, provisioning
 from streams.kafka.topics import SIGNALS, TICKS, partition_of
 from streams.model.codec import encode
@@ -29,15 +27,7 @@ HOUR_S = 3600.0
 
 @pytest_asyncio.fixture
 async def scene(kafka: Kafka, tmp_path: Path) -> AsyncIterator[Stage]:
-    settings = KafkaSettings(
-        bootstrap=kafka.bootstrap,
-        topic_prefix=f"untold-{uuid.uuid4().hex[:8]}.",
-        replication_factor=1,
-        min_insync_replicas=1,
-        raw_partitions=1,
-        cluster_partitions=2,
-        session_timeout_ms=6000,
-    )
+    settings = kafka.settings("untold", session_timeout_ms=6000)
     await provisioning.apply(settings)
     with present():
         async with stage(settings, tmp_path) as found:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -31,14 +30,7 @@ IDLE = TP(TICKS.name, 1)
 
 @pytest_asyncio.fixture
 async def settings(kafka: Kafka) -> KafkaSettings:
-    settings = KafkaSettings(
-        bootstrap=kafka.bootstrap,
-        topic_prefix=f"pressure-{uuid.uuid4().hex[:8]}.",
-        replication_factor=1,
-        min_insync_replicas=1,
-        raw_partitions=1,
-        cluster_partitions=2,
-    )
+    settings = kafka.settings("pressure")
     await provisioning.apply(settings)
     writer = await clients.started(clients.producer(settings), settings)
     name = clients.topic_name(settings, SIGNALS)

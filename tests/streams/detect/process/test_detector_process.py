@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import sys
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -57,15 +56,7 @@ async def settings(kafka: Kafka) -> KafkaSettings:
 
 
 async def with_topics(kafka: Kafka) -> KafkaSettings:
-    mine = KafkaSettings(
-        bootstrap=kafka.bootstrap,
-        topic_prefix=f"detector-{uuid.uuid4().hex[:8]}.",
-        replication_factor=1,
-        min_insync_replicas=1,
-        raw_partitions=PARTITIONS,
-        cluster_partitions=2,
-        session_timeout_ms=PATIENT_MS,
-    )
+    mine = kafka.settings("detector", raw_partitions=PARTITIONS, session_timeout_ms=PATIENT_MS)
     await provisioning.apply(mine)
     return mine
 
