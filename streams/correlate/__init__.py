@@ -3,6 +3,6 @@
 from streams.correlate.changes import Changes
 from streams.correlate.engine import Core
 from streams.correlate.policy.config import Config
-from streams.correlate.state.rows import Rows
+from streams.correlate.state.store import Rows
 
 __all__ = ["Changes", "Config", "Core", "Rows"]

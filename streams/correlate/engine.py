@@ -44,8 +44,9 @@ from streams.correlate.state.ingest import Ingest
 from streams.correlate.state.job_progress import Pulses
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.pod_jobs import job_ref
-from streams.correlate.state.rows import JobRow, NodeRow, PortRow, Rows, State
+from streams.correlate.state.rows import JobRow, NodeRow, PortRow
 from streams.correlate.state.stale_reports import Latecomers
+from streams.correlate.state.store import Rows, State
 from streams.correlate.state.topology import Topology
 from streams.correlate.state.touched import Touched
 from streams.model.entity import Entity, JobRef

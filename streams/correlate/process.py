@@ -45,7 +45,8 @@ from streams.correlate.changelog import Changelog
 from streams.correlate.changes import Changes
 from streams.correlate.cluster_rows import Records, TableRows
 from streams.correlate.faust_app import build_app
-from streams.correlate.write_ahead import Core, Held, Rows
+from streams.correlate.state.store import Rows
+from streams.correlate.write_ahead import Core, Held
 from streams.kafka import clients
 from streams.kafka.clients import KafkaError
 from streams.kafka.dead_letters import dead_letter

@@ -10,7 +10,7 @@ stored, a tick at the latest, deletes the record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
@@ -18,12 +18,10 @@ from typing import Protocol
 
 from streams.correlate.changes import Changes
 from streams.correlate.cluster_rows import Records, TableRows
+from streams.correlate.state.store import Rows
 from streams.model.codec import decode, encode
 from streams.model.facts import Fact
 from streams.model.signal import Signal
-
-Rows = MutableMapping[str, bytes]
-"""The core's state as rows; what is written here is in the changelog before the event's offset is committed."""
 
 RECORD = "step/"
 """Rows named `step/NUMBER` are the pieces of a record."""

@@ -18,7 +18,8 @@ from streams.correlate.policy.families import families
 from streams.correlate.policy.kinds import ERROR, FAILURES, GPU_KINDS, PFC, TIMEOUT
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Stay, stay_at
-from streams.correlate.state.rows import NodeRow, PodRow, State
+from streams.correlate.state.rows import NodeRow, PodRow
+from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.hostnames import folded
 

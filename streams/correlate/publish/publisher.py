@@ -23,7 +23,8 @@ from streams.correlate.state.incarnations import Lives
 from streams.correlate.state.placement import Placements, Stay
 from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.repeat_faults import Repeats, offenders
-from streams.correlate.state.rows import DocumentRow, State
+from streams.correlate.state.rows import DocumentRow
+from streams.correlate.state.store import State
 from streams.model.conversation import TimelineEntry
 from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress

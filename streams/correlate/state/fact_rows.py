@@ -12,13 +12,13 @@ from streams.correlate.state.rows import (
     NodeRow,
     PodRow,
     PortRow,
-    State,
     with_cordon,
     with_names,
     with_pod_fact,
     with_pod_gone,
     with_upkeep,
 )
+from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.correlate.state.touched import Touched
 from streams.model.facts import Fact, JobFact, LinkFact, NodeFact, PodFact

@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.rows import BaseRow, State
+from streams.correlate.state.rows import BaseRow
+from streams.correlate.state.store import State
 from streams.model.entity import Entity
 from streams.model.incident import IncidentState, incident_id
 

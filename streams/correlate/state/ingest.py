@@ -13,7 +13,8 @@ from streams.correlate.sightings import Sighting, added, order, sighting
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.retention import Retention
-from streams.correlate.state.rows import PodRow, RankTold, RunsRow, State, with_progress, with_rank
+from streams.correlate.state.rows import PodRow, RankTold, RunsRow, with_progress, with_rank
+from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.correlate.state.touched import Touched
 from streams.model.entity import PodRef

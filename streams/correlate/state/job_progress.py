@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from streams.correlate.state.placement import Placements, Stay
-from streams.correlate.state.rows import JobRow, PodRow, State
+from streams.correlate.state.rows import JobRow, PodRow
+from streams.correlate.state.store import State
 from streams.model.entity import JobRef
 
 

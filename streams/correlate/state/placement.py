@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from streams.correlate.state.rows import PodRow, RankTold, State
+from streams.correlate.state.rows import PodRow, RankTold
+from streams.correlate.state.store import State
 from streams.model.entity import JobRef
 
 

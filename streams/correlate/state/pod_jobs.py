@@ -11,7 +11,7 @@ from collections import defaultdict
 from streams.correlate.policy.kinds import FAILURES
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Placements
-from streams.correlate.state.rows import State
+from streams.correlate.state.store import State
 from streams.model.entity import JobRef
 
 _ORDINAL = re.compile(r"(?:-(?:worker|master|launcher|node|replica))?(?:-\d+)+(?:-[a-z0-9]{5})?$")

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from streams.correlate.policy.policy import policy
-from streams.correlate.state.rows import HistoryRow, PastFault, State
+from streams.correlate.state.rows import HistoryRow, PastFault
+from streams.correlate.state.store import State
 from streams.model.entity import Entity
 from streams.model.incident import Incident, IncidentState
 from streams.model.signal import Attribute

@@ -10,7 +10,8 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.kinds import LINK
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.fact_rows import FactRows
-from streams.correlate.state.rows import Groups, PodRow, State
+from streams.correlate.state.rows import Groups, PodRow
+from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.correlate.state.touched import Touched
 

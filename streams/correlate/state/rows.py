@@ -1,27 +1,17 @@
-"""The correlator's state: rows behind a narrow port, decoded once, written once per batch and only if they changed.
-
-One row per node, pod, job, switch port, incident, and incident that runs spoke of; what was seen at nodes, pods and ports
-is stored in a journal beside them, a row for each batch. So what a signal costs to keep does not depend on how large the
-cluster is, nor on how many places a batch touches.
-"""
+"""What the correlator keeps of each node, pod, job, switch port and incident: one row each. Functions return changed rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
-from streams.correlate.sightings import KEPT_EACH_END, Sighting, added, order
-from streams.correlate.state import sighting_log
-from streams.correlate.state.sighting_log import Journal
-from streams.model.codec import decode, encode
+from streams.correlate.sightings import Sighting
+from streams.model.codec import encode
 from streams.model.facts import JobFact, LinkFact, NodeFact, PodFact
 from streams.model.hostnames import NOBODYS, folded
 from streams.model.incident import Incident
 
-MAX_GROUPS = 256
-"""Kinds of sightings kept at one place. Log text can name any number of addresses; memory is not its to fill."""
 MAX_TENANCIES = 6
 """Pods that bore the same name, one after the other."""
 MAX_GONE = 8
@@ -36,18 +26,7 @@ COARSE_MOVES_KEPT = timedelta(hours=8)
 """Longer than a hang stays open of which nothing more is heard."""
 
 Groups = dict[str, tuple[Sighting, ...]]
-V = TypeVar("V")
-S = TypeVar("S", bound="NodeRow | PodRow | PortRow")
-
-
-class Rows(Protocol):
-    """The port: a mapping of text to bytes, for one cluster. A dict in tests and replay, Faust's table in the process."""
-
-    def __setitem__(self, key: str, value: bytes) -> None: ...
-    def __delitem__(self, key: str) -> None: ...
-    def items(self) -> Any:
-        """Pairs of key and value."""
-        ...
+T = TypeVar("T", bool, tuple[str, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,190 +155,6 @@ class HistoryRow:
     faults: tuple[PastFault, ...] = ()
 
 
-class Shelf(dict[str, V]):
-    """Rows of one kind, by their name; changes are noted for `State.flush`."""
-
-    def __init__(self, kind: str, row: type[V]) -> None:
-        super().__init__()
-        self.kind, self.row = kind, row
-        self.changed: set[str] = set()
-
-    def put(self, name: str, row: V) -> bool:
-        """Keep a row; False when it is the one already there."""
-        before = self.get(name)
-        if before is row or before == row:
-            return False
-        self[name] = row
-        self.changed.add(name)
-        return True
-
-    def drop(self, name: str) -> None:
-        """Forget a row."""
-        if self.pop(name, None) is not None:
-            self.changed.add(name)
-
-    def flushed(self) -> list[tuple[str, V | None]]:
-        """The rows to write, None for those to delete, and begin anew."""
-        names, self.changed = sorted(self.changed), set()
-        return [(name, self.get(name)) for name in names]
-
-
-class SeenShelf(Shelf[S]):
-    """Rows of places where things are seen. What is seen goes to the journal, the rest is written as a row."""
-
-    def __init__(self, kind: str, row: type[S], journal_: Journal) -> None:
-        super().__init__(kind, row)
-        self._journal = journal_
-        self._open: dict[str, Groups] = {}
-        """Groups that grow in place until the next flush, so that a batch copies a row once."""
-        self.told: set[str] = set()
-        """Names of rows where anything was seen."""
-
-    def put(self, name: str, row: S) -> bool:
-        """Keep a row; False when it is the one already there."""
-        before = self.get(name)
-        if before is row:
-            return False
-        old: Groups = before.seen if before is not None else {}
-        if row.seen is old or row.seen == old:
-            if before == row:
-                return False
-            self.changed.add(name)
-        else:
-            self._journal_changes(name, old, row.seen)
-            if before is None or replace(before, seen={}) != replace(row, seen={}):
-                self.changed.add(name)
-        self._open.pop(name, None)
-        self._set(name, row)
-        return True
-
-    def see(self, name: str, key: str, new: Sighting) -> bool:
-        """Keep one more sighting in a group of a row; False when nothing changed."""
-        row = self.get(name)
-        before = row.seen.get(key, ()) if row is not None else ()
-        after = added(before, new)
-        if after is before:
-            return False
-        groups = self._open.get(name)
-        if groups is None:
-            if row is None:
-                row = self.row()
-                self.changed.add(name)
-            groups = self._open[name] = dict(row.seen)
-            self._set(name, replace(row, seen=groups))
-            self.told.add(name)
-        groups[key] = after
-        if len(after) <= len(before):
-            gone = next(s for s in before if not any(s is kept for kept in after))
-            self._journal.drop(f"{self.kind}/{name}", gone)
-        self._journal.add(f"{self.kind}/{name}", key, new)
-        if len(groups) > MAX_GROUPS:
-            least = min(groups, key=lambda k: (groups[k][0].severity.rank, -groups[k][0].at.timestamp(), k))
-            for s in groups.pop(least):
-                self._journal.drop(f"{self.kind}/{name}", s)
-        return True
-
-    def drop(self, name: str) -> None:
-        """Forget a row."""
-        row = self.get(name)
-        if row is not None:
-            self._journal_changes(name, row.seen, {})
-            self._open.pop(name, None)
-            self.told.discard(name)
-        super().drop(name)
-
-    def restored(self, name: str, key: str, sighting: Sighting) -> None:
-        """Take back what the journal holds."""
-        row = self.get(name) or self.row()
-        group = tuple(sorted((*row.seen.get(key, ()), sighting), key=order))
-        self[name] = replace(row, seen={**row.seen, key: group})
-        self.told.add(name)
-
-    def flushed(self) -> list[tuple[str, S | None]]:
-        """The rows to write, without what is seen, and begin anew."""
-        self._open.clear()
-        return [(name, replace(row, seen={}) if row is not None else None) for name, row in super().flushed()]
-
-    def _set(self, name: str, row: S) -> None:
-        self[name] = row
-        (self.told.add if row.seen else self.told.discard)(name)
-
-    def _journal_changes(self, name: str, before: Groups, after: Groups) -> None:
-        old = {s.id: s for group in before.values() for s in group}
-        new = {s.id: (key, s) for key, group in after.items() for s in group}
-        for sid, s in old.items():
-            if sid not in new or new[sid][1] is not s:
-                self._journal.drop(f"{self.kind}/{name}", s)
-        for sid, (key, s) in new.items():
-            if old.get(sid) is not s:
-                self._journal.add(f"{self.kind}/{name}", key, s)
-
-
-class State:
-    """All rows of one cluster. Reads the port once, writes what changed when told to."""
-
-    def __init__(self, rows: Rows, cluster: str) -> None:
-        self._rows = rows
-        self.cluster = cluster
-        self._journal = Journal()
-        self.nodes = SeenShelf("node", NodeRow, self._journal)
-        self.pods = SeenShelf("pod", PodRow, self._journal)
-        self.ports = SeenShelf("port", PortRow, self._journal)
-        self.places: dict[str, SeenShelf[Any]] = {"node": self.nodes, "pod": self.pods, "port": self.ports}
-        self.jobs = Shelf("job", JobRow)
-        self.runs = Shelf("run", RunsRow)
-        self.documents = Shelf("incident", DocumentRow)
-        self.bases = Shelf("base", BaseRow)
-        self.histories = Shelf("history", HistoryRow)
-        self._written: set[str] = set()
-        self._load(list(rows.items()))
-
-    def _load(self, rows: list[tuple[str, bytes]]) -> None:
-        shelves = {shelf.kind: shelf for shelf in self._shelves()}
-        for key, value in rows:
-            kind, _, name = key.partition("/")
-            if kind in shelves:
-                shelves[kind][name] = decode(shelves[kind].row, value)
-                self._written.add(key)
-        for entry in self._journal.load(
-            (key, value) for key, value in rows if key.startswith(sighting_log.PREFIX)
-        ):
-            kind, _, name = entry.row.partition("/")
-            self.places[kind].restored(name, entry.group, entry.sighting)
-
-    def _shelves(self) -> Iterator[Shelf[Any]]:
-        yield from (self.nodes, self.pods, self.jobs, self.ports, self.runs, self.documents)
-        yield from (self.bases, self.histories)
-
-    def seen_at(self, kind: str, name: str) -> list[Sighting]:
-        """All that is kept of what was seen at a place: a `node`, a `pod` or a `port`."""
-        row = self.places[kind].get(name)
-        return [s for group in row.seen.values() for s in group] if row is not None else []
-
-    def is_crowded(self, scope: str) -> bool:
-        """Whether more was seen at a node or a port than is kept."""
-        kind, _, name = scope.partition("/")
-        row = self.places[kind].get(name) if kind in ("node", "port") else None
-        if row is None:
-            return False
-        return len(row.seen) >= MAX_GROUPS or any(len(g) >= 2 * KEPT_EACH_END for g in row.seen.values())
-
-    def flush(self) -> int:
-        """Write every changed row once; returns how many."""
-        count = self._journal.flush(self._rows)
-        for shelf in self._shelves():
-            for name, row in shelf.flushed():
-                key = f"{shelf.kind}/{name}"
-                if row is not None:
-                    self._rows[key] = encode(row)
-                    self._written.add(key)
-                elif key in self._written:
-                    del self._rows[key]
-                    self._written.discard(key)
-                count += 1
-        return count
-
-
 def with_cordon(row: NodeRow, incident: str, at: datetime) -> NodeRow:
     """The row with a cordon of an incident in it."""
     first = {name: since for since, name in row.cordons}
@@ -372,26 +167,25 @@ def with_upkeep(row: NodeRow, fact: NodeFact) -> NodeRow:
     """The row with what a fact says of planned maintenance. Of facts that say the same in a row the outermost are kept."""
     if not fact.maintenance and not row.upkeep:
         return row
-    said = sorted({*row.upkeep, (fact.observed_at, fact.maintenance)})
-    kept = [
-        one
-        for before, one, after in zip([None, *said], said, [*said[1:], None], strict=False)
-        if before is None or after is None or not before[1] == one[1] == after[1]
-    ]
-    return replace(row, upkeep=tuple(kept[-MAX_UPKEEP:]))
+    return replace(row, upkeep=_outermost({*row.upkeep, (fact.observed_at, fact.maintenance)})[-MAX_UPKEEP:])
 
 
 def with_names(row: NodeRow, fact: NodeFact) -> NodeRow:
     """The row with the other names that a fact gives its node. Of facts that say the same in a row the outermost are kept."""
     own = folded(fact.name)
     told = sorted({folded(name) for name in (*fact.addresses, *fact.aliases)} - NOBODYS - {own})
-    said = sorted({*row.names, (fact.observed_at, tuple(told[: 4 * MAX_NAMES]))})
-    kept = [
+    names = _outermost({*row.names, (fact.observed_at, tuple(told[: 4 * MAX_NAMES]))})
+    return replace(row, names=names[-MAX_NAMES:])
+
+
+def _outermost(said: set[tuple[datetime, T]]) -> tuple[tuple[datetime, T], ...]:
+    """In order of time, without what was said between two that say the same: so the order in which facts arrive is no matter."""
+    ordered: list[tuple[datetime, T]] = sorted(said)
+    return tuple(
         one
-        for before, one, after in zip([None, *said], said, [*said[1:], None], strict=False)
+        for before, one, after in zip([None, *ordered], ordered, [*ordered[1:], None], strict=False)
         if before is None or after is None or not before[1] == one[1] == after[1]
-    ]
-    return replace(row, names=tuple(kept[-MAX_NAMES:]))
+    )
 
 
 def names_told(row: NodeRow) -> tuple[tuple[datetime, tuple[str, ...]], ...]:

@@ -1,4 +1,4 @@
-"""A segment of the journal as bytes: sightings as rows of values under the names of their columns.
+"""A segment of the log as bytes: sightings as rows of values under the names of their columns.
 
 A sighting has forty fields with those of its place, and most of them are empty. Written as nested objects it costs five times
 as much as it does to keep it. The names stand in every segment, so a newer or older program finds the columns it knows.
@@ -70,7 +70,7 @@ def unpack(raw: bytes) -> Stored:
         seen = [_unpacked(columns, *values) for values in told["seen"]]
         return Stored(seen, [(row, sid) for row, sid in told["gone"]])
     except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"not a segment of the journal: {error!r}") from error
+        raise BadInput(f"not a segment of the log: {error!r}") from error
 
 
 def _packed(entry: Entry) -> tuple[Any, ...]:

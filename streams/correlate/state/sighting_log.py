@@ -1,4 +1,4 @@
-"""How sightings are stored: a journal of what came and went, one row for each batch, however many places it touched.
+"""How sightings are stored: a log of what came and went, one row for each batch, however many places it touched.
 
 A row for each place would be written whole for one more sighting, and a bad day touches hundreds of places in a batch. Here a
 batch is one row, a *segment*: the sightings that are new, and the names of those that are gone. Sightings gone are left in
@@ -8,9 +8,8 @@ kept, and each sighting is written about twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.sighting_codec import Entry, pack, unpack
@@ -32,13 +31,6 @@ Gone = dict[Name, frozenset[int]]
 """Names, and the segments that hold what has gone under them."""
 
 
-class Rows(Protocol):
-    """What is written to."""
-
-    def __setitem__(self, key: str, value: bytes, /) -> None: ...
-    def __delitem__(self, key: str, /) -> None: ...
-
-
 @dataclass(slots=True)
 class _Segment:
     """A stored segment: what lives of it, and the names it says are gone, with the older segments that still hold them."""
@@ -53,7 +45,7 @@ class _Segment:
         return 2 * len(self.living) < self.size
 
 
-class Journal:
+class SightingLog:
     """All segments of one cluster, and what is to be written with the next flush."""
 
     def __init__(self) -> None:
@@ -78,9 +70,8 @@ class Journal:
             for entry in told.seen:
                 name = (entry.row, entry.sighting.id)
                 if (old := self._leave(name)) is not None:
-                    self._worn.add(
-                        old
-                    )  # it was moved, and the writer ended before it had deleted the old segment
+                    # It was moved, and the writer ended before it had deleted the old segment.
+                    self._worn.add(old)
                 segment.living[name] = entry
                 self._home[name] = number
                 holders[name] = holders.get(name, nowhere) | {number}
@@ -102,7 +93,7 @@ class Journal:
         if self._new.pop(name, None) is None and (home := self._leave(name)) is not None:
             self._gone[name] = self._gone.get(name, frozenset()) | {home}
 
-    def flush(self, rows: Rows) -> int:
+    def flush(self, rows: MutableMapping[str, bytes]) -> int:
         """Write what came and went since the last time; returns how many rows were written or deleted."""
         if not self._new and not self._gone:
             return 0
@@ -151,7 +142,7 @@ class Journal:
         self._gone = {name: homes & self._segments.keys() for name, homes in gone.items()}
         return over
 
-    def _write(self, rows: Rows, entries: list[Entry], gone: Gone) -> int:
+    def _write(self, rows: MutableMapping[str, bytes], entries: list[Entry], gone: Gone) -> int:
         if not entries and not gone:
             return 0
         value = pack(entries, gone)

@@ -12,7 +12,7 @@ from streams.correlate.state.host_names import Hosts
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.pod_jobs import PodJobs
 from streams.correlate.state.renamed_hosts import Callings
-from streams.correlate.state.rows import State
+from streams.correlate.state.store import State
 from streams.correlate.state.unlisted import Unlisted
 from streams.model.facts import LinkFact, NodeFact
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from streams.correlate.state.rows import State
+from streams.correlate.state.store import State
 
 MAX_UNLISTED = 5000
 """Of each kind. Log text can name any number of them."""

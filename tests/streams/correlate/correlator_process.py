@@ -21,9 +21,8 @@ from typing import Any
 
 from faultline.runtime import logging_setup
 from streams.config.settings import CorrelatorSettings, KafkaSettings
-from streams.correlate import Changes, Config, Core, process
+from streams.correlate import Changes, Config, Core, Rows, process
 from streams.correlate.process import Correlator
-from streams.correlate.write_ahead import Rows
 from streams.model.signal import Signal
 
 

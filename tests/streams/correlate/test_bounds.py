@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from streams.correlate.sightings import KEPT_EACH_END
-from streams.correlate.state.rows import MAX_GROUPS
+from streams.correlate.state.store import MAX_GROUPS
 from streams.correlate.state.unlisted import MAX_UNLISTED
 from streams.model.entity import Entity, Gpu, PodRef
 from streams.model.incident import IncidentState

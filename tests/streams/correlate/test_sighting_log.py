@@ -1,4 +1,4 @@
-"""The journal gives back exactly what is kept, whenever it is stopped, and does not grow with what was forgotten."""
+"""The log gives back exactly what is kept, whenever it is stopped, and does not grow with what was forgotten."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from streams.correlate.sightings import Sighting, sighting
 from streams.correlate.state import sighting_log
-from streams.correlate.state.rows import State
 from streams.correlate.state.sighting_codec import Entry, pack, unpack
-from streams.correlate.state.sighting_log import PREFIX, Journal
+from streams.correlate.state.sighting_log import PREFIX, SightingLog
+from streams.correlate.state.store import State
 from streams.model.entity import Entity, Gpu, JobRef, PodRef
 from streams.model.errors import BadInput
 from tests.streams.correlate.test_order import STORIES
@@ -26,7 +26,7 @@ def seen(number: int, second: int = 0) -> Sighting:
 
 
 def told(rows: dict[str, bytes]) -> dict[tuple[str, str], str]:
-    entries = Journal().load((k, v) for k, v in rows.items() if k.startswith(PREFIX))
+    entries = SightingLog().load((k, v) for k, v in rows.items() if k.startswith(PREFIX))
     return {(e.row, e.sighting.id): e.group for e in entries}
 
 
@@ -35,7 +35,7 @@ def test_what_is_kept_is_what_is_loaded_after_any_adds_drops_and_restarts(seed: 
     chance = random.Random(seed)
     pool = [(f"node/n{i % 7}", f"group-{i % 3}", seen(i)) for i in range(60)]
     rows: dict[str, bytes] = {}
-    live, kept = Journal(), dict[tuple[str, str], str]()
+    live, kept = SightingLog(), dict[tuple[str, str], str]()
     for _ in range(300):
         for row, group, s in chance.sample(pool, chance.randint(0, 12)):
             if (row, s.id) in kept:
@@ -46,7 +46,7 @@ def test_what_is_kept_is_what_is_loaded_after_any_adds_drops_and_restarts(seed: 
                 kept[row, s.id] = group
         live.flush(rows)
         if chance.random() < 0.2:
-            live = Journal()
+            live = SightingLog()
             loaded = {(e.row, e.sighting.id): e.group for e in live.load(rows.items())}
             assert loaded == kept
         assert told(rows) == kept
@@ -69,7 +69,7 @@ def test_stopped_between_any_two_writes_it_lost_at_most_the_last_flush() -> None
     chance = random.Random(5)
     rows = Recorded()
     rows.steps = []
-    live, kept = Journal(), dict[tuple[str, str], str]()
+    live, kept = SightingLog(), dict[tuple[str, str], str]()
     for number in range(200):
         before = dict(kept)
         rows.steps.clear()
@@ -86,14 +86,14 @@ def test_stopped_between_any_two_writes_it_lost_at_most_the_last_flush() -> None
     assert told(rows) == kept
 
 
-def _all(live: Journal) -> list[Entry]:
+def _all(live: SightingLog) -> list[Entry]:
     return [e for segment in live._segments.values() for e in segment.living.values()]
 
 
 def test_a_segment_too_large_for_a_record_is_written_as_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sighting_log, "MAX_BYTES", 4000)
     rows: dict[str, bytes] = {}
-    live = Journal()
+    live = SightingLog()
     for i in range(50):
         live.add("node/n1", "g", seen(i))
     live.flush(rows)

@@ -10,9 +10,9 @@ from itertools import chain
 
 import pytest
 
-from streams.correlate import Changes, Config, Core, write_ahead
+from streams.correlate import Changes, Config, Core, Rows, write_ahead
 from streams.correlate.cluster_rows import Records, TableRows
-from streams.correlate.write_ahead import Held, Rows
+from streams.correlate.write_ahead import Held
 from streams.model.codec import encode
 from streams.model.facts import Fact
 from streams.model.incident import Incident

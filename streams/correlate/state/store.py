@@ -1,0 +1,221 @@
+"""The correlator's state: rows in memory, decoded once, written once per batch and only if they changed.
+
+What is seen at nodes, pods and ports is stored in a log beside their rows, a row for each batch. So what a signal costs to
+keep does not depend on how large the cluster is, nor on how many places a batch touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from streams.correlate.sightings import KEPT_EACH_END, Sighting, added, order
+from streams.correlate.state.rows import (
+    BaseRow,
+    DocumentRow,
+    Groups,
+    HistoryRow,
+    JobRow,
+    NodeRow,
+    PodRow,
+    PortRow,
+    RunsRow,
+)
+from streams.correlate.state.sighting_log import PREFIX, SightingLog
+from streams.model.codec import decode, encode
+
+MAX_GROUPS = 256
+"""Kinds of sightings kept at one place. Log text can name any number of addresses, and must not fill the memory."""
+
+Rows = MutableMapping[str, bytes]
+"""What is stored, for one cluster: a dict in tests and replay, in the process what goes to the changelog."""
+
+V = TypeVar("V")
+S = TypeVar("S", bound="NodeRow | PodRow | PortRow")
+
+
+class RowStore(dict[str, V]):
+    """Rows of one kind, by their name; remembers which ones `State.flush` has to write."""
+
+    def __init__(self, kind: str, row: type[V]) -> None:
+        super().__init__()
+        self.kind, self.row = kind, row
+        self.changed: set[str] = set()
+
+    def put(self, name: str, row: V) -> bool:
+        """Keep a row; False when it is the one already there."""
+        before = self.get(name)
+        if before is row or before == row:
+            return False
+        self[name] = row
+        self.changed.add(name)
+        return True
+
+    def drop(self, name: str) -> None:
+        """Forget a row."""
+        if self.pop(name, None) is not None:
+            self.changed.add(name)
+
+    def flushed(self) -> list[tuple[str, V | None]]:
+        """The rows to write, None for those to delete; the next call starts from here."""
+        names, self.changed = sorted(self.changed), set()
+        return [(name, self.get(name)) for name in names]
+
+
+class SightingStore(RowStore[S]):
+    """Rows of places where things are seen. What is seen goes to the log, the rest is written as a row."""
+
+    def __init__(self, kind: str, row: type[S], log: SightingLog) -> None:
+        super().__init__(kind, row)
+        self._log = log
+        self._open: dict[str, Groups] = {}
+        """Groups that grow in place until the next flush, so that a batch copies a row once."""
+        self.told: set[str] = set()
+        """Names of rows where anything was seen."""
+
+    def put(self, name: str, row: S) -> bool:
+        """Keep a row; False when it is the one already there."""
+        before = self.get(name)
+        if before is row:
+            return False
+        old: Groups = before.seen if before is not None else {}
+        if row.seen is old or row.seen == old:
+            if before == row:
+                return False
+            self.changed.add(name)
+        else:
+            self._log_changes(name, old, row.seen)
+            if before is None or replace(before, seen={}) != replace(row, seen={}):
+                self.changed.add(name)
+        self._open.pop(name, None)
+        self._set(name, row)
+        return True
+
+    def see(self, name: str, key: str, new: Sighting) -> bool:
+        """Keep one more sighting in a group of a row; False when nothing changed."""
+        row = self.get(name)
+        before = row.seen.get(key, ()) if row is not None else ()
+        after = added(before, new)
+        if after is before:
+            return False
+        groups = self._open.get(name)
+        if groups is None:
+            if row is None:
+                row = self.row()
+                self.changed.add(name)
+            groups = self._open[name] = dict(row.seen)
+            self._set(name, replace(row, seen=groups))
+            self.told.add(name)
+        groups[key] = after
+        if len(after) <= len(before):
+            gone = next(s for s in before if not any(s is kept for kept in after))
+            self._log.drop(f"{self.kind}/{name}", gone)
+        self._log.add(f"{self.kind}/{name}", key, new)
+        if len(groups) > MAX_GROUPS:
+            least = min(groups, key=lambda k: (groups[k][0].severity.rank, -groups[k][0].at.timestamp(), k))
+            for s in groups.pop(least):
+                self._log.drop(f"{self.kind}/{name}", s)
+        return True
+
+    def drop(self, name: str) -> None:
+        """Forget a row."""
+        row = self.get(name)
+        if row is not None:
+            self._log_changes(name, row.seen, {})
+            self._open.pop(name, None)
+            self.told.discard(name)
+        super().drop(name)
+
+    def restored(self, name: str, key: str, sighting: Sighting) -> None:
+        """Take back a sighting that the log holds."""
+        row = self.get(name) or self.row()
+        group = tuple(sorted((*row.seen.get(key, ()), sighting), key=order))
+        self[name] = replace(row, seen={**row.seen, key: group})
+        self.told.add(name)
+
+    def flushed(self) -> list[tuple[str, S | None]]:
+        """The rows to write, without what is seen; the next call starts from here."""
+        self._open.clear()
+        return [(name, replace(row, seen={}) if row is not None else None) for name, row in super().flushed()]
+
+    def _set(self, name: str, row: S) -> None:
+        self[name] = row
+        (self.told.add if row.seen else self.told.discard)(name)
+
+    def _log_changes(self, name: str, before: Groups, after: Groups) -> None:
+        old = {s.id: s for group in before.values() for s in group}
+        new = {s.id: (key, s) for key, group in after.items() for s in group}
+        for sid, s in old.items():
+            if sid not in new or new[sid][1] is not s:
+                self._log.drop(f"{self.kind}/{name}", s)
+        for sid, (key, s) in new.items():
+            if old.get(sid) is not s:
+                self._log.add(f"{self.kind}/{name}", key, s)
+
+
+class State:
+    """All rows of one cluster: reads `rows` once, and writes there what changed whenever `flush` is called."""
+
+    def __init__(self, rows: Rows, cluster: str) -> None:
+        self._rows = rows
+        self.cluster = cluster
+        self._log = SightingLog()
+        self.nodes = SightingStore("node", NodeRow, self._log)
+        self.pods = SightingStore("pod", PodRow, self._log)
+        self.ports = SightingStore("port", PortRow, self._log)
+        self.places: dict[str, SightingStore[Any]] = {
+            "node": self.nodes,
+            "pod": self.pods,
+            "port": self.ports,
+        }
+        self.jobs = RowStore("job", JobRow)
+        self.runs = RowStore("run", RunsRow)
+        self.documents = RowStore("incident", DocumentRow)
+        self.bases = RowStore("base", BaseRow)
+        self.histories = RowStore("history", HistoryRow)
+        self._written: set[str] = set()
+        self._load(list(rows.items()))
+
+    def _load(self, rows: list[tuple[str, bytes]]) -> None:
+        stores = {store.kind: store for store in self._stores()}
+        for key, value in rows:
+            kind, _, name = key.partition("/")
+            if kind in stores:
+                stores[kind][name] = decode(stores[kind].row, value)
+                self._written.add(key)
+        for entry in self._log.load((key, value) for key, value in rows if key.startswith(PREFIX)):
+            kind, _, name = entry.row.partition("/")
+            self.places[kind].restored(name, entry.group, entry.sighting)
+
+    def _stores(self) -> Iterator[RowStore[Any]]:
+        yield from (self.nodes, self.pods, self.jobs, self.ports, self.runs, self.documents)
+        yield from (self.bases, self.histories)
+
+    def seen_at(self, kind: str, name: str) -> list[Sighting]:
+        """All that is kept of what was seen at a place: a `node`, a `pod` or a `port`."""
+        row = self.places[kind].get(name)
+        return [s for group in row.seen.values() for s in group] if row is not None else []
+
+    def is_crowded(self, scope: str) -> bool:
+        """Whether more was seen at a node or a port than is kept."""
+        kind, _, name = scope.partition("/")
+        row = self.places[kind].get(name) if kind in ("node", "port") else None
+        if row is None:
+            return False
+        return len(row.seen) >= MAX_GROUPS or any(len(g) >= 2 * KEPT_EACH_END for g in row.seen.values())
+
+    def flush(self) -> int:
+        """Write every changed row once; returns how many."""
+        count = self._log.flush(self._rows)
+        for store in self._stores():
+            for name, row in store.flushed():
+                key = f"{store.kind}/{name}"
+                if row is not None:
+                    self._rows[key] = encode(row)
+                    self._written.add(key)
+                elif key in self._written:
+                    del self._rows[key]
+                    self._written.discard(key)
+                count += 1
+        return count
