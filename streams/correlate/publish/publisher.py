@@ -8,30 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from streams.correlate.changes import Changes
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence import standing
 from streams.correlate.policy.config import Config
-from streams.correlate.policy.families import families
-from streams.correlate.policy.policy import policy
+from streams.correlate.publish.certainty import settled
 from streams.correlate.publish.evidence_age import carried, renewed
 from streams.correlate.publish.incident_document import Surroundings, document, told_apart
+from streams.correlate.publish.incident_state import IncidentStates
+from streams.correlate.publish.timeline import timeline_entry
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Lives
+from streams.correlate.state.job_progress import latest_progress, moves_of
 from streams.correlate.state.placement import Placements, Stay
 from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.repeat_faults import Repeats, offenders
 from streams.correlate.state.rows import DocumentRow
 from streams.correlate.state.store import State
-from streams.model.conversation import TimelineEntry
 from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
-from streams.model.message import some
-
-ACTOR = "correlator"
-_NAMES_TOLD = 6
 
 Successor = Callable[[str, str, Sequence[JobRef], datetime], Hypothesis | None]
 Claims = Mapping[str, Mapping[str, Sequence[Sighting]]]
@@ -49,10 +46,10 @@ class Publisher:
         candidates: Callable[[str, datetime], Sequence[str]],
     ) -> None:
         self._state = state
-        self._candidates = candidates
         self._placements = placements
         self._lives = lives
         self._config = config
+        self._states = IncidentStates(state, lives, config, candidates)
         self._by_scope: dict[str, set[str]] = {}
         self._by_job: dict[str, set[str]] = {}
         self._by_offender: dict[str, set[str]] = {}
@@ -77,24 +74,9 @@ class Publisher:
         moved = {c.removeprefix("job:") for c in causes if c.startswith("job:")}
         return {job for job in moved if self._by_scope.get(f"job/{job}")}
 
-    def progress_of(self, job: str) -> tuple[datetime | None, int | None]:
-        """The latest sign of progress of any of the job's pods, and its step."""
-        best: tuple[datetime | None, int | None] = (None, None)
-        for pod in self._placements.pods_of(job):
-            row = self._state.pods.get(pod)
-            if (
-                row
-                and row.progress_at
-                and (best[0] is None or (row.progress_at, row.progress_step or 0) > (best[0], best[1] or 0))
-            ):
-                best = (row.progress_at, row.progress_step)
-        return best
-
     def moves_of(self, job: str) -> tuple[datetime, ...]:
         """Signs of progress of any of the job's pods: the first of each minute, and the latest."""
-        rows = [row for pod in self._placements.pods_of(job) if (row := self._state.pods.get(pod))]
-        latest = {row.progress_at for row in rows if row.progress_at is not None}
-        return tuple(sorted(latest.union(*(row.moves for row in rows))))
+        return moves_of(self._state, self._placements, job)
 
     def publish(
         self, standing_: Mapping[str, list[Hypothesis]], claims: Claims, successor: Successor, now: datetime
@@ -111,7 +93,7 @@ class Publisher:
                     wakes.append((h.ready_at, scope))
                     continue
                 changes += self._amend(scope, h, claims.get(h.id, {}), now)
-                wakes += [(at, scope) for at in self._ends(h) if at > now]
+                wakes += [(at, scope) for at in self._states.ends(h) if at > now]
         for scope in sorted(standing_):
             kept = {h.id for h in standing_[scope] if h.alone or claims.get(h.id)}
             for name in sorted(self._by_scope.get(scope, set()) - kept):
@@ -147,24 +129,10 @@ class Publisher:
                 self._state.runs.drop(name)
         return forgotten
 
-    def _ends(self, h: Hypothesis) -> list[datetime]:
-        ends = [h.cleared_at + self._config.linger] if h.cleared_at else []
-        ends += [h.sure_at] if h.sure_at is not None else []
-        if (stale := self._stale(h)) is not None:
-            ends.append(h.last_at + stale)
-        return ends
-
-    def _stale(self, h: Hypothesis) -> timedelta | None:
-        """How long after its last sign an incident ends by itself."""
-        hours = families()[h.family].stale_h
-        if hours is not None:
-            return timedelta(hours=hours)
-        return self._config.stale if h.family in ("hang", "application") else None
-
     def _amend(
         self, scope: str, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime
     ) -> Changes:
-        h = _sure(_strengthened(h, claims), now)
+        h = settled(h, claims, now)
         before = self._state.documents.get(h.id)
         old = before.incident if before else None
         new = document(h, self._around(h, old, claims, now), now)
@@ -172,14 +140,14 @@ class Publisher:
         if old is not None:
             new = self._carried_over(old, new, h, now)
             news = told_apart(new) != told_apart(old) or renewed(old, new)
-            if not news and not self._progressed(old, new):
+            if not news and not _is_progress_due(old, new, self._config):
                 return Changes()
         else:
             news = True
         row = DocumentRow(new, scope, _latest(h, claims))
         self._keep(row, old)
         # A run that waits for progress reads it in the document; to a person the job's every iteration is no news.
-        return Changes((new,), (_line(old, new, now),) if news else ())
+        return Changes((new,), (timeline_entry(old, new, now),) if news else ())
 
     def _keep(self, row: DocumentRow, old: Incident | None) -> None:
         self._state.documents.put(row.incident.id, row)
@@ -206,7 +174,7 @@ class Publisher:
             if new.facts != old.facts and not (old.state is IncidentState.MERGED or row.withdrawn):
                 new = replace(new, revision=old.revision + 1, updated_at=now)
                 self._state.documents.put(name, replace(row, incident=new))
-                changes += Changes((new,), (_line(old, new, now),))
+                changes += Changes((new,), (timeline_entry(old, new, now),))
         return changes
 
     def _around(
@@ -224,8 +192,7 @@ class Publisher:
             there = self._placements.of_job(key, h.fault_at - slack, max(h.fault_at, h.first_at) + slack)
             stays += standing(there, h.fault_at, self._config)
         symptoms = {s.id: s for found in claims.values() for s in found}
-        state, closed_at, note = self._life(h, bool(jobs), now)
-        note = note or self._unclear(h)
+        state, closed_at, note = self._states.of(h, bool(jobs), now)
         # Also from before the fault: a job that used to tell its progress and tells none now has not recovered.
         progress = tuple(p for key in sorted(jobs) if (p := self._progress(jobs[key])) is not None)
         return Surroundings(
@@ -240,44 +207,8 @@ class Publisher:
         return job_ref(key)
 
     def _progress(self, job: JobRef) -> Progress | None:
-        at, step = self.progress_of(job.key)
+        at, step = latest_progress(self._state, self._placements, job.key)
         return Progress(job, at, step) if at is not None else None
-
-    def _life(self, h: Hypothesis, hit: bool, now: datetime) -> tuple[IncidentState, datetime | None, str]:
-        runs = self._lives.runs(h.id)
-        linger = self._config.linger
-        if runs.closed_at is not None:
-            return IncidentState.RESOLVED, runs.closed_at, ""
-        cleared = h.cleared_at is not None and h.cleared_at + linger <= now
-        if cleared and runs.state not in (IncidentState.MITIGATING, IncidentState.VERIFYING):
-            return IncidentState.RESOLVED, h.cleared_at, "It has cleared"
-        if runs.state is not None:
-            return runs.state, None, ""
-        if (held := self._held_back(h, hit)) is not None:
-            return IncidentState.SUPPRESSED, None, held
-        stale = self._stale(h)
-        if stale is not None and h.last_at + stale <= now:
-            return IncidentState.RESOLVED, h.last_at + stale, "Nothing more was heard of it"
-        return IncidentState.OPEN, None, ""
-
-    def _unclear(self, h: Hypothesis) -> str:
-        """Which nodes a host's name may mean, where the inventory has none of just that name."""
-        if h.root.node is None or not (found := self._candidates(h.root.node, h.last_at)):
-            return ""
-        return f"No node is called {h.root.node}; it may be {some(found, _NAMES_TOLD)}, and none of them is taken for it"
-
-    def _held_back(self, h: Hypothesis, hit: bool) -> str | None:
-        """Why nothing is to be done about a fault of a node: it is in maintenance, or another incident has closed it."""
-        row = self._state.nodes.get(h.root.node or "")
-        if row is None or row.fact is None:
-            return None
-        if row.fact.maintenance and (not hit or h.family in policy().maintenance.expected):
-            return "The node is in planned maintenance"
-        owners = row.fact.owners
-        since = min((at for at, name in row.cordons if name in owners), default=None)
-        if h.id in owners or hit or since is None or h.fault_at < since:
-            return None
-        return f"The node is closed already, by {' and '.join(owners)}"
 
     def _carried_over(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:
         new = replace(new, revision=old.revision + 1, opened_at=old.opened_at)
@@ -294,22 +225,6 @@ class Publisher:
                 candidates=new.candidates if grown else old.candidates,
             )
         return new
-
-    def _progressed(self, old: Incident, new: Incident) -> bool:
-        """Progress is told while a run may wait for it, and not for every iteration."""
-        if new.progress == old.progress:
-            return False
-        match new.state:
-            case IncidentState.VERIFYING:
-                every = self._config.progress_every
-            case IncidentState.MITIGATING | IncidentState.AWAITING_HUMAN:
-                # Most of the time its run does other things; one of its jobs may go on while another is still moved, or
-                # while somebody is asked about something else.
-                every = self._config.progress_mitigating
-            case _:
-                return False
-        known = {p.job.key: p.at for p in old.progress}
-        return any(p.job.key not in known or p.at >= known[p.job.key] + every for p in new.progress)
 
     def _give_up(
         self, scope: str, name: str, successor: Successor, now: datetime
@@ -347,7 +262,7 @@ class Publisher:
             )
         new = replace(new, revision=old.revision + 1, updated_at=now, closed_at=now)
         self._keep(replace(row, incident=new, withdrawn=heir is None), old)
-        return Changes((new,), (_line(old, new, now),)), []
+        return Changes((new,), (timeline_entry(old, new, now),)), []
 
     def _index(self, name: str, row: DocumentRow) -> None:
         self._by_scope.setdefault(row.scope, set()).add(name)
@@ -393,70 +308,18 @@ def _latest(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> datetime
     return max([h.last_at, *(s.at for s in told)])
 
 
-def _sure(h: Hypothesis, now: datetime) -> Hypothesis:
-    """What lasted long enough without anything that tells otherwise is certain."""
-    if h.sure_at is None or h.sure_at > now or h.certainty is not Certainty.LIKELY:
-        return h
-    return replace(h, certainty=Certainty.DECISIVE, why=f"{h.why}; and {h.sure}")
-
-
-def _strengthened(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> Hypothesis:
-    """What a job suffers makes likely roots certain: a kubelet may only be restarting, a NIC may only be slow, but not then."""
-    suffering = sorted(
-        job for job, symptoms in claims.items() if any(s.kind.startswith("nccl.") for s in symptoms)
-    )
-    if not suffering or h.certainty is not Certainty.LIKELY:
-        return h
-    if h.family == "node_down":
-        why = (
-            f"{h.why}; and its ranks are silent while those of {suffering[0].partition('/')[2]} wait for them"
-        )
-        return replace(h, certainty=Certainty.DECISIVE, why=why)
-    if h.family == "nic_link" and h.facts.get("hard") is True and _suffers_then(h, claims, suffering):
-        why = f"{h.why}; and {len(suffering)} job(s) fail on the network meanwhile"
-        return replace(h, certainty=Certainty.DECISIVE, why=why)
-    if (
-        h.family == "pfc_storm"
-        and h.rule in ("pause sent", "access port")
-        and h.facts.get("shared_nodes") == 1
-    ):
-        why = f"{h.why}; and {len(suffering)} job(s) fail on the network meanwhile"
-        return replace(h, certainty=Certainty.DECISIVE, why=why)
-    return h
-
-
-def _suffers_then(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], suffering: Sequence[str]) -> bool:
-    """Whether ranks began to wait or to fail when the link was lost, and not at some time while it was."""
-    since, until = h.fault_at - timedelta(minutes=1), h.last_at + timedelta(minutes=5)
-    return any(
-        since <= s.fault_at <= until for job in suffering for s in claims[job] if s.kind.startswith("nccl.")
-    )
-
-
-def _line(old: Incident | None, new: Incident, now: datetime) -> TimelineEntry:
-    if old is None:
-        event, text = "incident.opened", f"{new.title}: {new.reason}"
-    elif new.state is IncidentState.MERGED:
-        event, text = "incident.merged", f"merged into {new.merged_into}"
-    elif new.state is not old.state:
-        event, text = f"incident.{new.state.value}", f"{old.state.value} → {new.state.value}"
-    else:
-        event, text = "incident.amended", f"revision {new.revision}: {_news(old, new)}"
-    return TimelineEntry(new.id, new.cluster, now, ACTOR, event, text, {"revision": new.revision})
-
-
-def _news(old: Incident, new: Incident) -> str:
-    parts = []
-    if len(new.jobs) != len(old.jobs):
-        parts.append(f"{len(new.jobs)} jobs affected")
-    if len(new.nodes) != len(old.nodes):
-        parts.append(f"{len(new.nodes)} nodes affected")
-    if new.certainty is not old.certainty:
-        parts.append(f"certainty {old.certainty.value} → {new.certainty.value}")
-    if new.reason != old.reason:
-        parts.append(new.reason)
-    if len(new.proofs) != len(old.proofs):
-        parts.append(f"{len(new.proofs)} kinds of evidence")
-    if new.progress != old.progress:
-        parts.append("progress seen")
-    return "; ".join(parts) or "more evidence"
+def _is_progress_due(old: Incident, new: Incident, config: Config) -> bool:
+    """Whether a sign of progress is published: while a run may wait for it, and not for every iteration."""
+    if new.progress == old.progress:
+        return False
+    match new.state:
+        case IncidentState.VERIFYING:
+            every = config.progress_every
+        case IncidentState.MITIGATING | IncidentState.AWAITING_HUMAN:
+            # Most of the time its run does other things; one of its jobs may go on while another is still moved, or
+            # while somebody is asked about something else.
+            every = config.progress_mitigating
+        case _:
+            return False
+    known = {p.job.key: p.at for p in old.progress}
+    return any(p.job.key not in known or p.at >= known[p.job.key] + every for p in new.progress)

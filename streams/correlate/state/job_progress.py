@@ -55,7 +55,19 @@ class Pulses:
 
     def _moves_of(self, key: str) -> tuple[datetime, ...]:
         if key not in self._moves:
-            rows = [self._state.pods.get(pod, PodRow()) for pod in self._placements.names_of(key)]
-            told = {row.progress_at for row in rows if row.progress_at is not None}
-            self._moves[key] = tuple(sorted(told.union(*(row.moves for row in rows))))
+            self._moves[key] = moves_of(self._state, self._placements, key)
         return self._moves[key]
+
+
+def moves_of(state: State, placements: Placements, job: str) -> tuple[datetime, ...]:
+    """Signs of progress of any of the job's pods, in order: the first of each minute, and the latest."""
+    rows = [row for pod in placements.names_of(job) if (row := state.pods.get(pod))]
+    latest = {row.progress_at for row in rows if row.progress_at is not None}
+    return tuple(sorted(latest.union(*(row.moves for row in rows))))
+
+
+def latest_progress(state: State, placements: Placements, job: str) -> tuple[datetime | None, int | None]:
+    """The latest sign of progress of any of the job's pods, and its step."""
+    rows = [row for pod in placements.pods_of(job) if (row := state.pods.get(pod)) and row.progress_at]
+    best = max(rows, key=lambda row: (row.progress_at, row.progress_step or 0), default=PodRow())
+    return best.progress_at, best.progress_step

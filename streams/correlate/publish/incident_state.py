@@ -1,0 +1,92 @@
+"""The state that an incident is published in: what runs, people and time have made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import families
+from streams.correlate.policy.policy import policy
+from streams.correlate.state.incarnations import Lives
+from streams.correlate.state.store import State
+from streams.model.incident import IncidentState
+from streams.model.message import some
+
+_NAMES_TOLD = 6
+
+
+class IncidentStates:
+    """Works out the state of an incident. `candidates` gives the nodes that a host's name may mean at a time."""
+
+    def __init__(
+        self,
+        state: State,
+        lives: Lives,
+        config: Config,
+        candidates: Callable[[str, datetime], Sequence[str]],
+    ) -> None:
+        self._state = state
+        self._lives = lives
+        self._config = config
+        self._candidates = candidates
+
+    def of(self, h: Hypothesis, hit: bool, now: datetime) -> tuple[IncidentState, datetime | None, str]:
+        """Its state, when it was closed, and what to note of that. `hit` is whether it affects a job."""
+        state, closed_at, note = self._state_of(h, hit, now)
+        return state, closed_at, note or self._unclear(h)
+
+    def _state_of(
+        self, h: Hypothesis, hit: bool, now: datetime
+    ) -> tuple[IncidentState, datetime | None, str]:
+        runs = self._lives.runs(h.id)
+        linger = self._config.linger
+        if runs.closed_at is not None:
+            return IncidentState.RESOLVED, runs.closed_at, ""
+        # A run at work goes on to its end: what it has done so far may be why the fault cleared.
+        cleared = h.cleared_at is not None and h.cleared_at + linger <= now
+        if cleared and runs.state not in (IncidentState.MITIGATING, IncidentState.VERIFYING):
+            return IncidentState.RESOLVED, h.cleared_at, "It has cleared"
+        if runs.state is not None:
+            return runs.state, None, ""
+        if (held := self._held_back(h, hit)) is not None:
+            return IncidentState.SUPPRESSED, None, held
+        stale = self._stale(h)
+        if stale is not None and h.last_at + stale <= now:
+            return IncidentState.RESOLVED, h.last_at + stale, "Nothing more was heard of it"
+        return IncidentState.OPEN, None, ""
+
+    def _unclear(self, h: Hypothesis) -> str:
+        """Which nodes a host's name may mean, where the inventory has none of just that name."""
+        if h.root.node is None or not (found := self._candidates(h.root.node, h.last_at)):
+            return ""
+        return f"No node is called {h.root.node}; it may be {some(found, _NAMES_TOLD)}, and none of them is taken for it"
+
+    def _held_back(self, h: Hypothesis, hit: bool) -> str | None:
+        """Why nothing is to be done about a fault of a node: it is in maintenance, or another incident has closed it."""
+        row = self._state.nodes.get(h.root.node or "")
+        if row is None or row.fact is None:
+            return None
+        if row.fact.maintenance and (not hit or h.family in policy().maintenance.expected):
+            return "The node is in planned maintenance"
+        owners = row.fact.owners
+        since = min((at for at, name in row.cordons if name in owners), default=None)
+        if h.id in owners or hit or since is None or h.fault_at < since:
+            return None
+        return f"The node is closed already, by {' and '.join(owners)}"
+
+    def ends(self, h: Hypothesis) -> list[datetime]:
+        """When its state may change by itself."""
+        ends = [h.cleared_at + self._config.linger] if h.cleared_at else []
+        ends += [h.sure_at] if h.sure_at is not None else []
+        if (stale := self._stale(h)) is not None:
+            ends.append(h.last_at + stale)
+        return ends
+
+    def _stale(self, h: Hypothesis) -> timedelta | None:
+        """How long after its last sign an incident ends by itself."""
+        hours = families()[h.family].stale_h
+        if hours is not None:
+            return timedelta(hours=hours)
+        return self._config.stale if h.family in ("hang", "application") else None
