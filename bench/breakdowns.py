@@ -10,7 +10,7 @@ from connectors.base import Done
 from runbooks.engine.run.machine import advance, begin
 from runbooks.engine.run.outcomes import concluded
 from runbooks.engine.run.plan import plan
-from runbooks.engine.run.transition import Situation
+from runbooks.engine.run.transition import RunContext
 from runbooks.language.loader import load_text
 from runbooks.language.schema import Runbook
 from streams.config.settings import BlastRadius, Breaker, ResponderSettings
@@ -178,7 +178,7 @@ class Past:
         now = about.updated_at
         run = begin(about, plan(about, BOOK, self._view, Mode.AUTO), now).run
         while not run.state.is_over:
-            turn = advance(run, Situation(about, self._view, (), POLICY, ACTIONS), now)
+            turn = advance(run, RunContext(about, self._view, (), POLICY, ACTIONS), now)
             run = turn.run
             if any(call.effect.action == until for call in turn.calls):
                 return run

@@ -19,7 +19,7 @@ from faultline.chat.thread_publisher import ThreadKeeper
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import coordinates
 from streams.kafka.fenced_store import Outgoing
-from streams.kafka.partition_owner import LOST, Arrival, Owned, Owner
+from streams.kafka.partition_owner import PARTITION_LOST, OwnedPartition, OwnedRecord, PartitionOwner
 from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS, THREADS, TIMELINE
 from streams.model.clock import Clock, utc_now
 from streams.model.codec import decode
@@ -59,10 +59,10 @@ class Chat:
         self._lease_s = lease_s
         self._clock = clock
         self._at = at
-        self._keepers: dict[Owned[Thread], ThreadKeeper] = {}
-        self._working: dict[Owned[Thread], asyncio.Task[NoReturn]] = {}
+        self._keepers: dict[OwnedPartition[Thread], ThreadKeeper] = {}
+        self._working: dict[OwnedPartition[Thread], asyncio.Task[NoReturn]] = {}
         self._failure: Exception | None = None
-        self._owner: Owner[Thread] = Owner(
+        self._owner: PartitionOwner[Thread] = PartitionOwner(
             settings,
             name=PROCESS,
             topic=THREADS,
@@ -70,7 +70,7 @@ class Chat:
             key=lambda thread: thread.incident,
             replayed=(INCIDENTS, RUNS, INVENTORY),
             followed=(TIMELINE,),
-            let_go=self._let_go,
+            on_revoked=self._let_go,
             progress=self._pulse.beat,
         )
 
@@ -93,7 +93,7 @@ class Chat:
         finally:
             await self._owner.stop()
 
-    def _take(self, arrival: Arrival[Thread]) -> None:
+    def _take(self, arrival: OwnedRecord[Thread]) -> None:
         keeper, record = self._keeper(arrival.owned), arrival.record
         if arrival.topic == INVENTORY.name:
             _take_node(keeper, record)
@@ -117,10 +117,10 @@ class Chat:
                     record.offset,
                 )
 
-    def _keeper(self, owned: Owned[Thread]) -> ThreadKeeper:
+    def _keeper(self, owned: OwnedPartition[Thread]) -> ThreadKeeper:
         if owned not in self._keepers:
             self._keepers[owned] = ThreadKeeper(
-                owned.journal,
+                owned.store,
                 self._connector,
                 channel=self._channel,
                 timeline=self._owner.place(TIMELINE, owned.partition),
@@ -147,9 +147,9 @@ class Chat:
             if not worker.done():
                 continue
             error = worker.exception()
-            if isinstance(error, LOST) and self._owner.owned.get(owned.partition) is owned:
-                self._owner.lost(owned, error)
-            elif error is not None and not isinstance(error, LOST):
+            if isinstance(error, PARTITION_LOST) and self._owner.owned.get(owned.partition) is owned:
+                self._owner.drop_partition(owned, error)
+            elif error is not None and not isinstance(error, PARTITION_LOST):
                 raise error
 
     async def _let_go(self, partitions: Sequence[int]) -> None:
@@ -159,7 +159,7 @@ class Chat:
         for worker in workers:
             worker.cancel()
         for outcome in await asyncio.gather(*workers, return_exceptions=True):
-            if isinstance(outcome, Exception) and not isinstance(outcome, LOST):
+            if isinstance(outcome, Exception) and not isinstance(outcome, PARTITION_LOST):
                 self._failure = outcome
         for owned in going:
             del self._keepers[owned]

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 import orjson
 
 from runbooks.engine.approvals import wanted, who
-from runbooks.engine.containment import CONTAINED, Owed, is_contained, ticket_of
+from runbooks.engine.containment import CONTAINED, PendingRepair, is_contained, ticket_of
 from runbooks.engine.wait_reasons import ending_reason, waits_for
 from streams.model.conversation import TimelineEntry, Verb
 from streams.model.incident import Incident, IncidentState
@@ -71,7 +71,7 @@ _MODE = {
 }
 
 
-def root_message(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed] = ()) -> Message:
+def root_message(incident: Incident, runs: Sequence[Run], owing: Sequence[PendingRepair] = ()) -> Message:
     """The incident as it stands: what, where, what it stops, what is being done, and last what somebody owes."""
     contained = is_contained(incident, owing)
     glyph, word, tone = _CONTAINED if contained else _INCIDENT[incident.state]
@@ -114,7 +114,7 @@ def _culprit_first(incident: Incident) -> list[str]:
     return [*guilty, *(node for node in incident.nodes if node not in guilty)]
 
 
-def _cost(incident: Incident, owing: Sequence[Owed]) -> Fact:
+def _cost(incident: Incident, owing: Sequence[PendingRepair]) -> Fact:
     """What stands still for the incident: its jobs' GPUs while it lasts, then those of the nodes that stay closed."""
     if incident.state.is_over:
         return Fact("Out of service", f"{gpus} GPUs" if (gpus := sum(one.gpus for one in owing)) else "")

@@ -20,7 +20,7 @@ from faultline.chat.thread_messages import (
     root_message,
     step_message,
 )
-from runbooks.engine.containment import Owed
+from runbooks.engine.containment import PendingRepair
 from runbooks.language.schema import TICKETS
 from streams.kafka.lease import inherited_wait_s
 from streams.model.conversation import TimelineEntry
@@ -84,7 +84,7 @@ def wanted(
     runs: Sequence[Run],
     log: Sequence[TimelineEntry],
     standing: frozenset[str] = frozenset(),
-    owing: Sequence[Owed] = (),
+    owing: Sequence[PendingRepair] = (),
 ) -> tuple[Slot, ...]:
     """Every message the thread should hold now, the root first. `standing` are the slots that are there already, `owing` the
     nodes that stay closed for the incident."""
@@ -204,7 +204,7 @@ def _edit_due(post: Post, slot: Slot, now: datetime, debounce_s: float) -> datet
     return max(now, post.changed_at + timedelta(seconds=max(debounce_s, slot.patience_s)))
 
 
-def _root_mark(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed]) -> str:
+def _root_mark(incident: Incident, runs: Sequence[Run], owing: Sequence[PendingRepair]) -> str:
     closed = [f"closed:{one.node}" for one in owing] if incident.state.is_over else []
     return " ".join([incident.state, incident.severity, *(run.state for run in runs), *closed])
 

@@ -37,7 +37,7 @@ from faultline.chat.thread_plan import (
     weight,
 )
 from runbooks.engine.containment import owed
-from streams.kafka.fenced_store import Journal, Outgoing
+from streams.kafka.fenced_store import FencedStore, Outgoing
 from streams.kafka.lease import Lease
 from streams.model.clock import Clock, to_millis, utc_now
 from streams.model.codec import encode
@@ -84,7 +84,7 @@ class ThreadKeeper:
 
     def __init__(
         self,
-        journal: Journal[Thread],
+        journal: FencedStore[Thread],
         connector: Connector,
         *,
         channel: str,

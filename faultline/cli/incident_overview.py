@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from aiokafka import ConsumerRecord
 
 from faultline.cli.read_topics import latest, read_raw, readable, revisions_of
-from runbooks.engine.containment import Owed, is_contained, may_stand, owed, standing_of
+from runbooks.engine.containment import PendingRepair, is_contained, may_stand, owed, standing_of
 from runbooks.engine.guardrails.closed_nodes import is_held
-from runbooks.engine.run_summaries import SkimmedRun
+from runbooks.engine.run_summaries import PartialRun
 from runbooks.engine.wait_reasons import waits_for
 from streams.config.settings import KafkaSettings
 from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS
@@ -32,7 +32,7 @@ class Overview:
 
     incident: Incident
     runs: tuple[Run, ...] = ()
-    owing: tuple[Owed, ...] = ()
+    owing: tuple[PendingRepair, ...] = ()
 
     @property
     def standing(self) -> str:
@@ -115,7 +115,7 @@ def runs_that_matter(
     last = {record.key or b"": record for record in records}
     found: dict[str, list[Run]] = {}
     for record in last.values():
-        brief = readable(SkimmedRun, record)
+        brief = readable(PartialRun, record)
         if brief is None or not (brief.incident in open_ or brief.has_work or _may_hold(brief, nodes)):
             continue
         if (run := readable(Run, record)) is not None:
@@ -125,7 +125,7 @@ def runs_that_matter(
     return found
 
 
-def _may_hold(brief: SkimmedRun, nodes: Nodes) -> bool:
+def _may_hold(brief: PartialRun, nodes: Nodes) -> bool:
     known = nodes.get(brief.cluster, {})
     return brief.plan.mode is not Mode.SHADOW and any(
         may_stand(known.get(name), since, known=bool(known)) for name, since in brief.closes

@@ -11,7 +11,7 @@ import click
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from runbooks.engine.cluster_controls import unreadable
-from runbooks.engine.run_summaries import IncidentBrief
+from runbooks.engine.run_summaries import IncidentSummary
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import consumer, coordinates, started, topic_name
 from streams.kafka.topics import CONTROLS, INCIDENTS, INVENTORY, RUNS, TIMELINE, Topic, partition_of
@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Revision:
     """One record of an incident, skimmed: enough to tell which is the latest, and whether it is worth reading whole."""
 
-    brief: IncidentBrief
+    brief: IncidentSummary
     record: ConsumerRecord
 
 
@@ -49,7 +49,7 @@ def revisions_of(records: Iterable[ConsumerRecord]) -> Revisions:
     """The records of the incidents' topic by incident. One that cannot be skimmed is named and left out."""
     found: dict[str, list[Revision]] = {}
     for record in records:
-        if (brief := readable(IncidentBrief, record)) is not None:
+        if (brief := readable(IncidentSummary, record)) is not None:
             found.setdefault(brief.id, []).append(Revision(brief, record))
     for revisions in found.values():
         # A correlator that takes over may say an older revision once more.

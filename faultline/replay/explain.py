@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from runbooks.engine.containment import Owed, standing_of
+from runbooks.engine.containment import PendingRepair, standing_of
 from runbooks.engine.wait_reasons import ending_reason, waits_for
 from streams.correlate.policy.rules import meaning
 from streams.model.clock import moment
@@ -15,13 +15,13 @@ from streams.model.message import without_priority
 from streams.model.run import PlannedStep, Run, StepRecord
 
 
-def explain(incident: Incident, runs: Sequence[Run] = (), owing: Sequence[Owed] = ()) -> str:
+def explain(incident: Incident, runs: Sequence[Run] = (), owing: Sequence[PendingRepair] = ()) -> str:
     """Plain text; the same incident, runs and closed nodes always give the same text. Log text is shown with control characters
     escaped."""
     return "\n".join(_lines(incident, runs, owing))
 
 
-def _lines(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed]) -> Iterable[str]:
+def _lines(incident: Incident, runs: Sequence[Run], owing: Sequence[PendingRepair]) -> Iterable[str]:
     state = standing_of(incident, owing)
     yield f"{incident.title}"
     yield f"  {incident.id}  {incident.family}  {incident.severity.value}  {state}  revision {incident.revision}"

@@ -59,13 +59,13 @@ def may_decide(actor: str, steps: Iterable[PlannedStep], policy: ResponderSettin
     return any(person(actor, demand.people) is not None for step in steps for demand in rules(step, policy))
 
 
-def may_let_go(actor: str, policy: ResponderSettings) -> bool:
+def may_relax_controls(actor: str, policy: ResponderSettings) -> bool:
     """Whether somebody may take back what keeps the cluster safe: whoever may approve anything at all."""
     people = {*policy.approvers, *(name for group in policy.approval_groups.values() for name in group)}
     return not people or person(actor, people) is not None
 
 
-def has_spoken(
+def has_already_approved(
     actor: str, steps: Iterable[PlannedStep], run: Run, policy: ResponderSettings, now: datetime
 ) -> bool:
     """Whether the actor's word is in already wherever it counts: the same person twice is one."""

@@ -39,11 +39,11 @@ def system_of(action: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeSlots:
     """What one run may begin now. `free` calls by queue (none named: no bound), `air` is what is under way already."""
 
     free: Mapping[str, float] = field(default_factory=dict)
-    air: Mapping[SlotKey, object] = field(default_factory=dict)
+    in_flight: Mapping[SlotKey, object] = field(default_factory=dict)
     no_tickets: str = ""
     """Why no ticket is opened now, for whoever looks for it; empty where it is only a matter of moments."""
 
@@ -53,38 +53,38 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CallLimits:
     """Calls at once by system, and tickets per `WINDOW`. What is not named is not bounded."""
 
     at_once: Mapping[str, int] = field(default_factory=dict)
     tickets: float = inf
 
     @classmethod
-    def of(cls, settings: ResponderSettings) -> Limits:
+    def of(cls, settings: ResponderSettings) -> CallLimits:
         """As they are set."""
         at_once = {CLUSTER: settings.calls_at_once, TICKET_SYSTEM: settings.tickets_at_once}
         return cls(at_once, settings.tickets_per_10_min)
 
 
 @dataclass(slots=True)
-class Slots:
-    """What is under way, and for how much more there is room."""
+class CallSlots:
+    """What is under way, and for how much more there is free_slots."""
 
-    limits: Limits
-    _air: dict[SlotKey, tuple[str, bool]] = field(default_factory=dict)
+    limits: CallLimits
+    _in_flight: dict[SlotKey, tuple[str, bool]] = field(default_factory=dict)
     _used: Counter[tuple[str, bool]] = field(default_factory=Counter)
     _opened: deque[datetime] = field(default_factory=deque)
     _held_until: dict[str, datetime] = field(default_factory=dict)
 
     def take(self, key: SlotKey, action: str, *, urgent: bool) -> None:
         """A call is about to be made. One that is under way already keeps its slot."""
-        if key not in self._air:
-            self._air[key] = (system_of(action), urgent)
-            self._used[self._air[key]] += 1
+        if key not in self._in_flight:
+            self._in_flight[key] = (system_of(action), urgent)
+            self._used[self._in_flight[key]] += 1
 
     def give_back(self, key: SlotKey) -> None:
         """A call is over."""
-        if (place := self._air.pop(key, None)) is not None:
+        if (place := self._in_flight.pop(key, None)) is not None:
             self._used[place] -= 1
 
     def opened(self, at: datetime) -> None:
@@ -110,13 +110,13 @@ class Slots:
         mine, others = self._used[queue, urgent], self._used[queue, not urgent]
         return max(0, min(width - width // 4 - mine, width - mine - others))
 
-    def room(self, now: datetime, *, urgent: bool, urgent_ticket: bool | None = None) -> Room:
+    def free_slots(self, now: datetime, *, urgent: bool, urgent_ticket: bool | None = None) -> FreeSlots:
         """What a run may begin now. `urgent_ticket` is for the ticket system, where it differs."""
         by_queue = dict.fromkeys(QUEUES, urgent)
         if urgent_ticket is not None:
             by_queue |= {TICKET_SYSTEM: urgent_ticket, NEW_TICKETS: urgent_ticket}
         free = {queue: self.free(queue, now, urgent=mine) for queue, mine in by_queue.items()}
-        return Room(free, self._air, self._no_tickets(now, urgent=by_queue[NEW_TICKETS]))
+        return FreeSlots(free, self._in_flight, self._no_tickets(now, urgent=by_queue[NEW_TICKETS]))
 
     def _no_tickets(self, now: datetime, *, urgent: bool) -> str:
         """Why no ticket is opened now; empty where one may be."""

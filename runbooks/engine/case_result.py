@@ -12,7 +12,7 @@ from difflib import ndiff
 from typing import Any
 
 from runbooks.engine.dry_run import ACTIONS
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from runbooks.language.cases import (
     NOW,
     Case,
@@ -47,7 +47,7 @@ def run_case(case: Case, runbooks: Sequence[Runbook], shared: ToldInventory | No
     inventory = case.inventory or shared or ToldInventory()
     policy = case.settings.model_copy(update={"mode": Mode.SHADOW})
     actions = ACTIONS | NODE_WORK if case.node_work else ACTIONS
-    board = Board(runbooks, policy, frozenset(actions))
+    board = PartitionState(runbooks, policy, frozenset(actions))
     for fact in facts_of_inventory(inventory, about):
         board.take_fact(fact.key, fact)
     for past in _before(case.earlier):

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from runbooks.engine.approvals import may_let_go
-from runbooks.engine.run.transition import Note
+from runbooks.engine.approvals import may_relax_controls
+from runbooks.engine.run.transition import TimelineNote
 from streams.config.settings import ResponderSettings
 from streams.model.clock import rfc3339, to_the_second
 from streams.model.control import Change, Control, Freeze, Switch, Trip
@@ -21,7 +21,7 @@ MAX_COMMANDS = 200
 """Ids of decisions that a control remembers."""
 
 MAX_CHANGES = 50
-"""Changes that it shows."""
+"""CommitBatch that it shows."""
 
 MAX_FREEZES = 100
 
@@ -36,11 +36,11 @@ _SCOPE = re.compile(r"(?:(?:pool|namespace):[A-Za-z0-9][A-Za-z0-9._-]{0,252})?")
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ControlUpdate:
     """A control after an event, and the lines for the timeline."""
 
     control: Control
-    notes: tuple[Note, ...] = ()
+    notes: tuple[TimelineNote, ...] = ()
 
 
 def commanded(
@@ -50,14 +50,14 @@ def commanded(
     now: datetime,
     *,
     under_way_until: datetime | None = None,
-) -> Changed:
+) -> ControlUpdate:
     """Take in a person's decision about the cluster; what it may not do is said on the timeline. Each counts once.
 
     `under_way_until` is when the last call of a former owner can start no more. Nobody can call it back before, so whoever
     stops the cluster is told of it.
     """
     if command.id in control.commands:
-        return Changed(control)
+        return ControlUpdate(control)
     heard = replace(
         control, commands=(*control.commands, command.id)[-MAX_COMMANDS:], revision=control.revision + 1
     )
@@ -93,14 +93,14 @@ def commanded(
     return _said(heard, f"control.{command.verb}", text, command.actor, now, command)
 
 
-def tripped(control: Control, trip: Trip) -> Changed:
+def tripped(control: Control, trip: Trip) -> ControlUpdate:
     """The breaker opens; it stays open until a person resets it."""
     text = f"the breaker tripped by {trip.rule}: {trip.reason}; nothing destructive is begun until a person resets it"
     made = replace(control, breaker=trip, revision=control.revision + 1)
     return _said(made, "control.trip", text, None, trip.at)
 
 
-def unreadable(control: Control, why: str, now: datetime) -> Changed:
+def unreadable(control: Control, why: str, now: datetime) -> ControlUpdate:
     """The control of a cluster whose latest record cannot be read: what is known before that, and the kill switch on.
 
     Freezes and a tripped breaker that only that record knew of are gone; the switch holds everything that they would.
@@ -114,11 +114,11 @@ def unreadable(control: Control, why: str, now: datetime) -> Changed:
     return _said(made, "control.unreadable", text, None, now)
 
 
-def thawed(control: Control, now: datetime) -> Changed:
+def thawed(control: Control, now: datetime) -> ControlUpdate:
     """Freezes that have run out are taken away."""
     over = [f for f in control.freezes if f.until is not None and f.until <= now]
     if not over:
-        return Changed(control)
+        return ControlUpdate(control)
     left = tuple(f for f in control.freezes if f not in over)
     text = "the freeze of " + ", ".join(_called(control, f.scope) for f in over) + " is over"
     return _said(
@@ -129,7 +129,7 @@ def thawed(control: Control, now: datetime) -> Changed:
 def _refusal(control: Control, command: Command, policy: ResponderSettings, now: datetime) -> str:
     age_s = (now - command.at).total_seconds()
     if command.verb in LETTING_GO:
-        if not may_let_go(command.actor, policy):
+        if not may_relax_controls(command.actor, policy):
             return f"{command.actor} is neither among responder.approvers nor in an approval group"
         if age_s > policy.freshness_s:
             return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
@@ -158,11 +158,11 @@ def _called(control: Control, scope: str) -> str:
 
 def _said(
     control: Control, event: str, text: str, actor: str | None, at: datetime, command: Command | None = None
-) -> Changed:
+) -> ControlUpdate:
     """What changed, in the control and for the timeline; there it names the command that it answers."""
     change = Change(at, actor or "responder", event, text)
     about = {"command": command.id, "via": command.via} if command is not None else {}
-    return Changed(
+    return ControlUpdate(
         replace(control, changes=(*control.changes, change)[-MAX_CHANGES:]),
-        (Note(event, text, actor, about),),
+        (TimelineNote(event, text, actor, about),),
     )

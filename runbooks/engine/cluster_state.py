@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from runbooks.engine.cluster_controls import Changed, thawed, tripped
+from runbooks.engine.cluster_controls import ControlUpdate, thawed, tripped
 from runbooks.engine.guardrails.breaker import trip
-from runbooks.engine.guardrails.run_counts import Census
+from runbooks.engine.guardrails.run_counts import RunCounts
 from streams.config.settings import ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.model.control import Control, Trip
@@ -17,12 +17,12 @@ from streams.model.run import EffectState, Mode, Run
 
 
 @dataclass(slots=True)
-class Standing:
+class ClusterState:
     """What the runs of a cluster have in common. The board feeds it; `control` is as last read or decided."""
 
     cluster: str
     view: ClusterView = field(init=False)
-    census: Census = field(default_factory=Census)
+    run_counts: RunCounts = field(default_factory=RunCounts)
     control: Control = field(init=False)
     inherited_until: datetime | None = None
     """Until when a call that a former owner has begun may still leave."""
@@ -47,18 +47,18 @@ class Standing:
         incidents: Mapping[str, Incident],
         policy: ResponderSettings,
         now: datetime,
-    ) -> Changed:
+    ) -> ControlUpdate:
         """Let freezes run out, and trip the breaker when that is due."""
         changed = thawed(self.control, now)
-        seen = (self.census, runs, incidents, self.view, policy, now)
+        seen = (self.run_counts, runs, incidents, self.view, policy, now)
         self._would_trip = trip(changed.control, *seen, shadow=True)
         if changed.control.breaker is not None or (due := trip(changed.control, *seen)) is None:
             return changed
         open_now = tripped(changed.control, due)
-        return Changed(open_now.control, (*changed.notes, *open_now.notes))
+        return ControlUpdate(open_now.control, (*changed.notes, *open_now.notes))
 
     def control_of(self, run: Run) -> Control:
-        """What a run is held to. Runs in shadow see a breaker that trips as they alone would make it, and resets itself."""
+        """What a run is held to. RunIndex in shadow see a breaker that trips as they alone would make it, and resets itself."""
         if run.plan.mode is Mode.SHADOW and self.control.breaker is None and self._would_trip is not None:
             return replace(self.control, breaker=self._would_trip)
         return self.control

@@ -32,7 +32,7 @@ class Ticket:
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class PendingRepair:
     """A node that stays closed for an incident. `since` is None where only the marks on the node are known."""
 
     node: str
@@ -64,7 +64,7 @@ def owed(
     runs: Iterable[Run],
     nodes: Mapping[str, NodeFact],
     marked: Iterable[NodeFact] | None = None,
-) -> tuple[Owed, ...]:
+) -> tuple[PendingRepair, ...]:
     """The nodes that stay closed for an incident, by name.
 
     Args:
@@ -75,7 +75,7 @@ def owed(
     """
     runs = list(runs)
     ticket = ticket_of(runs)
-    found: dict[str, Owed] = {}
+    found: dict[str, PendingRepair] = {}
     for run in runs:
         if run.plan.mode is Mode.SHADOW:
             continue
@@ -106,17 +106,17 @@ def ticket_of(runs: Iterable[Run]) -> Ticket | None:
     return found
 
 
-def is_contained(incident: Incident, owing: Sequence[Owed]) -> bool:
+def is_contained(incident: Incident, owing: Sequence[PendingRepair]) -> bool:
     """Whether nothing more is decided about the incident, and a node still stays closed for it."""
     return incident.state.is_over and bool(owing)
 
 
-def standing_of(incident: Incident, owing: Sequence[Owed]) -> str:
+def standing_of(incident: Incident, owing: Sequence[PendingRepair]) -> str:
     """The incident's state for people: `contained` while a node stays closed, else the state it is in."""
     return CONTAINED if is_contained(incident, owing) else incident.state.value
 
 
-def plain_of(owing: Owed) -> dict[str, str | int]:
+def plain_of(owing: PendingRepair) -> dict[str, str | int]:
     """What is owed, for scripts; `since` and the ticket are left out where they are not known."""
     told: dict[str, str | int] = {"node": owing.node, "gpus": owing.gpus}
     if owing.since is not None:
@@ -137,8 +137,8 @@ def may_stand(fact: NodeFact | None, since: datetime | None, *, known: bool) -> 
     return fact.observed_at <= since + INVENTORY_LAG or is_held(fact)
 
 
-def _owed(name: str, fact: NodeFact | None, since: datetime | None, ticket: Ticket | None) -> Owed:
+def _owed(name: str, fact: NodeFact | None, since: datetime | None, ticket: Ticket | None) -> PendingRepair:
     if fact is None:
-        return Owed(name, 0, since, ticket)
+        return PendingRepair(name, 0, since, ticket)
     # Without our marks on it, an open node is news from before the cordon.
-    return Owed(name, fact.gpus, since, ticket, opened=is_held(fact) and not fact.unschedulable)
+    return PendingRepair(name, fact.gpus, since, ticket, opened=is_held(fact) and not fact.unschedulable)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from runbooks.language.schema import TICKETS, Runbook
 from streams.config.settings import ResponderSettings
 from streams.model.conversation import TimelineEntry
@@ -50,7 +50,7 @@ class ShadowResponder:
 
     def __init__(self, runbooks: Sequence[Runbook], settings: ResponderSettings | None = None) -> None:
         policy = (settings or ResponderSettings()).model_copy(update={"mode": Mode.SHADOW})
-        self._board = Board(runbooks, policy, frozenset(ACTIONS))
+        self._board = PartitionState(runbooks, policy, frozenset(ACTIONS))
         self.timeline: list[TimelineEntry] = []
         """Everything that was said, in its order."""
 

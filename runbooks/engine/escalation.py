@@ -1,6 +1,6 @@
 """Which rung of the ladder? Restart elsewhere, then quarantine, reset, reboot, replace: what did not help is not done for ever.
 
-A runbook names the next rung and after how many runs within how long it is that one's turn. Runs are counted for what they
+A runbook names the next rung and after how many runs within how long it is that one's turn. RunIndex are counted for what they
 were about, the very GPU (by its UUID, else by its slot in its node), the node or the job, whatever code it reported: a GPU
 that falls off the bus today and loses memory tomorrow is one bad GPU. All that is needed stands in the run documents. Pure.
 
@@ -21,7 +21,7 @@ from streams.model.run import Escalation, Mode, Run
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class EscalationStep:
     """The runbook whose turn it is, and why it is not the one that was chosen; empty when it is."""
 
     runbook: Runbook
@@ -66,7 +66,7 @@ def climb(
     *,
     shadow: bool = False,
     incident: str = "",
-) -> Rung:
+) -> EscalationStep:
     """The rung that the history asks for, beginning at `runbook`.
 
     Args:
@@ -99,7 +99,7 @@ def climb(
         said.append(f"{counted}, so {above.id} is next")
         seen.add(above.id)
         runbook = above
-    return Rung(runbook, "; ".join(said))
+    return EscalationStep(runbook, "; ".join(said))
 
 
 def _one_program(root: Entity, crashes: Iterable[Run]) -> str:

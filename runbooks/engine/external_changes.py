@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from runbooks.engine.guardrails.closed_nodes import OWN_TAINT
-from runbooks.engine.run.transition import Note
+from runbooks.engine.run.transition import TimelineNote
 from streams.inventory.cluster_view import ClusterView
 from streams.model.clock import rfc3339
 from streams.model.facts import Fact, JobFact, NodeFact, PodFact
@@ -62,7 +62,7 @@ _TOUCHED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class ExternalChange:
     """Something that was done to a node or a job. `at` is when the inventory saw it; who it was, the API server does not say."""
 
     act: str
@@ -80,13 +80,13 @@ class Act:
             f" ({self.detail})" if self.detail else ""
         )
 
-    def note(self) -> Note:
+    def note(self) -> TimelineNote:
         """The act as a timeline entry; its attributes are what reports read."""
         about = {
             "act": self.act, "kind": self.target.kind, "name": self.target.name,
             "namespace": self.target.namespace or "", "at": rfc3339(self.at), "detail": self.detail,
         }  # fmt: skip
-        return Note(f"observed.{self.act}", self.text, None, {k: v for k, v in about.items() if v})
+        return TimelineNote(f"observed.{self.act}", self.text, None, {k: v for k, v in about.items() if v})
 
 
 @dataclass(slots=True)
@@ -97,11 +97,11 @@ class _Loose:
     left_out: int = 0
 
 
-class Observer:
+class ExternalChanges:
     """Collects acts as facts arrive, and says to which incidents they belong once everything else has been read."""
 
     def __init__(self) -> None:
-        self._seen: list[Act] = []
+        self._seen: list[ExternalChange] = []
         self._deleted: dict[str, str | None] = {}
         self._loose: dict[str, _Loose] = {}
         self._left: dict[tuple[str, str], dict[str, datetime]] = {}
@@ -122,7 +122,7 @@ class Observer:
 
     def told(
         self, incidents: Iterable[Incident], runs_on: Callable[[str, str], Iterable[Run]]
-    ) -> Iterator[tuple[Act, Note, str]]:
+    ) -> Iterator[tuple[ExternalChange, TimelineNote, str]]:
         """Every act since the last time that somebody else did, with its line and the incident it belongs to, or none.
 
         `runs_on` gives the runs of a cluster that act on a target, or did. Incidents that are long over may be left out.
@@ -142,7 +142,7 @@ class Observer:
             elif act.target.kind == "Node":
                 yield from ((act, note, "") for note in self._rationed(act))
 
-    def _rationed(self, act: Act) -> Iterator[Note]:
+    def _rationed(self, act: ExternalChange) -> Iterator[TimelineNote]:
         loose = self._loose.setdefault(act.cluster, _Loose())
         while loose.told and loose.told[0] <= act.at - LOOSE_WINDOW:
             loose.told.popleft()
@@ -150,7 +150,7 @@ class Observer:
             loose.left_out += 1
             return
         if loose.left_out:
-            yield Note(
+            yield TimelineNote(
                 "observed.more",
                 f"{loose.left_out} more changes of nodes without an incident were seen and are not listed",
                 None,
@@ -162,22 +162,24 @@ class Observer:
 
     def _of_job(
         self, name: str, before: JobFact | None, after: JobFact | None, at: datetime
-    ) -> Iterator[Act]:
+    ) -> Iterator[ExternalChange]:
         if after is None:
             if before is not None and not before.finished:
                 if len(self._deleted) > 1000:
                     self._deleted.pop(next(iter(self._deleted)))
                 self._deleted[name] = before.job.uid
-                yield Act("job_deleted", _job(before), before.cluster, at)
+                yield ExternalChange("job_deleted", _job(before), before.cluster, at)
             return
         gone = self._deleted.pop(name, None) if before is None else before.job.uid
         if gone is not None and after.job.uid is not None and gone != after.job.uid:
-            yield Act("job_restarted", _job(after), after.cluster, after.observed_at)
+            yield ExternalChange("job_restarted", _job(after), after.cluster, after.observed_at)
         elif before is not None and before.suspended is not after.suspended and not after.finished:
             word = "job_suspended" if after.suspended else "job_resumed"
-            yield Act(word, _job(after), after.cluster, after.observed_at)
+            yield ExternalChange(word, _job(after), after.cluster, after.observed_at)
 
-    def _of_pod(self, view: ClusterView, key: str, after: PodFact | None, at: datetime) -> Iterator[Act]:
+    def _of_pod(
+        self, view: ClusterView, key: str, after: PodFact | None, at: datetime
+    ) -> Iterator[ExternalChange]:
         """A node that is closed has been drained when the last pod of a job goes from it. A job that came to its own end has not
         been moved by anybody, and from a dead node Kubernetes itself takes the pods."""
         before = view.pods.get(key)
@@ -195,7 +197,7 @@ class Observer:
         gone[before.job.key] = gone_at
         if all(pod.job is None or pod.key == key for pod in view.pods_on(node.name)):
             del self._left[view.cluster, node.name]
-            yield Act(
+            yield ExternalChange(
                 "node_drained", Target("Node", node.name), node.cluster, gone_at, left=tuple(gone.items())
             )
 
@@ -205,31 +207,35 @@ def _takes_pods_by_itself(node: NodeFact) -> bool:
     return any(t.startswith(_SYSTEM_TAINTS) and t.endswith(":NoExecute") for t in node.taints)
 
 
-def _of_node(before: NodeFact | None, after: NodeFact | None, at: datetime) -> Iterator[Act]:
+def _of_node(before: NodeFact | None, after: NodeFact | None, at: datetime) -> Iterator[ExternalChange]:
     if before is None:
         return
     target, cluster = Target("Node", before.name), before.cluster
     if after is None:
-        yield Act("node_deleted", target, cluster, at)
+        yield ExternalChange("node_deleted", target, cluster, at)
         return
     at = after.observed_at
     if before.uid != after.uid:
-        yield Act("node_replaced", target, cluster, at)
+        yield ExternalChange("node_replaced", target, cluster, at)
         return
     if before.boot_id and after.boot_id and before.boot_id != after.boot_id:
-        yield Act("node_rebooted", target, cluster, at)
+        yield ExternalChange("node_rebooted", target, cluster, at)
     ours = after.owner_incident is not None and any(t.startswith(OWN_TAINT) for t in after.taints)
     if before.unschedulable is not after.unschedulable and not (after.unschedulable and ours):
-        yield Act("node_cordoned" if after.unschedulable else "node_uncordoned", target, cluster, at)
+        yield ExternalChange(
+            "node_cordoned" if after.unschedulable else "node_uncordoned", target, cluster, at
+        )
     old, new = _taints(before), _taints(after)
     if new - old:
-        yield Act("node_tainted", target, cluster, at, some(sorted(new - old), 4)[:200])
+        yield ExternalChange("node_tainted", target, cluster, at, some(sorted(new - old), 4)[:200])
     if old - new:
-        yield Act("node_untainted", target, cluster, at, some(sorted(old - new), 4)[:200])
+        yield ExternalChange("node_untainted", target, cluster, at, some(sorted(old - new), 4)[:200])
     if before.maintenance is not after.maintenance:
-        yield Act("node_maintenance" if after.maintenance else "node_maintenance_ended", target, cluster, at)
+        yield ExternalChange(
+            "node_maintenance" if after.maintenance else "node_maintenance_ended", target, cluster, at
+        )
     if before.managed and not after.managed:
-        yield Act("node_opted_out", target, cluster, at)
+        yield ExternalChange("node_opted_out", target, cluster, at)
 
 
 def _taints(fact: NodeFact) -> set[str]:
@@ -240,7 +246,7 @@ def _job(fact: JobFact) -> Target:
     return Target(fact.job.kind, fact.job.name, fact.job.namespace)
 
 
-def _is_of_run(act: Act, run: Run) -> bool:
+def _is_of_run(act: ExternalChange, run: Run) -> bool:
     """Whether a run did it: its call lies so that the inventory would show it then."""
     for planned in run.plan.steps:
         if planned.target is None or planned.target.key != act.target.key:
@@ -252,7 +258,7 @@ def _is_of_run(act: Act, run: Run) -> bool:
     return False
 
 
-def _has_moved(act: Act, runs_on: Callable[[str, str], Iterable[Run]]) -> bool:
+def _has_moved(act: ExternalChange, runs_on: Callable[[str, str], Iterable[Run]]) -> bool:
     """Whether pods went because a run has stopped their job: a node that is empty for that was not drained by somebody else."""
     for job, at in act.left:
         for run in runs_on(act.cluster, job):
@@ -272,7 +278,7 @@ def _covers(row: EffectRecord, at: datetime) -> bool:
     return row.confirmed_at is None or at <= row.confirmed_at + LATE
 
 
-def _concerned(act: Act, incidents: Iterable[Incident], runs: Iterable[Run]) -> list[str]:
+def _concerned(act: ExternalChange, incidents: Iterable[Incident], runs: Iterable[Run]) -> list[str]:
     """The incidents that the node or job belongs to, the latest first; those with a run on it too."""
     found = {
         incident.id: incident.opened_at

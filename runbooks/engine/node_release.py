@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from runbooks.engine.approvals import may_let_go
+from runbooks.engine.approvals import may_relax_controls
 from runbooks.engine.run.human_decisions import MAX_COMMANDS
 from runbooks.engine.run.rollback import way_back
-from runbooks.engine.run.transition import Desk, Turn
+from runbooks.engine.run.transition import RunTransition, TransitionResult
 from streams.config.settings import ResponderSettings
 from streams.model.conversation import Command
 from streams.model.facts import NodeFact
@@ -28,7 +28,7 @@ _HOLDS = (EffectState.INTENDED, EffectState.UNKNOWN, EffectState.WAITING, Effect
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class NodeHold:
     """One cordon that stands, or may stand, and the run that made it."""
 
     run: Run
@@ -41,9 +41,9 @@ class Hold:
         return self.record.effect.confirmed_at if self.record.effect else None
 
 
-def holds_of(runs: Iterable[Run], node: str) -> tuple[Hold, ...]:
+def holds_of(runs: Iterable[Run], node: str) -> tuple[NodeHold, ...]:
     """The cordons of the node that have not been taken back, the oldest first."""
-    found: list[Hold] = []
+    found: list[NodeHold] = []
     for run in runs:
         if run.plan.mode is Mode.SHADOW:
             continue
@@ -53,7 +53,7 @@ def holds_of(runs: Iterable[Run], node: str) -> tuple[Hold, ...]:
             record = run.step(planned.id)
             back = record.undo is not None and record.undo.state is EffectState.UNDONE
             if record.effect is not None and record.effect.state in _HOLDS and not back:
-                found.append(Hold(run, planned, record))
+                found.append(NodeHold(run, planned, record))
     return tuple(sorted(found, key=lambda hold: (hold.run.created_at, hold.run.id)))
 
 
@@ -64,7 +64,7 @@ def node_of(command: Command) -> str:
 
 def choose(
     command: Command, runs: Sequence[Run], fact: NodeFact | None, policy: ResponderSettings, now: datetime
-) -> Hold | str:
+) -> NodeHold | str:
     """The hold to give back, or what stands against it in words for a person.
 
     `runs` are those of the cluster that act on the node, `fact` is what inventory shows of the node.
@@ -73,7 +73,7 @@ def choose(
     age_s = (now - command.at).total_seconds()
     if not _NODE.fullmatch(command.scope):
         return f"{command.scope[:80]!r} names no node: node:NAME"
-    if not may_let_go(command.actor, policy):
+    if not may_relax_controls(command.actor, policy):
         return f"{command.actor} is not among those who may approve"
     if age_s > policy.freshness_s:
         return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
@@ -97,24 +97,24 @@ def choose(
     return mine[-1]
 
 
-def release(hold: Hold, command: Command, others: Sequence[Hold], now: datetime) -> Turn:
+def release(hold: NodeHold, command: Command, others: Sequence[NodeHold], now: datetime) -> TransitionResult:
     """Mean to take the cordon back: the run does it at its next `advance`. A command that was heard before changes nothing."""
-    desk = Desk(hold.run, now)
+    transition = RunTransition(hold.run, now)
     if command.id in hold.run.commands:
-        return desk.turn()
+        return transition.result()
     assert hold.record.effect is not None
     why = f"given back by {command.actor}" + (f": {command.reason}" if command.reason else "")
-    row = way_back(desk, hold.planned, hold.record.effect)
-    desk.change(commands=(*hold.run.commands, command.id)[-MAX_COMMANDS:], undoing=why)
-    desk.set(hold.planned.id, undo=row, due_at=None, kept_for="")
+    row = way_back(transition, hold.planned, hold.record.effect)
+    transition.change(commands=(*hold.run.commands, command.id)[-MAX_COMMANDS:], undoing=why)
+    transition.set(hold.planned.id, undo=row, due_at=None, kept_for="")
     text = f"{hold.planned.target} {why}"
     if still := sorted({other.run.incident for other in others if other.run.incident != hold.run.incident}):
         text += f"; it stays closed for {' and '.join(still)}"
-    desk.note(
+    transition.note(
         "person.released", text, actor=command.actor,
         command=command.id, via=command.via, step=hold.planned.id, node=node_of(command),
     )  # fmt: skip
-    return desk.turn()
+    return transition.result()
 
 
 def _works_on(run: Run, node: str) -> bool:
@@ -124,7 +124,7 @@ def _works_on(run: Run, node: str) -> bool:
     return any(s.destructive and s.target is not None and s.target.name == node for s in run.plan.steps)
 
 
-def _nothing_held(node: str, incident: str, holds: Sequence[Hold], fact: NodeFact | None) -> str:
+def _nothing_held(node: str, incident: str, holds: Sequence[NodeHold], fact: NodeFact | None) -> str:
     if holds:
         return f"{node} is not held for {incident}, but for {holds[0].run.incident}"
     if fact is None:

@@ -18,45 +18,45 @@ from runbooks.engine.call_slots import (
     QUEUES,
     TICKET_SYSTEM,
     WINDOW,
-    Limits,
-    Slots,
+    CallLimits,
+    CallSlots,
     system_of,
 )
-from runbooks.engine.cluster_controls import Changed, commanded, unreadable
-from runbooks.engine.cluster_state import Standing
+from runbooks.engine.cluster_controls import ControlUpdate, commanded, unreadable
+from runbooks.engine.cluster_state import ClusterState
 from runbooks.engine.escalation import accused, climb, is_above, offenders, takes_nothing
-from runbooks.engine.external_changes import Observer
+from runbooks.engine.external_changes import ExternalChanges
 from runbooks.engine.guardrails import switched_off
 from runbooks.engine.guardrails.breaker import has_leave
 from runbooks.engine.guardrails.evidence import is_old
-from runbooks.engine.node_release import Hold, choose, holds_of, node_of, release
-from runbooks.engine.priority_line import Line
+from runbooks.engine.node_release import NodeHold, choose, holds_of, node_of, release
+from runbooks.engine.priority_queue import PriorityQueue
 from runbooks.engine.run.human_decisions import decided, may_be_superseded, meant, revised, superseded
 from runbooks.engine.run.machine import HELD_LOOK_S, advance, begin, due_at
 from runbooks.engine.run.missing_incident import advance_blind, stand_in
 from runbooks.engine.run.outcomes import concluded, recover
 from runbooks.engine.run.plan import MAX_STEPS, plan
 from runbooks.engine.run.rollback import holds_a_job
-from runbooks.engine.run.shadow_mode import case
+from runbooks.engine.run.shadow_mode import guard_context
 from runbooks.engine.run.transition import (
-    IN_THE_AIR,
+    IN_FLIGHT,
     MAX_REASON,
     Call,
-    Desk,
-    Note,
-    Report,
-    Situation,
-    Turn,
+    RunContext,
+    RunReport,
+    RunTransition,
+    TimelineNote,
+    TransitionResult,
     shortened,
 )
-from runbooks.engine.run_index import LostRun, Runs, age
-from runbooks.engine.run_summaries import IncidentBrief, RunBrief
-from runbooks.engine.timer_queue import Agenda
+from runbooks.engine.run_index import RunIndex, UnreadableRun, age
+from runbooks.engine.run_summaries import IncidentSummary, RunSummary
+from runbooks.engine.timer_queue import TimerQueue
 from runbooks.language.schema import Runbook
 from runbooks.language.select import select
 from streams.config.settings import ResponderSettings
 from streams.inventory.cluster_view import ClusterView
-from streams.kafka.lazy_documents import Shelf
+from streams.kafka.lazy_documents import LazyDocuments
 from streams.model.clock import to_the_second
 from streams.model.codec import decode, encode
 from streams.model.control import Control
@@ -87,7 +87,7 @@ CALM_RUNS = 250
 together cost the same."""
 
 AT_A_TIME = 100
-"""Runs that are taken over without a break."""
+"""RunIndex that are taken over without a break."""
 
 FIRST, SOON, LATER = range(3)
 """Ranks of runs. The first two have slots that the last one cannot take."""
@@ -97,7 +97,7 @@ LONGEST_HOLD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WorkBudget:
     """How much one turn takes on at most, the most urgent first; the next turn goes on with the rest.
 
     A turn runs without a break and its commit is one transaction, so that both have to stay short whatever comes at once.
@@ -107,15 +107,15 @@ class Share:
     runs: int
 
 
-EVERYTHING = Share(10**9, 10**9)
+UNLIMITED = WorkBudget(10**9, 10**9)
 """For whoever has no broker and no probes to answer in between."""
 
-A_TURN = Share(50, 100)
+PER_ITERATION = WorkBudget(50, 100)
 """A few tenths of a second of work, and some megabytes to commit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class CommitBatch:
     """What has to be committed together, and the calls that may start after that."""
 
     runs: tuple[Run, ...] = ()
@@ -136,7 +136,7 @@ class _Pending:
     controls: dict[str, None] = field(default_factory=dict)
 
 
-class Board:
+class PartitionState:
     """The state of one partition. `runs` are as last read or decided, committed or about to be.
 
     A turn costs what has moved or is due, not what is there: each run with work left has a time on the agenda, and whatever
@@ -148,49 +148,49 @@ class Board:
         runbooks: Sequence[Runbook],
         policy: ResponderSettings,
         actions: frozenset[str],
-        runs: Mapping[str, Run] | Shelf[Run, RunBrief] | None = None,
-        lost: Iterable[LostRun] = (),
+        runs: Mapping[str, Run] | LazyDocuments[Run, RunSummary] | None = None,
+        lost: Iterable[UnreadableRun] = (),
         *,
-        limits: Limits | None = None,
-        share: Share = EVERYTHING,
+        limits: CallLimits | None = None,
+        share: WorkBudget = UNLIMITED,
         taken_up: bool = False,
     ) -> None:
         """`taken_up` says that `inherit` or `inheriting` follows before the first `advance`, and counts the runs."""
         self._share = share
         self._taken_up = taken_up
-        self._slots = Slots(limits or Limits())
-        self._waiting = {(queue, urgent): Line() for queue in QUEUES for urgent in (True, False)}
-        """Runs that wait for a slot."""
-        self._ready = Line()
-        """Runs that are to be moved now."""
+        self._slots = CallSlots(limits or CallLimits())
+        self._waiting = {(queue, urgent): PriorityQueue() for queue in QUEUES for urgent in (True, False)}
+        """RunIndex that wait for a slot."""
+        self._ready = PriorityQueue()
+        """RunIndex that are to be moved now."""
         self._runbooks = runbooks
         self._books = {runbook.id: runbook for runbook in runbooks}
         self._policy = policy
         self._actions = actions
-        self.runs = Runs(_shelved(runs or {}), lost)
+        self.runs = RunIndex(_shelved(runs or {}), lost)
         self._told_lost: set[str] = set()
-        self.incidents: Shelf[Incident, IncidentBrief] = Shelf(_finished)
-        self._agenda = Agenda()
+        self.incidents: LazyDocuments[Incident, IncidentSummary] = LazyDocuments(_finished)
+        self._agenda = TimerQueue()
         self._old_looked_at: datetime | None = None
         self._busy: dict[str, dict[str, frozenset[str]]] = {}
-        self._clusters: dict[str, Standing] = {}
+        self._clusters: dict[str, ClusterState] = {}
         if not taken_up:
             for name in self.runs:
                 if name not in self.runs.asleep:
                     self._count(self.runs[name])
         self._ended: dict[str, None] = dict.fromkeys(self.runs.incidents())
-        self._fresh = Line()
+        self._fresh = PriorityQueue()
         """Incidents that nothing has been decided about since they were last heard of."""
         self._heard = 0
-        self._inherited: deque[tuple[str, tuple[Note, ...]]] = deque()
-        """Runs that were taken over in the middle of a call, and what is to be said of it."""
+        self._inherited: deque[tuple[str, tuple[TimelineNote, ...]]] = deque()
+        """RunIndex that were taken over in the middle of a call, and what is to be said of it."""
         self._full: set[str] = set()
-        """Runs of which it was said that they grow no more."""
+        """RunIndex of which it was said that they grow no more."""
         self._stirred: dict[tuple[str, str], None] = {}
         self._said: list[Command] = []
         self._resolved: dict[str, Command] = {}
         """Who has resolved an incident: the correlator takes a moment until it says that it is over."""
-        self._observer = Observer()
+        self._observer = ExternalChanges()
         self._pending = _Pending()
 
     def inherit(self, now: datetime) -> None:
@@ -200,8 +200,8 @@ class Board:
 
     def inheriting(self, now: datetime) -> Iterator[None]:
         """`inherit`, some runs at a time: there may be ten thousand, and the group has to hear from us meanwhile."""
-        for number, (name, brief) in enumerate(list(self.runs.asleep.items()), start=1):
-            self._recall(name, brief, now)
+        for number, (name, summary) in enumerate(list(self.runs.asleep.items()), start=1):
+            self._recall(name, summary, now)
             if number % AT_A_TIME == 0:
                 yield
         awake = [name for name in self.runs if name not in self.runs.asleep]
@@ -221,27 +221,27 @@ class Board:
             row = record.effect
             if row is not None and row.action == "open_ticket" and now - row.intended_at < WINDOW:
                 self._slots.opened(row.intended_at)
-        turn = recover(run, now)
-        if turn.run != run:
-            self._know(turn.run, now)
-            self._inherited.append((run.id, turn.notes))
+        result = recover(run, now)
+        if result.run != run:
+            self._know(result.run, now)
+            self._inherited.append((run.id, result.notes))
         self._agenda.sooner(run.id, now)
-        self._cluster(run.cluster).inherit(turn.run)
+        self._cluster(run.cluster).inherit(result.run)
 
     def _count(self, run: Run) -> None:
         """Let guardrails know of a run."""
         self._note_busy(None, run)
-        self._cluster(run.cluster).census.put(run)
+        self._cluster(run.cluster).run_counts.put(run)
 
-    def _recall(self, name: str, brief: RunBrief, now: datetime) -> None:
+    def _recall(self, name: str, summary: RunSummary, now: datetime) -> None:
         """Count a finished run that a guardrail may still ask about: a recent one, or one that holds a node closed."""
         policy = self._policy
         window_s = policy.blast_radius.window_s
         longest_s = max(window_s, policy.breaker.failures_window_s, policy.breaker.mass_window_s)
-        recent = brief.updated_at > now - timedelta(seconds=longest_s)
-        asked = recent or brief.holds(self.view(brief.cluster).nodes, now, window_s)
+        recent = summary.updated_at > now - timedelta(seconds=longest_s)
+        asked = recent or summary.holds(self.view(summary.cluster).nodes, now, window_s)
         if asked and (run := self.runs.get(name)) is not None:
-            self._cluster(brief.cluster).census.put(run)
+            self._cluster(summary.cluster).run_counts.put(run)
 
     def view(self, cluster: str) -> ClusterView:
         """What is known of a cluster's inventory."""
@@ -251,9 +251,9 @@ class Board:
         """What people and the breaker have switched off in a cluster."""
         return self._cluster(cluster).control
 
-    def _cluster(self, cluster: str) -> Standing:
+    def _cluster(self, cluster: str) -> ClusterState:
         if cluster not in self._clusters:
-            self._clusters[cluster] = Standing(cluster)
+            self._clusters[cluster] = ClusterState(cluster)
         return self._clusters[cluster]
 
     def take_fact(self, key: str, fact: Fact | None, news_at: datetime | None = None) -> None:
@@ -290,17 +290,17 @@ class Board:
             self._heard += 1
             self._fresh.put(incident.id, (not is_decisive, self._heard))
 
-    def put_away(self, brief: IncidentBrief, raw: bytes) -> bool:
+    def put_away(self, summary: IncidentSummary, raw: bytes) -> bool:
         """Whether this incident need not be read: it is over, and no run has to hear of it. Then it stays as it is."""
-        known = self.incidents.briefs.get(brief.id)
-        if not brief.state.is_over or (known is None and brief.id in self.incidents):
+        known = self.incidents.summaries.get(summary.id)
+        if not summary.state.is_over or (known is None and summary.id in self.incidents):
             return False
-        for name in self.runs.ids_of(brief.id):
+        for name in self.runs.ids_of(summary.id):
             run = self.runs.asleep.get(name)
-            if run is None or run.incident_revision < brief.revision:
+            if run is None or run.incident_revision < summary.revision:
                 return False
-        if known is None or brief.revision > known.revision:
-            self.incidents.lay(brief.id, raw, brief)
+        if known is None or summary.revision > known.revision:
+            self.incidents.store(summary.id, raw, summary)
         return True
 
     def take_command(self, command: Command) -> None:
@@ -312,7 +312,7 @@ class Board:
         """A person's decision that is not for here: nothing but the answer comes of it."""
         text = f"{command.verb} of {command.actor} does not count: {why}"
         about = {"command": command.id, "via": command.via}
-        note = Note("command.refused", text, command.actor, about)
+        note = TimelineNote("command.refused", text, command.actor, about)
         self._say(note, command.incident, command.cluster, command.at)
 
     def _hear(self, command: Command, now: datetime) -> None:
@@ -339,10 +339,10 @@ class Board:
             return
         said = f"{command.actor}: {command.verb}, and no run is there to hear it"
         about = {"command": command.id, "via": command.via}
-        note = Note(f"person.{command.verb}", said, command.actor, about)
+        note = TimelineNote(f"person.{command.verb}", said, command.actor, about)
         self._say(note, command.incident, command.cluster, command.at)
         if command.verb is Verb.RESOLVE:
-            report = Report("run.resolved", actor=command.actor, reason=command.reason)
+            report = RunReport("run.resolved", actor=command.actor, reason=command.reason)
             self._report(report, command.incident, command.cluster, "", "", command.at)
 
     def _over_already(self, command: Command) -> str:
@@ -365,10 +365,10 @@ class Board:
         if any(command.id in run.commands for run in runs):
             return
         chosen = choose(command, runs, self.view(command.cluster).nodes.get(node), self._policy, now)
-        if isinstance(chosen, Hold):
+        if isinstance(chosen, NodeHold):
             self._take(release(chosen, command, holds_of(runs, node), now), now)
             return
-        note = Note(
+        note = TimelineNote(
             "person.release_refused",
             f"{command.actor} cannot give {node[:253]} back: {chosen}",
             command.actor,
@@ -391,8 +391,8 @@ class Board:
         run = self.runs.get(call.run)
         if run is None or call.kind != "apply":
             return ""
-        situation = self._situation(run, self.incidents.get(run.incident) or stand_in(run), now)
-        ruling = switched_off(case(Desk(run, now), run.planned(call.step), situation))
+        context = self._situation(run, self.incidents.get(run.incident) or stand_in(run), now)
+        ruling = switched_off(guard_context(RunTransition(run, now), run.planned(call.step), context))
         return str(ruling) if ruling is not None else ""
 
     def advance(self, now: datetime) -> None:
@@ -407,7 +407,7 @@ class Board:
         for command in said:
             self._catch_up_with(command.incident, now)
             self._hear(command, now)
-        awake = (self.incidents[name] for name in self.incidents if name not in self.incidents.briefs)
+        awake = (self.incidents[name] for name in self.incidents if name not in self.incidents.summaries)
         for act, note, about in self._observer.told(awake, self.runs.on):
             self._say(note, about, act.cluster, act.at)
         self._go_on(now)
@@ -446,7 +446,7 @@ class Board:
                 self._say(note, run.incident, run.cluster, now)
 
     def _catch_up_with(self, incident_id: str, now: datetime) -> None:
-        """Take in an incident's latest revision out of turn: nothing is done on the strength of an earlier one."""
+        """Take in an incident's latest revision out of result: nothing is done on the strength of an earlier one."""
         if incident_id in self._fresh:
             self._fresh.drop(incident_id)
             self._revise(self.incidents[incident_id], now)
@@ -473,7 +473,7 @@ class Board:
             return FIRST
         steps = list(zip(run.plan.steps, run.steps, strict=True))
         if any(planned.action == "suspend_job" and record.effect is not None for planned, record in steps):
-            return SOON if holds_a_job(Desk(run, run.updated_at)) else LATER
+            return SOON if holds_a_job(RunTransition(run, run.updated_at)) else LATER
         if not self._is_beyond_doubt(run):
             return LATER
         if all(record.state.is_over for planned, record in steps if planned.destructive):
@@ -483,7 +483,7 @@ class Board:
     def _is_beyond_doubt(self, run: Run) -> bool:
         """Whether its fault is decisive and of now: what was old when it was read waits for a person anyway."""
         # What was skimmed only is over.
-        incident = None if run.incident in self.incidents.briefs else self.incidents.get(run.incident)
+        incident = None if run.incident in self.incidents.summaries else self.incidents.get(run.incident)
         if incident is None or incident.certainty is not Certainty.DECISIVE:
             return False
         return has_leave(run) or not is_old(incident, self.view(run.cluster), self._policy.freshness_s)
@@ -499,13 +499,13 @@ class Board:
         """Move one run as far as it goes now, and put it in line for what it has to wait for."""
         incident, rank = self.incidents.get(run.incident), self._rank(run)
         if incident is not None:
-            turn = advance(run, self._situation(run, incident, now), now)
+            result = advance(run, self._situation(run, incident, now), now)
         else:
-            turn = advance_blind(run, self._situation(run, stand_in(run), now), now)
+            result = advance_blind(run, self._situation(run, stand_in(run), now), now)
         urgent_in = {queue: self._is_urgent(run, queue) for queue in QUEUES}
-        self._take(turn, now, urgent_in)
+        self._take(result, now, urgent_in)
         for (queue, urgent), line in self._waiting.items():
-            if queue in turn.waits and urgent is urgent_in[queue]:
+            if queue in result.waits and urgent is urgent_in[queue]:
                 line.put(run.id, (rank, age(run)))
             else:
                 line.drop(run.id)
@@ -530,7 +530,7 @@ class Board:
         due = due_at(run)
         self._agenda.put(run.id, min(at, due) if due is not None and due > now else at)
 
-    def collect(self) -> Changes:
+    def collect(self) -> CommitBatch:
         """Everything since the last time, in the order in which it came to be."""
         pending, self._pending = self._pending, _Pending()
         batches = [
@@ -538,7 +538,7 @@ class Board:
             for cluster, signals in pending.signals.items()
             for i in range(0, len(signals), MAX_BATCH)
         ]
-        return Changes(
+        return CommitBatch(
             runs=tuple(self.runs[run_id] for run_id in pending.runs if run_id in self.runs),
             gone=tuple(pending.gone),
             timeline=tuple(pending.timeline),
@@ -565,14 +565,14 @@ class Board:
                 else None
             )
             guilty = self._guilty(incident)
-            turn = revised(run, incident, bound, now, guilty)
-            if too_large := _too_large(turn.run, run):
+            result = revised(run, incident, bound, now, guilty)
+            if too_large := _too_large(result.run, run):
                 if run.id not in self._full:
-                    note = Note("run.not_extended", too_large, None, {"run": run.id})
+                    note = TimelineNote("run.not_extended", too_large, None, {"run": run.id})
                     self._say(note, run.incident, run.cluster, now)
                 self._full.add(run.id)
-                turn = revised(run, incident, None, now, guilty)
-            self._take(turn, now)
+                result = revised(run, incident, None, now, guilty)
+            self._take(result, now)
         self._supersede(incident, self.runs[runs[-1].id], now)
         self._ended[incident.id] = None
 
@@ -607,17 +607,19 @@ class Board:
         while run_id(incident.id, bound.runbook, bound.runbook_revision, round_) in self.runs:
             round_ += 1
         came_from = after.id if after is not None else ""
-        turn = begin(incident, bound, now, round_=round_, escalated_from=came_from, why=why)
-        if (size := len(encode(turn.run))) > MAX_PLANNED_BYTES:
+        result = begin(incident, bound, now, round_=round_, escalated_from=came_from, why=why)
+        if (size := len(encode(result.run))) > MAX_PLANNED_BYTES:
             said = f"a plan of {chosen.id} has {size} bytes, at most {MAX_PLANNED_BYTES} are begun with"
             self._leave(incident, said, now)
             return
-        self._take(turn, now)
+        self._take(result, now)
 
     def _leave(self, incident: Incident, why: str, now: datetime) -> None:
         """Nothing more is begun for the incident: say so, and that it waits for a person."""
-        self._say(Note("run.none", f"a person has to act: {why}"), incident.id, incident.cluster, now)
-        self._report(Report("run.awaiting_approval", reason=why), incident.id, incident.cluster, "", "", now)
+        self._say(TimelineNote("run.none", f"a person has to act: {why}"), incident.id, incident.cluster, now)
+        self._report(
+            RunReport("run.awaiting_approval", reason=why), incident.id, incident.cluster, "", "", now
+        )
 
     def _climb(self, incident: Incident, runbook: Runbook, now: datetime) -> tuple[Runbook, str]:
         """The rung whose turn it is by what has been tried for the same GPU, node or job."""
@@ -635,7 +637,7 @@ class Board:
         return rung.runbook, rung.why
 
     def _is_merged(self, incident_id: str) -> bool:
-        known = self.incidents.briefs.get(incident_id) or self.incidents.get(incident_id)
+        known = self.incidents.summaries.get(incident_id) or self.incidents.get(incident_id)
         return known is not None and known.state is IncidentState.MERGED
 
     def _go_on(self, now: datetime) -> None:
@@ -666,7 +668,9 @@ class Board:
         try:
             return plan(incident, runbook, self.view(incident.cluster), ceiling, self._actions)
         except ValueError as error:
-            self._say(Note("run.none", f"a person has to act: {error}"), incident.id, incident.cluster, now)
+            self._say(
+                TimelineNote("run.none", f"a person has to act: {error}"), incident.id, incident.cluster, now
+            )
             return None
 
     def _supersede(self, incident: Incident, run: Run, now: datetime) -> None:
@@ -694,22 +698,22 @@ class Board:
             return {}
         return {other.root.node: other.id}
 
-    def _situation(self, run: Run, incident: Incident, now: datetime) -> Situation:
+    def _situation(self, run: Run, incident: Incident, now: datetime) -> RunContext:
         standing = self._cluster(run.cluster)
         busy = self._busy.get(run.cluster, {})
         siblings = tuple(other for other in self.runs.of(run.incident) if other.id != run.id)
-        return Situation(
+        return RunContext(
             incident, standing.view, self.runs.peers(run), self._policy, self._actions,
             busy=busy, siblings=siblings, incidents=self.incidents, runbooks=frozenset(self._books),
-            control=standing.control_of(run), census=standing.census,
-            room=self._slots.room(
+            control=standing.control_of(run), run_counts=standing.run_counts,
+            free_slots=self._slots.free_slots(
                 now, urgent=self._rank(run) < LATER, urgent_ticket=self._is_urgent(run, NEW_TICKETS)
             ),
         )  # fmt: skip
 
     def _is_over(self, incident_id: str) -> bool | None:
         """Whether nothing more will be done about an incident; None for one that is not known."""
-        if incident_id in self.incidents.briefs:
+        if incident_id in self.incidents.summaries:
             return True
         incident = self.incidents.get(incident_id)
         return incident.state.is_over if incident is not None else None
@@ -723,7 +727,7 @@ class Board:
             run = self.runs.asleep.get(name) or self.runs[name]
             old = run.finished_at is not None and run.finished_at < now - KEEP_FINISHED
             if old and self._is_over(run.incident) is not False:
-                self._cluster(run.cluster).census.drop(name)
+                self._cluster(run.cluster).run_counts.drop(name)
                 self.runs.forget(name)
                 self._pending.gone.append(name)
 
@@ -737,10 +741,12 @@ class Board:
                 f"the finished run {run.id} cannot be read back and is left out: no other run is begun for this incident, "
                 f"and what it holds closed is given back by hand: {run.reason[:MAX_REASON]}"
             )
-            self._say(Note("run.lost", text, None, {"run": run.id}), run.incident, run.cluster, now)
+            self._say(TimelineNote("run.lost", text, None, {"run": run.id}), run.incident, run.cluster, now)
 
-    def _take(self, turn: Turn, now: datetime, urgent_in: Mapping[str, bool] | None = None) -> None:
-        run = turn.run
+    def _take(
+        self, result: TransitionResult, now: datetime, urgent_in: Mapping[str, bool] | None = None
+    ) -> None:
+        run = result.run
         known = self.runs.get(run.id)
         if known != run:
             self._know(run, now)
@@ -749,29 +755,29 @@ class Board:
                 self._stir(run.cluster, target, now)
             if run.state.is_over and (known is None or not known.state.is_over):
                 self._ended[run.incident] = None
-        self._pending.calls += turn.calls
-        for call in turn.calls:
+        self._pending.calls += result.calls
+        for call in result.calls:
             system = system_of(call.effect.action)
             self._slots.take(call.slot, call.effect.action, urgent=(urgent_in or {}).get(system, False))
             if call.kind == "apply" and call.effect.action == "open_ticket":
                 row = run.step(call.step).effect
                 if row is not None and row.attempts == 1:
                     self._slots.opened(now)
-        for note in turn.notes:
+        for note in result.notes:
             self._say(note, run.incident, run.cluster, now)
-        for report in turn.reports:
+        for report in result.reports:
             self._report(report, run.incident, run.cluster, run.id, run.plan.runbook, now)
 
     def _know(self, run: Run, now: datetime) -> None:
         """Know a run as it is now."""
         known = self.runs.get(run.id)
         self.runs.put(run)
-        self._cluster(run.cluster).census.put(run)
+        self._cluster(run.cluster).run_counts.put(run)
         self._agenda.sooner(run.id, now)
         self._note_busy(known, run)
 
     def _note_busy(self, old: Run | None, new: Run | None) -> None:
-        """Keep account of which targets have a call in the air, and by which runs."""
+        """Keep account of which targets have a call in the in_flight, and by which runs."""
         before, after = (_occupied(run) if run is not None else frozenset() for run in (old, new))
         run = new or old
         assert run is not None
@@ -783,7 +789,9 @@ class Board:
         for key in after - before:
             busy[key] = busy.get(key, frozenset()) | {run.id}
 
-    def _govern(self, standing: Standing, changed: Changed, now: datetime, incident: str = "") -> None:
+    def _govern(
+        self, standing: ClusterState, changed: ControlUpdate, now: datetime, incident: str = ""
+    ) -> None:
         """Take in what has changed for a cluster as a whole; its lines belong to no incident, unless one was named."""
         if standing.control == changed.control:
             return
@@ -795,7 +803,7 @@ class Board:
         for note in changed.notes:
             self._say(note, incident, standing.cluster, now)
 
-    def _say(self, note: Note, incident: str, cluster: str, at: datetime) -> None:
+    def _say(self, note: TimelineNote, incident: str, cluster: str, at: datetime) -> None:
         self._pending.timeline.append(
             TimelineEntry(
                 incident, cluster, at, note.actor or PROCESS, note.event, note.text, note.attributes
@@ -803,7 +811,7 @@ class Board:
         )
 
     def _report(
-        self, report: Report, incident: str, cluster: str, run: str, runbook: str, at: datetime
+        self, report: RunReport, incident: str, cluster: str, run: str, runbook: str, at: datetime
     ) -> None:
         said = {
             "incident": incident, "run": run, "runbook": runbook, "outcome": report.outcome, "actor": report.actor,
@@ -821,11 +829,11 @@ class Board:
         )
 
 
-def _shelved(runs: Mapping[str, Run] | Shelf[Run, RunBrief]) -> Shelf[Run, RunBrief]:
+def _shelved(runs: Mapping[str, Run] | LazyDocuments[Run, RunSummary]) -> LazyDocuments[Run, RunSummary]:
     """A shelf of our own: the journal's holds what was committed last."""
-    if isinstance(runs, Shelf):
+    if isinstance(runs, LazyDocuments):
         return runs.copy()
-    shelf: Shelf[Run, RunBrief] = Shelf(lambda raw: decode(Run, raw))
+    shelf: LazyDocuments[Run, RunSummary] = LazyDocuments(lambda raw: decode(Run, raw))
     shelf.update(runs)
     return shelf
 
@@ -860,11 +868,11 @@ def _has_lost_its_node(run: Run, incident: Incident) -> bool:
 
 
 def _occupied(run: Run) -> frozenset[str]:
-    """Keys of the targets that a run has a call to in the air."""
+    """Keys of the targets that a run has a call to in the in_flight."""
     found: set[str] = set()
     for record in run.steps:
         rows = (record.effect if not record.state.is_over else None, record.undo)
         for row in rows:
-            if row is not None and row.state in IN_THE_AIR:
+            if row is not None and row.state in IN_FLIGHT:
                 found.add(row.target.key)
     return frozenset(found)

@@ -23,18 +23,23 @@ import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 
 from connectors.base import Connector, Outcome, Unknown
-from runbooks.engine.call_slots import Limits
+from runbooks.engine.call_slots import CallLimits
 from runbooks.engine.crash_points import names_of, names_written
-from runbooks.engine.partition_state import A_TURN, PROCESS, Board
+from runbooks.engine.partition_state import PER_ITERATION, PROCESS, PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
-from runbooks.engine.run_index import LostRun
-from runbooks.engine.run_summaries import IncidentBrief, epitaph_in, epitaph_of, run_at_rest
+from runbooks.engine.run_index import UnreadableRun
+from runbooks.engine.run_summaries import (
+    IncidentSummary,
+    finished_header,
+    read_finished_header,
+    summary_if_finished,
+)
 from runbooks.language.schema import Runbook
 from streams.config.settings import KafkaSettings, ResponderSettings
 from streams.kafka.clients import coordinates
 from streams.kafka.fenced_store import Outgoing
 from streams.kafka.lease import Lease
-from streams.kafka.partition_owner import LOST, Arrival, Owned, Owner
+from streams.kafka.partition_owner import PARTITION_LOST, OwnedPartition, OwnedRecord, PartitionOwner
 from streams.kafka.topics import COMMANDS, CONTROLS, INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE
 from streams.model.clock import Clock, MonotonicClock, boot_seconds, from_millis, utc_now
 from streams.model.codec import decode, encode
@@ -73,8 +78,8 @@ class _Flight:
 class _Work:
     """What a partition's worker holds while the partition is ours."""
 
-    owned: Owned[Run]
-    board: Board
+    owned: OwnedPartition[Run]
+    board: PartitionState
     news: asyncio.Event = field(default_factory=asyncio.Event)
     offsets: dict[TopicPartition, int] = field(default_factory=dict)
     dead: list[Outgoing] = field(default_factory=list)
@@ -124,20 +129,20 @@ class Responder:
         self._boot = boot
         self._pulse = pulse or Pulse()
         self._at = at
-        self._works: dict[Owned[Run], _Work] = {}
+        self._works: dict[OwnedPartition[Run], _Work] = {}
         self._failure: Exception | None = None
-        self._owner: Owner[Run] = Owner(
+        self._owner: PartitionOwner[Run] = PartitionOwner(
             kafka_settings,
             name=PROCESS,
             topic=RUNS,
             kind=Run,
             key=lambda run: run.id,
-            rest=run_at_rest,
-            mark=epitaph_of,
-            left_out=epitaph_in,
+            summarize=summary_if_finished,
+            headers=finished_header,
+            may_skip=read_finished_header,
             replayed=(INVENTORY, INCIDENTS, CONTROLS),
             followed=(COMMANDS,),
-            let_go=self._let_go,
+            on_revoked=self._let_go,
             progress=self._pulse.beat,
         )
 
@@ -163,27 +168,27 @@ class Responder:
 
     # ── events ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _work(self, owned: Owned[Run]) -> _Work:
+    def _work(self, owned: OwnedPartition[Run]) -> _Work:
         if owned not in self._works:
-            journal = owned.journal
-            lost = [
-                LostRun(run.key, run.mark.incident, run.mark.cluster, f"{run.place}: {run.reason}")
-                for run in journal.lost.values()
+            store = owned.store
+            unreadable = [
+                UnreadableRun(run.key, run.header.incident, run.header.cluster, f"{run.place}: {run.reason}")
+                for run in store.unreadable.values()
             ]
-            board = Board(
+            board = PartitionState(
                 self._runbooks,
                 self._settings,
                 frozenset(self._by_action),
-                journal.documents,
-                lost,
-                limits=Limits.of(self._settings),
-                share=A_TURN,
+                store.documents,
+                unreadable,
+                limits=CallLimits.of(self._settings),
+                share=PER_ITERATION,
                 taken_up=True,
             )
             self._works[owned] = _Work(owned, board)
         return self._works[owned]
 
-    def _take(self, arrival: Arrival[Run]) -> None:
+    def _take(self, arrival: OwnedRecord[Run]) -> None:
         work, record = self._work(arrival.owned), arrival.record
         try:
             self._read(work, arrival.topic, record)
@@ -226,16 +231,16 @@ class Responder:
             if topic == CONTROLS.name:
                 work.unreadable.pop(key, None)
         elif topic == INCIDENTS.name:
-            brief = decode(IncidentBrief, record.value)
-            if self._cluster not in (None, brief.cluster):
+            summary = decode(IncidentSummary, record.value)
+            if self._cluster not in (None, summary.cluster):
                 # Another cluster may well have a node of the same name: acting on it here would close a healthy one.
                 log.error(
                     "an incident of another cluster is left alone; give each cluster a kafka.topic_prefix of its own",
-                    incident=brief.id,
-                    cluster=brief.cluster,
+                    incident=summary.id,
+                    cluster=summary.cluster,
                     acts_on=self._cluster,
                 )
-            elif work.owned.caught_up or not work.board.put_away(brief, record.value):
+            elif work.owned.caught_up or not work.board.put_away(summary, record.value):
                 work.board.take_incident(decode(Incident, record.value))
         elif topic == CONTROLS.name:
             control = decode(Control, record.value)
@@ -254,7 +259,7 @@ class Responder:
 
     # ── turns ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _begin(self, owned: Owned[Run]) -> None:
+    async def _begin(self, owned: OwnedPartition[Run]) -> None:
         """Start working a partition once everything that was there has been read."""
         if not owned.caught_up or self._owner.owned.get(owned.partition) is not owned:
             return
@@ -328,7 +333,7 @@ class Responder:
             *(Outgoing(SIGNALS, partition, b.cluster, encode(b)) for b in changes.signals),
             *dead,
         ]
-        landed += names_written(work.owned.journal.documents, changes.runs, commands=bool(offsets))
+        landed += names_written(work.owned.store.documents, changes.runs, commands=bool(offsets))
         if inventory is not None and (changes.runs or records or offsets):
             # What others did is told once: how far it has been looked for goes with what was found.
             offsets = offsets | dict([inventory])
@@ -338,7 +343,7 @@ class Responder:
             self._at(f"{name}:before_intent")
         for name in landed:
             self._at(f"{name}:before_commit")
-        await work.owned.journal.commit(
+        await work.owned.store.commit(
             changes.runs,
             gone=changes.gone,
             records=records,
@@ -437,10 +442,10 @@ class Responder:
             if work.worker is None or not work.worker.done() or work.leaving:
                 continue
             error = work.worker.exception()
-            if not isinstance(error, LOST):
+            if not isinstance(error, PARTITION_LOST):
                 raise error or RuntimeError("a worker ended by itself")
             self._revoke(work, str(error))
-            self._owner.lost(owned, error)
+            self._owner.drop_partition(owned, error)
 
     async def _let_go(self, partitions: Sequence[int]) -> None:
         """Start nothing more; give what is in the air a moment to land and be written down."""
@@ -469,11 +474,11 @@ class Responder:
         work.dead.clear()
         try:
             await self._commit(work, None)
-        except LOST as error:
+        except PARTITION_LOST as error:
             log.info("not written down any more", partition=work.owned.partition, reason=str(error))
         if work.worker is not None and not work.worker.cancelled():
             ended = work.worker.exception()
-            if isinstance(ended, LOST):
+            if isinstance(ended, PARTITION_LOST):
                 log.info("not written down any more", partition=work.owned.partition, reason=str(ended))
             elif isinstance(ended, Exception):
                 self._failure = ended

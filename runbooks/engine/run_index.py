@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import overload
 
-from runbooks.engine.run_summaries import RunBrief, names_of, targets_of
-from streams.kafka.lazy_documents import Shelf
+from runbooks.engine.run_summaries import RunSummary, names_of, targets_of
+from streams.kafka.lazy_documents import LazyDocuments
 from streams.model.errors import BadInput
 from streams.model.run import Run
 
@@ -29,7 +29,7 @@ class _Filed:
 
 
 @dataclass(frozen=True, slots=True)
-class LostRun:
+class UnreadableRun:
     """A run of which only this is known: it was over and had no work left when it was written."""
 
     id: str
@@ -38,12 +38,12 @@ class LostRun:
     reason: str
 
 
-class Runs(Mapping[str, Run]):
-    """Runs by id, as last read or decided."""
+class RunIndex(Mapping[str, Run]):
+    """RunIndex by id, as last read or decided."""
 
-    def __init__(self, known: Shelf[Run, RunBrief], lost: Iterable[LostRun] = ()) -> None:
+    def __init__(self, known: LazyDocuments[Run, RunSummary], lost: Iterable[UnreadableRun] = ()) -> None:
         self._shelf = known
-        self.lost: dict[str, LostRun] = {run.id: run for run in lost}
+        self.lost: dict[str, UnreadableRun] = {run.id: run for run in lost}
         """Finished runs that are there and cannot be read, by id. They are among the runs no more."""
         self._filed: dict[str, _Filed] = {}
         self._count = 0
@@ -52,16 +52,16 @@ class Runs(Mapping[str, Run]):
         self._by_offender: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         self.live: dict[str, None] = {}
         """Ids of those that have work left."""
-        asleep = [known.briefs.get(key) or known[key] for key in known]
+        asleep = [known.summaries.get(key) or known[key] for key in known]
         for run in sorted(asleep, key=age):
             self._file(run)
             if isinstance(run, Run) and run.has_work:
                 self.live[run.id] = None
 
     @property
-    def asleep(self) -> Mapping[str, RunBrief]:
-        """Finished runs that nobody has asked for, in brief."""
-        return self._shelf.briefs
+    def asleep(self) -> Mapping[str, RunSummary]:
+        """Finished runs that nobody has asked for, in summary."""
+        return self._shelf.summaries
 
     @property
     def decoded(self) -> int:
@@ -103,7 +103,7 @@ class Runs(Mapping[str, Run]):
         """The runs of an incident, in the order in which they were begun."""
         return self.read(self.ids_of(incident))
 
-    def lost_of(self, incident: str) -> list[LostRun]:
+    def lost_of(self, incident: str) -> list[UnreadableRun]:
         """The runs of an incident that cannot be read."""
         return [run for run in self.lost.values() if run.incident == incident]
 
@@ -138,7 +138,7 @@ class Runs(Mapping[str, Run]):
             return self._shelf[run_id]
         except BadInput as error:
             filed = self._filed[run_id]
-            self.lost[run_id] = LostRun(run_id, filed.incident, filed.cluster, str(error))
+            self.lost[run_id] = UnreadableRun(run_id, filed.incident, filed.cluster, str(error))
             self.forget(run_id)
             raise KeyError(run_id) from error
 
@@ -155,9 +155,9 @@ class Runs(Mapping[str, Run]):
         """The runs with these ids, without those that cannot be read."""
         return [run for run_id in run_ids if (run := self.get(run_id)) is not None]
 
-    def _file(self, run: Run | RunBrief) -> None:
+    def _file(self, run: Run | RunSummary) -> None:
         known = self._filed.get(run.id)
-        if isinstance(run, RunBrief):
+        if isinstance(run, RunSummary):
             targets, offenders = run.targets, run.offenders
         else:
             targets, offenders = targets_of(run.plan.steps), names_of(run.offender, run.offenders)
@@ -182,7 +182,7 @@ class Runs(Mapping[str, Run]):
 class Peers(Sequence[Run]):
     """The other runs of a cluster that act on something this run acts on, or are for the same incident; looked for when asked."""
 
-    def __init__(self, runs: Runs, run: Run) -> None:
+    def __init__(self, runs: RunIndex, run: Run) -> None:
         self._runs = runs
         self._run = run
         self._found: list[Run] | None = None
@@ -209,6 +209,6 @@ class Peers(Sequence[Run]):
         return len(self._all)
 
 
-def age(run: Run | RunBrief) -> tuple[object, ...]:
+def age(run: Run | RunSummary) -> tuple[object, ...]:
     """In this order the runs of an incident were begun."""
     return (run.created_at, run.round, bool(run.escalated_from), run.id)

@@ -1,6 +1,6 @@
 """What is skimmed of runs and incidents that may be over: enough to find them, and to know that nobody waits for them.
 
-A brief comes from the same document as the whole, with most fields left out. So nothing else is written, and whatever
+A summary comes from the same document as the whole, with most fields left out. So nothing else is written, and whatever
 compaction keeps can be skimmed. There may be ten thousand of them for weeks: each is few objects, so that neither memory nor
 the collector has much to do with them.
 """
@@ -71,7 +71,7 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True)
-class RunBrief:
+class RunSummary:
     """A run that is over and has no work left, by what it may still be asked for."""
 
     id: str
@@ -87,10 +87,10 @@ class RunBrief:
     """Keys of everything that it acted on."""
     offenders: frozenset[str]
     closes: tuple[tuple[str, datetime | None], ...]
-    """As `SkimmedRun.closes`."""
+    """As `PartialRun.closes`."""
 
     def holds(self, nodes: Mapping[str, NodeFact], now: datetime, window_s: float) -> bool:
-        """Whether a node may still be closed by it; `guardrails.census` counts that exactly."""
+        """Whether a node may still be closed by it; `guardrails.run_counts` counts that exactly."""
         for name, confirmed_at in self.closes:
             fact = nodes.get(name)
             if confirmed_at is None or (fact is not None and fact.unschedulable):
@@ -102,7 +102,7 @@ class RunBrief:
 
 
 @dataclass(frozen=True, slots=True)
-class SkimmedRun:
+class PartialRun:
     """A run's document without its words, parameters and keys."""
 
     id: str
@@ -155,9 +155,9 @@ class SkimmedRun:
         return tuple(found)
 
     @property
-    def brief(self) -> RunBrief:
+    def summary(self) -> RunSummary:
         """What is kept of it while it rests."""
-        return RunBrief(
+        return RunSummary(
             self.id,
             self.incident,
             self.cluster,
@@ -174,7 +174,7 @@ class SkimmedRun:
 
 
 @dataclass(frozen=True, slots=True)
-class IncidentBrief:
+class IncidentSummary:
     """An incident without its evidence."""
 
     id: str
@@ -193,24 +193,24 @@ def names_of(offender: str, offenders: Iterable[str]) -> frozenset[str]:
     return frozenset(offenders or ((offender,) if offender else ()))
 
 
-def run_at_rest(key: str, raw: bytes) -> RunBrief | None:
-    """The brief of a run's document when it may stay as it is; None when it has to be decoded now.
+def summary_if_finished(key: str, raw: bytes) -> RunSummary | None:
+    """The summary of a run's document when it may stay as it is; None when it has to be decoded now.
 
     That is one that has work left, or lies under a key that is not its own, or is of another form than today's: only the whole
     decoder knows how to read that.
     """
     try:
-        skimmed = decode(SkimmedRun, raw)
+        skimmed = decode(PartialRun, raw)
     except BadInput:
         # The decoder of the whole says better what is wrong with it.
         return None
     if skimmed.has_work or skimmed.id != key or skimmed.schema != SCHEMA:
         return None
-    return skimmed.brief
+    return skimmed.summary
 
 
 @dataclass(frozen=True, slots=True)
-class Epitaph:
+class FinishedRunHeader:
     """What the record of a run without work says of it in a header, for whoever cannot read the document any more."""
 
     incident: str
@@ -218,14 +218,14 @@ class Epitaph:
     schema: int
 
 
-def epitaph_of(run: Run) -> tuple[tuple[str, bytes], ...]:
+def finished_header(run: Run) -> tuple[tuple[str, bytes], ...]:
     """The headers that a run's document is written with."""
     if run.has_work:
         return ()
-    return ((_FINISHED, encode(Epitaph(run.incident, run.cluster, run.schema))),)
+    return ((_FINISHED, encode(FinishedRunHeader(run.incident, run.cluster, run.schema))),)
 
 
-def epitaph_in(headers: Iterable[tuple[str, bytes]]) -> Epitaph | None:
+def read_finished_header(headers: Iterable[tuple[str, bytes]]) -> FinishedRunHeader | None:
     """What these headers tell of a run that surely has no work left; None where they do not.
 
     A document of a newer form is not damaged: it is for a newer version to read.
@@ -233,7 +233,7 @@ def epitaph_in(headers: Iterable[tuple[str, bytes]]) -> Epitaph | None:
     for name, value in headers:
         if name == _FINISHED:
             try:
-                found = decode(Epitaph, value)
+                found = decode(FinishedRunHeader, value)
             except BadInput:
                 return None
             return found if found.schema <= SCHEMA else None

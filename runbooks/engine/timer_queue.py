@@ -6,7 +6,7 @@ from datetime import datetime
 from heapq import heapify, heappop, heappush
 
 
-class Agenda:
+class TimerQueue:
     """A time for each of some names; the earliest is found without going through them."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import IntEnum
 
 from runbooks.engine.approvals import wanted
-from runbooks.engine.containment import Owed
+from runbooks.engine.containment import PendingRepair
 from runbooks.language.schema import TICKETS
 from streams.model.clock import to_the_second
 from streams.model.incident import Incident, IncidentState
@@ -26,7 +26,7 @@ class _Weight(IntEnum):
     UNDER_WAY = 3
 
 
-def waits_for(incident: Incident, runs: Sequence[Run], owing: Sequence[Owed] = ()) -> str:
+def waits_for(incident: Incident, runs: Sequence[Run], owing: Sequence[PendingRepair] = ()) -> str:
     """What has to happen before the incident goes on, or is done with; empty where a call is out or nothing is left.
 
     Args:

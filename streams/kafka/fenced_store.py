@@ -1,16 +1,15 @@
-"""A fenced journal of documents: what one owner knows about one partition, safely in Kafka before anyone acts on it.
+"""A document store in Kafka that one owner at a time can write: what it knows of a partition, committed before anyone acts on it.
 
-One `Journal` holds one partition of a compacted document topic with one transactional producer. Opening it does two things in
-this order: it starts the producer, which fences every earlier owner and ends what that owner left half done; then it reads
-the partition back to its end. So nobody can add to what was read, and what was read is everything. What the owner says may
-`rest` is not decoded then, only skimmed: see `shelf.py`.
+One `FencedStore` holds one partition of a compacted document topic with one transactional producer. Opening it does two things,
+in this order: it starts the producer, which fences every earlier owner and aborts its open transaction; then it reads the
+partition to its end. The other way round, an earlier owner could still commit behind the end that was read. Documents for which
+the owner supplies a summary are not decoded until they are asked for: see `lazy_documents.py`.
 
-A document that cannot be read stops whoever opens the journal, for it may tell of something under way. Only one whose record
-bears the owner's own mark that nothing is, is left out and named in `lost`.
+An unreadable document stops `open`, because it may describe a call in flight. It is skipped, and listed in `unreadable`, only
+where its record carries the owner's own header saying that it is finished.
 
-A commit is one transaction with all that is ready: documents, other records, and the input offsets they stand for. It costs
-5 to 35 ms whatever is in it, so callers collect first. After a failure of any kind the journal is closed for good: only a
-fresh read can tell what was written.
+A commit is one transaction: documents, other records, and the input offsets they account for. It costs 5 to 35 ms whatever its
+size, so callers collect first. After any failure the store is closed for good: only a fresh read can tell what was written.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from aiokafka.errors import (
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
 from streams.kafka.dead_letters import dead_letter
-from streams.kafka.lazy_documents import Shelf
+from streams.kafka.lazy_documents import LazyDocuments
 from streams.kafka.topics import DEAD_LETTERS, Topic
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, Fenced, Permanent, Unreachable
@@ -45,13 +44,13 @@ D = TypeVar("D")
 log = structlog.get_logger(__name__)
 
 MAX_DOCUMENT_BYTES = 1024 * 1024
-"""The largest document a journal takes: recovery reads all of them."""
+"""Size limit of one document: recovery reads all of them."""
 
 AT_A_TIME = 100
-"""Documents that are decoded or encoded without a break."""
+"""Documents decoded or encoded before other tasks get to run."""
 
 TRANSACTION_TIMEOUT_MS = 30_000
-"""How long a transaction of a dead owner may hold up readers before the broker ends it; a successor ends it at once."""
+"""The broker aborts a dead owner's transaction after this time; until then readers wait. A successor aborts it at once."""
 
 _FENCED = (
     ProducerFenced,
@@ -86,34 +85,34 @@ Headers = Sequence[tuple[str, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """A document that is there and cannot be read. `mark` is what its headers say of it, `place` is topic:partition:offset."""
+class UnreadableDocument:
+    """A document that cannot be decoded. `header` is what its record headers say about it, `place` is topic:partition:offset."""
 
     key: str
     place: str
     reason: str
-    mark: Any
+    header: Any
 
 
-def unmarked(document: Any) -> Headers:
-    """Documents go out without headers."""
+def no_headers(document: Any) -> Headers:
+    """Default for `headers`: documents are written without any."""
     return ()
 
 
-def nothing_is_left_out(headers: Headers) -> None:
-    """Every document has to be read."""
+def skip_none(headers: Headers) -> None:
+    """Default for `may_skip`: every document must be readable."""
 
 
-def unwatched() -> None:
-    """Nobody asks whether it moves on."""
+def no_progress() -> None:
+    """Default for `progress`: nobody watches."""
 
 
-def nothing_rests(key: str, raw: bytes) -> None:
-    """Every document is decoded as soon as it is read."""
+def decode_all(key: str, raw: bytes) -> None:
+    """Default for `summarize`: every document is decoded as it is read."""
 
 
-class Journal(Generic[D]):
-    """The documents of one owned partition, by key. Build it with `open`."""
+class FencedStore(Generic[D]):
+    """The documents of one owned partition, by key. Create it with `open`."""
 
     def __init__(
         self,
@@ -121,21 +120,21 @@ class Journal(Generic[D]):
         topic: Topic,
         partition: int,
         producer: AIOKafkaProducer,
-        documents: Shelf[D, Any],
-        lost: Mapping[str, Lost],
+        documents: LazyDocuments[D, Any],
+        unreadable: Mapping[str, UnreadableDocument],
         key: Callable[[D], str],
-        mark: Callable[[D], Headers],
+        headers: Callable[[D], Headers],
     ) -> None:
         self._settings = settings
         self._topic = topic
         self._partition = partition
         self._producer = producer
         self._documents = documents
-        self._lost = lost
+        self._unreadable = unreadable
         self._key = key
-        self._mark = mark
+        self._headers = headers
         self._offsets: dict[TopicPartition, int] = {}
-        self._turn = asyncio.Lock()
+        self._commit_lock = asyncio.Lock()
         self._closed_by: Exception | None = None
 
     @classmethod
@@ -148,19 +147,19 @@ class Journal(Generic[D]):
         partition: int,
         kind: type[D],
         key: Callable[[D], str],
-        rest: Callable[[str, bytes], Any] = nothing_rests,
-        mark: Callable[[D], Headers] = unmarked,
-        left_out: Callable[[Headers], Any] = nothing_is_left_out,
-        progress: Callable[[], None] = unwatched,
-    ) -> Journal[D]:
+        summarize: Callable[[str, bytes], Any] = decode_all,
+        headers: Callable[[D], Headers] = no_headers,
+        may_skip: Callable[[Headers], Any] = skip_none,
+        progress: Callable[[], None] = no_progress,
+    ) -> FencedStore[D]:
         """Fence the predecessor, then read everything it wrote.
 
         Args:
             name: The process, e.g. `responder`; owners of the same name and partition fence one another.
-            rest: The brief of the document under a key that need not be decoded before somebody asks for it, else None.
-            mark: Headers that a document is written with.
-            left_out: What the headers of a document that cannot be read tell of it, where it may be left out, else None.
-            progress: Called again and again while documents are read.
+            summarize: A summary of the document under this key if it need not be decoded before it is asked for, else None.
+            headers: The headers to write a document with.
+            may_skip: For an unreadable document: what its headers say about it if it may be skipped, else None.
+            progress: Called repeatedly while documents are read, so that the caller can report that it is alive.
 
         Raises:
             Unreachable: when no broker answers.
@@ -174,20 +173,20 @@ class Journal(Generic[D]):
         try:
             await clients.started(producer, settings)
             latest = await clients.read_to_end(settings, topic, partition, progress)
-            documents, lost = await _laid(
-                latest, Shelf(lambda raw: decode(kind, raw)), key, rest, left_out, progress
+            documents, unreadable = await _decoded(
+                latest, LazyDocuments(lambda raw: decode(kind, raw)), key, summarize, may_skip, progress
             )
         except BaseException:
             await _stop(producer)
             raise
         log.info(
-            "journal open",
+            "document store open",
             topic=topic.name,
             partition=partition,
             documents=len(documents),
             decoded=documents.decoded,
         )
-        return cls(settings, topic, partition, producer, documents, lost, key, mark)
+        return cls(settings, topic, partition, producer, documents, unreadable, key, headers)
 
     @property
     def partition(self) -> int:
@@ -195,14 +194,14 @@ class Journal(Generic[D]):
         return self._partition
 
     @property
-    def documents(self) -> Shelf[D, Any]:
+    def documents(self) -> LazyDocuments[D, Any]:
         """Every document as last committed, by key. Copy it to change it."""
         return self._documents
 
     @property
-    def lost(self) -> Mapping[str, Lost]:
-        """Documents that were left out because they cannot be read, by key."""
-        return self._lost
+    def unreadable(self) -> Mapping[str, UnreadableDocument]:
+        """Documents that were skipped because they cannot be decoded, by key."""
+        return self._unreadable
 
     async def commit(
         self,
@@ -215,17 +214,17 @@ class Journal(Generic[D]):
     ) -> None:
         """Write everything in one transaction, then make it visible in `documents`.
 
-        `gone` are keys to put a tombstone on. `offsets` are the next offsets to read, committed for the consumer group of the
-        process `group`. Calls queue up; each is atomic.
+        `gone` are keys to delete (tombstones). `offsets` are the next offsets to read, committed for the consumer group of the
+        process `group`. Concurrent calls run one after the other; each is atomic.
 
         Raises:
             Fenced: another owner has this partition now. Nothing was written; stop acting.
-            Permanent: a document is too large; nothing was written and the journal stays usable.
-            Unreachable: the broker failed in a way that leaves the outcome open. Open a new journal and look.
+            Permanent: a document is too large; nothing was written and the store stays usable.
+            Unreachable: the broker failed and the outcome is unknown. Open a new store to find out.
         """
         if not (documents or gone or records or offsets):
             return
-        async with self._turn:
+        async with self._commit_lock:
             if self._closed_by is not None:
                 raise self._closed_by
             own: list[Outgoing] = []
@@ -236,7 +235,7 @@ class Journal(Generic[D]):
             try:
                 await self._transaction([*own, *records], dict(offsets or {}), group)
             except asyncio.CancelledError:
-                self._closed_by = Fenced("the journal was closed in the middle of a commit")
+                self._closed_by = Fenced("the store was closed in the middle of a commit")
                 raise
             except _FENCED as error:
                 self._why_ended()
@@ -253,8 +252,8 @@ class Journal(Generic[D]):
                 self._documents.discard(key)
 
     async def close(self) -> None:
-        """Let go of the partition; a commit under way is not waited for."""
-        self._closed_by = self._closed_by or Fenced("this owner has let go of the partition")
+        """Give up the partition; does not wait for a commit in progress."""
+        self._closed_by = self._closed_by or Fenced("this owner has released the partition")
         await _stop(self._producer)
 
     def _outgoing(self, document: D) -> Outgoing:
@@ -263,7 +262,9 @@ class Journal(Generic[D]):
             raise Permanent(
                 f"{self._topic.name}: document {self._key(document)} has {len(raw)} bytes, at most {MAX_DOCUMENT_BYTES} fit"
             )
-        return Outgoing(self._topic, self._partition, self._key(document), raw, tuple(self._mark(document)))
+        return Outgoing(
+            self._topic, self._partition, self._key(document), raw, tuple(self._headers(document))
+        )
 
     async def _transaction(
         self, records: Iterable[Outgoing], offsets: dict[TopicPartition, int], group: str | None
@@ -274,21 +275,21 @@ class Journal(Generic[D]):
             for record in records:
                 sent.append(await self._send(record))
         except IllegalOperation as error:
-            # The transaction was ended behind our back while it was being filled; why, only its own future knows.
+            # aiokafka aborted the transaction while it was being filled; only its own future holds the reason.
             for future in sent:
-                future.add_done_callback(_asked)
+                future.add_done_callback(_failure_of)
             if (why := self._why_ended()) is None:
                 raise
             raise why from error
-        # Every future is looked at, also after the first failure: aiokafka logs those that nobody asked.
+        # Await every future, also after the first failure: asyncio logs exceptions that were never retrieved.
         for outcome in await asyncio.gather(*sent, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-        # To say again what is committed already costs two of five round trips; nobody else can have moved it.
+        # Committing unchanged offsets again would cost two of five round trips, and nobody else can have moved them.
         moved = {place: offset for place, offset in offsets.items() if self._offsets.get(place) != offset}
         if moved and group:
             await self._producer.send_offsets_to_transaction(moved, clients.group_name(self._settings, group))
-            self._offsets |= moved  # whoever fails before the commit writes nothing any more
+            self._offsets |= moved  # safe before the commit: if that fails, this store never writes again
         await self._producer.commit_transaction()
 
     async def _send(self, record: Outgoing) -> asyncio.Future[Any]:
@@ -302,59 +303,59 @@ class Journal(Generic[D]):
         return future
 
     def _why_ended(self) -> BaseException | None:
-        """What the transaction failed with, if it did. Whoever meets an error has to ask, or asyncio logs that nobody did."""
-        return _asked(self._producer._txn_manager.wait_for_transaction_end())
+        """What the transaction failed with, if it did. Asked after every error, or asyncio logs an exception never retrieved."""
+        return _failure_of(self._producer._txn_manager.wait_for_transaction_end())
 
 
-async def _laid(
+async def _decoded(
     latest: Mapping[str, ConsumerRecord[bytes, bytes]],
-    documents: Shelf[D, Any],
+    documents: LazyDocuments[D, Any],
     key: Callable[[Any], str],
-    rest: Callable[[str, bytes], Any],
-    left_out: Callable[[Headers], Any],
+    summarize: Callable[[str, bytes], Any],
+    may_skip: Callable[[Headers], Any],
     progress: Callable[[], None],
-) -> tuple[Shelf[D, Any], dict[str, Lost]]:
-    """The documents, and those that cannot be read and need not be.
+) -> tuple[LazyDocuments[D, Any], dict[str, UnreadableDocument]]:
+    """The documents, and those that were skipped because they cannot be decoded.
 
     Raises:
-        BadInput: with the place and key of the first one that cannot be read and may tell of something under way.
+        BadInput: names place and key of the first unreadable document that may have a call in flight.
     """
-    lost: dict[str, Lost] = {}
+    unreadable: dict[str, UnreadableDocument] = {}
     for number, (name, record) in enumerate(latest.items(), start=1):
         if number % AT_A_TIME == 0:
-            # Ten thousand of them take seconds, and the group has to hear from this member meanwhile.
+            # Ten thousand of them take seconds; without a break this member would miss its group heartbeat.
             progress()
             await asyncio.sleep(0)
         try:
-            documents.lay(name, record.value, brief := rest(name, record.value))
-            if brief is None and (known := key(documents[name])) != name:
+            documents.store(name, record.value, summary := summarize(name, record.value))
+            if summary is None and (known := key(documents[name])) != name:
                 raise BadInput(f"it is the document of {known}")
         except BadInput as error:
             documents.pop(name, None)
             place = clients.coordinates(record)
-            if (mark := left_out(record.headers)) is None:
+            if (header := may_skip(record.headers)) is None:
                 raise BadInput(f"{place} with the key {name[:80]!r} cannot be read: {error}") from error
-            lost[name] = Lost(name, place, str(error), mark)
+            unreadable[name] = UnreadableDocument(name, place, str(error), header)
             log.error(
-                "a document is left out: it cannot be read, and nothing of it is under way",
+                "skipping an unreadable document; nothing of it is in flight",
                 place=place,
                 key=name,
                 reason=str(error),
             )
-    return documents, lost
+    return documents, unreadable
 
 
-def _asked(future: asyncio.Future[Any] | None) -> BaseException | None:
-    """What a future failed with. Of one that was fenced aiokafka never asks, and asyncio logs what nobody asked for."""
+def _failure_of(future: asyncio.Future[Any] | None) -> BaseException | None:
+    """What a future failed with. aiokafka never retrieves the exception of a fenced one, and asyncio would log that."""
     if future is None or not future.done() or future.cancelled():
         return None
     return future.exception()
 
 
 async def _stop(producer: AIOKafkaProducer) -> None:
-    """Stop a producer that may be fenced, in a transaction or without a broker; none of that may hold up a shutdown."""
+    """Stop a producer that may be fenced, inside a transaction or without a broker; none of that may delay a shutdown."""
     try:
         async with asyncio.timeout(2):
             await producer.stop()
     except (KafkaError, TimeoutError) as error:
-        log.debug("producer did not stop in order", error=str(error))
+        log.debug("producer did not shut down cleanly", error=str(error))

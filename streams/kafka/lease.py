@@ -1,12 +1,12 @@
-"""Leases: may this process still start the call it meant to make?
+"""Leases: may this process still start the call whose intent it committed?
 
 An intent is committed with the time until which its call may start. Two clocks guard it. The boot clock keeps counting while
 the process is stopped or the machine sleeps, and its deadline is taken from *before* the commit began, so however long the
-commit or a pause took, it has been paid for. The wall clock is what a successor on another machine goes by; the margin makes
-up for the difference between the two machines.
+commit or a pause took is already deducted. The wall clock is what a successor on another machine goes by; the margin covers
+the difference between the two machines.
 
-Where the clocks differ by more than that, the group's session still holds: a lease is over before the broker gives the partition
-of a frozen holder to anybody else, so that the two never act at the same time, whatever their clocks say.
+Where the clocks differ by more than that, the group session still protects: a lease expires before the broker reassigns the
+partition of a frozen holder, so the two never act at the same time, whatever their clocks say.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Lease:
         return cls(clock() + timedelta(seconds=length_s), boot() + length_s - MARGIN_S, clock, boot)
 
     def another(self) -> Lease:
-        """One over the same time, which can be revoked by itself."""
+        """A copy with the same deadline that can be revoked separately."""
         return replace(self)
 
     def check(self) -> None:
         """Return when the call may start now.
 
         Raises:
-            Fenced: when the lease has run out or was revoked because the partition went to another owner.
+            Fenced: when the lease has expired or was revoked because the partition went to another owner.
         """
         if self._revoked is not None:
             raise Fenced(self._revoked)
@@ -59,19 +59,19 @@ class Lease:
             raise Fenced(f"the lease ran out (until {self.until.isoformat()})")
 
     def revoke(self, reason: str) -> None:
-        """Make every later `check` fail: the process knows already that it lost the partition."""
+        """Make every later `check` fail: the process already knows that it lost the partition."""
         self._revoked = reason
 
 
 def longest_s(kafka: KafkaSettings) -> float:
-    """The longest lease in seconds that a frozen holder can have used up before its partition goes to somebody else.
+    """The longest lease in seconds that is sure to expire before a frozen holder's partition is reassigned.
 
-    The holder's last sign of life may be as old as the pause between two of them when it begins a lease and freezes. From that
-    sign on the session runs, and the holder stops `MARGIN_S` before its lease is over.
+    The last heartbeat may be one heartbeat interval old when the holder begins a lease and freezes. The session runs from that
+    heartbeat, and the holder stops `MARGIN_S` before its lease expires.
     """
     return (kafka.session_timeout_ms - kafka.heartbeat_interval_ms) / 1000 + MARGIN_S
 
 
 def inherited_wait_s(lease_until: datetime, now: datetime) -> float:
-    """Seconds a successor waits before it may look up and act on an intent it did not commit itself; 0 when none are left."""
+    """Seconds a successor still has to wait before it may act on an intent of its predecessor; 0 when the lease is over."""
     return max(0.0, (lease_until - now).total_seconds() + MARGIN_S)

@@ -1,13 +1,13 @@
-"""Which partitions a process owns, and what it needs to know of each before it may act.
+"""Membership in a consumer group, with a fenced document store for every partition that is assigned.
 
 Inputs of a process share a partition count and are partitioned by cluster, so owning a partition number means owning it in
-every topic. For each one, `Owner` opens a fenced `Journal`, reads the compacted inputs (`replayed`) from their beginning and
-the others (`followed`) from the committed offset, and says `caught_up` once everything that was there at take-up has been
-read. Nobody should act before that: half an inventory makes a wrong blast radius.
+every topic. For each one, `PartitionOwner` opens a `FencedStore`, reads the compacted inputs (`replayed`) from their beginning
+and the others (`followed`) from the committed offset, and reports `caught_up` once everything that was there at assignment has
+been read. Nobody should act before that: half an inventory makes a wrong blast radius.
 
-When a partition goes, `let_go` of the process runs inside the rebalance, before the next owner can be told that it is one.
-When the journal says that somebody else owns it although the group has not told us, we join the group anew rather than open
-the journal again: opening would fence the rightful owner.
+When a partition is revoked, `on_revoked` runs inside the rebalance, before the next owner can be assigned. When a commit finds
+the store fenced although the group has not told us, we rejoin the group instead of opening the store again: opening would fence
+the rightful owner.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from aiokafka.errors import IllegalStateError
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
 from streams.kafka.fenced_store import (
+    FencedStore,
     Headers,
-    Journal,
-    nothing_is_left_out,
-    nothing_rests,
-    unmarked,
-    unwatched,
+    decode_all,
+    no_headers,
+    no_progress,
+    skip_none,
 )
 from streams.kafka.topics import Topic
 from streams.model.errors import FaultlineError, Fenced, Unreachable
@@ -40,37 +40,37 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(eq=False, slots=True)
-class Owned(Generic[D]):
-    """One partition while it is ours. A partition that goes and comes back is a new `Owned`."""
+class OwnedPartition(Generic[D]):
+    """One partition while it is ours. One that is revoked and assigned again is a new `OwnedPartition`."""
 
     partition: int
-    journal: Journal[D]
+    store: FencedStore[D]
     behind: dict[TopicPartition, int] = field(default_factory=dict)
-    """Where each input ended at take-up, for those not read so far yet."""
+    """Where each input ended at assignment, for those not read that far yet."""
     known: dict[TopicPartition, int] = field(default_factory=dict)
-    """Of the inputs that are read from their beginning: up to where a predecessor took them in, or all there was if none did."""
+    """For the replayed inputs: the offset a previous owner had processed them up to, or their end if none had."""
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that was there at take-up has been read."""
+        """Whether everything that was there at assignment has been read."""
         return not self.behind
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival(Generic[D]):
+class OwnedRecord(Generic[D]):
     """A record of an owned partition. `topic` is the name without the prefix."""
 
-    owned: Owned[D]
+    owned: OwnedPartition[D]
     topic: str
     record: ConsumerRecord[bytes, bytes]
 
 
 async def _nothing(partitions: Sequence[int]) -> None:
-    """Stands in for a process that keeps nothing besides the journal."""
+    """Default for `on_revoked`: the process keeps nothing besides the store."""
 
 
-class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
-    """Membership in the process's consumer group, with a journal for every partition that falls to it."""
+class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
+    """Membership in the process's consumer group, with a store for every assigned partition."""
 
     def __init__(
         self,
@@ -82,48 +82,48 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
         key: Callable[[D], str],
         replayed: Sequence[Topic],
         followed: Sequence[Topic],
-        rest: Callable[[str, bytes], Any] = nothing_rests,
-        mark: Callable[[D], Headers] = unmarked,
-        left_out: Callable[[Headers], Any] = nothing_is_left_out,
-        let_go: Callable[[Sequence[int]], Awaitable[None]] = _nothing,
-        progress: Callable[[], None] = unwatched,
+        summarize: Callable[[str, bytes], Any] = decode_all,
+        headers: Callable[[D], Headers] = no_headers,
+        may_skip: Callable[[Headers], Any] = skip_none,
+        on_revoked: Callable[[Sequence[int]], Awaitable[None]] = _nothing,
+        progress: Callable[[], None] = no_progress,
     ) -> None:
         self._settings = settings
         self._name = name
         self._topic = topic
         self._kind = kind
         self._key = key
-        self._rest = rest
-        self._mark = mark
-        self._left_out = left_out
+        self._summarize = summarize
+        self._headers = headers
+        self._may_skip = may_skip
         self._topics = {clients.topic_name(settings, t): t for t in (*replayed, *followed)}
         self._replayed = {clients.topic_name(settings, t) for t in replayed}
-        self._let_go = let_go
+        self._on_revoked = on_revoked
         self._progress = progress
         self._consumer: AIOKafkaConsumer | None = None
-        self._due: set[int] = set()
+        self._assigned: set[int] = set()
         self._broken = False
-        self._orphans: list[Owned[D]] = []
-        self.owned: dict[int, Owned[D]] = {}
+        self._dropped: list[OwnedPartition[D]] = []
+        self.owned: dict[int, OwnedPartition[D]] = {}
 
-    async def poll(self, *, timeout_ms: int = 100, max_records: int = 500) -> list[Arrival[D]]:
-        """Take up what has newly fallen to us, then return what has arrived.
+    async def poll(self, *, timeout_ms: int = 100, max_records: int = 500) -> list[OwnedRecord[D]]:
+        """Open the store of newly assigned partitions, then return the records that have arrived.
 
         Raises:
             Unreachable: when no broker answers.
-            BadInput: when a journal holds a document that cannot be read.
+            BadInput: when a store holds an unreadable document that may not be skipped.
         """
         if self._broken:
             await self.stop()
         if self._consumer is None:
             await self._join()
         assert self._consumer is not None
-        await self._take_up(self._consumer)
-        # A journal is read with a client that is stopped again, and aiokafka swallows a cancellation while it stops.
+        await self._acquire(self._consumer)
+        # Opening a store stops a client, and aiokafka swallows a cancellation while it stops.
         clients.honour_cancellation()
         batches = await self._consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
         arrivals = [
-            Arrival(owned, self._topics[place.topic].name, record)
+            OwnedRecord(owned, self._topics[place.topic].name, record)
             for place, records in batches.items()
             if (owned := self.owned.get(place.partition)) is not None
             for record in records
@@ -132,37 +132,37 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
         return arrivals
 
     async def lag(self) -> int | None:
-        """How many records are still to be read of what is assigned."""
+        """How many records of the assigned partitions are still to be read."""
         return await clients.lag(self._consumer) if self._consumer is not None else 0
 
-    def lost(self, owned: Owned[D], error: FaultlineError) -> None:
-        """A commit failed: drop the partition now and join the group anew at the next poll."""
+    def drop_partition(self, owned: OwnedPartition[D], error: FaultlineError) -> None:
+        """A commit failed: drop the partition now and rejoin the group at the next poll."""
         if self.owned.get(owned.partition) is owned:
             log.warning("partition lost", process=self._name, partition=owned.partition, reason=str(error))
-            self._orphans.append(self.owned.pop(owned.partition))
+            self._dropped.append(self.owned.pop(owned.partition))
             self._broken = True
 
     def place(self, topic: Topic, partition: int) -> TopicPartition:
-        """Where the offset of an input is committed."""
+        """The topic and partition under which the offset of an input is committed."""
         return TopicPartition(clients.topic_name(self._settings, topic), partition)
 
     async def stop(self) -> None:
-        """Leave the group and let go of everything."""
+        """Leave the group and release every partition."""
         consumer, self._consumer = self._consumer, None
         self._broken = False
-        self._due.clear()
+        self._assigned.clear()
         await self._drop()
         if consumer is not None:
             await consumer.stop()
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
-        """Stop acting on everything: in an eager rebalance all partitions go, also those that will come back."""
-        self._due.clear()
+        """Release everything: an eager rebalance revokes all partitions, also those that will come back."""
+        self._assigned.clear()
         await self._drop()
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
-        """Remember what to take up; the work is done in `poll`, where its errors are seen."""
-        self._due |= {place.partition for place in assigned}
+        """Remember what was assigned; the stores are opened in `poll`, where errors reach the caller."""
+        self._assigned |= {place.partition for place in assigned}
 
     async def _join(self) -> None:
         consumer = clients.consumer(
@@ -175,48 +175,50 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
         self._consumer = consumer
         await clients.started(consumer, self._settings)
 
-    async def _take_up(self, consumer: AIOKafkaConsumer) -> None:
-        while self._due:
-            partition = self._due.pop()
+    async def _acquire(self, consumer: AIOKafkaConsumer) -> None:
+        while self._assigned:
+            partition = self._assigned.pop()
             log.info("partition assigned", process=self._name, partition=partition)
-            journal = await Journal.open(
+            store = await FencedStore.open(
                 self._settings,
                 name=self._name,
                 topic=self._topic,
                 partition=partition,
                 kind=self._kind,
                 key=self._key,
-                rest=self._rest,
-                mark=self._mark,
-                left_out=self._left_out,
+                summarize=self._summarize,
+                headers=self._headers,
+                may_skip=self._may_skip,
                 progress=self._progress,
             )
             places = [TopicPartition(name, partition) for name in self._topics]
             try:
                 ends = await consumer.end_offsets(places)
-                # Asked once the journal is ours: nobody else can move them any more.
+                # Only now that the store is ours: nobody else can move the offsets any more.
                 read = {place: await consumer.committed(place) for place in places}
-                await self._go_back(consumer, read)
+                await self._seek_to_start(consumer, read)
             except IllegalStateError:
-                # A rebalance took it while the journal was being opened.
-                await journal.close()
+                # A rebalance revoked it while the store was being opened.
+                await store.close()
                 continue
             known = {
                 place: ends[place] if (before := read[place]) is None else before
                 for place in places
                 if place.topic in self._replayed
             }
-            # Where it went and came back meanwhile, it is taken up anew: this journal may have been fenced in between.
-            if set(places) <= consumer.assignment() and partition not in self._due:
-                self.owned[partition] = Owned(partition, journal, dict(ends), known)
+            # If it was revoked and came back meanwhile, open it again: this store may have been fenced in between.
+            if set(places) <= consumer.assignment() and partition not in self._assigned:
+                self.owned[partition] = OwnedPartition(partition, store, dict(ends), known)
             else:
-                await journal.close()
+                await store.close()
 
-    async def _go_back(self, consumer: AIOKafkaConsumer, read: Mapping[TopicPartition, int | None]) -> None:
-        """Read from where this owner has to begin: `replayed` inputs from their beginning, the others from the commit.
+    async def _seek_to_start(
+        self, consumer: AIOKafkaConsumer, read: Mapping[TopicPartition, int | None]
+    ) -> None:
+        """Seek to where this owner has to start: `replayed` inputs at their beginning, the others at the committed offset.
 
-        A poll under way when the partition was assigned may have been handed records of it already. They came before
-        anybody here could take them in, and were dropped: without going back, a person's word among them would be lost.
+        A poll in progress during the assignment may already have fetched records, and they were dropped because the partition
+        was not open yet. Without seeking back, an operator's command among them would be lost.
         """
         followed = {
             place: offset
@@ -237,12 +239,12 @@ class Owner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
                     break
 
     async def _drop(self) -> None:
-        going, self.owned, self._orphans = [*self.owned.values(), *self._orphans], {}, []
+        going, self.owned, self._dropped = [*self.owned.values(), *self._dropped], {}, []
         if going:
-            await self._let_go([owned.partition for owned in going])
+            await self._on_revoked([owned.partition for owned in going])
         for owned in going:
-            await owned.journal.close()
+            await owned.store.close()
 
 
-LOST = (Fenced, Unreachable)
-"""What a journal's commit raises when the partition has to be dropped: hand it to `Owner.lost`."""
+PARTITION_LOST = (Fenced, Unreachable)
+"""What a commit raises when the partition has to be dropped: pass it to `PartitionOwner.drop_partition`."""

@@ -392,7 +392,8 @@ class Troop:
     def takeovers(self) -> int:
         """How often a journal was opened."""
         return sum(
-            (Path(life.folder) / "log").read_text().count('"journal open"') for life in self.lives.values()
+            (Path(life.folder) / "log").read_text().count('"document store open"')
+            for life in self.lives.values()
         )
 
     async def _strike(self, name: str) -> None:

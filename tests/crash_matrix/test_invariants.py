@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from connectors.base import Absent, Done, Effect
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import Call
 from runbooks.language.loader import load
 from streams.config.settings import BlastRadius, ResponderSettings
@@ -50,7 +50,7 @@ KEYLESS = ("release", "take back", "evict", "close")
 
 def played(book: str) -> History:
     """A run of a book as the board itself decides it, with a world that does what it is told."""
-    board = Board(load((BOOKS,), shipped=False), POLICY, ACTIONS)
+    board = PartitionState(load((BOOKS,), shipped=False), POLICY, ACTIONS)
     for fact in (facts := cluster()).nodes.values():
         board.take_fact(fact.key, fact)
     for job in facts.jobs.values():

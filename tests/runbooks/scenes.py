@@ -10,7 +10,7 @@ from connectors.base import Absent, AlreadyDone, Done, Outcome
 from runbooks.engine.run.machine import advance, begin
 from runbooks.engine.run.outcomes import concluded
 from runbooks.engine.run.plan import plan
-from runbooks.engine.run.transition import LOOKUPS, Call, Situation, Turn
+from runbooks.engine.run.transition import LOOKUPS, Call, RunContext, TransitionResult
 from runbooks.language.loader import load
 from runbooks.language.schema import Runbook
 from runbooks.language.select import select
@@ -117,8 +117,8 @@ class Play:
     run: Run = field(init=False)
 
     @property
-    def situation(self) -> Situation:
-        return Situation(
+    def situation(self) -> RunContext:
+        return RunContext(
             self.about,
             self.view,
             self.others,
@@ -127,14 +127,14 @@ class Play:
             runbooks=frozenset(book.id for book in self.library),
         )
 
-    def take(self, turn: Turn) -> Turn:
+    def take(self, turn: TransitionResult) -> TransitionResult:
         self.run = turn.run
         self.notes += [f"{n.event} {n.text}" for n in turn.notes]
         self.reports += [r.kind + (f":{r.outcome}" if r.outcome else "") for r in turn.reports]
         self.air += turn.calls
         return turn
 
-    def tick(self, seconds: float = 0.0) -> Turn:
+    def tick(self, seconds: float = 0.0) -> TransitionResult:
         self.now += timedelta(seconds=seconds)
         return self.take(advance(self.run, self.situation, self.now))
 

@@ -12,7 +12,7 @@ from faultline.cli.output import json_line, output_option
 from faultline.cli.read_topics import pick, read_incident, read_runs
 from faultline.replay.explain import explain
 from faultline.runtime.settings import Settings, load
-from runbooks.engine.containment import Owed, owed
+from runbooks.engine.containment import PendingRepair, owed
 from streams.model.codec import encode_plain
 from streams.model.incident import Incident
 from streams.model.run import Run
@@ -41,7 +41,7 @@ def command(config: Path | None, incident_id: str, capture: Path | None, output:
         click.echo(explain(incident, runs, owing))
 
 
-async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run], tuple[Owed, ...]]:
+async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run], tuple[PendingRepair, ...]]:
     incident = await read_incident(settings.kafka, prefix)
     runs, nodes = await asyncio.gather(
         read_runs(settings.kafka, incident), read_nodes(settings.kafka, incident.cluster)
@@ -51,7 +51,7 @@ async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run], t
 
 def _from_capture(
     capture: Path, settings: Settings, prefix: str
-) -> tuple[Incident, list[Run], tuple[Owed, ...]]:
+) -> tuple[Incident, list[Run], tuple[PendingRepair, ...]]:
     from faultline.replay.replay import replay
     from streams.correlate import Config
 

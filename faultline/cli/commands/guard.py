@@ -15,7 +15,7 @@ from faultline.cli.output import json_line, output_option, table
 from faultline.cli.read_topics import read_control, read_facts, read_runs_of
 from faultline.cli.send_command import command_of, decide, decision_options, tell
 from faultline.runtime.settings import Settings, load
-from runbooks.engine.guardrails.limit_usage import Budget, budgets
+from runbooks.engine.guardrails.limit_usage import LimitUsage, budgets
 from streams.config.settings import ClosedTime, ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.model.clock import moment, parse_rfc3339, rfc3339, utc_now
@@ -137,7 +137,7 @@ def _say(
     tell(said, asyncio.run(decide(settings.kafka, said, wait_s)), wait_s, output)
 
 
-async def _read(settings: Settings) -> tuple[Control, tuple[Budget, ...]]:
+async def _read(settings: Settings) -> tuple[Control, tuple[LimitUsage, ...]]:
     view = ClusterView(settings.cluster)
     for fact in (await read_facts(settings.kafka, settings.cluster)).values():
         view.put(fact)
@@ -177,7 +177,7 @@ def _because(reason: str) -> str:
     return f": {reason}" if reason else ""
 
 
-def _as_json(settings: Settings, control: Control, used: tuple[Budget, ...]) -> dict[str, Any]:
+def _as_json(settings: Settings, control: Control, used: tuple[LimitUsage, ...]) -> dict[str, Any]:
     switch, trip, policy = control.kill_switch, control.breaker, settings.responder
     return {
         "cluster": settings.cluster,

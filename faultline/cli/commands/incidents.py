@@ -16,7 +16,7 @@ from faultline.cli.read_topics import read_incident, read_runs, read_timeline
 from faultline.cli.send_command import command_of, decide, decision_options, tell
 from faultline.runtime.settings import Settings, load
 from runbooks.engine.approvals import wanted
-from runbooks.engine.containment import Owed, owed, plain_of
+from runbooks.engine.containment import PendingRepair, owed, plain_of
 from streams.model.clock import moment
 from streams.model.codec import encode_plain
 from streams.model.conversation import Command, TimelineEntry, Verb
@@ -105,11 +105,11 @@ async def _show(settings: Settings, prefix: str, output: str) -> None:
     )
 
 
-def _debts(owing: Sequence[Owed]) -> Iterator[str]:
+def _debts(owing: Sequence[PendingRepair]) -> Iterator[str]:
     """The nodes that stay closed, and what ends that."""
     for one in owing:
         since = f" since {moment(one.since)}" if one.since else ""
-        yield f"Owed: {one.text}{since}"
+        yield f"PendingRepair: {one.text}{since}"
         if one.ticket is not None and one.ticket.url:
             yield f"  {one.ticket.url}"
         yield f"  {one.way_out}   # after its repair"

@@ -1,14 +1,14 @@
-"""May this step be taken now? Small stages of one shape; their order is the policy and is read in `STAGES` of `policy.py`.
+"""Guardrails: may this step be started now? Their order is the policy and stands in `STAGES` of `policy.py`.
 
-Each stage looks at one `Case` and returns None (nothing against it) or a `Ruling` that names the rule, the numbers, and what
-would lift it. Only destructive steps are limited: what gives something back always flows. The limits on how much may be under
-action are checked for the whole run before its first destructive step, so that a run that has begun can finish: a job must not
-stay suspended because a window is full. What a revision of the incident adds to a run has to pass them anew.
+Each stage takes a `GuardContext` and returns None (no objection) or a `Ruling` with the rule, the numbers and what would clear
+it. Only destructive steps are limited; steps that return something to service always pass. The limits on how much may be acted
+on at once are checked for the whole run before its first destructive step, so that a started run can finish: a job must not stay
+suspended because a window is full. Steps that a revision of the incident adds later are checked again.
 """
 
 from __future__ import annotations
 
-from runbooks.engine.guardrails.context import Case, Kind, Ruling
+from runbooks.engine.guardrails.context import GuardContext, Ruling, RulingKind
 from runbooks.engine.guardrails.policy import STAGES, judge, switched_off
 
-__all__ = ["STAGES", "Case", "Kind", "Ruling", "judge", "switched_off"]
+__all__ = ["STAGES", "GuardContext", "Ruling", "RulingKind", "judge", "switched_off"]

@@ -1,7 +1,7 @@
 """When all destructive steps of a cluster stop by themselves until a person says go on.
 
 Either acting does not help (run after run fails), or so much is broken at once that a sensor or a change is the likelier
-cause: then closing what it accuses would close the cluster. Runs in shadow trip nothing that lasts; they only say what would.
+cause: then closing what it accuses would close the cluster. RunIndex in shadow trip nothing that lasts; they only say what would.
 
 What is so much broken at once is what is broken now. Faults that were old when they were first read, such as a log that is
 shipped again, tell nothing of that: they are asked about and hold up no fresh one. Each counts once a person has approved it.
@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from math import ceil
 
 from runbooks.engine.guardrails.evidence import is_old
-from runbooks.engine.guardrails.run_counts import Census
+from runbooks.engine.guardrails.run_counts import RunCounts
 from streams.config.settings import Breaker, ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.model.control import Control, Trip
@@ -28,7 +28,7 @@ SHOWN = 5
 
 def trip(
     control: Control,
-    census: Census,
+    run_counts: RunCounts,
     runs: Mapping[str, Run],
     incidents: Mapping[str, Incident],
     view: ClusterView,
@@ -38,15 +38,15 @@ def trip(
     shadow: bool = False,
 ) -> Trip | None:
     """The trip that is due now, None when none is. What came before the last reset does not count."""
-    return (None if shadow else _failures(control, census, policy.breaker, now)) or _mass_faults(
-        control, census, runs, incidents, view, policy, now, shadow
+    return (None if shadow else _failures(control, run_counts, policy.breaker, now)) or _mass_faults(
+        control, run_counts, runs, incidents, view, policy, now, shadow
     )
 
 
-def _failures(control: Control, census: Census, limits: Breaker, now: datetime) -> Trip | None:
+def _failures(control: Control, run_counts: RunCounts, limits: Breaker, now: datetime) -> Trip | None:
     if limits.failures == 0:
         return None
-    failed = census.failures(_since(control, now, limits.failures_window_s))
+    failed = run_counts.failures(_since(control, now, limits.failures_window_s))
     if len(failed) < limits.failures:
         return None
     return Trip(
@@ -59,7 +59,7 @@ def _failures(control: Control, census: Census, limits: Breaker, now: datetime) 
 
 def _mass_faults(
     control: Control,
-    census: Census,
+    run_counts: RunCounts,
     runs: Mapping[str, Run],
     incidents: Mapping[str, Incident],
     view: ClusterView,
@@ -72,7 +72,7 @@ def _mass_faults(
         return None
     since = _since(control, now, limits.mass_window_s)
     nodes: set[str] = set()
-    for run_id, wanted in census.wanting(shadow=shadow, since=since):
+    for run_id, wanted in run_counts.wanting(shadow=shadow, since=since):
         run = runs.get(run_id)
         incident = incidents.get(run.incident) if run is not None else None
         if run is None or incident is None or incident.state.is_over:

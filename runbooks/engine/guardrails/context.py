@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from runbooks.engine.guardrails.closed_nodes import admitted_at, is_shadow, node_targets
-from runbooks.engine.guardrails.run_counts import Census
+from runbooks.engine.guardrails.run_counts import RunCounts
 from streams.config.settings import ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.model.control import Control
@@ -17,7 +17,7 @@ from streams.model.incident import Incident
 from streams.model.run import PlannedStep, Run
 
 
-class Kind(StrEnum):
+class RulingKind(StrEnum):
     """What a ruling means for the step: ask a person, wait until it lifts, or give the run up."""
 
     ASK = "ask"
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 class Ruling:
     """Something against a step. `reason` carries the numbers, `lift` what would make it go on."""
 
-    kind: Kind
+    kind: RulingKind
     rule: str
     reason: str
     lift: str
@@ -39,10 +39,10 @@ class Ruling:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class GuardContext:
     """Everything a stage may look at. `others` are all other runs of the cluster, finished ones included.
 
-    `census` counts all runs of the cluster, and is made of `others` where it is not given; `control` is what people have
+    `run_counts` counts all runs of the cluster, and is made of `others` where it is not given; `control` is what people have
     switched off in the cluster.
     """
 
@@ -54,12 +54,12 @@ class Case:
     policy: ResponderSettings
     now: datetime
     control: Control | None = None
-    census: Census | None = None
+    run_counts: RunCounts | None = None
 
     @property
-    def numbers(self) -> Census:
+    def numbers(self) -> RunCounts:
         """All runs of the cluster, counted."""
-        return self.census if self.census is not None else Census((*self.others, self.run))
+        return self.run_counts if self.run_counts is not None else RunCounts((*self.others, self.run))
 
     @property
     def let_in(self) -> bool:
@@ -93,5 +93,5 @@ class Case:
         return is_shadow(self.run)
 
 
-Stage = Callable[[Case], Ruling | None]
+Stage = Callable[[GuardContext], Ruling | None]
 """One rule: None when it has nothing against the step."""

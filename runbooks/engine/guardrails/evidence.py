@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from runbooks.engine.guardrails.context import Case, Kind, Ruling
+from runbooks.engine.guardrails.context import GuardContext, Ruling, RulingKind
 from streams.inventory.cluster_view import ClusterView
 from streams.model.clock import to_the_second
 from streams.model.incident import Certainty, Incident
@@ -24,29 +24,29 @@ ZONE_SLACK_S = 60
 """How long a line may be on its way besides."""
 
 
-def freshness(case: Case) -> Ruling | None:
+def freshness(context: GuardContext) -> Ruling | None:
     """What has lain about for long (a stopped process, a tripped limit) is asked about, not acted on."""
-    latest = max(case.incident.updated_at, case.incident.opened_at, *_doings(case.run))
-    if (case.now - latest).total_seconds() <= case.policy.freshness_s:
+    latest = max(context.incident.updated_at, context.incident.opened_at, *_doings(context.run))
+    if (context.now - latest).total_seconds() <= context.policy.freshness_s:
         return None
     return Ruling(
-        Kind.ASK,
+        RulingKind.ASK,
         FRESHNESS,
-        f"the last news is of {to_the_second(latest)}, at most {case.policy.freshness_s:.0f} s count as fresh",
+        f"the last news is of {to_the_second(latest)}, at most {context.policy.freshness_s:.0f} s count as fresh",
         "an approval younger than that or a new revision of the incident lifts it",
     )
 
 
-def old_evidence(case: Case) -> Ruling | None:
+def old_evidence(context: GuardContext) -> Ruling | None:
     """A fault that was old when it was first read is asked about: the node may have been repaired since.
 
     What goes on to this moment is not old, whoever told of it when: a node that is NotReady still is.
     """
-    about, limit_s = case.incident, case.policy.freshness_s
-    if about.evident_at is None or not is_old(about, case.view, limit_s):
+    about, limit_s = context.incident, context.policy.freshness_s
+    if about.evident_at is None or not is_old(about, context.view, limit_s):
         return None
     return Ruling(
-        Kind.ASK,
+        RulingKind.ASK,
         OLD_EVIDENCE,
         f"its newest evidence was {_age(about.opened_at - about.evident_at)} old when it was read; it is of "
         f"{to_the_second(about.evident_at)}, and at most {limit_s:.0f} s count as fresh; {_suspected(about)}",
@@ -89,23 +89,23 @@ def _suspected(about: Incident) -> str:
     return f"the shipper may read an old log again or be far behind, or the clock of {place} may be slow"
 
 
-def certainty(case: Case) -> Ruling | None:
+def certainty(context: GuardContext) -> Ruling | None:
     """Only decisive evidence leads to an automatic destructive step."""
-    if case.incident.certainty is Certainty.DECISIVE:
+    if context.incident.certainty is Certainty.DECISIVE:
         return None
     return Ruling(
-        Kind.ASK,
+        RulingKind.ASK,
         "certainty",
-        f"the evidence is {case.incident.certainty}, not decisive",
+        f"the evidence is {context.incident.certainty}, not decisive",
         "an approval or decisive evidence lifts it",
     )
 
 
-def approval(case: Case) -> Ruling | None:
+def approval(context: GuardContext) -> Ruling | None:
     """The runbook, the installation or this one step wants a person's word."""
-    if case.step.approval or case.run.plan.mode is Mode.APPROVE:
-        reason = "mode approve" if case.run.plan.mode is Mode.APPROVE else "the runbook asks first"
-        return Ruling(Kind.ASK, "approval", reason, "an approval of this plan lifts it")
+    if context.step.approval or context.run.plan.mode is Mode.APPROVE:
+        reason = "mode approve" if context.run.plan.mode is Mode.APPROVE else "the runbook asks first"
+        return Ruling(RulingKind.ASK, "approval", reason, "an approval of this plan lifts it")
     return None
 
 

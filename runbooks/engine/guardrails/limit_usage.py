@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from runbooks.engine.guardrails.limits import PLACES, share_of
-from runbooks.engine.guardrails.run_counts import Census
+from runbooks.engine.guardrails.run_counts import RunCounts
 from streams.config.settings import BlastRadius, Cap, ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.model.clock import rfc3339
@@ -18,7 +18,7 @@ MAX_NAMES = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class LimitUsage:
     """One limit: `used` of `allowed`, and the setting that says so."""
 
     name: str
@@ -30,21 +30,21 @@ class Budget:
 
 def budgets(
     view: ClusterView, runs: Iterable[Run], policy: ResponderSettings, now: datetime
-) -> tuple[Budget, ...]:
+) -> tuple[LimitUsage, ...]:
     """The limits of a cluster: nodes closed, destructive steps in the window, and those places that are in use."""
-    limit, census = policy.blast_radius, Census(runs)
-    closed = census.closed(view, shadow=False, now=now, window_s=limit.window_s)
+    limit, run_counts = policy.blast_radius, RunCounts(runs)
+    closed = run_counts.closed(view, shadow=False, now=now, window_s=limit.window_s)
     length = timedelta(seconds=limit.window_s)
-    begun, reserved, first = census.spent(shadow=False, since=now - length)
+    begun, reserved, first = run_counts.spent(shadow=False, since=now - length)
     return (
-        Budget(
+        LimitUsage(
             "nodes closed",
             len(closed),
             min(limit.max_nodes, share_of(limit.max_share, len(view.nodes))),
             "responder.blast_radius.max_nodes, max_share",
             some(sorted(closed), MAX_NAMES),
         ),
-        Budget(
+        LimitUsage(
             f"destructive steps in {limit.window_s:.0f} s",
             begun + reserved,
             limit.max_per_window,
@@ -55,7 +55,7 @@ def budgets(
     )
 
 
-def _places(view: ClusterView, closed: frozenset[str], limit: BlastRadius) -> Iterator[Budget]:
+def _places(view: ClusterView, closed: frozenset[str], limit: BlastRadius) -> Iterator[LimitUsage]:
     caps = {"pool": limit.per_pool, "rack": limit.per_rack, "leaf": limit.per_leaf}
     for place in PLACES:
         cap = caps[place]
@@ -66,7 +66,7 @@ def _places(view: ClusterView, closed: frozenset[str], limit: BlastRadius) -> It
                 and (allowed := _allowed(cap, len(members))) is not None
                 and closed & members
             ):
-                yield Budget(
+                yield LimitUsage(
                     f"nodes closed in {place} {value}",
                     len(closed & members),
                     allowed,

@@ -6,7 +6,7 @@ from datetime import timedelta
 from math import floor
 
 from runbooks.engine.guardrails.closed_nodes import admitted_at
-from runbooks.engine.guardrails.context import Case, Kind, Ruling
+from runbooks.engine.guardrails.context import GuardContext, Ruling, RulingKind
 from streams.config.settings import Cap
 from streams.inventory.cluster_view import Place
 from streams.model.clock import to_the_second
@@ -14,38 +14,38 @@ from streams.model.clock import to_the_second
 PLACES: tuple[Place, ...] = ("pool", "rack", "leaf")
 
 
-def blast_radius(case: Case) -> Ruling | None:
+def blast_radius(context: GuardContext) -> Ruling | None:
     """Not more nodes closed by Faultline at once than the installation allows, absolute and as a share."""
-    wanted = case.nodes
-    closed = case.closed - wanted
-    limit = case.policy.blast_radius
-    allowed = min(limit.max_nodes, share_of(limit.max_share, len(case.view.nodes)))
+    wanted = context.nodes
+    closed = context.closed - wanted
+    limit = context.policy.blast_radius
+    allowed = min(limit.max_nodes, share_of(limit.max_share, len(context.view.nodes)))
     if not wanted or len(closed) + len(wanted) <= allowed:
         return None
     return Ruling(
-        Kind.HOLD,
+        RulingKind.HOLD,
         "blast radius",
-        f"{len(closed)} of {len(case.view.nodes)} nodes are closed by Faultline, {allowed} are allowed "
+        f"{len(closed)} of {len(context.view.nodes)} nodes are closed by Faultline, {allowed} are allowed "
         f"(max_nodes {limit.max_nodes}, max_share {limit.max_share:g})",
         "a node given back or a higher responder.blast_radius lifts it",
     )
 
 
-def blast_radius_of_places(case: Case) -> Ruling | None:
+def blast_radius_of_places(context: GuardContext) -> Ruling | None:
     """The same for each pool, rack, leaf and job, where the installation limits those."""
-    limit = case.policy.blast_radius
-    wanted = case.nodes
+    limit = context.policy.blast_radius
+    wanted = context.nodes
     caps = {"pool": limit.per_pool, "rack": limit.per_rack, "leaf": limit.per_leaf}
     for place in PLACES:
         cap = caps[place]
-        facts = [case.view.nodes[name] for name in wanted if name in case.view.nodes]
+        facts = [context.view.nodes[name] for name in wanted if name in context.view.nodes]
         for value in sorted(
             {v for fact in facts if (v := getattr(fact, place)) is not None} if _limits(cap) else ()
         ):
-            members = {fact.name for fact in case.view.nodes_by(place)[value]}
-            closed = (case.closed - wanted) & members
+            members = {fact.name for fact in context.view.nodes_by(place)[value]}
+            closed = (context.closed - wanted) & members
             over = _over(
-                case,
+                context,
                 cap,
                 f"{place} {value}",
                 len(closed),
@@ -55,36 +55,36 @@ def blast_radius_of_places(case: Case) -> Ruling | None:
             )
             if over is not None:
                 return over
-    return _blast_radius_of_jobs(case)
+    return _blast_radius_of_jobs(context)
 
 
-def _blast_radius_of_jobs(case: Case) -> Ruling | None:
-    cap = case.policy.blast_radius.per_job
+def _blast_radius_of_jobs(context: GuardContext) -> Ruling | None:
+    cap = context.policy.blast_radius.per_job
     if not _limits(cap):
         return None
-    for job in sorted({ref.key for ref in case.incident.jobs} | _jobs_of(case)):
-        placed = case.view.nodes_of(job)
-        others = case.closed - case.nodes
-        closed = (others & placed) | case.numbers.closed_for(job, others, shadow=case.shadow)
-        members = placed | closed | case.nodes
-        over = _over(case, cap, f"job {job}", len(closed), len(case.nodes), len(members), "per_job")
+    for job in sorted({ref.key for ref in context.incident.jobs} | _jobs_of(context)):
+        placed = context.view.nodes_of(job)
+        others = context.closed - context.nodes
+        closed = (others & placed) | context.numbers.closed_for(job, others, shadow=context.shadow)
+        members = placed | closed | context.nodes
+        over = _over(context, cap, f"job {job}", len(closed), len(context.nodes), len(members), "per_job")
         if over is not None:
             return over
     return None
 
 
-def window(case: Case) -> Ruling | None:
+def window(context: GuardContext) -> Ruling | None:
     """Not more destructive steps per window than the installation allows.
 
     A run is counted whole when it is let in, and a step that was let in counts until it has begun, however late that is: so no
     stretch of time of that length sees more of them begin.
     """
-    limit = case.policy.blast_radius
+    limit = context.policy.blast_radius
     length = timedelta(seconds=limit.window_s)
-    begun, reserved, first = case.numbers.spent(shadow=case.shadow, since=case.now - length)
+    begun, reserved, first = context.numbers.spent(shadow=context.shadow, since=context.now - length)
     wanted = sum(
-        planned.destructive and admitted_at(case.run, case.run.step(planned.id)) is None
-        for planned in case.run.plan.steps
+        planned.destructive and admitted_at(context.run, context.run.step(planned.id)) is None
+        for planned in context.run.plan.steps
     )
     if begun + reserved + wanted <= limit.max_per_window:
         return None
@@ -93,24 +93,24 @@ def window(case: Case) -> Ruling | None:
         f"{limit.max_per_window} are allowed"
     )
     if wanted > limit.max_per_window:
-        return Ruling(Kind.ASK, "window", numbers, "an approval lifts it")
+        return Ruling(RulingKind.ASK, "window", numbers, "an approval lifts it")
     when = f"first at {to_the_second(first + length)}" if first else "once those that were let in have begun"
-    return Ruling(Kind.HOLD, "window", numbers, f"time lifts it, {when}")
+    return Ruling(RulingKind.HOLD, "window", numbers, f"time lifts it, {when}")
 
 
-def one_run_per_target(case: Case) -> Ruling | None:
+def one_run_per_target(context: GuardContext) -> Ruling | None:
     """Two runs must not pull at one node or job; the later one waits and then looks again."""
-    wanted = {s.target.key: s.target for s in case.run.plan.steps if s.destructive and s.target}
-    rival = case.numbers.rival(case.run, wanted)
+    wanted = {s.target.key: s.target for s in context.run.plan.steps if s.destructive and s.target}
+    rival = context.numbers.rival(context.run, wanted)
     if rival is None:
         return None
     return Ruling(
-        Kind.HOLD, "one run per target", f"{rival[0]} acts on {wanted[rival[1]]}", "its end lifts it"
+        RulingKind.HOLD, "one run per target", f"{rival[0]} acts on {wanted[rival[1]]}", "its end lifts it"
     )
 
 
 def _over(
-    case: Case, cap: Cap, what: str, closed: int, wanted: int, members: int, setting: str
+    context: GuardContext, cap: Cap, what: str, closed: int, wanted: int, members: int, setting: str
 ) -> Ruling | None:
     most = [
         n
@@ -125,7 +125,7 @@ def _over(
         if value is not None
     )
     return Ruling(
-        Kind.HOLD,
+        RulingKind.HOLD,
         "blast radius",
         f"{closed} of {members} nodes of {what} are closed by Faultline, this run adds {wanted}, "
         f"{min(most)} are allowed ({set_to})",
@@ -142,7 +142,7 @@ def share_of(share: float, of: int) -> int:
     return max(1, floor(share * of)) if share > 0 else 0
 
 
-def _jobs_of(case: Case) -> set[str]:
+def _jobs_of(context: GuardContext) -> set[str]:
     return {
-        s.target.key for s in case.run.plan.steps if s.destructive and s.target and s.target.kind != "Node"
+        s.target.key for s in context.run.plan.steps if s.destructive and s.target and s.target.kind != "Node"
     }

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from runbooks.engine.guardrails.context import Case, Kind, Ruling
+from runbooks.engine.guardrails.context import GuardContext, Ruling, RulingKind
 from streams.model.run import EffectState, StepState
 
 
-def confirmed_before(case: Case) -> Ruling | None:
+def confirmed_before(context: GuardContext) -> Ruling | None:
     """A destructive step is taken only when each destructive step it needs is confirmed, and stands.
 
     A job that was moved before its node is closed could come back to it. The machine keeps the order of steps; this asks for
     the outcome itself, so that no other way into a step leads past it.
     """
-    for need in case.step.needs:
-        planned, record = case.run.planned(need), case.run.step(need)
+    for need in context.step.needs:
+        planned, record = context.run.planned(need), context.run.step(need)
         if not planned.destructive:
             continue
         passed_over = record.state is StepState.FAILED and planned.on_failure == "continue"
         if (
             passed_over
             or record.state in (StepState.SKIPPED, StepState.WOULD)
-            or (case.shadow and not record.state.is_over)
+            or (context.shadow and not record.state.is_over)
         ):
             continue
         effect = record.effect
@@ -28,7 +28,7 @@ def confirmed_before(case: Case) -> Ruling | None:
         if not stands:
             how = effect.state if effect is not None else record.state
             return Ruling(
-                Kind.HOLD,
+                RulingKind.HOLD,
                 "earlier step",
                 f"it needs {need} ({planned.action} {planned.target}), which is "
                 + ("being taken back" if record.undo is not None else f"{how}, not confirmed"),

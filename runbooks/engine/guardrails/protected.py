@@ -5,29 +5,29 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from math import ceil
 
-from runbooks.engine.guardrails.context import Case, Kind, Ruling
+from runbooks.engine.guardrails.context import GuardContext, Ruling, RulingKind
 
 
-def protected_node(case: Case) -> Ruling | None:
+def protected_node(context: GuardContext) -> Ruling | None:
     """The control plane, and what the settings name, is never touched."""
-    node = case.node
-    target = case.step.target
+    node = context.node
+    target = context.step.target
     name = target.name if target is not None and target.kind == "Node" else None
     if node is not None and node.control_plane:
         return Ruling(
-            Kind.REFUSE, "control plane", f"{node.name} carries the control plane", "a person acts here"
+            RulingKind.REFUSE, "control plane", f"{node.name} carries the control plane", "a person acts here"
         )
     if node is not None and node.protected_by is not None:
         return Ruling(
-            Kind.REFUSE,
+            RulingKind.REFUSE,
             "protected node",
             f"{node.name} has the label {node.protected_by} of inventory.protected_labels",
             "a person acts here",
         )
-    pattern = next((p for p in case.policy.protect.nodes if name and fnmatchcase(name, p)), None)
+    pattern = next((p for p in context.policy.protect.nodes if name and fnmatchcase(name, p)), None)
     if pattern is not None:
         return Ruling(
-            Kind.REFUSE,
+            RulingKind.REFUSE,
             "protected node",
             f"{name} is {pattern} of responder.protect.nodes",
             "a person acts here",
@@ -35,19 +35,19 @@ def protected_node(case: Case) -> Ruling | None:
     return None
 
 
-def pool_floor(case: Case) -> Ruling | None:
+def pool_floor(context: GuardContext) -> Ruling | None:
     """A pool keeps its last schedulable GPU node, and the share of them that the settings say."""
-    protect = case.policy.protect
-    closing = {name: fact for name in case.nodes if (fact := case.view.nodes.get(name)) is not None}
+    protect = context.policy.protect
+    closing = {name: fact for name in context.nodes if (fact := context.view.nodes.get(name)) is not None}
     for pool in sorted({fact.pool for fact in closing.values()}, key=str):
-        open_now = case.schedulable(pool)
+        open_now = context.schedulable(pool)
         lost = open_now & closing.keys()
         left = len(open_now) - len(lost)
-        size = case.view.gpu_nodes()[pool].count
+        size = context.view.gpu_nodes()[pool].count
         keep = max(protect.keep_per_pool, ceil(protect.keep_pool_share * size))
         if lost and left < keep:
             return Ruling(
-                Kind.ASK,
+                RulingKind.ASK,
                 "pool floor",
                 f"{left} of {size} GPU nodes {_called(pool)} would be left schedulable, {keep} are kept "
                 f"(keep_per_pool {protect.keep_per_pool}, keep_pool_share {protect.keep_pool_share:g})",
@@ -56,20 +56,20 @@ def pool_floor(case: Case) -> Ruling | None:
     return None
 
 
-def job_floor(case: Case) -> Ruling | None:
+def job_floor(context: GuardContext) -> Ruling | None:
     """A job is moved only where there is room for the share of its nodes that the settings say."""
-    share = case.policy.protect.keep_job_share
+    share = context.policy.protect.keep_job_share
     if share == 0:
         return None
-    for job in sorted(_moved(case)):
-        placed = case.view.nodes_of(job)
+    for job in sorted(_moved(context)):
+        placed = context.view.nodes_of(job)
         needs = ceil(share * len(placed))
-        pools = {fact.pool for name in placed if (fact := case.view.nodes.get(name)) is not None}
-        open_now = {name for pool in pools for name in case.schedulable(pool)} - case.nodes
-        room = {name for name in open_now if name in placed or not _is_taken(case, name, job)}
+        pools = {fact.pool for name in placed if (fact := context.view.nodes.get(name)) is not None}
+        open_now = {name for pool in pools for name in context.schedulable(pool)} - context.nodes
+        room = {name for name in open_now if name in placed or not _is_taken(context, name, job)}
         if placed and len(room) < needs:
             return Ruling(
-                Kind.ASK,
+                RulingKind.ASK,
                 "job floor",
                 f"{job} runs on {len(placed)} nodes and would find room on {len(room)}, {needs} are asked for "
                 f"(keep_job_share {share:g})",
@@ -82,14 +82,14 @@ def _called(pool: str | None) -> str:
     return f"of pool {pool}" if pool is not None else "without a pool"
 
 
-def _moved(case: Case) -> set[str]:
+def _moved(context: GuardContext) -> set[str]:
     """Keys of the jobs that the run stops."""
     return {
-        s.target.key for s in case.run.plan.steps if s.destructive and s.target and s.target.kind != "Node"
+        s.target.key for s in context.run.plan.steps if s.destructive and s.target and s.target.kind != "Node"
     }
 
 
-def _is_taken(case: Case, node: str, job: str) -> bool:
+def _is_taken(context: GuardContext, node: str, job: str) -> bool:
     """Whether a pod that is not of the job holds GPUs of the node."""
-    pods = case.view.pods_on(node)
+    pods = context.view.pods_on(node)
     return any(pod.gpus > 0 and (pod.job is None or pod.job.key != job) for pod in pods)

@@ -1,6 +1,6 @@
 """All runs of one cluster, counted once and kept up to date, so that a rule need not go through a thousand runs for each step.
 
-A run is put in anew whenever it has changed. Runs in shadow are counted among themselves: they close nothing, and what they
+A run is put in anew whenever it has changed. RunIndex in shadow are counted among themselves: they close nothing, and what they
 would close must not hold up what is real.
 """
 
@@ -89,7 +89,7 @@ class _Closed:
         return self._names
 
 
-class Census:
+class RunCounts:
     """The numbers of one cluster's runs."""
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
@@ -188,11 +188,11 @@ class Census:
         return len(begun) - first, self._reserved[shadow], begun[first][0] if first < len(begun) else None
 
     def failures(self, since: datetime) -> list[str]:
-        """Runs that acted and failed after `since`, in that order."""
+        """RunIndex that acted and failed after `since`, in that order."""
         return [run_id for _, run_id in self._failed[_after(self._failed, since) :]]
 
     def wanting(self, *, shadow: bool, since: datetime) -> Iterator[tuple[str, frozenset[str]]]:
-        """Runs planned after `since`, with the nodes they act on or would."""
+        """RunIndex planned after `since`, with the nodes they act on or would."""
         wanting = self._wanting[shadow]
         for _, run_id in wanting[_after(wanting, since) :]:
             yield run_id, self._parts[run_id].wants

@@ -7,23 +7,23 @@ from datetime import datetime, timedelta
 from runbooks.engine.approvals import approved, demands, shown, wanted
 from runbooks.engine.run.job_already_moved import ended_well
 from runbooks.engine.run.rollback import fail
-from runbooks.engine.run.transition import Desk, Situation, same_target
+from runbooks.engine.run.transition import RunContext, RunTransition, same_target
 from streams.model.clock import to_the_second
 from streams.model.run import PlannedStep, StepState
 
 
-def start_internal(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+def start_internal(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
     """Begin a step that no connector is needed for."""
-    record = desk.records[planned.id]
+    record = transition.records[planned.id]
     match planned.action:
         case "notify":
-            desk.finish(planned.id, StepState.DONE, planned.describe)
-        case "ask" if approved(planned, desk.run, situation.policy, desk.now):
-            desk.finish(planned.id, StepState.DONE, "a person has taken it")
+            transition.finish(planned.id, StepState.DONE, planned.describe)
+        case "ask" if approved(planned, transition.run, context.policy, transition.now):
+            transition.finish(planned.id, StepState.DONE, "a person has taken it")
         case "ask" if record.state is not StepState.AWAITING_APPROVAL:
-            until = desk.in_seconds(planned.deadline_s)
-            asked = demands(planned, desk.run, situation.policy, desk.now)
-            desk.set(
+            until = transition.in_seconds(planned.deadline_s)
+            asked = demands(planned, transition.run, context.policy, transition.now)
+            transition.set(
                 planned.id,
                 state=StepState.AWAITING_APPROVAL,
                 reason=planned.describe,
@@ -33,45 +33,47 @@ def start_internal(desk: Desk, planned: PlannedStep, situation: Situation) -> No
                 demands=shown(asked),
             )
             text = f"{planned.describe or 'a person is asked'}; it takes {wanted(asked)} until {to_the_second(until)}"
-            desk.note("step.awaiting_approval", text, step=planned.id)
+            transition.note("step.awaiting_approval", text, step=planned.id)
         case "await_progress":
-            desk.set(
+            transition.set(
                 planned.id,
                 state=StepState.RUNNING,
-                started_at=desk.now,
-                deadline_at=desk.in_seconds(planned.deadline_s),
+                started_at=transition.now,
+                deadline_at=transition.in_seconds(planned.deadline_s),
             )
-            watch(desk, planned, situation)
+            watch(transition, planned, context)
 
 
-def watch(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+def watch(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
     """`await_progress`: done at the first sign of progress after the resume, or when a job that never shows any has settled."""
-    record, target = desk.records[planned.id], planned.target
-    since = _resumed_at(desk, planned) or record.started_at or desk.now
-    seen = [p for p in situation.incident.progress if target is not None and p.job.key == target.key]
+    record, target = transition.records[planned.id], planned.target
+    since = _resumed_at(transition, planned) or record.started_at or transition.now
+    seen = [p for p in context.incident.progress if target is not None and p.job.key == target.key]
     later = [p for p in seen if p.at > since]
     settle_s = float(str(planned.params.get("settle_s", 60)))
-    settled = (record.started_at or desk.now) + timedelta(seconds=settle_s)
+    settled = (record.started_at or transition.now) + timedelta(seconds=settle_s)
     if later:
         step = f" (step {later[-1].step})" if later[-1].step is not None else ""
-        desk.finish(planned.id, StepState.DONE, f"{target} makes progress again{step}")
-    elif ended_well(planned, situation):
-        desk.finish(planned.id, StepState.DONE, f"{target} has ended well")
-    elif not seen and desk.now >= settled:
-        desk.finish(
+        transition.finish(planned.id, StepState.DONE, f"{target} makes progress again{step}")
+    elif ended_well(planned, context):
+        transition.finish(planned.id, StepState.DONE, f"{target} has ended well")
+    elif not seen and transition.now >= settled:
+        transition.finish(
             planned.id,
             StepState.DONE,
             f"{target} has never reported progress; it has run for {settle_s:.0f} s",
         )
-    elif record.deadline_at is not None and desk.now >= record.deadline_at:
-        fail(desk, planned, f"{target} made no progress within {planned.deadline_s:.0f} s of its resume")
+    elif record.deadline_at is not None and transition.now >= record.deadline_at:
+        fail(
+            transition, planned, f"{target} made no progress within {planned.deadline_s:.0f} s of its resume"
+        )
     else:
-        desk.set(planned.id, due_at=record.deadline_at if seen else settled)
+        transition.set(planned.id, due_at=record.deadline_at if seen else settled)
 
 
-def _resumed_at(desk: Desk, planned: PlannedStep) -> datetime | None:
-    for other in desk.run.plan.steps:
+def _resumed_at(transition: RunTransition, planned: PlannedStep) -> datetime | None:
+    for other in transition.run.plan.steps:
         if other.action == "resume_job" and same_target(other.target, planned.target):
-            effect = desk.records[other.id].effect
+            effect = transition.records[other.id].effect
             return effect.confirmed_at if effect else None
     return None

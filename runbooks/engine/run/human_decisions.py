@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from runbooks.engine.approvals import demands, has_spoken, may_decide, shown, wanted, who
+from runbooks.engine.approvals import demands, has_already_approved, may_decide, shown, wanted, who
 from runbooks.engine.escalation import accused, offender, offenders, takes_nothing
 from runbooks.engine.run.machine import context_of
 from runbooks.engine.run.plan import plan_digest
 from runbooks.engine.run.rollback import NOTHING, call_off, is_worked_on, take_back
-from runbooks.engine.run.transition import Desk, Report, Turn
+from runbooks.engine.run.transition import RunReport, RunTransition, TransitionResult
 from runbooks.language.approval_rules import rules
 from runbooks.language.schema import TICKETS
 from streams.config.settings import ResponderSettings
@@ -32,26 +32,26 @@ MAX_COMMANDS = 50
 _NOT_BEGUN = (StepState.PENDING, StepState.BLOCKED, StepState.AWAITING_APPROVAL)
 
 
-def decided(run: Run, command: Command, policy: ResponderSettings, now: datetime) -> Turn:
+def decided(run: Run, command: Command, policy: ResponderSettings, now: datetime) -> TransitionResult:
     """Take in a person's decision; what it may not do is said on the timeline."""
-    desk = Desk(run, now)
+    transition = RunTransition(run, now)
     if command.id in run.commands:
-        return desk.turn()
-    desk.change(commands=(*run.commands, command.id)[-MAX_COMMANDS:])
+        return transition.result()
+    transition.change(commands=(*run.commands, command.id)[-MAX_COMMANDS:])
     match command.verb:
         case Verb.APPROVE:
-            _approve(desk, command, policy)
+            _approve(transition, command, policy)
         case Verb.REJECT:
-            _reject(desk, command)
+            _reject(transition, command)
         case Verb.STOP:
-            _stop(desk, command, "stopped")
+            _stop(transition, command, "stopped")
         case Verb.RESOLVE:
-            _stop(desk, command, "resolved", release=True)
-            desk.reports.append(Report("run.resolved", actor=command.actor, reason=command.reason))
+            _stop(transition, command, "resolved", release=True)
+            transition.reports.append(RunReport("run.resolved", actor=command.actor, reason=command.reason))
         case Verb.ACK:
             why = f": {command.reason}" if command.reason else ""
-            _say(desk, command, "person.ack", f"{command.actor} has seen it{why}")
-    return desk.turn()
+            _say(transition, command, "person.ack", f"{command.actor} has seen it{why}")
+    return transition.result()
 
 
 def meant(runs: Sequence[Run], command: Command) -> Sequence[Run]:
@@ -66,13 +66,13 @@ def meant(runs: Sequence[Run], command: Command) -> Sequence[Run]:
 
 def revised(
     run: Run, incident: Incident, plan: Plan | None, now: datetime, keep: Mapping[str, str] = NOTHING
-) -> Turn:
+) -> TransitionResult:
     """Take in a new revision. `plan` is the runbook bound to it anew; `keep` are nodes that another incident holds guilty, and
     that incident's id."""
-    desk = Desk(run, now)
+    transition = RunTransition(run, now)
     if incident.revision <= run.incident_revision:
-        return desk.turn()
-    desk.change(
+        return transition.result()
+    transition.change(
         incident_revision=incident.revision,
         incident_facts=incident.facts,
         title=incident.title,
@@ -82,28 +82,30 @@ def revised(
     if takes_nothing(run):
         # Nothing was done to what it was counted for: a crash that turns out to be on several GPUs counts for none.
         place = accused(incident)
-        desk.change(offender=offender(place, run.plan.escalation), offenders=offenders(place))
+        transition.change(offender=offender(place, run.plan.escalation), offenders=offenders(place))
     if incident.state.is_over:
-        desk.change(incident_over=True)
-        _reason_gone(desk, incident, keep)
+        transition.change(incident_over=True)
+        _reason_gone(transition, incident, keep)
     elif run.plan.mode is not Mode.SHADOW or not run.incident_over:
         if plan is not None:
-            _extend(desk, plan)
+            _extend(transition, plan)
         if run.plan.mode is Mode.SHADOW:
-            for record in list(desk.records.values()):
-                desk.set(record.id, state=StepState.PENDING)
-    return desk.turn()
+            for record in list(transition.records.values()):
+                transition.set(record.id, state=StepState.PENDING)
+    return transition.result()
 
 
-def superseded(run: Run, by: str, now: datetime) -> Turn:
+def superseded(run: Run, by: str, now: datetime) -> TransitionResult:
     """Another runbook fits the incident better now, and this run has opened a ticket at most."""
-    desk = Desk(run, now)
+    transition = RunTransition(run, now)
     why = f"runbook {by} fits better now"
     if run.plan.mode is Mode.SHADOW:
-        desk.change(outcome="cancelled", state=RunState.CANCELLED, undoing=why, reason=why, finished_at=now)
+        transition.change(
+            outcome="cancelled", state=RunState.CANCELLED, undoing=why, reason=why, finished_at=now
+        )
     else:
-        call_off(desk, "cancelled", why)
-    return desk.turn()
+        call_off(transition, "cancelled", why)
+    return transition.result()
 
 
 def may_be_superseded(run: Run) -> bool:
@@ -115,24 +117,26 @@ def may_be_superseded(run: Run) -> bool:
     return all(planned.action in TICKETS for planned in touched)
 
 
-def _approve(desk: Desk, command: Command, policy: ResponderSettings) -> None:
-    run, who = desk.run, command.actor
-    asked = _asked(desk)
-    if refusal := _against(desk, command, asked, policy):
-        _say(desk, command, "person.approval_refused", f"the approval of {who} does not count: {refusal}")
+def _approve(transition: RunTransition, command: Command, policy: ResponderSettings) -> None:
+    run, who = transition.run, command.actor
+    asked = _asked(transition)
+    if refusal := _against(transition, command, asked, policy):
+        _say(
+            transition, command, "person.approval_refused", f"the approval of {who} does not count: {refusal}"
+        )
         return
     word = Approval(
         command.step or asked[0].id, True, who, command.at, run.plan.digest, command.reason, command.via
     )
-    desk.change(approvals=(*run.approvals, word))
+    transition.change(approvals=(*run.approvals, word))
     missing: list[str] = []
     for planned in asked:
-        left = demands(planned, desk.run, policy, desk.now)
+        left = demands(planned, transition.run, policy, transition.now)
         if more := wanted(left):
             missing.append(more)
-            desk.set(planned.id, demands=shown(left))
+            transition.set(planned.id, demands=shown(left))
         else:
-            desk.set(
+            transition.set(
                 planned.id,
                 state=StepState.PENDING, due_at=None, deadline_at=None, verdict="", reason="", demands=(),
             )  # fmt: skip
@@ -141,130 +145,132 @@ def _approve(desk: Desk, command: Command, policy: ResponderSettings) -> None:
     )
     if missing:
         text += f"; it still takes {missing[0]}"
-    _say(desk, command, "person.approved", text, missing=len(missing))
+    _say(transition, command, "person.approved", text, missing=len(missing))
 
 
 def _against(
-    desk: Desk, command: Command, asked: Sequence[PlannedStep], policy: ResponderSettings
+    transition: RunTransition, command: Command, asked: Sequence[PlannedStep], policy: ResponderSettings
 ) -> str | None:
     """Why an approval does not count; None when it does."""
-    run, actor = desk.run, command.actor
+    run, actor = transition.run, command.actor
     decided = next((word for word in reversed(run.approvals) if word.digest == run.plan.digest), None)
-    age_s = (desk.now - command.at).total_seconds()
+    age_s = (transition.now - command.at).total_seconds()
     if decided is not None and (not decided.approved or not asked):
         return _who_decided(decided)
     if command.digest != run.plan.digest:
         return "it is bound to another plan than the present one"
-    if not asked or desk.stopping:
+    if not asked or transition.stopping:
         return "nothing waits for an approval"
     if age_s > policy.freshness_s:
         return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
     if not may_decide(actor, asked, policy):
         everybody = " or ".join(dict.fromkeys(who(d) for p in asked for d in rules(p, policy)))
         return f"{actor} is not among {everybody}"
-    if has_spoken(actor, asked, run, policy, desk.now):
-        left = next(filter(None, (wanted(demands(p, run, policy, desk.now)) for p in asked)), "")
+    if has_already_approved(actor, asked, run, policy, transition.now):
+        left = next(filter(None, (wanted(demands(p, run, policy, transition.now)) for p in asked)), "")
         return f"{actor} has approved it already; it still takes {left}"
     return None
 
 
-def _reject(desk: Desk, command: Command) -> None:
+def _reject(transition: RunTransition, command: Command) -> None:
     """Anybody may say no: it is the side on which nothing is touched."""
-    run, who = desk.run, command.actor
-    asked = _asked(desk)
-    if not asked or desk.stopping or command.digest not in (None, run.plan.digest):
+    run, who = transition.run, command.actor
+    asked = _asked(transition)
+    if not asked or transition.stopping or command.digest not in (None, run.plan.digest):
         decided = next((word for word in reversed(run.approvals) if word.digest == run.plan.digest), None)
         text = f"nothing here waits for the word of {who}"
         if decided is not None:
             text += f": {_who_decided(decided)}"
-        _say(desk, command, "person.rejection_refused", text)
+        _say(transition, command, "person.rejection_refused", text)
         return
     word = Approval(
         command.step or asked[0].id, False, who, command.at, run.plan.digest, command.reason, command.via
     )
-    desk.change(approvals=(*run.approvals, word))
+    transition.change(approvals=(*run.approvals, word))
     why = f"rejected by {who}" + (f": {command.reason}" if command.reason else "")
-    _say(desk, command, "person.rejected", why)
-    call_off(desk, "rejected", why, release=True)
+    _say(transition, command, "person.rejected", why)
+    call_off(transition, "rejected", why, release=True)
 
 
 def _who_decided(word: Approval) -> str:
     return f"{word.actor} {'approved' if word.approved else 'rejected'} it at {to_the_second(word.at)}"
 
 
-def _asked(desk: Desk) -> list[PlannedStep]:
+def _asked(transition: RunTransition) -> list[PlannedStep]:
     """The steps that wait for a person, in the order of the plan."""
-    return [p for p in desk.run.plan.steps if desk.records[p.id].state is StepState.AWAITING_APPROVAL]
+    return [
+        p for p in transition.run.plan.steps if transition.records[p.id].state is StepState.AWAITING_APPROVAL
+    ]
 
 
-def _say(desk: Desk, command: Command, event: str, text: str, **attributes: Attribute) -> None:
+def _say(transition: RunTransition, command: Command, event: str, text: str, **attributes: Attribute) -> None:
     """Answer a person on the timeline; the command's id says what is answered."""
-    desk.note(event, text, actor=command.actor, command=command.id, via=command.via, **attributes)
+    transition.note(event, text, actor=command.actor, command=command.id, via=command.via, **attributes)
 
 
-def _stop(desk: Desk, command: Command, word: str, *, release: bool = False) -> None:
+def _stop(transition: RunTransition, command: Command, word: str, *, release: bool = False) -> None:
     why = f"{word} by {command.actor}" + (f": {command.reason}" if command.reason else "")
-    _say(desk, command, f"person.{word}", why)
-    desk.change(overruled=True)
-    if not desk.run.state.is_over:
-        call_off(desk, "cancelled", why, release=release)
+    _say(transition, command, f"person.{word}", why)
+    transition.change(overruled=True)
+    if not transition.run.state.is_over:
+        call_off(transition, "cancelled", why, release=release)
 
 
-def _reason_gone(desk: Desk, incident: Incident, keep: Mapping[str, str]) -> None:
+def _reason_gone(transition: RunTransition, incident: Incident, keep: Mapping[str, str]) -> None:
     merged = incident.state is IncidentState.MERGED
     why = f"merged into {incident.merged_into}" if merged else f"the incident is over: {incident.reason}"
-    if desk.run.plan.mode is Mode.SHADOW:
-        desk.change(undoing=why)
-    elif not desk.stopping and (nodes := _to_be_given_back(desk) - keep.keys()):
+    if transition.run.plan.mode is Mode.SHADOW:
+        transition.change(undoing=why)
+    elif not transition.stopping and (nodes := _to_be_given_back(transition) - keep.keys()):
         # A node in the middle of a reset or a reboot is not opened: the run validates it first, and gives it back itself.
-        if not desk.before.incident_over:
-            desk.note(
+        if not transition.before.incident_over:
+            transition.note(
                 "run.goes_on", f"{why}; work on {', '.join(sorted(nodes))} has begun and is finished first"
             )
-    elif not desk.run.state.is_over and not desk.stopping:
-        call_off(desk, "cancelled", why, undo=True, keep=keep)
+    elif not transition.run.state.is_over and not transition.stopping:
+        call_off(transition, "cancelled", why, undo=True, keep=keep)
     elif merged:
-        take_back(desk, why, keep=keep)
+        take_back(transition, why, keep=keep)
 
 
-def _to_be_given_back(desk: Desk) -> set[str]:
+def _to_be_given_back(transition: RunTransition) -> set[str]:
     """Nodes that the run has begun to reset or reboot, and will itself give back at the end."""
     begun = {
         planned.target.name
-        for planned in desk.run.plan.steps
-        if planned.target is not None and is_worked_on(planned, desk.records[planned.id])
+        for planned in transition.run.plan.steps
+        if planned.target is not None and is_worked_on(planned, transition.records[planned.id])
     }
     return {
         planned.target.name
-        for planned in desk.run.plan.steps
+        for planned in transition.run.plan.steps
         if planned.action == "uncordon_node" and planned.target is not None and planned.target.name in begun
-        if not desk.records[planned.id].state.is_over
+        if not transition.records[planned.id].state.is_over
     }
 
 
-def _extend(desk: Desk, plan: Plan) -> None:
+def _extend(transition: RunTransition, plan: Plan) -> None:
     """Add what the new revision asks for and nothing it asked for before; what has begun stays as it began."""
-    run = desk.run
-    grows = run.plan.mode is Mode.SHADOW or not (run.state.is_over or desk.stopping)
+    run = transition.run
+    grows = run.plan.mode is Mode.SHADOW or not (run.state.is_over or transition.stopping)
     same_book = (plan.runbook, plan.runbook_revision) == (run.plan.runbook, run.plan.runbook_revision)
     if not grows or not same_book:
         return
     fresh = {step.id: step for step in plan.steps}
-    kept = tuple(_newer(desk.records[step.id], step, fresh) for step in run.plan.steps)
-    added = tuple(step for step in plan.steps if step.id not in desk.records)
+    kept = tuple(_newer(transition.records[step.id], step, fresh) for step in run.plan.steps)
+    added = tuple(step for step in plan.steps if step.id not in transition.records)
     steps = (*kept, *added)
     if steps == run.plan.steps:
         return
     digest = plan_digest(run.incident, run.plan.runbook, run.plan.runbook_revision, run.plan.mode, steps)
-    desk.records |= {step.id: StepRecord(step.id) for step in added}
-    desk.change(
+    transition.records |= {step.id: StepRecord(step.id) for step in added}
+    transition.change(
         plan=replace(run.plan, steps=steps, digest=digest),
         steps=(*run.steps, *(StepRecord(step.id) for step in added)),
     )
     if run.state is not RunState.SHADOWED:
         void = ", ".join(dict.fromkeys(a.actor for a in run.approvals if a.approved)) or "a person"
         text = f"{len(added)} more steps; an approval of {void} for the former plan does not count for them"
-        desk.note("run.extended", text)
+        transition.note("run.extended", text)
 
 
 def _newer(record: StepRecord, step: PlannedStep, fresh: dict[str, PlannedStep]) -> PlannedStep:

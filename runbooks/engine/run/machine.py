@@ -19,21 +19,21 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from runbooks.engine.approvals import demands, shown, wanted
-from runbooks.engine.call_slots import Room
+from runbooks.engine.call_slots import FreeSlots
 from runbooks.engine.escalation import accused, offender, offenders
-from runbooks.engine.guardrails import Kind, judge
+from runbooks.engine.guardrails import RulingKind, judge
 from runbooks.engine.run.builtin_actions import start_internal, watch
 from runbooks.engine.run.job_already_moved import moved_already
 from runbooks.engine.run.rollback import advance_undo, call_off, fail, holds_a_job, is_busy, look_up_undo
-from runbooks.engine.run.shadow_mode import case, shadow
+from runbooks.engine.run.shadow_mode import guard_context, shadow
 from runbooks.engine.run.transition import (
     BLIND_S,
     FINAL,
-    IN_THE_AIR,
-    Desk,
-    Report,
-    Situation,
-    Turn,
+    IN_FLIGHT,
+    RunContext,
+    RunReport,
+    RunTransition,
+    TransitionResult,
     same_target,
 )
 from runbooks.engine.run.waves import held_by_wave
@@ -59,7 +59,7 @@ LOOK_AGAIN_S = 30.0
 HELD_LOOK_S = 5.0
 """How often a step that a guardrail holds is looked at again."""
 
-MAX_IN_THE_AIR = 8
+MAX_IN_FLIGHT = 8
 """Calls of one run at the same time: a plan with many jobs must not flood the API server."""
 
 INHERITED = ("open_ticket", "cordon_node")
@@ -76,7 +76,7 @@ def begin(
     round_: int = 1,
     escalated_from: str = "",
     why: str = "",
-) -> Turn:
+) -> TransitionResult:
     """A plan becomes a run with a deterministic id. Nothing is done yet: `advance` it.
 
     Args:
@@ -105,32 +105,32 @@ def begin(
         round=round_,
         flaps=incident.flaps,
     )
-    desk = Desk(run, now)
+    transition = RunTransition(run, now)
     mode = "in shadow: nothing is touched" if plan.mode is Mode.SHADOW else f"in mode {plan.mode}"
     said = f"runbook {plan.runbook} with {len(plan.steps)} steps, {mode}" + (f"; {why}" if why else "")
-    desk.note("run.planned", said)
+    transition.note("run.planned", said)
     if plan.left_out:
-        desk.note("run.left_out", f"left to a person: {'; '.join(plan.left_out)}")
+        transition.note("run.left_out", f"left to a person: {'; '.join(plan.left_out)}")
     if plan.mode is not Mode.SHADOW:
-        _report(desk, "run.started")
-    return desk.turn()
+        _report(transition, "run.started")
+    return transition.result()
 
 
-def advance(run: Run, situation: Situation, now: datetime) -> Turn:
+def advance(run: Run, context: RunContext, now: datetime) -> TransitionResult:
     """Do whatever is due. Call it after every event and at every tick; it changes nothing when nothing is due."""
-    desk = Desk(run, now)
+    transition = RunTransition(run, now)
     if run.blind_since is not None:
-        desk.change(blind_since=None)
-        desk.note("run.blind", f"{run.incident} can be read again")
+        transition.change(blind_since=None)
+        transition.note("run.blind", f"{run.incident} can be read again")
     if run.plan.mode is Mode.SHADOW:
-        shadow(desk, situation)
+        shadow(transition, context)
     else:
         for planned in run.plan.steps:
-            _step(desk, planned, situation)
-            look_up_undo(desk, planned, LOOK_AGAIN_S, situation.room)
-        advance_undo(desk, situation)
-    settle(desk, situation)
-    return desk.turn()
+            _step(transition, planned, context)
+            look_up_undo(transition, planned, LOOK_AGAIN_S, context.free_slots)
+        advance_undo(transition, context)
+    settle(transition, context)
+    return transition.result()
 
 
 def due_at(run: Run) -> datetime | None:
@@ -146,35 +146,35 @@ def due_at(run: Run) -> datetime | None:
     return min(times) if times else None
 
 
-def settle(desk: Desk, situation: Situation) -> None:
+def settle(transition: RunTransition, context: RunContext) -> None:
     """Bring the run's own state in line with its steps and report every change of it."""
-    run, records = desk.run, desk.records
+    run, records = transition.run, transition.records
     if run.state.is_over:
         return
     open_steps = [p for p in run.plan.steps if not records[p.id].state.is_over and not _is_errand(p)]
     undoing = any(record.is_being_undone and not record.kept_for for record in records.values())
     if not open_steps and not undoing:
-        outcome = run.outcome or _ending(desk)
-        if outcome == "escalated" and (lacking := _no_rung(run, situation)):
+        outcome = run.outcome or _ending(transition)
+        if outcome == "escalated" and (lacking := _no_rung(run, context)):
             outcome = "failed"
-            desk.change(reason=f"{run.reason}; {lacking}")
+            transition.change(reason=f"{run.reason}; {lacking}")
         state = FINAL.get(outcome, RunState.CANCELLED)
-        desk.change(state=state, outcome=outcome, finished_at=desk.now)
-        desk.note(
+        transition.change(state=state, outcome=outcome, finished_at=transition.now)
+        transition.note(
             "run.finished",
-            f"run {outcome}" + (f": {desk.run.reason}" if run.outcome else ""),
+            f"run {outcome}" + (f": {transition.run.reason}" if run.outcome else ""),
             outcome=outcome,
         )
-        _report(desk, "run.finished", outcome=outcome)
+        _report(transition, "run.finished", outcome=outcome)
         return
-    state = _state(desk, open_steps)
-    if state is run.state or desk.stopping:
+    state = _state(transition, open_steps)
+    if state is run.state or transition.stopping:
         return
-    desk.change(state=state)
+    transition.change(state=state)
     kind = {RunState.RUNNING: "started", RunState.AWAITING_APPROVAL: "awaiting_approval"}.get(
         state, "verifying"
     )
-    _report(desk, f"run.{kind}")
+    _report(transition, f"run.{kind}")
 
 
 def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | bool]:
@@ -192,25 +192,25 @@ def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | 
     }
 
 
-def _ending(desk: Desk) -> str:
+def _ending(transition: RunTransition) -> str:
     """How a run ends that nobody called off. Where a person has taken it and nothing was done, nothing is cured either."""
-    if desk.run.plan.mode is Mode.SHADOW:
+    if transition.run.plan.mode is Mode.SHADOW:
         return "shadowed"
     taken, done = False, False
-    for planned in desk.run.plan.steps:
-        record = desk.records[planned.id]
+    for planned in transition.run.plan.steps:
+        record = transition.records[planned.id]
         taken |= planned.action == "ask" and record.state is StepState.DONE
         made = record.effect is not None and record.effect.state is EffectState.CONFIRMED
         done |= made and planned.action not in TICKETS
     return "handed_over" if taken and not done else "succeeded"
 
 
-def _no_rung(run: Run, situation: Situation) -> str:
+def _no_rung(run: Run, context: RunContext) -> str:
     """Why there is no next rung to go on with; empty when there is."""
     rung = run.plan.escalation
     if rung is None:
         return "its runbook names no next rung"
-    return "" if rung.to in situation.runbooks else f"there is no runbook {rung.to} to go on with"
+    return "" if rung.to in context.runbooks else f"there is no runbook {rung.to} to go on with"
 
 
 def _gpu_of(incident: Incident) -> dict[str, str | int | float | bool]:
@@ -220,8 +220,8 @@ def _gpu_of(incident: Incident) -> dict[str, str | int | float | bool]:
     return {name: value for name, value in names.items() if value is not None}
 
 
-def _state(desk: Desk, open_steps: list[PlannedStep]) -> RunState:
-    states = {desk.records[p.id].state for p in open_steps}
+def _state(transition: RunTransition, open_steps: list[PlannedStep]) -> RunState:
+    states = {transition.records[p.id].state for p in open_steps}
     if StepState.AWAITING_APPROVAL in states and StepState.RUNNING not in states:
         return RunState.AWAITING_APPROVAL
     tail = open_steps and all(p.action in ("verify_job", "await_progress") for p in open_steps)
@@ -233,73 +233,73 @@ def _is_errand(planned: PlannedStep) -> bool:
     return planned.action in TICKETS and planned.on_failure == "continue"
 
 
-def _report(desk: Desk, kind: str, outcome: str = "") -> None:
-    desk.reports.append(Report(kind, outcome, reason=desk.run.reason))
+def _report(transition: RunTransition, kind: str, outcome: str = "") -> None:
+    transition.reports.append(RunReport(kind, outcome, reason=transition.run.reason))
 
 
-def _step(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
-    record = desk.records[planned.id]
+def _step(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
+    record = transition.records[planned.id]
     if record.state.is_over:
         return
     effect = record.effect
     if effect is not None and effect.state is EffectState.UNKNOWN:
-        look_up(desk, planned, situation.room)
+        look_up(transition, planned, context.free_slots)
     elif effect is not None and effect.state is EffectState.INTENDED:
         return
-    elif desk.stopping:
-        desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
+    elif transition.stopping:
+        transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
     elif effect is not None:
-        _go_on(desk, planned, situation)
+        _go_on(transition, planned, context)
     elif record.state is StepState.RUNNING:
-        watch(desk, planned, situation)
+        watch(transition, planned, context)
     else:
-        _start(desk, planned, situation)
+        _start(transition, planned, context)
 
 
-def _start(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+def _start(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
     """Begin a step when what it needs is done, its lane is free and nothing stands against it."""
-    record = desk.records[planned.id]
-    if record.deadline_at and desk.now >= record.deadline_at:
+    record = transition.records[planned.id]
+    if record.deadline_at and transition.now >= record.deadline_at:
         if record.state is StepState.AWAITING_APPROVAL:
-            call_off(desk, "expired", f"nobody decided on {planned.id} in time", release=True)
+            call_off(transition, "expired", f"nobody decided on {planned.id} in time", release=True)
             return
-        if record.state is StepState.BLOCKED and holds_a_job(desk):
-            fail(desk, planned, f"held for {planned.deadline_s:.0f} s: {record.reason}")
+        if record.state is StepState.BLOCKED and holds_a_job(transition):
+            fail(transition, planned, f"held for {planned.deadline_s:.0f} s: {record.reason}")
             return
-    missing = _missing_need(desk, planned)
+    missing = _missing_need(transition, planned)
     if missing is None:
         return
     if missing:
-        desk.finish(planned.id, StepState.CANCELLED, missing)
+        transition.finish(planned.id, StepState.CANCELLED, missing)
         return
-    if held_by_wave(desk, planned) or _is_occupied(desk, planned, situation):
+    if held_by_wave(transition, planned) or _is_occupied(transition, planned, context):
         return
-    if moved := moved_already(desk, planned, situation):
-        desk.finish(planned.id, StepState.SKIPPED, moved)
+    if moved := moved_already(transition, planned, context):
+        transition.finish(planned.id, StepState.SKIPPED, moved)
     elif planned.action in INTERNAL:
-        start_internal(desk, planned, situation)
-    elif planned.action not in situation.actions:
-        _unconfigured(desk, planned)
-    elif (legacy := _inherited(desk, planned, situation)) is not None and planned.action in TICKETS:
+        start_internal(transition, planned, context)
+    elif planned.action not in context.actions:
+        _unconfigured(transition, planned)
+    elif (legacy := _inherited(transition, planned, context)) is not None and planned.action in TICKETS:
         if legacy.state is EffectState.CONFIRMED:
-            desk.set(planned.id, effect=legacy)
-            desk.finish(planned.id, StepState.DONE, "an earlier run of this incident has opened it")
-    elif not _allowed(desk, planned, situation):
+            transition.set(planned.id, effect=legacy)
+            transition.finish(planned.id, StepState.DONE, "an earlier run of this incident has opened it")
+    elif not _allowed(transition, planned, context):
         return
-    elif not desk.has_room(planned, "apply", situation.room):
-        if planned.action == "open_ticket" and (why := situation.room.no_tickets):
-            desk.set(planned.id, reason=why)
+    elif not transition.has_free_slot(planned, "apply", context.free_slots):
+        if planned.action == "open_ticket" and (why := context.free_slots.no_tickets):
+            transition.set(planned.id, reason=why)
     else:
         if planned.destructive and record.admitted_at is None:
-            desk.admit()
-        desk.intend(planned, situation.policy.lease_s, heir_of=legacy)
+            transition.admit()
+        transition.intend(planned, context.policy.lease_s, inherited=legacy)
 
 
-def _inherited(desk: Desk, planned: PlannedStep, situation: Situation) -> EffectRecord | None:
+def _inherited(transition: RunTransition, planned: PlannedStep, context: RunContext) -> EffectRecord | None:
     """The same ticket or cordon, as an earlier run of this incident has made it or still tries to: there is one of each."""
     if planned.action not in INHERITED:
         return None
-    for other in reversed(situation.siblings):
+    for other in reversed(context.siblings):
         for step in other.plan.steps:
             if step.action != planned.action or not same_target(step.target, planned.target):
                 continue
@@ -313,35 +313,37 @@ def _inherited(desk: Desk, planned: PlannedStep, situation: Situation) -> Effect
     return None
 
 
-def _allowed(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
+def _allowed(transition: RunTransition, planned: PlannedStep, context: RunContext) -> bool:
     """Ask the guardrails; when they say no, write down why and what would lift it."""
-    record = desk.records[planned.id]
-    ruling = judge(case(desk, planned, situation), begun=record.effect is not None)
+    record = transition.records[planned.id]
+    ruling = judge(guard_context(transition, planned, context), begun=record.effect is not None)
     if ruling is None:
         return True
-    if ruling.kind is Kind.REFUSE:
-        desk.note("step.refused", f"{planned.action} {planned.target} refused: {ruling}", step=planned.id)
-        call_off(desk, "cancelled", str(ruling), release=True)
+    if ruling.kind is RulingKind.REFUSE:
+        transition.note(
+            "step.refused", f"{planned.action} {planned.target} refused: {ruling}", step=planned.id
+        )
+        call_off(transition, "cancelled", str(ruling), release=True)
         return False
-    asks = ruling.kind is Kind.ASK
+    asks = ruling.kind is RulingKind.ASK
     state = StepState.AWAITING_APPROVAL if asks else StepState.BLOCKED
-    wait_s = situation.policy.approval_expiry_s if asks else None
-    if holds_a_job(desk):
+    wait_s = context.policy.approval_expiry_s if asks else None
+    if holds_a_job(transition):
         # A job that stands still for us is not kept waiting for a person or a limit: it is given back.
         wait_s = planned.deadline_s if wait_s is None else min(wait_s, planned.deadline_s)
     # A deadline is that of the call under way, or of a job that stands still, or of a question that was asked already. A step
     # that was held since then is asked about anew, with all the time that a question has.
-    keeps = record.effect is not None or record.state is state or holds_a_job(desk)
+    keeps = record.effect is not None or record.state is state or holds_a_job(transition)
     known = record.deadline_at if keeps else None
-    expiry = known or (desk.in_seconds(wait_s) if wait_s is not None else None)
-    asked = demands(planned, desk.run, situation.policy, desk.now) if asks else ()
+    expiry = known or (transition.in_seconds(wait_s) if wait_s is not None else None)
+    asked = demands(planned, transition.run, context.policy, transition.now) if asks else ()
     # The numbers of a rule change with every other run; that it is another rule is worth a line.
     if record.state is not state or not record.reason.startswith(f"{ruling.rule}: "):
         text = f"{planned.action} {planned.target} {'needs approval' if asks else 'is held'}: {ruling}"
         if asks and expiry:
             text += f"; it takes {wanted(asked)} until {to_the_second(expiry)}"
-        desk.note(f"step.{state}", text, step=planned.id)
-    desk.set(
+        transition.note(f"step.{state}", text, step=planned.id)
+    transition.set(
         planned.id,
         demands=shown(asked),
         state=state,
@@ -354,42 +356,42 @@ def _allowed(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
     return False
 
 
-def _go_on(desk: Desk, planned: PlannedStep, situation: Situation) -> None:
+def _go_on(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
     """A change under way or put off: call again when due, give up at the deadline."""
-    record = desk.records[planned.id]
-    if record.deadline_at is not None and desk.now >= record.deadline_at:
-        fail(desk, planned, f"not done within {planned.deadline_s:.0f} s: {record.reason}")
-    elif record.due_at is not None and desk.now < record.due_at:
+    record = transition.records[planned.id]
+    if record.deadline_at is not None and transition.now >= record.deadline_at:
+        fail(transition, planned, f"not done within {planned.deadline_s:.0f} s: {record.reason}")
+    elif record.due_at is not None and transition.now < record.due_at:
         return
     elif (
-        not _is_occupied(desk, planned, situation)
-        and _allowed(desk, planned, situation)
-        and desk.has_room(planned, "apply", situation.room)
+        not _is_occupied(transition, planned, context)
+        and _allowed(transition, planned, context)
+        and transition.has_free_slot(planned, "apply", context.free_slots)
     ):
-        desk.intend(planned, situation.policy.lease_s)
+        transition.intend(planned, context.policy.lease_s)
 
 
-def look_up(desk: Desk, planned: PlannedStep, room: Room) -> None:
+def look_up(transition: RunTransition, planned: PlannedStep, free_slots: FreeSlots) -> None:
     """Ask for what became of a call whose end nobody saw, when that is due."""
-    record = desk.records[planned.id]
-    is_due = record.due_at is None or desk.now >= record.due_at
-    if is_due and desk.has_room(planned, "lookup", room):
-        desk.set(planned.id, due_at=desk.in_seconds(LOOK_AGAIN_S))
-        desk.call(planned, "lookup")
+    record = transition.records[planned.id]
+    is_due = record.due_at is None or transition.now >= record.due_at
+    if is_due and transition.has_free_slot(planned, "lookup", free_slots):
+        transition.set(planned.id, due_at=transition.in_seconds(LOOK_AGAIN_S))
+        transition.call(planned, "lookup")
 
 
-def _unconfigured(desk: Desk, planned: PlannedStep) -> None:
+def _unconfigured(transition: RunTransition, planned: PlannedStep) -> None:
     if planned.action in TICKETS:
-        desk.finish(planned.id, StepState.SKIPPED, "no ticket system configured")
+        transition.finish(planned.id, StepState.SKIPPED, "no ticket system configured")
     else:
-        fail(desk, planned, f"nothing here can {planned.action}")
+        fail(transition, planned, f"nothing here can {planned.action}")
 
 
-def _missing_need(desk: Desk, planned: PlannedStep) -> str | None:
+def _missing_need(transition: RunTransition, planned: PlannedStep) -> str | None:
     """Empty when all needs are met, None while they may still be, else why they never will be."""
     waiting = False
     for need in planned.needs:
-        state, other = desk.records[need].state, desk.run.planned(need)
+        state, other = transition.records[need].state, transition.run.planned(need)
         if state in _FIRM or (state is StepState.FAILED and other.on_failure == "continue"):
             continue
         if state.is_over:
@@ -398,25 +400,25 @@ def _missing_need(desk: Desk, planned: PlannedStep) -> str | None:
     return None if waiting else ""
 
 
-def _is_occupied(desk: Desk, planned: PlannedStep, situation: Situation) -> bool:
-    """Whether a call to the same thing is in the air or its fate unknown, or as many calls are as may be at once."""
+def _is_occupied(transition: RunTransition, planned: PlannedStep, context: RunContext) -> bool:
+    """Whether a call to the same thing is in the in_flight or its fate unknown, or as many calls are as may be at once."""
     if planned.action in INTERNAL:
         return False
     flying = 0
-    for other in desk.run.plan.steps:
-        record = desk.records[other.id]
+    for other in transition.run.plan.steps:
+        record = transition.records[other.id]
         rows = (record.effect if not record.state.is_over else None, record.undo)
-        if not any(row is not None and row.state in IN_THE_AIR for row in rows):
+        if not any(row is not None and row.state in IN_FLIGHT for row in rows):
             continue
         if other.id != planned.id and same_target(other.target, planned.target):
             return True
         flying += other.action not in TICKETS
-    if flying >= MAX_IN_THE_AIR or is_busy(desk, planned, situation):
+    if flying >= MAX_IN_FLIGHT or is_busy(transition, planned, context):
         return True
     # What an earlier run of the incident still has to take back must be back before it is done again.
     return any(
         record.is_being_undone and not record.kept_for and same_target(other.target, planned.target)
-        for run in situation.siblings
+        for run in context.siblings
         if run.undoing
         for other, record in zip(run.plan.steps, run.steps, strict=True)
     )

@@ -9,31 +9,31 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from runbooks.engine.call_slots import Room
+from runbooks.engine.call_slots import FreeSlots
 from runbooks.engine.run.machine import LOOK_AGAIN_S, look_up, settle
 from runbooks.engine.run.rollback import advance_undo, call_off, fail, look_up_undo
-from runbooks.engine.run.transition import BLIND_S, Desk, Situation, Turn
+from runbooks.engine.run.transition import BLIND_S, RunContext, RunTransition, TransitionResult
 from streams.model.entity import Entity
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.run import EffectState, PlannedStep, Run, StepState
 from streams.model.signal import Severity
 
 
-def advance_blind(run: Run, situation: Situation, now: datetime) -> Turn:
-    """Do what is safe without the incident. `situation` is made with `stand_in`."""
-    desk = Desk(run, now)
+def advance_blind(run: Run, context: RunContext, now: datetime) -> TransitionResult:
+    """Do what is safe without the incident. `context` is made with `stand_in`."""
+    transition = RunTransition(run, now)
     if run.blind_since is None:
-        desk.change(blind_since=now)
-        desk.note("run.blind", f"{run.incident} cannot be read: no further step is taken for it")
+        transition.change(blind_since=now)
+        transition.note("run.blind", f"{run.incident} cannot be read: no further step is taken for it")
     elif now >= run.blind_since + timedelta(seconds=BLIND_S) and not run.state.is_over:
-        call_off(desk, "failed", f"its incident could not be read for {BLIND_S:.0f} s", release=True)
+        call_off(transition, "failed", f"its incident could not be read for {BLIND_S:.0f} s", release=True)
     long = run.blind_since is not None and now >= run.blind_since + timedelta(seconds=BLIND_S)
     for planned in run.plan.steps:
-        _step(desk, planned, situation.room, long=long)
-        look_up_undo(desk, planned, LOOK_AGAIN_S, situation.room)
-    advance_undo(desk, situation)
-    settle(desk, situation)
-    return desk.turn()
+        _step(transition, planned, context.free_slots, long=long)
+        look_up_undo(transition, planned, LOOK_AGAIN_S, context.free_slots)
+    advance_undo(transition, context)
+    settle(transition, context)
+    return transition.result()
 
 
 def stand_in(run: Run) -> Incident:
@@ -57,17 +57,19 @@ def stand_in(run: Run) -> Incident:
     )
 
 
-def _step(desk: Desk, planned: PlannedStep, room: Room, *, long: bool) -> None:
-    record = desk.records[planned.id]
+def _step(transition: RunTransition, planned: PlannedStep, free_slots: FreeSlots, *, long: bool) -> None:
+    record = transition.records[planned.id]
     effect = record.effect
     if record.state.is_over or (effect is not None and effect.state is EffectState.INTENDED):
         return
     if effect is not None and effect.state is EffectState.UNKNOWN:
-        look_up(desk, planned, room)
-    elif desk.stopping:
-        desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
+        look_up(transition, planned, free_slots)
+    elif transition.stopping:
+        transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
     elif long:
         # A run that is over may still owe a ticket: what it would say cannot be read any more.
-        desk.finish(planned.id, StepState.CANCELLED, f"its incident could not be read for {BLIND_S:.0f} s")
-    elif effect is not None and record.deadline_at is not None and desk.now >= record.deadline_at:
-        fail(desk, planned, f"not done within {planned.deadline_s:.0f} s: {record.reason}")
+        transition.finish(
+            planned.id, StepState.CANCELLED, f"its incident could not be read for {BLIND_S:.0f} s"
+        )
+    elif effect is not None and record.deadline_at is not None and transition.now >= record.deadline_at:
+        fail(transition, planned, f"not done within {planned.deadline_s:.0f} s: {record.reason}")

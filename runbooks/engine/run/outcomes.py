@@ -18,7 +18,7 @@ from connectors.base import (
     Waiting,
 )
 from runbooks.engine.run.rollback import call_off, fail, holds_a_job
-from runbooks.engine.run.transition import CallKind, Desk, Turn
+from runbooks.engine.run.transition import CallKind, RunTransition, TransitionResult
 from runbooks.language.schema import TICKETS
 from streams.kafka.lease import MARGIN_S
 from streams.model.run import EffectRecord, EffectState, PlannedStep, Run, StepState
@@ -36,23 +36,23 @@ LONGEST_PAUSE_S = 60.0
 """The pause where nothing says how long it should be."""
 
 
-def concluded(run: Run, step_id: str, kind: CallKind, outcome: Outcome, now: datetime) -> Turn:
+def concluded(run: Run, step_id: str, kind: CallKind, outcome: Outcome, now: datetime) -> TransitionResult:
     """Take in the outcome of a call. An outcome that nobody waits for (any more) changes nothing."""
-    desk, outcome = Desk(run, now), _bounded(outcome)
+    transition, outcome = RunTransition(run, now), _bounded(outcome)
     planned, record = run.planned(step_id), run.step(step_id)
     if kind in ("undo", "compensate"):
         if record.undo is not None and record.undo.state is EffectState.INTENDED:
-            _undo(desk, planned, record.undo, outcome)
+            _undo(transition, planned, record.undo, outcome)
     elif kind in ("undo_lookup", "compensate_lookup"):
         if record.undo is not None and record.undo.state is EffectState.UNKNOWN:
             # An undo is there when the change is not; a compensation is a change of its own.
-            _undo_looked(desk, planned, record.undo, outcome, there=kind == "compensate_lookup")
+            _undo_looked(transition, planned, record.undo, outcome, there=kind == "compensate_lookup")
     elif record.effect is not None and not record.state.is_over:
         if kind == "lookup" and record.effect.state is EffectState.UNKNOWN:
-            _looked(desk, planned, record.effect, outcome)
+            _looked(transition, planned, record.effect, outcome)
         elif kind == "apply" and record.effect.state is EffectState.INTENDED:
-            _applied(desk, planned, record.effect, outcome)
-    return desk.turn()
+            _applied(transition, planned, record.effect, outcome)
+    return transition.result()
 
 
 def _bounded(outcome: Outcome) -> Outcome:
@@ -64,13 +64,13 @@ def _bounded(outcome: Outcome) -> Outcome:
     return replace(outcome, **long) if long else outcome
 
 
-def recover(run: Run, now: datetime) -> Turn:
+def recover(run: Run, now: datetime) -> TransitionResult:
     """Take over a run: what a predecessor meant to do is unknown until its lease has run out and we have looked.
 
     What it was looking up already is looked up anew: its answer may have died with it. The wait is never longer than the lease
     itself, counted from now: a predecessor whose clock was ahead must not hold a run up for as long as it was.
     """
-    desk = Desk(run, now)
+    transition = RunTransition(run, now)
     for record in run.steps:
         for name in ("effect", "undo"):
             row: EffectRecord | None = getattr(record, name)
@@ -79,143 +79,155 @@ def recover(run: Run, now: datetime) -> Turn:
             until = min(row.lease_until, now + max(row.lease_until - row.intended_at, timedelta()))
             due = max(now, until + timedelta(seconds=MARGIN_S))
             if row.state is EffectState.UNKNOWN:
-                desk.set(record.id, due_at=min(due, record.due_at or due))
+                transition.set(record.id, due_at=min(due, record.due_at or due))
                 continue
-            desk.set(record.id, **{name: replace(row, state=EffectState.UNKNOWN)}, due_at=due)
-            desk.note("step.inherited", f"{row.action} {row.target} was under way; looking at {due:%H:%M:%S}")
-    return desk.turn()
+            transition.set(record.id, **{name: replace(row, state=EffectState.UNKNOWN)}, due_at=due)
+            transition.note(
+                "step.inherited", f"{row.action} {row.target} was under way; looking at {due:%H:%M:%S}"
+            )
+    return transition.result()
 
 
-def _applied(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Outcome) -> None:
+def _applied(transition: RunTransition, planned: PlannedStep, effect: EffectRecord, outcome: Outcome) -> None:
     match outcome:
         case Done() | AlreadyDone():
-            _confirm(desk, planned, effect, outcome)
+            _confirm(transition, planned, effect, outcome)
         case Waiting():
             _again(
-                desk, planned, replace(effect, landed=True), outcome.after_s, outcome.detail, result=outcome.result
+                transition, planned, replace(effect, landed=True), outcome.after_s, outcome.detail, result=outcome.result
             )  # fmt: skip
         case Retry():
-            _failed_once(desk, planned, effect, outcome.after_s, outcome.reason)
+            _failed_once(transition, planned, effect, outcome.after_s, outcome.reason)
         case Unknown():
             withheld = replace(effect, withheld=outcome.withheld)
-            _unknown(desk, planned, withheld, outcome.after_s, outcome.reason)
+            _unknown(transition, planned, withheld, outcome.after_s, outcome.reason)
         case Absent():
-            _unknown(desk, planned, effect, 1.0, "the connector does not say what it did")
+            _unknown(transition, planned, effect, 1.0, "the connector does not say what it did")
         case Refused():
-            _refuse(desk, planned, effect, outcome)
+            _refuse(transition, planned, effect, outcome)
         case Blocked() if outcome.by == A_PERSON:
-            _overruled(desk, planned, effect, outcome.reason)
+            _overruled(transition, planned, effect, outcome.reason)
         case Blocked():
             _again(
-                desk, planned, effect, outcome.after_s, f"blocked by {outcome.by}: {outcome.reason}",
+                transition, planned, effect, outcome.after_s, f"blocked by {outcome.by}: {outcome.reason}",
                 result=outcome.result, blocked=True,
             )  # fmt: skip
 
 
-def _looked(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Outcome) -> None:
+def _looked(transition: RunTransition, planned: PlannedStep, effect: EffectRecord, outcome: Outcome) -> None:
     match outcome:
         case Done() | AlreadyDone():
-            _confirm(desk, planned, effect, outcome)
+            _confirm(transition, planned, effect, outcome)
         case Waiting():
             _again(
-                desk, planned, replace(effect, landed=True), outcome.after_s, outcome.detail, result=outcome.result
+                transition, planned, replace(effect, landed=True), outcome.after_s, outcome.detail, result=outcome.result
             )  # fmt: skip
-        case Absent() if desk.stopping:
-            desk.set(
+        case Absent() if transition.stopping:
+            transition.set(
                 planned.id, effect=replace(effect, state=EffectState.REFUSED, reason="it was never made")
             )
-            desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
+            transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
         case Absent() if effect.withheld:
             never = replace(effect, landed=False, withheld=False)
-            _again(desk, planned, never, 0.0, "it was held back, and never made")
+            _again(transition, planned, never, 0.0, "it was held back, and never made")
         case Absent():
-            _failed_once(desk, planned, replace(effect, landed=False), 0.0, "it was never made", at_once=True)
-        case Retry() | Unknown() | Blocked() | Refused() if _is_past_telling(desk, planned):
-            desk.set(planned.id, effect=replace(effect, reason=outcome.reason))
-            fail(desk, planned, f"what became of it cannot be told: {outcome.reason}")
+            _failed_once(
+                transition, planned, replace(effect, landed=False), 0.0, "it was never made", at_once=True
+            )
+        case Retry() | Unknown() | Blocked() | Refused() if _is_past_telling(transition, planned):
+            transition.set(planned.id, effect=replace(effect, reason=outcome.reason))
+            fail(transition, planned, f"what became of it cannot be told: {outcome.reason}")
         case Retry() | Unknown() | Blocked():
-            _unknown(desk, planned, effect, max(1.0, outcome.after_s), f"cannot be told: {outcome.reason}")
+            _unknown(
+                transition, planned, effect, max(1.0, outcome.after_s), f"cannot be told: {outcome.reason}"
+            )
         case Refused():
-            _unknown(desk, planned, effect, LONGEST_PAUSE_S, f"cannot be told: {outcome.reason}")
+            _unknown(transition, planned, effect, LONGEST_PAUSE_S, f"cannot be told: {outcome.reason}")
 
 
-def _is_past_telling(desk: Desk, planned: PlannedStep) -> bool:
+def _is_past_telling(transition: RunTransition, planned: PlannedStep) -> bool:
     """Whether a job has stood still for long enough for a step of which nobody can tell what became of it."""
-    deadline = desk.records[planned.id].deadline_at
-    if deadline is None or desk.now < deadline + timedelta(seconds=UNTOLD_S):
+    deadline = transition.records[planned.id].deadline_at
+    if deadline is None or transition.now < deadline + timedelta(seconds=UNTOLD_S):
         return False
-    return planned.action not in TICKETS and holds_a_job(desk)
+    return planned.action not in TICKETS and holds_a_job(transition)
 
 
-def _confirm(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Done | AlreadyDone) -> None:
+def _confirm(
+    transition: RunTransition, planned: PlannedStep, effect: EffectRecord, outcome: Done | AlreadyDone
+) -> None:
     row = replace(
         effect,
         state=EffectState.CONFIRMED,
-        confirmed_at=desk.now,
+        confirmed_at=transition.now,
         result={**effect.result, **outcome.result},
         reason=outcome.detail,
     )
-    desk.set(planned.id, effect=row)
-    desk.finish(planned.id, StepState.DONE, outcome.detail)
+    transition.set(planned.id, effect=row)
+    transition.finish(planned.id, StepState.DONE, outcome.detail)
 
 
 def _failed_once(
-    desk: Desk, planned: PlannedStep, effect: EffectRecord, after_s: float, reason: str, *, at_once: bool = False
+    transition: RunTransition, planned: PlannedStep, effect: EffectRecord, after_s: float, reason: str, *, at_once: bool = False
 ) -> None:  # fmt: skip
     """A call surely did not work: once more by the step's own retry policy, or never again."""
     effect = replace(effect, failures=effect.failures + 1)
-    if planned.retry.is_spent(effect.failures) and not desk.stopping:
-        desk.set(planned.id, effect=_given_up(effect, reason))
-        fail(desk, planned, f"not done in {effect.failures} tries: {reason}")
+    if planned.retry.is_spent(effect.failures) and not transition.stopping:
+        transition.set(planned.id, effect=_given_up(effect, reason))
+        fail(transition, planned, f"not done in {effect.failures} tries: {reason}")
         return
     pause = after_s if at_once else max(after_s, planned.retry.pause_s(effect.failures))
-    _again(desk, planned, effect, pause, reason)
+    _again(transition, planned, effect, pause, reason)
 
 
 def _again(
-    desk: Desk, planned: PlannedStep, effect: EffectRecord, after_s: float, reason: str, *,
+    transition: RunTransition, planned: PlannedStep, effect: EffectRecord, after_s: float, reason: str, *,
     result: object = None, blocked: bool = False,
 ) -> None:  # fmt: skip
     """Another call is surely needed. When the next one would come after the deadline, there is no point in waiting."""
-    record = desk.records[planned.id]
+    record = transition.records[planned.id]
     merged = {**effect.result, **(result if isinstance(result, dict) else {})}
-    desk.set(planned.id, effect=replace(effect, state=EffectState.WAITING, reason=reason, result=merged))
-    due = desk.in_seconds(after_s)
-    if desk.stopping:
-        desk.finish(planned.id, StepState.CANCELLED, desk.run.reason)
+    transition.set(
+        planned.id, effect=replace(effect, state=EffectState.WAITING, reason=reason, result=merged)
+    )
+    due = transition.in_seconds(after_s)
+    if transition.stopping:
+        transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
     elif record.deadline_at is not None and due >= record.deadline_at:
-        fail(desk, planned, f"not done within {planned.deadline_s:.0f} s: {reason}")
+        fail(transition, planned, f"not done within {planned.deadline_s:.0f} s: {reason}")
     else:
         if record.reason != reason:
-            desk.note("step.waiting", f"{planned.action} {planned.target}: {reason}", step=planned.id)
+            transition.note("step.waiting", f"{planned.action} {planned.target}: {reason}", step=planned.id)
         state = StepState.BLOCKED if blocked else StepState.RUNNING
-        desk.set(planned.id, state=state, due_at=due, reason=reason)
+        transition.set(planned.id, state=state, due_at=due, reason=reason)
 
 
-def _unknown(desk: Desk, planned: PlannedStep, effect: EffectRecord, after_s: float, reason: str) -> None:
-    if desk.records[planned.id].reason != reason:
-        desk.note(
+def _unknown(
+    transition: RunTransition, planned: PlannedStep, effect: EffectRecord, after_s: float, reason: str
+) -> None:
+    if transition.records[planned.id].reason != reason:
+        transition.note(
             "step.unknown", f"{planned.action} {planned.target}: {reason}; looking it up", step=planned.id
         )
-    desk.set(
+    transition.set(
         planned.id,
         effect=replace(effect, state=EffectState.UNKNOWN, reason=reason),
-        due_at=desk.in_seconds(after_s),
+        due_at=transition.in_seconds(after_s),
         reason=reason,
     )
 
 
-def _refuse(desk: Desk, planned: PlannedStep, effect: EffectRecord, outcome: Refused) -> None:
+def _refuse(transition: RunTransition, planned: PlannedStep, effect: EffectRecord, outcome: Refused) -> None:
     reason = outcome.reason
     moot = replace(effect, landed=False) if outcome.moot else effect
-    desk.set(planned.id, effect=_given_up(moot, reason))
-    if desk.stopping:
-        desk.finish(planned.id, StepState.CANCELLED, reason)
+    transition.set(planned.id, effect=_given_up(moot, reason))
+    if transition.stopping:
+        transition.finish(planned.id, StepState.CANCELLED, reason)
     elif outcome.moot:
         # A job that ended well before it was stopped needs no moving, and that is no failure of the run.
-        desk.finish(planned.id, StepState.SKIPPED, reason)
+        transition.finish(planned.id, StepState.SKIPPED, reason)
     else:
-        fail(desk, planned, reason)
+        fail(transition, planned, reason)
 
 
 def _given_up(effect: EffectRecord, reason: str) -> EffectRecord:
@@ -224,66 +236,72 @@ def _given_up(effect: EffectRecord, reason: str) -> EffectRecord:
     return replace(effect, state=state, reason=reason)
 
 
-def _overruled(desk: Desk, planned: PlannedStep, effect: EffectRecord, reason: str) -> None:
+def _overruled(transition: RunTransition, planned: PlannedStep, effect: EffectRecord, reason: str) -> None:
     """A person has changed what we acted on: theirs is the last word, for this run as a whole."""
-    desk.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=reason))
-    desk.finish(planned.id, StepState.CANCELLED, reason)
-    desk.change(overruled=True)
-    call_off(desk, "cancelled", reason, release=True)
+    transition.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=reason))
+    transition.finish(planned.id, StepState.CANCELLED, reason)
+    transition.change(overruled=True)
+    call_off(transition, "cancelled", reason, release=True)
 
 
-def _undo(desk: Desk, planned: PlannedStep, undo: EffectRecord, outcome: Outcome) -> None:
+def _undo(transition: RunTransition, planned: PlannedStep, undo: EffectRecord, outcome: Outcome) -> None:
     what = f"taking back {planned.action} {planned.target}"
     match outcome:
         case Absent():
-            _undone(desk, planned, undo, f"{what}: it is gone")
+            _undone(transition, planned, undo, f"{what}: it is gone")
         case Done() | AlreadyDone():
-            _undone(desk, planned, undo, f"{what}: {outcome.detail or 'done'}")
+            _undone(transition, planned, undo, f"{what}: {outcome.detail or 'done'}")
         case Waiting():
             undo = replace(undo, result={**undo.result, **outcome.result})
-            _undo_later(desk, planned, undo, outcome.after_s, outcome.detail)
+            _undo_later(transition, planned, undo, outcome.after_s, outcome.detail)
         case Retry():
             undo = replace(undo, failures=undo.failures + 1)
             pause = max(outcome.after_s, planned.retry.pause_s(undo.failures))
-            _undo_later(desk, planned, undo, pause, outcome.reason)
+            _undo_later(transition, planned, undo, pause, outcome.reason)
         case Blocked() if outcome.by != A_PERSON:
-            _undo_later(desk, planned, undo, outcome.after_s, outcome.reason)
+            _undo_later(transition, planned, undo, outcome.after_s, outcome.reason)
         case Unknown():
-            _undo_unknown(desk, planned, undo, outcome.after_s, outcome.reason)
+            _undo_unknown(transition, planned, undo, outcome.after_s, outcome.reason)
         case Refused() | Blocked():
             row = replace(undo, state=EffectState.REFUSED, reason=outcome.reason)
-            desk.set(planned.id, undo=row, due_at=None)
-            desk.note("step.not_undone", f"{what}: left as it is: {outcome.reason}", step=planned.id)
+            transition.set(planned.id, undo=row, due_at=None)
+            transition.note("step.not_undone", f"{what}: left as it is: {outcome.reason}", step=planned.id)
 
 
 def _undo_looked(
-    desk: Desk, planned: PlannedStep, undo: EffectRecord, outcome: Outcome, *, there: bool
+    transition: RunTransition, planned: PlannedStep, undo: EffectRecord, outcome: Outcome, *, there: bool
 ) -> None:
     """What a lookup says of an undo whose end nobody saw. `there` is whether finding it means that it was made."""
     match outcome:
         case Done() | AlreadyDone() | Absent() if isinstance(outcome, Absent) is not there:
-            _undone(desk, planned, undo, f"taking back {planned.action} {planned.target}: done")
+            _undone(transition, planned, undo, f"taking back {planned.action} {planned.target}: done")
         case Done() | AlreadyDone() | Absent():
-            _undo_later(desk, planned, undo, 0.0, "it was not taken back yet")
+            _undo_later(transition, planned, undo, 0.0, "it was not taken back yet")
         case Waiting():
-            _undo_later(desk, planned, undo, outcome.after_s, outcome.detail)
+            _undo_later(transition, planned, undo, outcome.after_s, outcome.detail)
         case Retry() | Unknown() | Blocked():
-            _undo_unknown(desk, planned, undo, max(1.0, outcome.after_s), f"cannot be told: {outcome.reason}")
+            _undo_unknown(
+                transition, planned, undo, max(1.0, outcome.after_s), f"cannot be told: {outcome.reason}"
+            )
         case Refused():
-            _undo_unknown(desk, planned, undo, LONGEST_PAUSE_S, f"cannot be told: {outcome.reason}")
+            _undo_unknown(transition, planned, undo, LONGEST_PAUSE_S, f"cannot be told: {outcome.reason}")
 
 
-def _undo_unknown(desk: Desk, planned: PlannedStep, undo: EffectRecord, after_s: float, reason: str) -> None:
+def _undo_unknown(
+    transition: RunTransition, planned: PlannedStep, undo: EffectRecord, after_s: float, reason: str
+) -> None:
     row = replace(undo, state=EffectState.UNKNOWN, reason=reason)
-    desk.set(planned.id, undo=row, due_at=desk.in_seconds(after_s))
+    transition.set(planned.id, undo=row, due_at=transition.in_seconds(after_s))
 
 
-def _undone(desk: Desk, planned: PlannedStep, undo: EffectRecord, text: str) -> None:
-    row = replace(undo, state=EffectState.UNDONE, confirmed_at=desk.now)
-    desk.set(planned.id, undo=row, due_at=None)
-    desk.note("step.undone", text, step=planned.id)
+def _undone(transition: RunTransition, planned: PlannedStep, undo: EffectRecord, text: str) -> None:
+    row = replace(undo, state=EffectState.UNDONE, confirmed_at=transition.now)
+    transition.set(planned.id, undo=row, due_at=None)
+    transition.note("step.undone", text, step=planned.id)
 
 
-def _undo_later(desk: Desk, planned: PlannedStep, undo: EffectRecord, after_s: float, reason: str) -> None:
+def _undo_later(
+    transition: RunTransition, planned: PlannedStep, undo: EffectRecord, after_s: float, reason: str
+) -> None:
     row = replace(undo, state=EffectState.WAITING, reason=reason)
-    desk.set(planned.id, undo=row, due_at=desk.in_seconds(after_s))
+    transition.set(planned.id, undo=row, due_at=transition.in_seconds(after_s))

@@ -1,7 +1,7 @@
-"""The working copy of one run while one event is dealt with, and what comes out of it.
+"""The working copy of one run during one event, and the result: the new run, the calls to make, what to report.
 
-The machine is pure: an event goes in, a `Turn` comes out. `Desk` only saves writing `replace` at every line; it lives for one
-event and never leaves the machine.
+The state machine is pure: an event goes in, a `TransitionResult` comes out. `RunTransition` only saves writing `replace` on
+every line; it lives for one event and never leaves the machine.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from connectors.base import Effect
-from runbooks.engine.call_slots import NEW_TICKETS, Room, system_of
-from runbooks.engine.guardrails.run_counts import Census
+from runbooks.engine.call_slots import NEW_TICKETS, FreeSlots, system_of
+from runbooks.engine.guardrails.run_counts import RunCounts
 from streams.config.settings import ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.model.control import Control
@@ -43,15 +43,15 @@ MAX_REASON = 300
 BLIND_S = 300.0
 """How long an incident may be unreadable before what waits for it is given up: its correlator may write the record anew."""
 
-IN_THE_AIR = (EffectState.INTENDED, EffectState.UNKNOWN)
+IN_FLIGHT = (EffectState.INTENDED, EffectState.UNKNOWN)
 """A call that may be under way, or whose fate is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class RunContext:
     """What a run is advanced against. `actions` are those that some connector here carries out.
 
-    `census` counts all runs of the cluster, `control` is what people have switched off in it.
+    `run_counts` counts all runs of the cluster, `control` is what people have switched off in it.
     """
 
     incident: Incident
@@ -60,15 +60,15 @@ class Situation:
     policy: ResponderSettings
     actions: frozenset[str]
     busy: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The runs that have a call in the air, by the key of its target."""
+    """The runs that have a call in the in_flight, by the key of its target."""
     incidents: Mapping[str, Incident] = field(default_factory=dict)
     runbooks: frozenset[str] = frozenset()
     """Ids of the runbooks that there are."""
     control: Control | None = None
-    census: Census | None = None
+    run_counts: RunCounts | None = None
     siblings: Sequence[Run] = ()
     """The other runs of the same incident, oldest first."""
-    room: Room = field(default_factory=Room)
+    free_slots: FreeSlots = field(default_factory=FreeSlots)
     """How many calls the run may begin now."""
 
 
@@ -88,7 +88,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class TimelineNote:
     """A line for the timeline. `actor` is None for the responder itself."""
 
     event: str
@@ -98,7 +98,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RunReport:
     """News of the run for the correlator: the kind of a `run.*` signal and what it says."""
 
     kind: str
@@ -108,18 +108,18 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TransitionResult:
     """The run after an event, and what follows from it. The calls may start only once the run is committed."""
 
     run: Run
     calls: tuple[Call, ...] = ()
-    notes: tuple[Note, ...] = ()
-    reports: tuple[Report, ...] = ()
+    notes: tuple[TimelineNote, ...] = ()
+    reports: tuple[RunReport, ...] = ()
     waits: frozenset[str] = frozenset()
     """Queues in which the run has to stand for what it would begin next."""
 
 
-class Desk:
+class RunTransition:
     """One run being worked on at one moment."""
 
     def __init__(self, run: Run, now: datetime) -> None:
@@ -128,8 +128,8 @@ class Desk:
         self.now = now
         self.records: dict[str, StepRecord] = {record.id: record for record in run.steps}
         self.calls: list[Call] = []
-        self.notes: list[Note] = []
-        self.reports: list[Report] = []
+        self.notes: list[TimelineNote] = []
+        self.reports: list[RunReport] = []
         self.waits: set[str] = set()
 
     @property
@@ -147,7 +147,7 @@ class Desk:
 
     def note(self, event: str, text: str, *, actor: str | None = None, **attributes: Attribute) -> None:
         """Say something on the timeline."""
-        self.notes.append(Note(event, text, actor, {"run": self.run.id, **attributes}))
+        self.notes.append(TimelineNote(event, text, actor, {"run": self.run.id, **attributes}))
 
     def finish(self, step_id: str, state: StepState, reason: str = "") -> None:
         """Put a step in a state it will not leave."""
@@ -175,16 +175,21 @@ class Desk:
         return effect_key(run.incident, run.incarnation, *book, step, planned.target, run.round)
 
     def intend(
-        self, planned: PlannedStep, lease_s: float, *, undo: bool = False, heir_of: EffectRecord | None = None
+        self,
+        planned: PlannedStep,
+        lease_s: float,
+        *,
+        undo: bool = False,
+        inherited: EffectRecord | None = None,
     ) -> None:
         """Write down that a call is about to be made, and make it part of the turn.
 
-        `heir_of` is the same change as another run of the incident made it: it is gone on with under its key, so that it
+        `inherited` is the same change as another run of the incident made it: it is gone on with under its key, so that it
         remains one change.
         """
         assert planned.target is not None
         record = self.records[planned.id]
-        old = record.undo if undo else record.effect or heir_of
+        old = record.undo if undo else record.effect or inherited
         row = EffectRecord(
             key=old.key if old else self.key(planned),
             action=old.action if old else planned.action,
@@ -192,10 +197,10 @@ class Desk:
             state=EffectState.INTENDED,
             intended_at=self.now,
             lease_until=self.in_seconds(lease_s),
-            attempts=(old.attempts if old and old is not heir_of else 0) + 1,
+            attempts=(old.attempts if old and old is not inherited else 0) + 1,
             result=old.result if old else {},
-            failures=old.failures if old and old is not heir_of else 0,
-            landed=old.landed if old and old is not heir_of else False,
+            failures=old.failures if old and old is not inherited else 0,
+            landed=old.landed if old and old is not inherited else False,
         )
         if undo:
             self.set(planned.id, undo=row, due_at=None)
@@ -216,9 +221,9 @@ class Desk:
         )
         self.call(planned, "apply")
 
-    def has_room(self, planned: PlannedStep, kind: CallKind, room: Room) -> bool:
+    def has_free_slot(self, planned: PlannedStep, kind: CallKind, free_slots: FreeSlots) -> bool:
         """Whether there is a slot for this call, beside those that this turn has begun. If not, the run has to wait for one."""
-        if (self.run.id, planned.id, kind) in room.air:
+        if (self.run.id, planned.id, kind) in free_slots.in_flight:
             return True
         system = system_of(planned.action)
         opens = (
@@ -226,7 +231,7 @@ class Desk:
         )
         queue = NEW_TICKETS if opens else system
         begun = sum(system_of(call.effect.action) == system for call in self.calls)
-        if room.free_in(queue) > begun:
+        if free_slots.free_in(queue) > begun:
             return True
         self.waits.add(queue)
         return False
@@ -252,12 +257,14 @@ class Desk:
         )
         self.calls.append(Call(self.run.id, planned.id, kind, effect))
 
-    def turn(self) -> Turn:
+    def result(self) -> TransitionResult:
         """The outcome; the revision rises only when something changed."""
         run = replace(self.run, steps=tuple(_bounded(self.records[record.id]) for record in self.run.steps))
         if run != self.before:
             run = replace(run, revision=self.before.revision + 1, updated_at=self.now)
-        return Turn(run, tuple(self.calls), tuple(self.notes), tuple(self.reports), frozenset(self.waits))
+        return TransitionResult(
+            run, tuple(self.calls), tuple(self.notes), tuple(self.reports), frozenset(self.waits)
+        )
 
 
 def _bounded(record: StepRecord) -> StepRecord:

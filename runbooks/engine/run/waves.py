@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from runbooks.engine.run.transition import Desk
+from runbooks.engine.run.transition import RunTransition
 from streams.model.run import PlannedStep, StepRecord, StepState
 
 
-def held_by_wave(desk: Desk, planned: PlannedStep) -> bool:
+def held_by_wave(transition: RunTransition, planned: PlannedStep) -> bool:
     """Whether the step has to wait for an earlier wave of its targets. What will never have its turn is cancelled here."""
-    before = _before(desk, planned)
+    before = _before(transition, planned)
     if any(not record.state.is_over for record in before):
         return True
     unwell = [record for record in before if not _is_well(record, planned)]
     if unwell:
         why = f"wave {planned.wave} is not begun: {unwell[0].id} is {unwell[0].state}"
-        desk.finish(planned.id, StepState.CANCELLED, why)
+        transition.finish(planned.id, StepState.CANCELLED, why)
         return True
     last = max((record.finished_at for record in before if record.finished_at is not None), default=None)
-    if last is None or desk.now >= (due := last + timedelta(seconds=planned.wave_pause_s)):
+    if last is None or transition.now >= (due := last + timedelta(seconds=planned.wave_pause_s)):
         return False
-    desk.set(planned.id, due_at=due)
+    transition.set(planned.id, due_at=due)
     return True
 
 
-def _before(desk: Desk, planned: PlannedStep) -> list[StepRecord]:
+def _before(transition: RunTransition, planned: PlannedStep) -> list[StepRecord]:
     """The records of the same step's targets in all earlier waves."""
     if planned.wave == 0:
         return []
     name = planned.id.split(":", 1)[0]
     return [
-        desk.records[other.id]
-        for other in desk.run.plan.steps
+        transition.records[other.id]
+        for other in transition.run.plan.steps
         if other.wave < planned.wave and other.id.split(":", 1)[0] == name
     ]
 

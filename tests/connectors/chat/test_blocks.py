@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from connectors.chat.blocks import MAX_TOTAL, MAX_VALUE, render
 from connectors.tickets.adf import document
 from faultline.chat.thread_plan import wanted
-from runbooks.engine.containment import Owed, Ticket
+from runbooks.engine.containment import PendingRepair, Ticket
 from sandbox.fake_services.jira import _wrong_document
 from sandbox.fake_services.slack import Posting, _wrong_content
 from streams.model.codec import decode, encode
@@ -82,7 +82,7 @@ CASES = {
         incident(state=IncidentState.RESOLVED, closed_at=NOW),
         [with_ticket(run(incident(), cordon=StepState.DONE, ticket=StepState.DONE))],
         [],
-        owing=[Owed("node-07", 8, NOW, Ticket("GPU-61", "https://jira.example/browse/GPU-61"))],
+        owing=[PendingRepair("node-07", 8, NOW, Ticket("GPU-61", "https://jira.example/browse/GPU-61"))],
     ),
     "resolved": wanted(incident(state=IncidentState.RESOLVED, closed_at=NOW), [], []),
 }

@@ -310,7 +310,7 @@ async def test_a_process_frozen_before_its_call_makes_no_call_when_it_wakes(worl
             await world.see(lambda: b"call not made" in frozen.log.read_bytes(), "its lease is gone")
             # Whether the journal or the group tells it first that it lost the partition, nobody can say.
             await world.see(
-                lambda: frozen.log.read_bytes().count(b"journal open") > PARTITIONS, "it joins anew"
+                lambda: frozen.log.read_bytes().count(b"document store open") > PARTITIONS, "it joins anew"
             )
     posts = [call for call in world.slack.calls("chat.postMessage") if "thread_ts" not in call.body]
     assert len(posts) == 1

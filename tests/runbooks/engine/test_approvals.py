@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from faultline.chat.thread_messages import approval_message
 from runbooks.engine import approvals
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.human_decisions import decided
 from runbooks.language import approval_rules
 from streams.config.settings import ResponderSettings
@@ -281,7 +281,7 @@ def test_the_message_says_who_may_how_many_are_missing_until_when_and_the_line_t
 
 
 def test_a_word_is_given_to_the_run_of_its_plan_and_answered_once() -> None:
-    board, policy = Board(LIBRARY, settings(), frozenset(TICKETLESS)), settings()
+    board, policy = PartitionState(LIBRARY, settings(), frozenset(TICKETLESS)), settings()
     for fact in cluster().nodes.values():
         board.take_fact(fact.key, fact)
     about = incident(certainty=Certainty.LIKELY)
@@ -292,7 +292,7 @@ def test_a_word_is_given_to_the_run_of_its_plan_and_answered_once() -> None:
         run, id="run-older", state=RunState.CANCELLED, outcome="cancelled",
         plan=replace(run.plan, digest="0" * 32), created_at=at(-60),
     )  # fmt: skip
-    board = Board(LIBRARY, policy, frozenset(TICKETLESS), {older.id: older, run.id: run})
+    board = PartitionState(LIBRARY, policy, frozenset(TICKETLESS), {older.id: older, run.id: run})
     for fact in cluster().nodes.values():
         board.take_fact(fact.key, fact)
     board.take_incident(about)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from connectors.base import AlreadyDone, Done, Retry
 from runbooks.engine.call_slots import CLUSTER as CALLS
-from runbooks.engine.call_slots import NEW_TICKETS, TICKET_SYSTEM, WINDOW, Limits, Slots
-from runbooks.engine.partition_state import Board, Changes, Share
-from runbooks.engine.priority_line import Line
+from runbooks.engine.call_slots import NEW_TICKETS, TICKET_SYSTEM, WINDOW, CallLimits, CallSlots
+from runbooks.engine.partition_state import CommitBatch, PartitionState, WorkBudget
+from runbooks.engine.priority_queue import PriorityQueue
 from runbooks.engine.run.transition import LOOKUPS, Call
 from streams.config.settings import Breaker, ResponderSettings
 from streams.model.entity import Entity
@@ -25,19 +25,19 @@ from streams.model.run import EffectState, Run
 from tests.runbooks.scenes import ACTIONS, AUTO, CLUSTER, LIBRARY, NOW, at, cluster, incident
 
 STORM = 120
-SHARE = Share(incidents=20, runs=40)
-LIMITS = Limits({CALLS: 8, TICKET_SYSTEM: 3})
+SHARE = WorkBudget(incidents=20, runs=40)
+LIMITS = CallLimits({CALLS: 8, TICKET_SYSTEM: 3})
 POLICY = AUTO.model_copy(update={"breaker": Breaker(mass_min_nodes=0)})
 
 
 def board(
     runs: dict[str, Run] | None = None,
     *,
-    limits: Limits = LIMITS,
-    share: Share = SHARE,
+    limits: CallLimits = LIMITS,
+    share: WorkBudget = SHARE,
     settings: ResponderSettings = POLICY,
-) -> Board:
-    made = Board(LIBRARY, settings, ACTIONS, runs, limits=limits, share=share)
+) -> PartitionState:
+    made = PartitionState(LIBRARY, settings, ACTIONS, runs, limits=limits, share=share)
     view = cluster(STORM + 20)
     facts: list[Fact] = [*view.nodes.values(), *view.pods.values(), *view.jobs.values()]
     for fact in facts:
@@ -61,7 +61,7 @@ def storm(count: int = STORM) -> list[Incident]:
 class World:
     """Takes the calls of a board, and answers them when it is told to."""
 
-    def __init__(self, played: Board) -> None:
+    def __init__(self, played: PartitionState) -> None:
         self.board = played
         self.now = NOW
         self.air: list[Call] = []
@@ -69,7 +69,7 @@ class World:
         self.documents: dict[str, Run] = {}
         self.most: Counter[str] = Counter()
 
-    def turn(self, seconds: float = 0.05) -> Changes:
+    def turn(self, seconds: float = 0.05) -> CommitBatch:
         self.now += timedelta(seconds=seconds)
         self.board.advance(self.now)
         changes = self.board.collect()
@@ -131,7 +131,7 @@ def test_the_ticket_system_sees_no_more_calls_at_once_than_it_may_and_the_oldest
 
 
 def test_a_step_that_waits_for_a_slot_holds_up_no_other_step_of_its_run() -> None:
-    world = World(board(limits=Limits({CALLS: 8, TICKET_SYSTEM: 1})))
+    world = World(board(limits=CallLimits({CALLS: 8, TICKET_SYSTEM: 1})))
     for about in storm(10):
         world.board.take_incident(about)
     world.turn()
@@ -147,7 +147,7 @@ def test_a_step_that_waits_for_a_slot_holds_up_no_other_step_of_its_run() -> Non
 
 
 def test_who_takes_over_looks_no_more_up_at_once_than_it_may() -> None:
-    first = World(board(limits=Limits()))
+    first = World(board(limits=CallLimits()))
     for about in storm():
         first.board.take_incident(about)
     while len(first.tickets()) < STORM:
@@ -170,7 +170,7 @@ def test_who_takes_over_looks_no_more_up_at_once_than_it_may() -> None:
 
 
 def test_more_tickets_than_may_be_opened_wait_and_an_incident_that_ends_meanwhile_gets_none() -> None:
-    world = World(board(limits=Limits({TICKET_SYSTEM: 3}, tickets=6)))
+    world = World(board(limits=CallLimits({TICKET_SYSTEM: 3}, tickets=6)))
     about = storm(12)
     for one in about:
         world.board.take_incident(one)
@@ -215,7 +215,7 @@ def old_faults(count: int) -> list[Incident]:
 def test_a_fresh_decisive_fault_gets_its_ticket_whatever_else_has_asked_for_one(
     crowd: list[Incident],
 ) -> None:
-    world = World(board(limits=Limits({TICKET_SYSTEM: 3}, tickets=8)))
+    world = World(board(limits=CallLimits({TICKET_SYSTEM: 3}, tickets=8)))
     for one in crowd:
         world.board.take_incident(one)
     for _ in range(40):
@@ -232,7 +232,7 @@ def test_a_fresh_decisive_fault_gets_its_ticket_whatever_else_has_asked_for_one(
 
 
 def test_the_ticket_of_a_fresh_decisive_fault_goes_first_also_after_its_node_is_closed() -> None:
-    world = World(board(limits=Limits({CALLS: 8, TICKET_SYSTEM: 1}, tickets=8)))
+    world = World(board(limits=CallLimits({CALLS: 8, TICKET_SYSTEM: 1}, tickets=8)))
     for one in storm(30):
         world.board.take_incident(one)
     world.turn()
@@ -250,7 +250,7 @@ def test_the_ticket_of_a_fresh_decisive_fault_goes_first_also_after_its_node_is_
 
 
 def test_tickets_that_were_opened_before_a_restart_count_after_it() -> None:
-    limits = Limits({TICKET_SYSTEM: 3}, tickets=5)
+    limits = CallLimits({TICKET_SYSTEM: 3}, tickets=5)
     first = World(board(limits=limits))
     for one in storm(12):
         first.board.take_incident(one)
@@ -292,7 +292,7 @@ def test_a_ticket_system_that_asks_for_a_pause_gets_it_from_all_runs() -> None:
 def test_no_system_has_more_calls_than_slots_and_no_class_has_them_all(
     width: int, events: list[tuple[str, bool]]
 ) -> None:
-    slots = Slots(Limits({CALLS: width}))
+    slots = CallSlots(CallLimits({CALLS: width}))
     air: list[tuple[tuple[str, str, str], bool]] = []
     for number, (what, urgent) in enumerate(events):
         if what == "take" and slots.free(CALLS, NOW, urgent=urgent) > 0:
@@ -310,7 +310,7 @@ def test_no_system_has_more_calls_than_slots_and_no_class_has_them_all(
 
 
 def test_a_call_that_is_sent_for_once_more_keeps_its_one_slot() -> None:
-    slots = Slots(Limits({CALLS: 2}))
+    slots = CallSlots(CallLimits({CALLS: 2}))
     for _ in range(2):
         slots.take(("run", "cordon", "lookup"), "cordon_node", urgent=True)
     slots.give_back(("run", "cordon", "lookup"))
@@ -319,7 +319,7 @@ def test_a_call_that_is_sent_for_once_more_keeps_its_one_slot() -> None:
 
 
 def test_new_tickets_are_bound_by_the_slots_and_by_the_number_within_ten_minutes() -> None:
-    slots = Slots(Limits({TICKET_SYSTEM: 8}, tickets=2))
+    slots = CallSlots(CallLimits({TICKET_SYSTEM: 8}, tickets=2))
     assert slots.free(NEW_TICKETS, NOW, urgent=False) == 2
     slots.opened(at(5))
     slots.opened(at(0))
@@ -330,7 +330,7 @@ def test_new_tickets_are_bound_by_the_slots_and_by_the_number_within_ten_minutes
 
 @pytest.mark.parametrize("order", [("b", "a", "c"), ("c", "b", "a")])
 def test_a_line_gives_out_by_key_whatever_the_order_of_arrival(order: tuple[str, ...]) -> None:
-    line = Line()
+    line = PriorityQueue()
     for name in order:
         line.put(name, ord(name))
     line.put("c", ord("z"))

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.base import Done, Refused
 from runbooks.engine.cluster_controls import MAX_CHANGES, MAX_COMMANDS, commanded
-from runbooks.engine.partition_state import Board, Changes
+from runbooks.engine.partition_state import CommitBatch, PartitionState
 from streams.config.settings import BlastRadius, Breaker, ResponderSettings
 from streams.model.codec import decode, encode
 from streams.model.control import Control
@@ -28,7 +28,7 @@ def say(verb: Verb, *, number: int = 1, when: datetime = NOW, actor: str = "ada"
     return Command(f"cmd-{number}", "", CLUSTER, verb, actor, when, **more)
 
 
-def turn(played: Board, now: datetime, *commands: Command) -> Changes:
+def turn(played: PartitionState, now: datetime, *commands: Command) -> CommitBatch:
     for command in commands:
         played.take_command(command)
     played.advance(now)
@@ -41,13 +41,13 @@ def broken(node: int, gpu: int = 0, **changes: Any) -> Incident:
     )
 
 
-def actions(changes: Changes) -> list[str]:
+def actions(changes: CommitBatch) -> list[str]:
     return [call.effect.action for call in changes.calls]
 
 
-def successor(changes: Changes, settings: ResponderSettings = AUTO) -> Board:
+def successor(changes: CommitBatch, settings: ResponderSettings = AUTO) -> PartitionState:
     """A board that knows only what was committed."""
-    made = Board(LIBRARY, settings, TICKETLESS, {run.id: run for run in changes.runs})
+    made = PartitionState(LIBRARY, settings, TICKETLESS, {run.id: run for run in changes.runs})
     for fact in cluster().nodes.values():
         made.take_fact(fact.key, fact)
     for control in changes.controls:

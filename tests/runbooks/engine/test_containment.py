@@ -10,7 +10,7 @@ import pytest
 
 from connectors.base import Done
 from runbooks.engine.containment import Ticket, is_contained, owed, plain_of, standing_of
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from streams.config.settings import ResponderSettings
 from streams.model.conversation import Command, Verb
 from streams.model.facts import Fact, NodeFact
@@ -22,9 +22,9 @@ NODE = "node-03"
 TAINT = f"faultline.dev/incident={incident().id}:NoSchedule"
 
 
-def played(about: Incident, settings: ResponderSettings = AUTO) -> Board:
+def played(about: Incident, settings: ResponderSettings = AUTO) -> PartitionState:
     """A board on which the incident's run has come to its end, with a ticket."""
-    board = Board(LIBRARY, settings, ACTIONS)
+    board = PartitionState(LIBRARY, settings, ACTIONS)
     view = cluster()
     facts: list[Fact] = [*view.nodes.values(), *view.pods.values(), *view.jobs.values()]
     for fact in facts:
@@ -142,7 +142,7 @@ def test_an_incident_is_resolved_once_and_whoever_comes_later_is_told_since_when
 
 
 def test_a_second_word_that_comes_before_the_correlator_has_spoken_is_told_who_was_first() -> None:
-    board = Board(LIBRARY, policy(mode=Mode.APPROVE), ACTIONS)
+    board = PartitionState(LIBRARY, policy(mode=Mode.APPROVE), ACTIONS)
     board.take_incident(incident())
     board.advance(at(0))
     for name, actor in (("c-1", "ada"), ("c-1", "ada"), ("c-2", "bob")):

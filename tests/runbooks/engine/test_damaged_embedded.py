@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runbooks.engine.run_summaries import epitaph_in, epitaph_of
+from runbooks.engine.run_summaries import finished_header, read_finished_header
 from streams.kafka.topics import CONTROLS, DEAD_LETTERS, INVENTORY, RUNS, TIMELINE
 from streams.model.clock import utc_now
 from streams.model.codec import decode, encode
@@ -65,7 +65,7 @@ async def _closed(folder: Path, node: str) -> bool:
 
 async def _damage(here: Site, run: Run, *, headers: bool) -> int:
     """The run's record as it would be with a broken disk; its offset."""
-    kept = epitaph_of(run) if headers else ()
+    kept = finished_header(run) if headers else ()
     await write(here.settings, RUNS, here.partition, (run.id, b"\xff\x00"), headers=kept)
     offset: int = (await committed_records(here.settings, RUNS, here.partition))[-1].offset
     return offset
@@ -97,8 +97,10 @@ async def test_the_record_of_a_finished_run_says_so_and_that_of_a_run_under_way_
     async with inhabited(tmp_path) as here:
         run = await _finished(here)
         marks = [record.headers for record in await committed_records(here.settings, RUNS, here.partition)]
-        assert [epitaph_in(mark) is not None for mark in marks] == [False] * (len(marks) - 1) + [True]
-        assert epitaph_in(marks[-1]) == epitaph_in(epitaph_of(run))
+        assert [read_finished_header(mark) is not None for mark in marks] == [False] * (len(marks) - 1) + [
+            True
+        ]
+        assert read_finished_header(marks[-1]) == read_finished_header(finished_header(run))
 
 
 async def test_a_run_of_which_nobody_can_tell_that_it_is_over_stops_the_responder_with_its_place(

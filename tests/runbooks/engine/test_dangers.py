@@ -11,9 +11,9 @@ import pytest
 from connectors.base import Done, Outcome, Refused, Retry
 from runbooks.engine.guardrails import judge
 from runbooks.engine.node_release import holds_of
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.plan import MAX_STEPS
-from runbooks.engine.run_summaries import IncidentBrief
+from runbooks.engine.run_summaries import IncidentSummary
 from runbooks.language.schema import TICKETS, Runbook
 from runbooks.language.select import select
 from streams.model.codec import decode, encode
@@ -44,9 +44,9 @@ from tests.runbooks.scenes import (
 TICKETLESS = ACTIONS - {"open_ticket"}
 
 
-def board(settings: object = AUTO, actions: frozenset[str] = TICKETLESS) -> Board:
+def board(settings: object = AUTO, actions: frozenset[str] = TICKETLESS) -> PartitionState:
     """A board that knows the cluster."""
-    made = Board(LIBRARY, settings, actions)  # type: ignore[arg-type]
+    made = PartitionState(LIBRARY, settings, actions)  # type: ignore[arg-type]
     view = cluster()
     facts: list[Fact] = [*view.nodes.values(), *view.pods.values(), *view.jobs.values()]
     for fact in facts:
@@ -284,19 +284,19 @@ def test_a_record_that_is_written_anew_in_time_is_waited_for() -> None:
     assert [call.kind for call in played.collect().calls] == ["undo"]
 
 
-def _restarted_without_the_survivor() -> tuple[Incident, Incident, Board]:
+def _restarted_without_the_survivor() -> tuple[Incident, Incident, PartitionState]:
     """What kept a node closed, what was merged into it, and a board that has read only the second one back."""
     asks = incident("host_fault", Entity(CLUSTER, node="node-03"))
     merged = replace(incident(), state=IncidentState.MERGED, revision=2, merged_into=asks.id)
     first = _kept_for(asks, merged)
     name = next(iter(first.runs))
-    played = Board(LIBRARY, AUTO, TICKETLESS, {name: decode(Run, encode(first.runs[name]))})
+    played = PartitionState(LIBRARY, AUTO, TICKETLESS, {name: decode(Run, encode(first.runs[name]))})
     played.inherit(at(60))
     played.take_incident(merged)
     return asks, merged, played
 
 
-def _kept_for(asks: Incident, merged: Incident) -> Board:
+def _kept_for(asks: Incident, merged: Incident) -> PartitionState:
     """A run that has closed its node, and whose incident has become part of one that accuses the same node."""
     played = board(policy(mode=Mode.AUTO))
     played.take_incident(incident())
@@ -410,7 +410,7 @@ def test_an_incident_that_was_over_and_cannot_be_read_any_more_stops_nobody() ->
     played.advance(NOW)
     gone = replace(incident("gpu_fault"), id="inc-gone", state=IncidentState.RESOLVED)
     raw = encode(gone).replace(b'"fault_at":"2026', b'"fault_at":"MMXX')
-    assert played.put_away(decode(IncidentBrief, raw), raw)
+    assert played.put_away(decode(IncidentSummary, raw), raw)
     merged = replace(incident(), revision=2, state=IncidentState.MERGED, merged_into="inc-gone")
     played.take_incident(merged)
     played.advance(at(1))

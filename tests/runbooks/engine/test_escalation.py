@@ -11,7 +11,7 @@ import pytest
 
 from connectors.base import Absent, AlreadyDone, Done, Effect, Outcome, Refused
 from runbooks.engine.escalation import accused, climb, is_above, offender, offenders
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
 from runbooks.language.loader import load_text
 from runbooks.language.schema import Runbook
@@ -83,9 +83,9 @@ def ran(runbook: str, began: datetime, root: Entity = ROOT, mode: Mode = Mode.AU
 def watched(
     *incidents: Incident, runbooks: tuple[Runbook, ...] = LADDER, runs: dict[str, Run] | None = None,
     settings: ResponderSettings | None = None,
-) -> Board:  # fmt: skip
+) -> PartitionState:  # fmt: skip
     """A board that has taken the incidents in."""
-    board = Board(runbooks, settings or policy(), ACTIONS, runs)
+    board = PartitionState(runbooks, settings or policy(), ACTIONS, runs)
     view = cluster()
     facts: list[Fact] = [*view.nodes.values(), *view.pods.values(), *view.jobs.values()]
     for fact in facts:
@@ -96,7 +96,7 @@ def watched(
     return board
 
 
-def play(board: Board, answer: Callable[[Call], Outcome | None], now: datetime = NOW) -> list[str]:
+def play(board: PartitionState, answer: Callable[[Call], Outcome | None], now: datetime = NOW) -> list[str]:
     """Answer calls until there are none; None leaves a call in the air. Returns what was called."""
     made: list[str] = []
     for _ in range(50):
@@ -187,7 +187,7 @@ def crashed(
     every_s: float = 3600.0,
     ends: dict[str, Any] | None = None,
     certainty: Certainty = Certainty.WEAK,
-) -> tuple[Board, list[str]]:
+) -> tuple[PartitionState, list[str]]:
     """A cluster in which programs crash one after the other: the runbooks taken, in order, and nothing is called for any."""
     board = watched(runbooks=LIBRARY)
     taken: list[str] = []
@@ -424,7 +424,7 @@ def test_an_incident_that_comes_back_gets_a_run_of_its_own_and_only_one_ticket()
     assert len(keys) == 2, "the first cordon was taken back: this is another one"
 
 
-def begun(board: Board) -> Call:
+def begun(board: PartitionState) -> Call:
     """Play until the drain is in the air, and return its call."""
     air: list[Call] = []
 

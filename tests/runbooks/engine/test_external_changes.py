@@ -10,7 +10,7 @@ import pytest
 
 from connectors.base import Done
 from runbooks.engine.external_changes import MAX_LOOSE
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from streams.config.settings import ResponderSettings
 from streams.model.conversation import TimelineEntry
 from streams.model.entity import JobRef
@@ -36,9 +36,9 @@ KEY = f"{CLUSTER}/node/{NODE}"
 SHADOW = policy(mode=Mode.SHADOW)
 
 
-def board_of(*incidents: Incident, settings: ResponderSettings = SHADOW) -> Board:
+def board_of(*incidents: Incident, settings: ResponderSettings = SHADOW) -> PartitionState:
     """A board that has read a whole inventory, as at take-up: none of it is news."""
-    board = Board(LIBRARY, settings, frozenset(ACTIONS - {"open_ticket"}))
+    board = PartitionState(LIBRARY, settings, frozenset(ACTIONS - {"open_ticket"}))
     view = cluster()
     facts: list[Fact] = [*view.nodes.values(), *view.pods.values(), *view.jobs.values()]
     for fact in facts:
@@ -50,19 +50,19 @@ def board_of(*incidents: Incident, settings: ResponderSettings = SHADOW) -> Boar
     return board
 
 
-def change(board: Board, seconds: float = 60, name: str = NODE, **changes: Any) -> None:
+def change(board: PartitionState, seconds: float = 60, name: str = NODE, **changes: Any) -> None:
     """The node as a person has changed it, as news."""
     old = board.view(CLUSTER).nodes[name]
     new = replace(old, observed_at=at(seconds), **changes)
     board.take_fact(new.key, new, at(seconds))
 
 
-def told(board: Board, now: datetime | None = None) -> list[TimelineEntry]:
+def told(board: PartitionState, now: datetime | None = None) -> list[TimelineEntry]:
     board.advance(now or at(61))
     return [entry for entry in board.collect().timeline if entry.event.startswith("observed.")]
 
 
-def acts(board: Board) -> list[tuple[str, str]]:
+def acts(board: PartitionState) -> list[tuple[str, str]]:
     return [(entry.event.removeprefix("observed."), entry.incident) for entry in told(board)]
 
 
@@ -112,7 +112,7 @@ def test_what_was_taken_in_before_is_not_told_again() -> None:
     assert acts(board) == []
 
 
-def job_of(board: Board, ref: JobRef = JOB, **changes: Any) -> None:
+def job_of(board: PartitionState, ref: JobRef = JOB, **changes: Any) -> None:
     made = JobFact(CLUSTER, ref, at(60))
     board.take_fact(made.key, replace(made, **changes), at(60))
 

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from connectors.base import Absent, AlreadyDone, Done, Outcome, Refused, Retry, Unknown
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
 from runbooks.language.schema import DESTRUCTIVE
 from streams.config.settings import BlastRadius, Breaker, Cap, Protection
@@ -67,7 +67,7 @@ class AnyCluster(RuleBasedStateMachine):
 
     narrow = ""
     """A limit of a place that is the narrow one of the game; with none, those of the whole cluster may be."""
-    board: Board
+    board: PartitionState
 
     @initialize(
         max_nodes=st.sampled_from([0, 1, 3, 6, 6]),
@@ -154,7 +154,7 @@ class AnyCluster(RuleBasedStateMachine):
     def restart(self) -> None:
         """A successor: it knows what was committed and nothing else."""
         runs = {name: decode(Run, encode(run)) for name, run in self.runs.items()}
-        self.board = Board(LIBRARY, self.policy, ACTIONS, runs)
+        self.board = PartitionState(LIBRARY, self.policy, ACTIONS, runs)
         for fact in self.facts.values():
             self.board.take_fact(fact.key, fact)
         self.board.take_control(decode(Control, self.control))
@@ -536,7 +536,7 @@ TestJobsToKeep = played(JobsToKeep, STEPS // 3)
 
 
 def test_the_games_have_played_what_they_promise() -> None:
-    """Runs after the games in this file: limits that nothing ever came near would prove nothing."""
+    """RunIndex after the games in this file: limits that nothing ever came near would prove nothing."""
     if PLAYED["turns"] == 0:
         return
     print(", ".join(f"{name} {n}" for name, n in PLAYED.items()))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runbooks.engine.guardrails import Case, Kind, judge
+from runbooks.engine.guardrails import GuardContext, RulingKind, judge
 from runbooks.engine.run.machine import begin
 from runbooks.engine.run.plan import plan
 from runbooks.language.select import select
@@ -47,11 +47,11 @@ def case(
     view: ClusterView | None = None,
     others: tuple[Run, ...] = (),
     **changes: object,
-) -> Case:
+) -> GuardContext:
     about, view = about or incident(), view or cluster()
     run = run_of(about, view, settings)
     run = replace(run, **changes)  # type: ignore[arg-type]
-    return Case(about, run, step_of(run, action), view, others, settings, NOW)
+    return GuardContext(about, run, step_of(run, action), view, others, settings, NOW)
 
 
 def run_of(about: Incident, view: ClusterView, settings: ResponderSettings = AUTO) -> Run:
@@ -91,7 +91,7 @@ def confirmed(run: Run, *actions: str) -> Run:
     return replace(run, steps=tuple(replace(r, **made.get(r.id, {})) for r in run.steps))  # type: ignore[arg-type]
 
 
-def after(action: str, **changes: Any) -> Case:
+def after(action: str, **changes: Any) -> GuardContext:
     """A step of a run that has taken those before it."""
     looked_at = case(action, **changes)
     return replace(looked_at, run=confirmed(looked_at.run, "cordon_node", "suspend_job"))
@@ -122,22 +122,34 @@ def unmanaged_job() -> ClusterView:
 
 CASES = {
     "all is well": (case(), None, ""),
-    "kill switch": (case(settings=policy(kill_switch=True)), Kind.HOLD, "kill switch"),
-    "node opted out": (case(view=with_node("node-03", managed=False)), Kind.REFUSE, "opt-out"),
-    "job opted out": (case("suspend_job", view=unmanaged_job()), Kind.REFUSE, "opt-out"),
-    "control plane": (case(view=with_node("node-03", control_plane=True)), Kind.REFUSE, "control plane"),
-    "maintenance": (case(view=with_node("node-03", maintenance=True)), Kind.ASK, "maintenance"),
-    "a person's cordon": (case(view=with_node("node-03", unschedulable=True)), Kind.ASK, "foreign cordon"),
+    "kill switch": (case(settings=policy(kill_switch=True)), RulingKind.HOLD, "kill switch"),
+    "node opted out": (case(view=with_node("node-03", managed=False)), RulingKind.REFUSE, "opt-out"),
+    "job opted out": (case("suspend_job", view=unmanaged_job()), RulingKind.REFUSE, "opt-out"),
+    "control plane": (
+        case(view=with_node("node-03", control_plane=True)),
+        RulingKind.REFUSE,
+        "control plane",
+    ),
+    "maintenance": (case(view=with_node("node-03", maintenance=True)), RulingKind.ASK, "maintenance"),
+    "a person's cordon": (
+        case(view=with_node("node-03", unschedulable=True)),
+        RulingKind.ASK,
+        "foreign cordon",
+    ),
     "our own mark": (
         case(view=with_node("node-03", unschedulable=True, owner_incident="inc-x")),
         None,
         "",
     ),
-    "unknown to inventory": (case(view=ClusterView(CLUSTER)), Kind.ASK, "inventory"),
-    "likely": (case(about=incident(certainty=Certainty.LIKELY)), Kind.ASK, "certainty"),
-    "weak": (case(about=incident(certainty=Certainty.WEAK)), Kind.ASK, "certainty"),
-    "old news": (case(about=incident(updated_at=at(-3601), opened_at=at(-9999))), Kind.ASK, "freshness"),
-    "a fault of two hours ago": (case(about=old_incident(7202)), Kind.ASK, "old evidence"),
+    "unknown to inventory": (case(view=ClusterView(CLUSTER)), RulingKind.ASK, "inventory"),
+    "likely": (case(about=incident(certainty=Certainty.LIKELY)), RulingKind.ASK, "certainty"),
+    "weak": (case(about=incident(certainty=Certainty.WEAK)), RulingKind.ASK, "certainty"),
+    "old news": (
+        case(about=incident(updated_at=at(-3601), opened_at=at(-9999))),
+        RulingKind.ASK,
+        "freshness",
+    ),
+    "a fault of two hours ago": (case(about=old_incident(7202)), RulingKind.ASK, "old evidence"),
     "a fault of fifty minutes ago": (case(about=old_incident(3000)), None, ""),
     "an old fault of which a new line tells": (
         case(about=replace(old_incident(7202), evident_at=at(5))),
@@ -152,28 +164,28 @@ CASES = {
     ),
     "a node that was NotReady and is not any more": (
         case(about=gone_incident(7202)),
-        Kind.ASK,
+        RulingKind.ASK,
         "old evidence",
     ),
     "an old panic of a node that boots": (
         case(about=gone_incident(7202, panic=True), view=with_node("node-03", ready=False)),
-        Kind.ASK,
+        RulingKind.ASK,
         "old evidence",
     ),
     "a ticket for an old fault": (case("open_ticket", about=old_incident(7202)), None, ""),
-    "approve mode": (case(settings=policy(mode=Mode.APPROVE)), Kind.ASK, "approval"),
+    "approve mode": (case(settings=policy(mode=Mode.APPROVE)), RulingKind.ASK, "approval"),
     "another run at work there": (
         case(others=(closed("node-03", cluster(), finished=False),)),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "one run per target",
     ),
-    "no more nodes": (case(settings=radius(max_nodes=0)), Kind.HOLD, "blast radius"),
-    "no share": (case(settings=radius(max_share=0.0)), Kind.HOLD, "blast radius"),
+    "no more nodes": (case(settings=radius(max_nodes=0)), RulingKind.HOLD, "blast radius"),
+    "no share": (case(settings=radius(max_share=0.0)), RulingKind.HOLD, "blast radius"),
     "share of a small cluster is at least one": (case(settings=radius(max_share=0.01)), None, ""),
-    "share is spent": (case(others=(closed("node-09", cluster()),)), Kind.HOLD, "blast radius"),
+    "share is spent": (case(others=(closed("node-09", cluster()),)), RulingKind.HOLD, "blast radius"),
     "marks that inventory sees count too": (
         case(view=with_node("node-09", unschedulable=True, owner_incident="inc-x")),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "blast radius",
     ),
     "a node given back does not count": (
@@ -186,10 +198,10 @@ CASES = {
     ),
     "window is spent": (
         case(settings=radius(max_share=1.0, max_per_window=3), others=(closed("node-09", cluster()),)),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "window",
     ),
-    "window is too small for any run": (case(settings=radius(max_per_window=2)), Kind.ASK, "window"),
+    "window is too small for any run": (case(settings=radius(max_per_window=2)), RulingKind.ASK, "window"),
     "resume always flows": (
         case("resume_job", settings=policy(kill_switch=True, mode=Mode.APPROVE)),
         None,
@@ -207,7 +219,7 @@ CASES = {
     ),
     "what forbids comes before what asks": (
         case(settings=policy(kill_switch=True), about=incident(certainty=Certainty.WEAK)),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "kill switch",
     ),
 }
@@ -264,10 +276,10 @@ def test_a_person_who_opens_our_node_again_ends_the_run() -> None:
     mine = replace(closed("node-03", view, finished=False, confirmed=-60), incident=incident().id)
     now_open = with_node("node-03", observed_at=at(-1))
     mine = confirmed(mine, "suspend_job")
-    looked_at = Case(incident(), mine, step_of(mine, "drain_node"), now_open, (), AUTO, NOW)
+    looked_at = GuardContext(incident(), mine, step_of(mine, "drain_node"), now_open, (), AUTO, NOW)
     ruling = judge(looked_at)
     assert ruling is not None
-    assert (ruling.kind, ruling.rule) == (Kind.REFUSE, "a person's change")
+    assert (ruling.kind, ruling.rule) == (RulingKind.REFUSE, "a person's change")
     stale = replace(looked_at, view=with_node("node-03", observed_at=at(-55)))
     assert judge(stale) is None
 

@@ -9,7 +9,7 @@ import pytest
 
 from connectors.base import Absent, Blocked, Done
 from faultline.cli.commands.nodes import standing
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from streams.config.settings import ResponderSettings
 from streams.model.conversation import Command, Verb
 from streams.model.entity import Entity, Gpu
@@ -28,9 +28,11 @@ def second() -> Incident:
     return incident(root=root, id=incident_id(CLUSTER, root, "gpu_off_bus", 1))
 
 
-def played(*incidents: Incident, settings: ResponderSettings = AUTO, until: str | None = None) -> Board:
+def played(
+    *incidents: Incident, settings: ResponderSettings = AUTO, until: str | None = None
+) -> PartitionState:
     """A board on which the incidents' runs have been played to their end, or until a call of `until` is in the air."""
-    board = Board(LIBRARY, settings, frozenset(TICKETLESS))
+    board = PartitionState(LIBRARY, settings, frozenset(TICKETLESS))
     view = cluster()
     facts: list[Fact] = [*view.nodes.values(), *view.pods.values(), *view.jobs.values()]
     for fact in facts:
@@ -48,7 +50,7 @@ def played(*incidents: Incident, settings: ResponderSettings = AUTO, until: str 
     return board
 
 
-def ask(board: Board, **changes: object) -> list[tuple[str, str]]:
+def ask(board: PartitionState, **changes: object) -> list[tuple[str, str]]:
     """Ask for the node; what is said to that command."""
     said = Command("c-1", "", CLUSTER, Verb.RELEASE, "ada", at(1000), scope=f"node:{NODE}")
     said = replace(said, **changes)  # type: ignore[arg-type]
@@ -57,7 +59,7 @@ def ask(board: Board, **changes: object) -> list[tuple[str, str]]:
     return [(e.event, e.text) for e in board.collect().timeline if e.attributes.get("command") == said.id]
 
 
-def held(board: Board) -> list[str]:
+def held(board: PartitionState) -> list[str]:
     """The incidents for which the node stands closed."""
     (line,) = [n for n in standing(cluster().nodes.values(), list(board.runs.values())) if n["node"] == NODE]
     return [hold["incident"] for hold in line["held_for"]]
@@ -110,7 +112,7 @@ def test_an_undo_whose_end_nobody_saw_is_looked_up_before_it_is_sent_again() -> 
     board.take_command(Command("c-1", "", CLUSTER, Verb.RELEASE, "ada", at(1000), scope=f"node:{NODE}"))
     board.advance(at(1000))
     board.collect()
-    heir = Board(LIBRARY, AUTO, frozenset(TICKETLESS), board.runs)
+    heir = PartitionState(LIBRARY, AUTO, frozenset(TICKETLESS), board.runs)
     heir.take_incident(incident())
     heir.inherit(at(1001))
     heir.advance(at(1060))
@@ -137,8 +139,8 @@ def test_a_node_that_two_incidents_hold_is_given_back_for_one_at_a_time() -> Non
     assert undone == {other.id}
 
 
-def opened(view_changes: dict[str, object]) -> Callable[[Board], None]:
-    def change(board: Board) -> None:
+def opened(view_changes: dict[str, object]) -> Callable[[PartitionState], None]:
+    def change(board: PartitionState) -> None:
         for name in list(board.runs):
             board.runs.forget(name)
         board.take_fact(f"{CLUSTER}/node/{NODE}", replace(cluster().nodes[NODE], **view_changes))  # type: ignore[arg-type]
@@ -160,7 +162,7 @@ def opened(view_changes: dict[str, object]) -> Callable[[Board], None]:
     ],
 )
 def test_what_stands_against_it_is_said(
-    arrange: Callable[[Board], None], changes: dict[str, object], said: str
+    arrange: Callable[[PartitionState], None], changes: dict[str, object], said: str
 ) -> None:
     board = played(incident())
     arrange(board)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from faultline.cli.send_command import answers_to, is_refusal
-from runbooks.engine.partition_state import Board as RealBoard
+from runbooks.engine.partition_state import PartitionState as RealBoard
 from runbooks.engine.process import Responder
 from streams.config.settings import KafkaSettings
 from streams.kafka.topics import COMMANDS, INCIDENTS
@@ -14,7 +14,7 @@ from streams.model.incident import Incident
 from tests.runbooks.scenes import CLUSTER, NOW, incident, policy
 
 
-class Board:
+class PartitionState:
     """Remembers what it is told."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Board:
 @pytest.mark.parametrize(("acts_on", "taken"), [(CLUSTER, 1), (None, 1), ("another-cluster", 0)])
 async def test_an_incident_of_another_cluster_is_left_alone(acts_on: str | None, taken: int) -> None:
     responder = Responder(KafkaSettings(), policy(), [], [], cluster=acts_on)
-    board = Board()
+    board = PartitionState()
     work: Any = SimpleNamespace(board=board, owned=SimpleNamespace(caught_up=True))
     record: Any = SimpleNamespace(key=b"inc-1", value=encode(incident()))
     responder._read(work, INCIDENTS.name, record)

@@ -9,7 +9,7 @@ import pytest
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Refused, Retry, Unknown, Waiting
 from runbooks.engine.run.human_decisions import decided, revised
-from runbooks.engine.run.machine import MAX_IN_THE_AIR
+from runbooks.engine.run.machine import MAX_IN_FLIGHT
 from runbooks.engine.run.outcomes import recover
 from runbooks.engine.run.plan import plan
 from runbooks.engine.run.rollback import NOTHING
@@ -116,9 +116,9 @@ def test_no_more_than_a_few_calls_of_a_run_are_in_the_air() -> None:
     play = Play(incident(jobs=jobs), actions=TICKETLESS, settings=radius(max_per_window=100))
     play.tick()
     play.answer(Done())
-    assert len(play.air) == MAX_IN_THE_AIR
+    assert len(play.air) == MAX_IN_FLIGHT
     play.answer(Done())
-    assert len(play.air) == MAX_IN_THE_AIR
+    assert len(play.air) == MAX_IN_FLIGHT
 
 
 def test_a_ticket_system_that_is_down_holds_up_nothing_and_gets_its_ticket_later() -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runbooks.engine.guardrails.run_counts import Census
+from runbooks.engine.guardrails.run_counts import RunCounts
 from streams.inventory.cluster_view import ClusterView
 from streams.model.entity import JobRef
 from streams.model.facts import NodeFact, PodFact
@@ -46,7 +46,7 @@ def _unknown(record: StepRecord) -> StepRecord:
 @settings(max_examples=tries(150))
 @given(st.lists(MOVES, max_size=25))
 def test_the_closed_nodes_are_the_same_counted_as_they_change_and_counted_anew(moves: list[tuple]) -> None:  # type: ignore[type-arg]
-    view, census, now = cluster(4), Census(), NOW
+    view, census, now = cluster(4), RunCounts(), NOW
     runs: dict[str, Run] = {}
     for kind, *rest in moves:
         match kind, rest:
@@ -66,7 +66,7 @@ def test_the_closed_nodes_are_the_same_counted_as_they_change_and_counted_anew(m
         for shadow in (False, True):
             kept, anew = (
                 counted.closed(view, shadow=shadow, now=now, window_s=WINDOW_S)
-                for counted in (census, Census(runs.values()))
+                for counted in (census, RunCounts(runs.values()))
             )
             assert kept == anew
 

@@ -1,4 +1,4 @@
-"""Runs found by what is asked of them, and finished ones that stay the bytes they were read as."""
+"""RunIndex found by what is asked of them, and finished ones that stay the bytes they were read as."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import pytest
 
 from connectors.base import Done, Refused
 from runbooks.engine.guardrails.closed_nodes import cordons
-from runbooks.engine.partition_state import KEEP_FINISHED, Board
+from runbooks.engine.partition_state import KEEP_FINISHED, PartitionState
 from runbooks.engine.run.machine import advance
 from runbooks.engine.run.outcomes import recover
 from runbooks.engine.run.plan import MAX_STEPS
-from runbooks.engine.run.transition import MAX_REASON, Situation, Turn
-from runbooks.engine.run_index import LostRun, Runs
+from runbooks.engine.run.transition import MAX_REASON, RunContext, TransitionResult
+from runbooks.engine.run_index import RunIndex, UnreadableRun
 from runbooks.engine.run_summaries import (
-    Epitaph,
-    IncidentBrief,
-    RunBrief,
-    SkimmedRun,
-    epitaph_in,
-    epitaph_of,
-    run_at_rest,
+    FinishedRunHeader,
+    IncidentSummary,
+    PartialRun,
+    RunSummary,
+    finished_header,
+    read_finished_header,
+    summary_if_finished,
 )
-from runbooks.engine.timer_queue import Agenda
+from runbooks.engine.timer_queue import TimerQueue
 from streams.kafka.fenced_store import MAX_DOCUMENT_BYTES
-from streams.kafka.lazy_documents import Shelf
+from streams.kafka.lazy_documents import LazyDocuments
 from streams.kafka.lease import MARGIN_S
 from streams.model.codec import decode, encode
 from streams.model.entity import Entity
@@ -54,11 +54,11 @@ def under_way(number: int = 0) -> Run:
     return play.run
 
 
-def shelved(*runs: Run) -> Shelf[Run, RunBrief]:
+def shelved(*runs: Run) -> LazyDocuments[Run, RunSummary]:
     """As the journal reads them."""
-    shelf: Shelf[Run, RunBrief] = Shelf(lambda raw: decode(Run, raw))
+    shelf: LazyDocuments[Run, RunSummary] = LazyDocuments(lambda raw: decode(Run, raw))
     for run in runs:
-        shelf.lay(run.id, encode(run), run_at_rest(run.id, encode(run)))
+        shelf.store(run.id, encode(run), summary_if_finished(run.id, encode(run)))
     return shelf
 
 
@@ -71,9 +71,9 @@ HISTORY = [finished(number) for number in range(30)]
 
 def test_a_finished_run_is_decoded_only_when_it_is_asked_for() -> None:
     shelf = shelved(*HISTORY[:3])
-    assert (len(shelf), shelf.decoded, len(shelf.briefs)) == (3, 0, 3)
+    assert (len(shelf), shelf.decoded, len(shelf.summaries)) == (3, 0, 3)
     assert shelf[HISTORY[1].id] == HISTORY[1]
-    assert (shelf.decoded, set(shelf.briefs)) == (1, {HISTORY[0].id, HISTORY[2].id})
+    assert (shelf.decoded, set(shelf.summaries)) == (1, {HISTORY[0].id, HISTORY[2].id})
     assert shelf[HISTORY[1].id] is shelf[HISTORY[1].id]
 
 
@@ -83,7 +83,7 @@ def test_what_is_put_over_a_document_at_rest_replaces_it() -> None:
     copy = shelf.copy()
     shelf[newer.id] = newer
     assert shelf[newer.id] is newer
-    assert not shelf.briefs
+    assert not shelf.summaries
     assert copy[newer.id] == HISTORY[0]
     del shelf[newer.id]
     assert newer.id not in shelf
@@ -93,7 +93,7 @@ def test_a_document_at_rest_is_thrown_away_unread_even_if_nobody_could_read_it()
     shelf = _spoilt(HISTORY[0])
     shelf.discard(HISTORY[0].id)
     shelf.discard("never-there")
-    assert (len(shelf), len(shelf.briefs), shelf.decoded) == (0, 0, 0)
+    assert (len(shelf), len(shelf.summaries), shelf.decoded) == (0, 0, 0)
 
 
 def _with_step(run: Run, **changes: object) -> Run:
@@ -117,25 +117,25 @@ FORMS: dict[str, Run] = {
 @pytest.mark.parametrize("name", FORMS)
 def test_only_a_run_without_work_is_put_to_rest(name: str) -> None:
     run = FORMS[name]
-    brief = decode(SkimmedRun, encode(run))
+    brief = decode(PartialRun, encode(run))
     assert brief.has_work is run.has_work
-    assert (run_at_rest(run.id, encode(run)) is None) is run.has_work
+    assert (summary_if_finished(run.id, encode(run)) is None) is run.has_work
 
 
 def test_a_document_of_another_form_is_never_put_to_rest() -> None:
     older = encode(HISTORY[0]).replace(b'"schema":2', b'"schema":1')
-    assert run_at_rest(HISTORY[0].id, older) is None
+    assert summary_if_finished(HISTORY[0].id, older) is None
     newer = encode(HISTORY[0]).replace(b'"schema":2', b'"schema":3')
-    shelf: Shelf[Run, RunBrief] = Shelf(lambda raw: decode(Run, raw))
+    shelf: LazyDocuments[Run, RunSummary] = LazyDocuments(lambda raw: decode(Run, raw))
     for document in (newer, newer.replace(b'"plan":', b'"project":')):
-        brief = run_at_rest(HISTORY[0].id, document)
+        brief = summary_if_finished(HISTORY[0].id, document)
         assert brief is None
         with pytest.raises(BadInput, match="newer"):
-            shelf.lay("run", document, brief)
+            shelf.store("run", document, brief)
 
 
 def test_runs_are_found_by_incident_target_and_offender() -> None:
-    runs = Runs(shelved(*HISTORY[:5], under_way(7)))
+    runs = RunIndex(shelved(*HISTORY[:5], under_way(7)))
     assert list(runs.live) == [under_way(7).id]
     assert runs.of("inc-0002") == [HISTORY[2]]
     assert len(runs.ids_on("c1", "Node//node-03")) == 6
@@ -148,7 +148,7 @@ def test_runs_are_found_by_incident_target_and_offender() -> None:
 
 
 def test_a_run_that_grows_is_found_by_its_new_targets_and_one_that_is_forgotten_by_none() -> None:
-    runs = Runs(shelved(HISTORY[0]))
+    runs = RunIndex(shelved(HISTORY[0]))
     step = replace(HISTORY[0].plan.steps[1], id="more", target=replace(TARGET, name="node-09"))
     grown = replace(HISTORY[0], plan=replace(HISTORY[0].plan, steps=(*HISTORY[0].plan.steps, step)))
     runs.put(grown)
@@ -159,23 +159,23 @@ def test_a_run_that_grows_is_found_by_its_new_targets_and_one_that_is_forgotten_
     assert not runs
 
 
-def board(shelf: Shelf[Run, RunBrief]) -> Board:
-    made = Board(LIBRARY, AUTO, ACTIONS, shelf)
+def board(shelf: LazyDocuments[Run, RunSummary]) -> PartitionState:
+    made = PartitionState(LIBRARY, AUTO, ACTIONS, shelf)
     know(made)
     return made
 
 
-def know(made: Board, seen_at: datetime = NOW) -> None:
+def know(made: PartitionState, seen_at: datetime = NOW) -> None:
     view = cluster()
     facts: list[Fact] = [*view.nodes.values(), *view.pods.values(), *view.jobs.values()]
     for fact in facts:
         made.take_fact(fact.key, replace(fact, observed_at=seen_at))
 
 
-def told(made: Board, about: Incident) -> bool:
+def told(made: PartitionState, about: Incident) -> bool:
     """What the responder does with an incident while it reads everything back; whether it was put away."""
     raw = encode(about)
-    away = made.put_away(decode(IncidentBrief, raw), raw)
+    away = made.put_away(decode(IncidentSummary, raw), raw)
     if not away:
         made.take_incident(decode(Incident, raw))
     return away
@@ -220,7 +220,7 @@ def test_a_board_read_from_bytes_does_the_same_as_one_that_decodes_everything() 
     ends = []
     runs = (*HISTORY, under_way(99))
     for shelf in (shelved(*runs), {run.id: run for run in runs}):
-        made = Board(LIBRARY, AUTO, ACTIONS, shelf)
+        made = PartitionState(LIBRARY, AUTO, ACTIONS, shelf)
         know(made)
         for number in range(len(HISTORY)):
             told(made, over(number))
@@ -240,19 +240,22 @@ def test_a_board_read_from_bytes_does_the_same_as_one_that_decodes_everything() 
     assert ends[0] == ends[1]
 
 
-def _spoilt(run: Run) -> Shelf[Run, RunBrief]:
+def _spoilt(run: Run) -> LazyDocuments[Run, RunSummary]:
     """A finished run that can be skimmed, but not read whole."""
     raw = encode(run).replace(b'"approvals":[]', b'"approvals":[7]')
-    shelf: Shelf[Run, RunBrief] = Shelf(lambda raw: decode(Run, raw))
-    shelf.lay(run.id, raw, run_at_rest(run.id, raw))
-    assert shelf.briefs
+    shelf: LazyDocuments[Run, RunSummary] = LazyDocuments(lambda raw: decode(Run, raw))
+    shelf.store(run.id, raw, summary_if_finished(run.id, raw))
+    assert shelf.summaries
     return shelf
 
 
 def test_a_finished_run_that_cannot_be_read_is_not_done_again_and_a_person_is_told_once() -> None:
     whole = HISTORY[0]
-    lost = LostRun(whole.id, whole.incident, "c1", "runs:0:7: no JSON")
-    for made in (Board(LIBRARY, AUTO, ACTIONS, _spoilt(whole)), Board(LIBRARY, AUTO, ACTIONS, {}, [lost])):
+    lost = UnreadableRun(whole.id, whole.incident, "c1", "runs:0:7: no JSON")
+    for made in (
+        PartitionState(LIBRARY, AUTO, ACTIONS, _spoilt(whole)),
+        PartitionState(LIBRARY, AUTO, ACTIONS, {}, [lost]),
+    ):
         know(made)
         made.take_incident(incident(id=whole.incident, revision=7))
         other = incident(id="inc-other", root=Entity("c1", node="node-07"), jobs=())
@@ -275,7 +278,7 @@ def test_a_node_that_a_run_closed_which_cannot_be_read_counts_by_its_marks() -> 
     fact = NodeFact("c1", "node-03", "u", NOW, unschedulable=True, owner_incident=HISTORY[0].incident)
     made.take_fact(fact.key, fact)
     made.inherit(at(86400))
-    census = made._cluster("c1").census
+    census = made._cluster("c1").run_counts
     closed = census.closed(made.view("c1"), shadow=False, now=at(86400), window_s=3600)
     assert (closed, list(made.runs.lost)) == (frozenset({"node-03"}), [HISTORY[0].id])
 
@@ -283,14 +286,14 @@ def test_a_node_that_a_run_closed_which_cannot_be_read_counts_by_its_marks() -> 
 @pytest.mark.parametrize("name", FORMS)
 def test_only_a_run_without_work_is_marked_as_finished(name: str) -> None:
     run = FORMS[name]
-    found = epitaph_in((("other", b""), *epitaph_of(run)))
-    assert found == (None if run.has_work else Epitaph(run.incident, run.cluster, run.schema))
+    found = read_finished_header((("other", b""), *finished_header(run)))
+    assert found == (None if run.has_work else FinishedRunHeader(run.incident, run.cluster, run.schema))
 
 
 def test_a_mark_that_is_damaged_or_of_a_newer_form_is_none() -> None:
-    ((name, mark),) = epitaph_of(HISTORY[0])
-    assert epitaph_in(((name, mark[:-5]),)) is None
-    assert epitaph_in(((name, mark.replace(b'"schema":2', b'"schema":3')),)) is None
+    ((name, mark),) = finished_header(HISTORY[0])
+    assert read_finished_header(((name, mark[:-5]),)) is None
+    assert read_finished_header(((name, mark.replace(b'"schema":2', b'"schema":3')),)) is None
 
 
 def test_an_old_run_is_forgotten_without_being_decoded() -> None:
@@ -312,7 +315,7 @@ def test_a_turn_without_news_looks_at_no_run_that_is_not_due(monkeypatch: pytest
     made.advance(at(1))
     made.collect()
 
-    def counted(run: Run, situation: Situation, now: datetime) -> Turn:
+    def counted(run: Run, situation: RunContext, now: datetime) -> TransitionResult:
         looked.append(run.id)
         return advance(run, situation, now)
 
@@ -327,7 +330,7 @@ def test_a_turn_without_news_looks_at_no_run_that_is_not_due(monkeypatch: pytest
 
 
 def test_the_agenda_keeps_one_time_for_each_name() -> None:
-    agenda = Agenda()
+    agenda = TimerQueue()
     assert agenda.earliest is None
     agenda.put("b", at(5))
     agenda.put("a", at(5))
@@ -343,7 +346,7 @@ def test_the_agenda_keeps_one_time_for_each_name() -> None:
 
 
 def test_an_agenda_that_is_often_changed_does_not_grow() -> None:
-    agenda = Agenda()
+    agenda = TimerQueue()
     for second in range(10_000):
         agenda.put("a", at(second))
     assert len(agenda._heap) < 100
@@ -351,16 +354,16 @@ def test_an_agenda_that_is_often_changed_does_not_grow() -> None:
 
 
 def test_a_run_in_shadow_rests_like_any_other() -> None:
-    made = Board(LIBRARY, AUTO.model_copy(update={"mode": Mode.SHADOW}), ACTIONS)
+    made = PartitionState(LIBRARY, AUTO.model_copy(update={"mode": Mode.SHADOW}), ACTIONS)
     made.take_incident(incident())
     made.advance(NOW)
     (run,) = made.collect().runs
-    assert run_at_rest(run.id, encode(run)) is not None
+    assert summary_if_finished(run.id, encode(run)) is not None
 
 
 def test_a_brief_holds_the_nodes_that_the_whole_run_holds() -> None:
     for run in (*FORMS.values(), _shadowed(), replace(_shadowed(), undoing="the incident is over")):
-        brief = decode(SkimmedRun, encode(run))
+        brief = decode(PartialRun, encode(run))
         whole = [
             (p.target.name, r.effect.confirmed_at if r.effect else None) for r, p in cordons(run) if p.target
         ]
@@ -368,7 +371,7 @@ def test_a_brief_holds_the_nodes_that_the_whole_run_holds() -> None:
 
 
 def _shadowed() -> Run:
-    made = Board(LIBRARY, AUTO.model_copy(update={"mode": Mode.SHADOW}), ACTIONS)
+    made = PartitionState(LIBRARY, AUTO.model_copy(update={"mode": Mode.SHADOW}), ACTIONS)
     know(made)
     made.take_incident(incident())
     made.advance(NOW)
@@ -391,12 +394,12 @@ def test_a_finished_run_counts_against_the_limits_after_a_restart_while_its_node
     fact, held = SEEN[name]
     ends = []
     for runs in (shelved(HISTORY[0]), {HISTORY[0].id: HISTORY[0]}):
-        made = Board(LIBRARY, AUTO, ACTIONS, runs)
+        made = PartitionState(LIBRARY, AUTO, ACTIONS, runs)
         if fact is not None:
             made.take_fact(fact.key, fact)
         now = at(86400 * 10)
         made.inherit(now)
-        census = made._cluster("c1").census
+        census = made._cluster("c1").run_counts
         ends.append(census.closed(made.view("c1"), shadow=False, now=now, window_s=3600))
         assert made.runs.decoded <= held
     assert ends[0] == ends[1] == frozenset({"node-03"} if held else ())
@@ -412,7 +415,7 @@ def test_what_failed_within_the_breakers_window_counts_after_a_restart() -> None
     for after_s, counted in ((3600, [failed.id]), (86400, [])):
         made = board(shelved(failed))
         made.inherit(at(after_s))
-        census = made._cluster("c1").census
+        census = made._cluster("c1").run_counts
         assert census.failures(at(after_s - AUTO.breaker.failures_window_s)) == counted
 
 

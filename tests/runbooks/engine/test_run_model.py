@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from connectors.base import Blocked, Outcome, Refused, Retry, Unknown, Waiting
-from runbooks.engine.partition_state import Board, Changes
+from runbooks.engine.partition_state import CommitBatch, PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
 from runbooks.language.loader import load_text
 from streams.config.settings import BlastRadius
@@ -110,7 +110,7 @@ class InTheAir:
 
 
 class Model(RuleBasedStateMachine):
-    """Board, documents, world, correlator and people, one step at a time."""
+    """PartitionState, documents, world, correlator and people, one step at a time."""
 
     steps: ClassVar[int] = 0
     seen: ClassVar[Counter[str]] = Counter()
@@ -145,9 +145,9 @@ class Model(RuleBasedStateMachine):
 
     # ── the process ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def new_board(self) -> Board:
+    def new_board(self) -> PartitionState:
         runs = {key: decode(Run, raw) for key, raw in self.documents.items()}
-        return Board(BOOKS, self.policy, ACTIONS, runs)
+        return PartitionState(BOOKS, self.policy, ACTIONS, runs)
 
     def restart(self) -> None:
         """The process is gone; what it had begun may land for as long as its lease holds. The next one reads everything."""
@@ -190,7 +190,7 @@ class Model(RuleBasedStateMachine):
                 self.never_two_on_one_target(flying)
             self.air.append(flying)
 
-    def commit(self, changes: Changes) -> None:
+    def commit(self, changes: CommitBatch) -> None:
         for run in changes.runs:
             self.documents[run.id] = encode(run)
         for gone in changes.gone:
@@ -638,7 +638,7 @@ pytestmark = pytest.mark.timeout(0 if FULL else 300)
 
 
 def test_the_model_has_played_what_it_promises() -> None:
-    """Runs after the machine in this file: a model that stopped early would prove nothing."""
+    """RunIndex after the machine in this file: a model that stopped early would prove nothing."""
     if Model.steps == 0:
         return
     assert Model.steps >= STEPS * 0.6

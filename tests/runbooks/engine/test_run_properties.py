@@ -30,7 +30,7 @@ from runbooks.engine.run.human_decisions import decided, revised
 from runbooks.engine.run.machine import advance, begin
 from runbooks.engine.run.outcomes import concluded, recover
 from runbooks.engine.run.plan import plan
-from runbooks.engine.run.transition import Call, Situation, Turn
+from runbooks.engine.run.transition import Call, RunContext, TransitionResult
 from runbooks.language.select import select
 from streams.model.conversation import Command, Verb
 from streams.model.incident import Certainty, IncidentState, Progress
@@ -99,7 +99,7 @@ class AnyRun(RuleBasedStateMachine):
         self.run = begin(self.about, plan(self.about, self.runbook, self.view, mode), NOW).run
         self.step()
 
-    def take(self, turn: Turn) -> None:
+    def take(self, turn: TransitionResult) -> None:
         """Commit: from here on the run is what a successor reads, and the calls may start."""
         assert turn.run.revision >= self.run.revision
         for call in turn.calls:
@@ -113,7 +113,7 @@ class AnyRun(RuleBasedStateMachine):
         self.finished += [r.outcome for r in turn.reports if r.kind == "run.finished"]
 
     def step(self) -> None:
-        situation = Situation(self.about, self.view, (), self.policy, ACTIONS)
+        situation = RunContext(self.about, self.view, (), self.policy, ACTIONS)
         self.take(advance(self.run, situation, self.now))
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 5.0, 31.0, 700.0, 5000.0]))

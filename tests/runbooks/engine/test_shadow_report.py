@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from faultline.cli.commands.shadow import lines, since_of
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.shadow_report import Agreement, ShadowReport, shadow_report
 from streams.model.codec import decode, encode
 from streams.model.conversation import TimelineEntry
@@ -29,7 +29,7 @@ class Story:
     """A cluster in shadow, on which faults and people happen in the order of the test."""
 
     def __init__(self, **settings: Any) -> None:
-        self.board = Board(
+        self.board = PartitionState(
             LIBRARY, policy(mode=Mode.SHADOW, **settings), frozenset(ACTIONS - {"open_ticket"})
         )
         self.timeline: list[TimelineEntry] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runbooks.engine.guardrails import STAGES, Case, Kind, judge
+from runbooks.engine.guardrails import STAGES, GuardContext, RulingKind, judge
 from streams.config.settings import Cap, ClosedTime, Protection, ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.inventory.names import names
@@ -25,7 +25,7 @@ def control(**changes: Any) -> Control:
     return replace(Control(CLUSTER), **changes)
 
 
-def held_to(looked_at: Case, **changes: Any) -> Case:
+def held_to(looked_at: GuardContext, **changes: Any) -> GuardContext:
     return replace(looked_at, control=control(**changes))
 
 
@@ -54,10 +54,10 @@ ONCE = {"start": at(-60), "end": at(60)}
 NIGHTLY = {"cron": "30 11 * * *", "duration_s": 3600}
 KEEP = Protection()
 
-CASES: dict[str, tuple[Case, Kind | None, str, tuple[str, ...]]] = {
+CASES: dict[str, tuple[GuardContext, RulingKind | None, str, tuple[str, ...]]] = {
     "a thrown switch": (
         held_to(case(), kill_switch=Switch("ada", at(-5), "odd readings")),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "kill switch",
         ("ada", "2026-03-01T11:59:55Z", "odd readings", "unkill"),
     ),
@@ -71,13 +71,13 @@ CASES: dict[str, tuple[Case, Kind | None, str, tuple[str, ...]]] = {
     ),
     "a breaker that has tripped": (
         held_to(case(), breaker=Trip("mass faults", at(-9), "9 of 16 nodes")),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "breaker",
         ("mass faults", "9 of 16 nodes", "reset"),
     ),
     "a freeze of the cluster": (
         held_to(case(), freezes=(Freeze("", "ada", at(-5), "audit", at(60)),)),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "freeze",
         ("ada", "audit", "2026-03-01T12:01:00Z", "thaw"),
     ),
@@ -89,7 +89,7 @@ CASES: dict[str, tuple[Case, Kind | None, str, tuple[str, ...]]] = {
     ),
     "a freeze of the job's namespace": (
         held_to(case(), freezes=(Freeze("namespace:research", "ada", at(-5)),)),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "freeze",
         ("namespace:research",),
     ),
@@ -101,7 +101,7 @@ CASES: dict[str, tuple[Case, Kind | None, str, tuple[str, ...]]] = {
     ),
     "a freeze of the node's pool": (
         held_to(case(view=pool(3)), freezes=(Freeze("pool:a100", "ada", at(-5)),)),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "freeze",
         ("pool:a100",),
     ),
@@ -113,19 +113,19 @@ CASES: dict[str, tuple[Case, Kind | None, str, tuple[str, ...]]] = {
     ),
     "a window in the settings": (
         case(settings=during(**ONCE)),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "freeze",
         ("release", "2026-03-01T12:01:00Z", "responder.closed_times"),
     ),
     "a window that comes again": (
         case(settings=during(**NIGHTLY, kind="maintenance")),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "maintenance window",
         ("release", "2026-03-01T12:30:00Z"),
     ),
     "a window holds a run that is under way, too": (
         after("drain_node", settings=during(**ONCE), admitted_at=at(-70)),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "freeze",
         ("release",),
     ),
@@ -139,37 +139,37 @@ CASES: dict[str, tuple[Case, Kind | None, str, tuple[str, ...]]] = {
     ),
     "the mode was tamed to shadow": (
         replace(case(), policy=policy(mode=Mode.SHADOW)),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "mode",
         ("responder.mode is shadow", "planned in auto"),
     ),
     "the mode was tamed to approve": (
         replace(case(), policy=policy(mode=Mode.APPROVE)),
-        Kind.ASK,
+        RulingKind.ASK,
         "mode",
         ("responder.mode is approve", "planned in auto"),
     ),
     "a protected label": (
         case(view=with_node("node-03", protected_by="tier=gold")),
-        Kind.REFUSE,
+        RulingKind.REFUSE,
         "protected node",
         ("node-03", "tier=gold", "inventory.protected_labels"),
     ),
     "a protected name": (
         case(settings=policy(protect=Protection(nodes=("login-*", "node-0[1-3]")))),
-        Kind.REFUSE,
+        RulingKind.REFUSE,
         "protected node",
         ("node-03", "node-0[1-3]", "responder.protect.nodes"),
     ),
     "the last node of a pool": (
         case(view=pool(1)),
-        Kind.ASK,
+        RulingKind.ASK,
         "pool floor",
         ("0 of 1 GPU nodes of pool a100", "1 are kept", "keep_per_pool 1"),
     ),
     "the last node of a pool that takes work": (
         case(view=pool(3, unschedulable=True)),
-        Kind.ASK,
+        RulingKind.ASK,
         "pool floor",
         ("0 of 3 GPU nodes of pool a100", "1 are kept"),
     ),
@@ -182,7 +182,7 @@ CASES: dict[str, tuple[Case, Kind | None, str, tuple[str, ...]]] = {
     ),
     "a pool that keeps a share": (
         case(view=pool(4), settings=policy(protect=Protection(keep_pool_share=0.8))),
-        Kind.ASK,
+        RulingKind.ASK,
         "pool floor",
         ("3 of 4 GPU nodes", "4 are kept", "keep_pool_share 0.8"),
     ),
@@ -199,7 +199,7 @@ CASES: dict[str, tuple[Case, Kind | None, str, tuple[str, ...]]] = {
             settings=radius(max_share=1.0, per_rack=Cap(max_nodes=1)),
             others=(closed("node-07", placed(rack="r1")),),
         ),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "blast radius",
         (
             "1 of 8 nodes of rack r1",
@@ -225,13 +225,13 @@ CASES: dict[str, tuple[Case, Kind | None, str, tuple[str, ...]]] = {
             settings=radius(max_share=1.0, per_pool=Cap(max_share=0.25)),
             others=(closed("node-06", placed()), closed("node-07", placed())),
         ),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "blast radius",
         ("2 of 8 nodes of pool a100", "2 are allowed", "max_share 0.25", "responder.blast_radius.per_pool"),
     ),
     "no node of a leaf": (
         case(view=placed(leaf="l1"), settings=radius(per_leaf=Cap(max_share=0.0))),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "blast radius",
         ("0 of 8 nodes of leaf l1", "0 are allowed"),
     ),
@@ -239,25 +239,25 @@ CASES: dict[str, tuple[Case, Kind | None, str, tuple[str, ...]]] = {
         case(
             settings=radius(max_share=1.0, per_job=Cap(max_nodes=1)), others=(closed("node-04", cluster()),)
         ),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "blast radius",
         ("1 of 4 nodes of job PyTorchJob/research/llm", "1 are allowed", "responder.blast_radius.per_job"),
     ),
     "an earlier step that nobody has confirmed": (
         case("drain_node", admitted_at=NOW),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "earlier step",
         ("cordon (cordon_node Node node-03), which is pending, not confirmed",),
     ),
     "nobody is asked to approve what is held anyway": (
         held_to(case(about=incident(certainty=Certainty.WEAK)), kill_switch=Switch("ada", NOW)),
-        Kind.HOLD,
+        RulingKind.HOLD,
         "kill switch",
         (),
     ),
     "what ends a run is not hidden by what holds it": (
         held_to(case(view=with_node("node-03", managed=False)), kill_switch=Switch("ada", NOW)),
-        Kind.REFUSE,
+        RulingKind.REFUSE,
         "opt-out",
         (),
     ),
@@ -312,7 +312,7 @@ def test_what_a_revision_adds_to_a_run_that_was_let_in_has_to_pass_the_limits() 
     )
     ruling = judge(tight)
     assert ruling is not None
-    assert (ruling.kind, ruling.rule) == (Kind.HOLD, "window")
+    assert (ruling.kind, ruling.rule) == (RulingKind.HOLD, "window")
     assert "2 destructive steps in 3600 s, this run adds 1, 2 are allowed" in ruling.reason
 
 
@@ -353,7 +353,7 @@ def test_a_step_under_way_that_has_stood_still_for_long_needs_a_fresh_word() -> 
     for begun in (False, True):
         ruling = judge(looked_at, begun=begun)
         assert ruling is not None
-        assert (ruling.kind, ruling.rule) == (Kind.ASK, "freshness")
+        assert (ruling.kind, ruling.rule) == (RulingKind.ASK, "freshness")
         assert "2026-03-01T09:46:40Z" in ruling.reason
     word = Approval("drain", True, "ada", at(-7000), looked_at.run.plan.digest)
     stale = replace(looked_at, run=replace(looked_at.run, approvals=(word,)))

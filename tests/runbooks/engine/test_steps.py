@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Refused, Retry, Unknown, Waiting
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.outcomes import recover
 from runbooks.language.loader import load_text
 from runbooks.language.schema import Runbook
@@ -363,10 +363,10 @@ def test_a_question_that_a_person_took_does_not_resolve_the_incident() -> None:
     assert play.reports[-1] == "run.finished:handed_over"
 
 
-def unreadable(play: Play) -> Board:
+def unreadable(play: Play) -> PartitionState:
     """A successor that finds the run but not its incident."""
     run = decode(Run, encode(play.run))
-    board = Board(LIBRARY, AUTO, TICKETLESS, {run.id: run})
+    board = PartitionState(LIBRARY, AUTO, TICKETLESS, {run.id: run})
     facts: list[Fact] = list(cluster().nodes.values())
     for fact in facts:
         board.take_fact(fact.key, fact)
@@ -412,8 +412,8 @@ def test_a_run_goes_on_when_its_incident_can_be_read_again() -> None:
 
 
 def test_a_new_revision_of_the_runbook_changes_nothing_about_a_run_already_begun() -> None:
-    def board(one: Runbook, runs: dict[str, Run] | None = None) -> Board:
-        made = Board((one, NEXT), AUTO, TICKETLESS, runs)
+    def board(one: Runbook, runs: dict[str, Run] | None = None) -> PartitionState:
+        made = PartitionState((one, NEXT), AUTO, TICKETLESS, runs)
         view = cluster()
         facts: list[Fact] = [*view.nodes.values(), *view.pods.values(), *view.jobs.values()]
         for fact in facts:

@@ -10,7 +10,7 @@ import pytest
 from connectors.base import Retry, Waiting
 from connectors.chat.blocks import render
 from faultline.chat.thread_messages import approval_message, root_message
-from runbooks.engine.call_slots import NEW_TICKETS, Room
+from runbooks.engine.call_slots import NEW_TICKETS, FreeSlots
 from runbooks.engine.run.human_decisions import decided
 from runbooks.engine.run.machine import advance
 from runbooks.engine.run.outcomes import concluded
@@ -168,17 +168,21 @@ def test_what_a_connector_says_again_and_again_is_told_once() -> None:
 def test_what_holds_the_cordon_is_told_before_what_holds_its_ticket() -> None:
     """Neither a ticket that is not opened nor one whose system does not answer hides that the node stays open."""
     tripped = Control("c1", 1, breaker=Trip("mass faults", NOW, "9 of 16 nodes"))
-    room = Room({NEW_TICKETS: 0}, {}, "60 tickets were opened within 10 minutes; this one waits for its turn")
+    room = FreeSlots(
+        {NEW_TICKETS: 0}, {}, "60 tickets were opened within 10 minutes; this one waits for its turn"
+    )
     play = Play(MITIGATING)
-    play.take(advance(play.run, replace(play.situation, control=tripped, room=room), play.now))
+    play.take(advance(play.run, replace(play.situation, control=tripped, free_slots=room), play.now))
     assert play.run.step("ticket").reason
     assert held_by(play.run).startswith("cordon_node node-03 held: breaker: ")
 
 
 def test_a_cordon_that_is_tried_again_is_told_before_its_ticket() -> None:
-    room = Room({NEW_TICKETS: 0}, {}, "60 tickets were opened within 10 minutes; this one waits for its turn")
+    room = FreeSlots(
+        {NEW_TICKETS: 0}, {}, "60 tickets were opened within 10 minutes; this one waits for its turn"
+    )
     play = Play(MITIGATING)
-    play.take(advance(play.run, replace(play.situation, room=room), play.now))
+    play.take(advance(play.run, replace(play.situation, free_slots=room), play.now))
     play.air = [call for call in play.air if call.effect.action == "cordon_node"]
     play.take(concluded(play.run, "cordon", "apply", Retry(4.0, "the API server answers 503"), play.now))
     assert held_by(play.run).startswith("cordon_node node-03 tried again at ")

@@ -8,7 +8,7 @@ from runbooks.language.schema import DESTRUCTIVE, INTERNAL, NODE_WORK, TICKETS, 
 from streams.correlate.policy.families import families
 from streams.model.conversation import Verb
 from streams.model.run import RunState, StepState
-from tests.runbooks.engine.walking import EVERYTHING, Walk, only, refuses, steps_of
+from tests.runbooks.engine.walking import UNLIMITED, Walk, only, refuses, steps_of
 from tests.runbooks.language.library_cases import NODE, SAMPLES, Sample
 from tests.runbooks.scenes import LIBRARY
 
@@ -193,7 +193,7 @@ def test_whoever_refuses_the_repair_leaves_the_node_closed_and_the_job_running(s
 
 @repairing
 def test_where_nothing_repairs_the_job_is_moved_and_a_person_is_told(sample: Sample) -> None:
-    walk = Walk(sample.incident, library=library(sample), actions=EVERYTHING - NODE_WORK)
+    walk = Walk(sample.incident, library=library(sample), actions=UNLIMITED - NODE_WORK)
     (run,) = walk.runs
     assert run.state is RunState.SUCCEEDED
     assert walk.made == [action for action in WAYS[sample.runbook] if action in (*MOVE, "cordon_node")]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from connectors.base import Absent, AlreadyDone, Done, Outcome, Refused
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
 from runbooks.language.schema import NODE_WORK, TICKETS, Runbook
 from streams.model.conversation import Command, Verb
@@ -19,7 +19,7 @@ from streams.model.incident import Incident, Progress
 from streams.model.run import Run, StepState
 from tests.runbooks.scenes import ACTIONS, CLUSTER, LIBRARY, NOW, cluster, radius
 
-EVERYTHING = ACTIONS | NODE_WORK | TICKETS
+UNLIMITED = ACTIONS | NODE_WORK | TICKETS
 REPAIRS = frozenset({"reset_gpu", "reboot_node"})
 ELSEWHERE = "node-12"
 TURNS = 400
@@ -89,7 +89,7 @@ class Walk:
         script: Script = lambda call: None,
         *,
         library: Sequence[Runbook] = LIBRARY,
-        actions: frozenset[str] = EVERYTHING,
+        actions: frozenset[str] = UNLIMITED,
         says: Verb = Verb.APPROVE,
     ) -> None:
         self.world = World()
@@ -97,7 +97,9 @@ class Walk:
         self._incident, self._script, self._says = incident, script, says
         self._now = NOW
         self._asked = 0
-        self._board = Board(library, radius(max_per_window=1000, max_share=1.0, max_nodes=9), actions)
+        self._board = PartitionState(
+            library, radius(max_per_window=1000, max_share=1.0, max_nodes=9), actions
+        )
         view = cluster()
         self._pods = list(view.pods.values())
         facts: list[Fact] = [*view.nodes.values(), *self._pods, *view.jobs.values()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.plan import plan
 from runbooks.language.loader import load_text
 from streams.model.errors import ConfigError
@@ -147,7 +147,7 @@ def test_a_value_that_fails_is_a_clear_error_and_the_runbook_is_not_taken(name: 
         bound(text, **facts)
     assert message in str(error.value)
 
-    board = Board([load_text(text, "book.yaml")], AUTO, ACTIONS)
+    board = PartitionState([load_text(text, "book.yaml")], AUTO, ACTIONS)
     board.take_incident(incident(facts={"bare": True, **facts}))
     board.advance(NOW)
     changes = board.collect()

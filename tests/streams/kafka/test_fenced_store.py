@@ -1,4 +1,4 @@
-"""The journal on a real broker: atomic, fenced, and read back whole."""
+"""The store on a real broker: atomic, fenced, and read back whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiokafka import TopicPartition
 
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
-from streams.kafka.fenced_store import MAX_DOCUMENT_BYTES, Journal, Outgoing
+from streams.kafka.fenced_store import MAX_DOCUMENT_BYTES, FencedStore, Outgoing
 from streams.kafka.topics import COMMANDS, RUNS, TIMELINE
 from streams.model.errors import BadInput, Fenced, Permanent
 from tests.runbooks.topics import settled, with_topics, write
@@ -29,8 +29,8 @@ class Note:
     text: str
 
 
-async def opened(settings: KafkaSettings, partition: int = 0) -> Journal[Note]:
-    return await Journal.open(
+async def opened(settings: KafkaSettings, partition: int = 0) -> FencedStore[Note]:
+    return await FencedStore.open(
         settings, name="notes", topic=RUNS, partition=partition, kind=Note, key=lambda n: n.id
     )
 
@@ -116,10 +116,10 @@ async def test_a_transaction_left_open_by_a_dead_owner_is_ended_by_the_next(kafk
 async def test_input_offsets_are_committed_with_the_documents(kafka: Kafka) -> None:
     settings = await with_topics(kafka.bootstrap, RUNS, COMMANDS)
     await write(settings, COMMANDS, 0, ("a", b"1"), ("a", b"2"))
-    journal = await opened(settings)
+    store = await opened(settings)
     place = TopicPartition(clients.topic_name(settings, COMMANDS), 0)
-    await journal.commit([Note("a", "1")], offsets={place: 2}, group="notes")
-    await journal.close()
+    await store.commit([Note("a", "1")], offsets={place: 2}, group="notes")
+    await store.close()
 
     reader = clients.consumer(settings, group="notes")
     await clients.started(reader, settings)
@@ -132,12 +132,12 @@ async def test_input_offsets_are_committed_with_the_documents(kafka: Kafka) -> N
 
 async def test_a_document_too_large_is_refused_and_the_journal_goes_on(kafka: Kafka) -> None:
     settings = await with_topics(kafka.bootstrap, RUNS)
-    journal = await opened(settings)
+    store = await opened(settings)
     with pytest.raises(Permanent, match="at most"):
-        await journal.commit([Note("a", "x" * MAX_DOCUMENT_BYTES)])
-    await journal.commit([Note("a", "small")])
-    assert journal.documents["a"].text == "small"
-    await journal.close()
+        await store.commit([Note("a", "x" * MAX_DOCUMENT_BYTES)])
+    await store.commit([Note("a", "small")])
+    assert store.documents["a"].text == "small"
+    await store.close()
 
 
 async def test_a_document_that_cannot_be_read_stops_the_owner_with_its_place(kafka: Kafka) -> None:
@@ -150,11 +150,11 @@ async def test_a_document_that_cannot_be_read_stops_the_owner_with_its_place(kaf
 @pytest.mark.parametrize("tombstones", ["still there", "gone"])
 async def test_what_compaction_leaves_is_read_back_as_the_same(kafka: Kafka, tombstones: str) -> None:
     settings = await with_topics(kafka.bootstrap, RUNS)
-    journal = await opened(settings)
+    store = await opened(settings)
     for number in range(4):
-        await journal.commit([Note("a", str(number)), Note(f"n{number}", "x")], gone=[f"n{number - 1}"])
-    await journal.commit([Note("n0", "back again")])
-    await journal.close()
+        await store.commit([Note("a", str(number)), Note(f"n{number}", "x")], gone=[f"n{number - 1}"])
+    await store.commit([Note("n0", "back again")])
+    await store.close()
     latest: dict[str, bytes | None] = {}
     for key, value in await settled(settings, RUNS, 0):
         latest.pop(key, None)
@@ -164,7 +164,7 @@ async def test_what_compaction_leaves_is_read_back_as_the_same(kafka: Kafka, tom
     await write(settings, RUNS, 1, *latest.items())
 
     whole, compacted = await opened(settings), await opened(settings, partition=1)
-    assert dict(compacted.documents) == dict(whole.documents) == dict(journal.documents)
+    assert dict(compacted.documents) == dict(whole.documents) == dict(store.documents)
     assert set(whole.documents) == {"a", "n0", "n3"}
     await whole.close()
     await compacted.close()
@@ -172,17 +172,17 @@ async def test_what_compaction_leaves_is_read_back_as_the_same(kafka: Kafka, tom
 
 async def test_what_may_rest_is_not_decoded_until_it_is_asked_for(kafka: Kafka) -> None:
     settings = await with_topics(kafka.bootstrap, RUNS)
-    journal = await opened(settings)
-    await journal.commit([Note("a", "over"), Note("b", "under way"), Note("c", "over")])
-    await journal.close()
+    store = await opened(settings)
+    await store.commit([Note("a", "over"), Note("b", "under way"), Note("c", "over")])
+    await store.close()
 
     def rest(key: str, raw: bytes) -> str | None:
         return "in brief" if b"over" in raw else None
 
-    heir = await Journal.open(
-        settings, name="notes", topic=RUNS, partition=0, kind=Note, key=lambda n: n.id, rest=rest
+    heir = await FencedStore.open(
+        settings, name="notes", topic=RUNS, partition=0, kind=Note, key=lambda n: n.id, summarize=rest
     )
-    assert (heir.documents.decoded, set(heir.documents.briefs)) == (1, {"a", "c"})
+    assert (heir.documents.decoded, set(heir.documents.summaries)) == (1, {"a", "c"})
     await heir.commit([Note("c", "begun again")])
     assert heir.documents["a"] == Note("a", "over")
     assert heir.documents["c"] == Note("c", "begun again")
@@ -192,7 +192,7 @@ async def test_what_may_rest_is_not_decoded_until_it_is_asked_for(kafka: Kafka) 
 
 async def test_commits_of_many_tasks_do_not_mix(kafka: Kafka) -> None:
     settings = await with_topics(kafka.bootstrap, RUNS)
-    journal = await opened(settings)
-    await asyncio.gather(*(journal.commit([Note(f"n{i}", "x")]) for i in range(20)))
-    await journal.close()
+    store = await opened(settings)
+    await asyncio.gather(*(store.commit([Note(f"n{i}", "x")]) for i in range(20)))
+    await store.close()
     assert {key for key, _ in await settled(settings, RUNS, 0)} == {f"n{i}" for i in range(20)}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streams.config.settings import KafkaSettings
-from streams.kafka.partition_owner import Owner
+from streams.kafka.partition_owner import PartitionOwner
 from streams.kafka.topics import COMMANDS, CONTROLS, RUNS
 from streams.model.control import Control
 from tests.runbooks.topics import with_topics, write
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kafka
 PARTITION = 1
 
 
-class Slow(Owner[Control]):
+class Slow(PartitionOwner[Control]):
     """An owner that hears of its partitions only after a poll that was under way has been handed records of them.
 
     Without that, who is first is chance: the consumer fetches as soon as it is assigned, and tells of it at the same time.
@@ -91,7 +91,7 @@ async def test_after_a_commit_it_goes_on_from_there(kafka: Kafka) -> None:
 
         await eventually(taken_up, "the partition is taken up", timeout_s=120)
         place = before.place(COMMANDS, PARTITION)
-        await before.owned[PARTITION].journal.commit(offsets={place: 1}, group="slow")
+        await before.owned[PARTITION].store.commit(offsets={place: 1}, group="slow")
     async with owner(settings) as after:
         after.handed.set()
         heard: list[str] = []

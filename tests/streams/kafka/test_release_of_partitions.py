@@ -10,14 +10,14 @@ from structlog.testing import capture_logs
 
 from runbooks.engine.process import Responder
 from streams.config.settings import KafkaSettings, ResponderSettings
-from streams.kafka.partition_owner import Owned, Owner
+from streams.kafka.partition_owner import OwnedPartition, PartitionOwner
 from streams.kafka.topics import COMMANDS, RUNS
 from streams.model.control import Control
 from streams.model.errors import Fenced
 from streams.model.run import Run
 
 
-class TakingUp(Owner[Control]):
+class TakingUp(PartitionOwner[Control]):
     """An owner that is asked to end while it takes a partition up, in the middle of something that swallows that."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ async def test_who_is_asked_to_end_while_it_takes_a_partition_up_ends() -> None:
 
 
 class Replaced:
-    """A journal that somebody else owns by now; there is nothing to write into it."""
+    """A store that somebody else owns by now; there is nothing to write into it."""
 
     documents: dict[str, Run] = {}  # noqa: RUF012
     lost: dict[str, Any] = {}  # noqa: RUF012
@@ -65,8 +65,8 @@ class Replaced:
 
 async def test_who_is_fenced_in_a_commit_while_it_lets_go_says_that_it_was_not_written_down() -> None:
     responder = Responder(KafkaSettings(), ResponderSettings(), [], [])
-    journal: Any = Replaced()
-    work = responder._work(Owned(3, journal))
+    store: Any = Replaced()
+    work = responder._work(OwnedPartition(3, store))
 
     async def commit() -> None:
         raise Fenced("another owner has runs[3]")

@@ -1,4 +1,4 @@
-"""Runs that an older version began are gone on with by this one, and those of a newer version are left alone."""
+"""RunIndex that an older version began are gone on with by this one, and those of a newer version are left alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from connectors.base import AlreadyDone, Done, Outcome
-from runbooks.engine.partition_state import Board
+from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
 from streams.model.codec import decode, encode
 from streams.model.entity import Entity
@@ -27,10 +27,10 @@ def old(name: str) -> dict[str, Any]:
     return found
 
 
-def taken_over(name: str) -> tuple[Board, Run]:
+def taken_over(name: str) -> tuple[PartitionState, Run]:
     """A board that reads the document back as its predecessor left it, a minute later."""
     run = decode(Run, json.dumps(old(name)))
-    board = Board(LIBRARY, AUTO, ACTIONS, {run.id: run})
+    board = PartitionState(LIBRARY, AUTO, ACTIONS, {run.id: run})
     for fact in cluster().nodes.values():
         board.take_fact(fact.key, fact)
     root = Entity(CLUSTER, job=JOB) if run.context["family"] == "hang" else None
@@ -39,7 +39,7 @@ def taken_over(name: str) -> tuple[Board, Run]:
     return board, run
 
 
-def went(board: Board, run: Run) -> list[str]:
+def went(board: PartitionState, run: Run) -> list[str]:
     """Let every call succeed and say which there were; a lookup finds what was looked for."""
 
     def answer(call: Call) -> Outcome:

@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 
-class Line:
+class PriorityQueue:
     """A name is in the line once. Keys of one line have to be comparable."""
 
     def __init__(self) -> None:
