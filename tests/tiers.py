@@ -16,10 +16,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 NEEDS = ("kafka", "cluster", "rsyslog", "telegraf", "containers")
 """Markers of tests that need a part of the testbed: `make testbed` builds it, and they do not run without it."""
@@ -49,6 +50,11 @@ def tier_of_item(item: pytest.Item, *, machinery_tested: bool) -> Tier:
     return tier_of({mark.name for mark in item.iter_markers()}, machinery_tested=machinery_tested)
 
 
+def sample(values: Iterable[str], *every_commit: str) -> list[ParameterSet]:
+    """The values as parameters of a test, of which all but those named run only at night."""
+    return [pytest.param(v, marks=[] if v in every_commit else [pytest.mark.nightly]) for v in values]
+
+
 class _Census:
     """A pytest plugin that counts instead of running."""
 
@@ -64,7 +70,7 @@ class _Census:
 def main() -> int:
     """Print the table of files and tiers."""
     census = _Census()
-    code = pytest.main(["--collect-only", "--quiet", "-p", "no:terminal"], plugins=[census])
+    code = pytest.main(["--collect-only", "-o", "addopts=", "-p", "no:terminal"], plugins=[census])
     files = sorted({file for file, _ in census.counts})
     print(f"{'file':64}" + "".join(f"{tier:>9}" for tier in Tier))
     for file in files:

@@ -16,7 +16,7 @@ from tests.testbed.control_plane import ControlPlane
 
 BOTH = [
     pytest.param("real", marks=pytest.mark.cluster),
-    pytest.param("emulated", marks=pytest.mark.embedded),
+    pytest.param("emulated", marks=[pytest.mark.embedded, pytest.mark.nightly]),
 ]
 
 

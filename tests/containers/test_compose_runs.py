@@ -23,7 +23,13 @@ from tests.testbed.engine import Engine
 from tests.testbed.images import ROOT
 from tests.testbed.waiting import eventually, until
 
-pytestmark = [pytest.mark.containers, pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.containers,
+    pytest.mark.kafka,
+    pytest.mark.cluster,
+    pytest.mark.timeout(1200),
+]
 
 PUBLISHED = "127.0.0.1:29092"
 WITH_STAND_INS = ("--env-file", str(ROOT / "standins.env"), "--profile", "standins")

@@ -37,6 +37,7 @@ def events(child: Child, level: str = "") -> list[str]:
     return [line["event"] for line in lines(child) if level in ("", line["level"])]
 
 
+@pytest.mark.nightly
 @pytest.mark.kafka
 async def test_errors_are_few_and_mean_something_from_a_first_start_through_a_broker_outage(
     tmp_path: Path,

@@ -21,7 +21,7 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(500)]
 
 FREEZE_AT = ("cordon_node:after_intent", "resume_job:after_intent")
 

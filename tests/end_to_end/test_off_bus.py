@@ -12,13 +12,14 @@ from tests.end_to_end.once import done_once
 from tests.end_to_end.training import Training
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
+from tests.tiers import sample
 
 pytestmark = [pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(400)]
 
 AUTO = {"FAULTLINE_RESPONDER__MODE": "auto", "FAULTLINE_RESPONDER__BLAST_RADIUS__MAX_SHARE": "1"}
 
 
-@pytest.mark.parametrize("kind", ["PyTorchJob", "Job"])
+@pytest.mark.parametrize("kind", sample(["PyTorchJob", "Job"], "PyTorchJob"))
 async def test_a_gpu_off_the_bus_ends_in_a_job_that_trains_on_other_nodes(
     kafka: Kafka, control_plane: ControlPlane, tmp_path: Path, kind: str
 ) -> None:

@@ -18,7 +18,7 @@ from tests.testbed.kafka import Kafka
 from tests.testbed.shippers import Rsyslog, telegraf
 from tests.testbed.waiting import eventually
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.nightly, pytest.mark.kafka]
 
 UUID = "GPU-5d2e0a61-77aa-4c55-9b8a-0f3d5c2b1e90"
 

@@ -117,6 +117,7 @@ async def test_a_node_that_falls_silent_is_closed_and_its_job_trains_elsewhere(
         await is_told_once(installation, incident)
 
 
+@pytest.mark.nightly
 async def test_the_host_that_storms_is_closed_and_its_victims_are_left_alone(
     installation: Installation, control_plane: ControlPlane
 ) -> None:
@@ -157,6 +158,7 @@ def _pause(way: str, node: str, tick: int, at: datetime) -> bytes:
     return sample(name, 4e6 + tick * 980_000.0, labels, at).value
 
 
+@pytest.mark.nightly
 async def test_the_same_xid_on_all_nodes_of_a_job_closes_none_and_leaves_the_job_alone(
     installation: Installation, control_plane: ControlPlane
 ) -> None:
@@ -188,6 +190,7 @@ async def test_what_waits_for_approval_goes_on_when_a_person_approves_it(
         assert bad not in training.placed().values()
 
 
+@pytest.mark.nightly
 async def test_what_a_person_rejects_touches_nothing(
     installation: Installation, control_plane: ControlPlane
 ) -> None:

@@ -13,6 +13,8 @@ import pytest
 from tests.testbed.children import Child, ChildFailed, free_port
 from tests.testbed.waiting import eventually, until
 
+pytestmark = pytest.mark.machinery
+
 SLEEPER = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
 DEAF = (
     sys.executable,

@@ -13,7 +13,7 @@ from tests.testbed import workloads
 from tests.testbed.control_plane import ControlPlane, KubectlFailed, unique
 from tests.testbed.waiting import until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.machinery, pytest.mark.cluster]
 
 Workload = Callable[..., dict[str, Any]]
 

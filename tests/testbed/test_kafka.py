@@ -15,7 +15,7 @@ from aiokafka.errors import ProducerFenced
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.machinery, pytest.mark.kafka]
 
 
 async def new_topic(kafka: Kafka, partitions: int = 1) -> str:

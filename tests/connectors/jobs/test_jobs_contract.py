@@ -21,9 +21,9 @@ from tests.testbed import workloads
 everywhere = pytest.mark.parametrize(
     ("either_world", "kind"),
     [
-        pytest.param("real", "Job", marks=pytest.mark.cluster),
+        pytest.param("real", "Job", marks=[pytest.mark.cluster, pytest.mark.nightly]),
         pytest.param("real", "PyTorchJob", marks=pytest.mark.cluster),
-        pytest.param("emulated", "PyTorchJob", marks=pytest.mark.embedded),
+        pytest.param("emulated", "PyTorchJob", marks=[pytest.mark.embedded, pytest.mark.nightly]),
     ],
     indirect=["either_world"],
 )

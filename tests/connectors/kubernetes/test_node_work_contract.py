@@ -62,12 +62,14 @@ class TestResetGpu(EffectContract):
         return NodeWorkCase(world, await closed_node(world), "reset_gpu")
 
 
+@pytest.mark.nightly  # done by a Job as a reset is
 class TestValidateNode(EffectContract):
     @pytest.fixture
     async def case(self, world: KubeWorld) -> Case:
         return NodeWorkCase(world, await closed_node(world), "validate_node")
 
 
+@pytest.mark.nightly
 class TestRebootNode(EffectContract):
     @pytest.fixture
     async def case(self, world: KubeWorld) -> AsyncIterator[Case]:

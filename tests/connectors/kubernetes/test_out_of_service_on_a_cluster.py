@@ -20,6 +20,7 @@ from tests.connectors.kube_world import KubeWorld
 from tests.connectors.responding import until_over
 from tests.testbed import workloads
 from tests.testbed.waiting import eventually
+from tests.tiers import sample
 
 pytestmark = pytest.mark.cluster
 
@@ -62,7 +63,7 @@ def on(pods: list[Object], node: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("kind", ["Job", "PyTorchJob"])
+@pytest.mark.parametrize("kind", sample(["Job", "PyTorchJob"], "PyTorchJob"))
 async def test_a_job_leaves_a_dead_node_and_is_whole_elsewhere(world: KubeWorld, kind: str) -> None:
     target, dead = await running_job(world, kind, nodes=5)
     bystander = await world.add_pod(dead, gpus=0)
@@ -102,6 +103,7 @@ async def test_a_job_leaves_a_dead_node_and_is_whole_elsewhere(world: KubeWorld,
     assert given_up_for(after) is None
 
 
+@pytest.mark.nightly
 async def test_a_suspended_job_is_waited_for_while_its_dead_node_is_not_closed_by_us(
     world: KubeWorld,
 ) -> None:
@@ -126,6 +128,7 @@ async def test_a_suspended_job_is_waited_for_while_its_dead_node_is_not_closed_b
     assert not is_out_of_service(await world.node(dead)), "nor where the runbook says not to"
 
 
+@pytest.mark.nightly
 async def test_a_node_that_comes_back_before_its_pods_are_let_go_of_is_in_service_again(
     world: KubeWorld,
 ) -> None:

@@ -44,6 +44,7 @@ from tests.connectors.chat import thread_documents
 from tests.testbed.children import Child
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
+from tests.tiers import sample
 
 pytestmark = pytest.mark.kafka
 
@@ -163,7 +164,14 @@ def new_incident(cluster: str = "c1") -> Incident:
     return thread_documents.incident(cluster, fault_at=now, opened_at=now, updated_at=now)
 
 
-@pytest.mark.parametrize("label", [f"{a}:{p}" for a in ("open_thread", "reply") for p in CRASH_POINTS])
+@pytest.mark.parametrize(
+    "label",
+    sample(
+        (f"{a}:{p}" for a in ("open_thread", "reply") for p in CRASH_POINTS),
+        "open_thread:after_call",
+        "reply:after_intent",
+    ),
+)
 async def test_killed_at_any_point_it_leaves_each_message_exactly_once(world: World, label: str) -> None:
     incident = new_incident()
     await world.tell(incident)
@@ -361,6 +369,7 @@ async def test_a_root_that_a_person_deletes_is_posted_anew_with_all_its_replies(
     assert new.ts != old.ts
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", [1])
 async def test_under_kills_and_lost_answers_every_message_is_there_once(world: World, seed: int) -> None:
     """Two owners at a time, killed wherever they happen to be, while every third answer is lost."""

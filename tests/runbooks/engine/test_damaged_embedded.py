@@ -71,6 +71,7 @@ async def _damage(here: Site, run: Run, *, headers: bool) -> int:
     return offset
 
 
+@pytest.mark.nightly
 async def test_a_finished_run_that_is_damaged_stops_nobody_and_is_not_done_again(tmp_path: Path) -> None:
     async with inhabited(tmp_path) as here:
         run = await _finished(here)
@@ -103,6 +104,7 @@ async def test_the_record_of_a_finished_run_says_so_and_that_of_a_run_under_way_
         assert read_finished_header(marks[-1]) == read_finished_header(finished_header(run))
 
 
+@pytest.mark.nightly
 async def test_a_run_of_which_nobody_can_tell_that_it_is_over_stops_the_responder_with_its_place(
     tmp_path: Path,
 ) -> None:
@@ -116,6 +118,7 @@ async def test_a_run_of_which_nobody_can_tell_that_it_is_over_stops_the_responde
         assert calls(tmp_path) == before
 
 
+@pytest.mark.nightly
 async def test_a_run_under_a_key_that_is_not_its_own_stops_the_responder_with_its_place(
     tmp_path: Path,
 ) -> None:

@@ -32,7 +32,7 @@ from tests.runbooks.scenes import CLUSTER, JOB, incident
 from tests.runbooks.topics import committed, write
 from tests.testbed.waiting import eventually
 
-pytestmark = pytest.mark.embedded
+pytestmark = [pytest.mark.nightly, pytest.mark.embedded]
 
 NODE = "node-03"
 

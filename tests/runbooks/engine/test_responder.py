@@ -27,6 +27,7 @@ from tests.runbooks.topics import committed, settled, write
 from tests.testbed.children import Child
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
+from tests.tiers import sample
 
 pytestmark = pytest.mark.kafka
 
@@ -39,7 +40,9 @@ async def gave_up(woken: Child) -> bool:
     return b"partition lost" in log or b"not written down" in log
 
 
-@pytest.mark.parametrize("point", ["before_intent", "after_intent", "after_call", "after_commit"])
+@pytest.mark.parametrize(
+    "point", sample(["before_intent", "after_intent", "after_call", "after_commit"], "after_call")
+)
 async def test_killed_at_this_point_of_every_step_it_makes_every_change_once(
     kafka: Kafka, tmp_path: Path, herds: list[Herd], point: str
 ) -> None:

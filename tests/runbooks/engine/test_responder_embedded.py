@@ -24,7 +24,7 @@ from tests.runbooks.scenes import CLUSTER, JOB, incident
 from tests.runbooks.topics import committed, write
 from tests.testbed.waiting import eventually
 
-pytestmark = pytest.mark.embedded
+pytestmark = [pytest.mark.nightly, pytest.mark.embedded]
 
 
 async def test_a_second_life_reads_everything_again_and_repeats_nothing(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from tests.testbed.kafka import Kafka
 from tests.testbed.probing import Probing
 from tests.testbed.waiting import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.timeout(600)]
 
 NODES = 2_000
 

@@ -88,6 +88,7 @@ def test_nothing_but_the_capture_is_left(played: tuple[int, list[dict[str, Any]]
     assert (capture / "meta.json").exists()
 
 
+@pytest.mark.nightly
 def test_the_capture_gives_the_same_decisions_however_its_partitions_interleave(
     played: tuple[int, list[dict[str, Any]], Path, Path],
 ) -> None:
@@ -109,6 +110,7 @@ def test_the_capture_gives_the_same_decisions_however_its_partitions_interleave(
     assert set(first.incidents) == live
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_ends_all_its_processes_and_says_so(tmp_path: Path, number: signal.Signals) -> None:
     folder = Path(tempfile.mkdtemp(dir=tmp_path))
@@ -129,6 +131,7 @@ def test_interrupted_it_ends_all_its_processes_and_says_so(tmp_path: Path, numbe
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_killed_it_takes_all_its_processes_along(tmp_path: Path) -> None:
     child = start(tmp_path, capture=tmp_path / "capture")
     assert child.stdout is not None

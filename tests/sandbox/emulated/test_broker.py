@@ -16,7 +16,7 @@ from streams.kafka.clients import consumer, producer, started, subscribe
 from streams.kafka.topics import ALL, CHANGELOG, INCIDENTS, RAW_NODE_LOGS, RUNS
 from tests.testbed.waiting import eventually
 
-pytestmark = pytest.mark.embedded
+pytestmark = [pytest.mark.machinery, pytest.mark.embedded]
 
 PRODUCE = 0
 NOT_ENOUGH_REPLICAS = 19

@@ -18,7 +18,7 @@ from streams.model.errors import Permanent
 from tests.sandbox.emulated.kube import JOBS, NODES, PODS, job, node, placements, pytorch_job
 from tests.testbed.waiting import eventually
 
-pytestmark = pytest.mark.embedded
+pytestmark = [pytest.mark.machinery, pytest.mark.embedded]
 
 
 @pytest.fixture

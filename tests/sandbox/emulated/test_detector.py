@@ -14,7 +14,7 @@ from streams.kafka.clients import producer, started, topic_name
 from streams.kafka.topics import RAW_METRICS, RAW_NODE_LOGS
 from tests.testbed.waiting import eventually
 
-pytestmark = pytest.mark.embedded
+pytestmark = [pytest.mark.machinery, pytest.mark.embedded]
 
 
 async def test_it_reads_and_goes_on_after_a_restart(tmp_path: Path) -> None:

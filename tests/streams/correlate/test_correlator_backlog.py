@@ -19,7 +19,7 @@ from tests.streams.correlate.emitter import Stage, present, stage
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.timeout(300)]
 
 PARTITIONS = 3
 RECORDS, PODS_OF_A_RECORD = 640, 2

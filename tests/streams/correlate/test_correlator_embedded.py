@@ -16,7 +16,7 @@ from tests.streams.correlate.emitter import Stage, present, stage
 from tests.streams.correlate.world import CLUSTER, FOUR, at, cluster, run, timeouts, xid
 from tests.testbed.waiting import eventually
 
-pytestmark = pytest.mark.embedded
+pytestmark = [pytest.mark.nightly, pytest.mark.embedded]
 
 DEADLINE_S = 120
 """For a process that has to start, to join its group and to read its state back."""

@@ -61,7 +61,7 @@ def everything() -> list[WatchEvent]:
 @pytest.fixture(
     params=[
         pytest.param("kafka", marks=pytest.mark.kafka),
-        pytest.param("embedded", marks=pytest.mark.embedded),
+        pytest.param("embedded", marks=[pytest.mark.embedded, pytest.mark.nightly]),
     ]
 )
 async def settings(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[KafkaSettings]:

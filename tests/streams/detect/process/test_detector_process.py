@@ -38,6 +38,7 @@ from streams.model.signal import Signal, SignalBatch, SignalState
 from tests.testbed.children import Child
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
+from tests.tiers import sample
 
 pytestmark = pytest.mark.kafka
 PARTITIONS = 3
@@ -242,7 +243,11 @@ async def none_is_missing(settings: KafkaSettings, wanted: range, folder: Path) 
 
 
 @pytest.mark.parametrize(
-    "label", ["detector:before_produce", "detector:after_produce", "detector:after_commit"]
+    "label",
+    sample(
+        ["detector:before_produce", "detector:after_produce", "detector:after_commit"],
+        "detector:after_produce",
+    ),
 )
 async def test_a_detector_that_dies_at_any_point_of_a_batch_loses_no_signal(
     settings: KafkaSettings, tmp_path: Path, label: str
@@ -388,6 +393,7 @@ async def test_a_node_that_floods_is_counted_and_not_repeated(settings: KafkaSet
     assert counts.signals == len(await signals(settings))
 
 
+@pytest.mark.nightly
 async def test_a_restart_of_the_broker_ends_nothing_and_loses_nothing(tmp_path: Path) -> None:
     with Kafka.running(tmp_path) as broker:
         settings = await with_topics(broker)

@@ -312,6 +312,7 @@ async def test_a_big_snapshot_is_read_back_as_it_was(kafka: Kafka) -> None:
         await reader.stop()
 
 
+@pytest.mark.nightly
 async def test_a_snapshot_is_not_given_up_while_the_broker_stands_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
