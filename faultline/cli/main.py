@@ -5,7 +5,7 @@ Exit codes others script against: 0 fine, 1 the answer is "no", 2 wrong usage or
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -34,6 +34,9 @@ COMMANDS = {
     "topics": "create, alter or compare the Kafka topics",
 }
 
+NEEDS_SANDBOX = {"demo": ("sandbox", "confluent_kafka", "kmock"), "simulate": ("sandbox",)}
+"""What a command needs of what the production image leaves out: the sandbox, and packages that only it uses (extra `demo`)."""
+
 
 class LazyGroup(click.Group):
     """A group whose commands live in `faultline.cli.commands.NAME` and are imported when they are needed."""
@@ -46,6 +49,12 @@ class LazyGroup(click.Group):
         """Import the module of the command; each defines `command`."""
         if cmd_name not in COMMANDS:
             return None
+        for package in NEEDS_SANDBOX.get(cmd_name, ()):
+            if importlib.util.find_spec(package) is None:
+                raise click.UsageError(
+                    f"'faultline {cmd_name}' needs the package '{package}', which this installation leaves out. "
+                    "Run it from a checkout ('make demo'), or install 'faultline[demo]' there."
+                )
         module = importlib.import_module(f"faultline.cli.commands.{cmd_name}")
         found: click.Command = module.command
         return found

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from faultline.cli import commands
-from tests.testbed.engine import Engine
+from faultline.cli.main import NEEDS_SANDBOX
+from tests.testbed.engine import Engine, EngineFailed
 from tests.testbed.images import FAULTLINE, ROOT
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(1200)]
@@ -19,7 +20,7 @@ LINE = "Mar  3 03:04:12 gpu-03 kernel: NVRM: Xid (PCI:0000:9d:00): 79, pid=8812,
 LIST_FILES = f"""
 import json, pathlib, sysconfig
 top = pathlib.Path(sysconfig.get_path("purelib"))
-files = [f for name in {PACKAGES} for f in (top / name).rglob("*") if f.is_file()]
+files = [f for name in {(*PACKAGES, "sandbox", "tests")} for f in (top / name).rglob("*") if f.is_file()]
 print(json.dumps([str(f.relative_to(top)) for f in files]))
 """
 
@@ -52,11 +53,18 @@ def test_it_runs_as_the_user_that_the_manifests_ask_for(engine: Engine) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "name", sorted(path.stem for path in Path(commands.__file__).parent.glob("[a-z]*.py"))
-)
+NAMES = sorted(path.stem for path in Path(commands.__file__).parent.glob("[a-z]*.py"))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in NEEDS_SANDBOX])
 def test_every_command_explains_itself(engine: Engine, name: str) -> None:
     assert confined(engine, name, "--help").startswith(f"Usage: faultline {name} ")
+
+
+@pytest.mark.parametrize("name", NEEDS_SANDBOX)
+def test_a_command_of_the_sandbox_says_what_the_image_leaves_out(engine: Engine, name: str) -> None:
+    with pytest.raises(EngineFailed, match="needs the package 'sandbox', which this installation leaves out"):
+        confined(engine, name)
 
 
 def test_lines_are_read_with_the_whole_catalog(engine: Engine) -> None:

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 PYTHON = "docker.io/library/python:3.11-slim"
 KAFKA = "docker.io/apache/kafka:4.1.1"
 FAULTLINE = "localhost/faultline:0.1.0"
+SANDBOX = "localhost/faultline-sandbox:0.1.0"
+"""The same with the stand-ins for Slack and Jira: what the compose file's profile `standins` runs."""
 SUITE = "bookworm"
 """The Debian whose Python is 3.11."""
 
@@ -29,7 +31,7 @@ _IN_THE_BASE = ("python3", "python3-venv", "python3-pip", "ca-certificates")
 _JAVA = "openjdk-17-jre-headless"
 _FROM = "dev.faultline.testbed.from"
 """A label: the checksum of what an image was made of."""
-_IN_THE_CONTEXT = ("faultline", "streams", "runbooks", "connectors")
+_IN_THE_CONTEXT = ("faultline", "streams", "runbooks", "connectors", "sandbox")
 
 Runner = Callable[[list[str], str], None]
 """Runs one command of a build, with a few words on what it does."""
@@ -93,23 +95,25 @@ def make_base_images(run: Runner) -> None:
 
 
 def build_project(engine: Engine) -> None:
-    """Build the project's image by its Dockerfile, unless the one that is there was built from the same files.
+    """Build the project's images by its Dockerfile, unless those that are there were built from the same files.
 
     Raises:
         EngineFailed: with what the build said.
     """
     checksum = _checksum(ROOT)
-    if engine.has_image(FAULTLINE, _FROM, checksum):
-        return
-    before = engine.podman("image", "ls", "--quiet", "--no-trunc", FAULTLINE).split()
     pip = engine.folder / "pip.conf"
     certificates = _pip_settings(pip)
     volumes = [f"--volume={pip}:/etc/pip.conf:ro"]
     volumes += [f"--volume={file}:{file}:ro" for file in certificates]
-    engine.run(*_build(FAULTLINE), "--layers", f"--label={_FROM}={checksum}", *volumes, str(ROOT))
-    # The layers that both have stay: they are what the next build need not do again.
-    if before and before != engine.podman("image", "ls", "--quiet", "--no-trunc", FAULTLINE).split():
-        engine.podman("image", "rm", "--force", *before)
+    for image, target in ((FAULTLINE, ()), (SANDBOX, ("--target=sandbox",))):
+        if engine.has_image(image, _FROM, checksum):
+            continue
+        before = engine.podman("image", "ls", "--quiet", "--no-trunc", image).split()
+        options = (*target, "--layers", f"--label={_FROM}={checksum}", *volumes)
+        engine.run(*_build(image), *options, str(ROOT))
+        # The layers that both have stay: they are what the next build need not do again.
+        if before and before != engine.podman("image", "ls", "--quiet", "--no-trunc", image).split():
+            engine.podman("image", "rm", "--force", *before)
 
 
 def _build(name: str) -> list[str]:
