@@ -26,7 +26,7 @@ PAST = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One signal, reduced. `at` is the line's time, `fault_at` the same back-dated by what the line says it had waited."""
+    """One signal, reduced. `at` is the line's time, `fault_at` that minus the time that the line says it had waited."""
 
     id: str
     kind: str
@@ -43,7 +43,7 @@ class Sighting:
     code: int | None = field(init=False, compare=False, repr=False)
     """The XID, if it is one."""
     role: str = field(init=False, default="", compare=False, repr=False)
-    """What the table of families made of it, once it was asked."""
+    """Its role by the table of families, cached there."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "code", self.number("xid"))
@@ -60,7 +60,7 @@ class Sighting:
 
 
 def sighting(signal: Signal) -> Sighting | None:
-    """Reduce a signal; None for one that tells of long ago (a journal replayed after a reboot).
+    """Reduce a signal; None for one about the distant past (a journal replayed after a reboot).
 
     A clock that runs more than five minutes ahead is not believed: Kafka's time is taken instead.
     """

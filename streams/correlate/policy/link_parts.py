@@ -53,7 +53,7 @@ def parts() -> Parts:
 
 
 def placed(s: Sighting) -> Sighting | None:
-    """The sighting at the place it speaks of: that of a subnet's manager at a port, None where it names no place."""
+    """The sighting at the place it is about: a subnet manager's at the port that it names; None where it names no place."""
     entity = s.entity
     if entity.switch or entity.nic or parts().elsewhere.isdisjoint(s.attributes):
         return s

@@ -20,7 +20,7 @@ PROMPT = timedelta(minutes=1)
 
 
 def newest(h: Hypothesis) -> Sighting | None:
-    """The newest line that an incident of this family and certainty rests on; None where it rests on what was not said."""
+    """The newest line that an incident of this family and certainty rests on; None where it rests on silence."""
     return max(_bearing(h), key=order, default=None)
 
 
@@ -37,8 +37,8 @@ def _bearing(h: Hypothesis) -> list[Sighting]:
     return sure or [*own, *asked] or firing
 
 
-def carried(old: Incident, new: Incident) -> Incident:
-    """The new revision with the newest evidence of both: what was pruned since was seen all the same."""
+def carry_forward(old: Incident, new: Incident) -> Incident:
+    """The new revision with the newest evidence of both: evidence that was pruned since still counts."""
     if old.evident_at is None or (new.evident_at is not None and new.evident_at >= old.evident_at):
         return new
     return replace(new, evident_at=old.evident_at, evident_read_at=old.evident_read_at)

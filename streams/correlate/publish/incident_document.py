@@ -25,7 +25,7 @@ from streams.model.incident import (
 from streams.model.signal import Attribute
 
 MAX_CAUSES, MAX_SYMPTOMS, MAX_CONTEXT, MAX_CANDIDATES = 10, 16, 8, 12
-"""What a document holds at most; it travels in one record, and nobody reads more."""
+"""How many of each a document holds at most: it travels in one record, and nobody reads more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Surroundings:
     """What a document needs besides its hypothesis."""
 
     stays: Sequence[Stay]
-    """Where the affected jobs stood when it began."""
+    """Where the affected jobs ran when it began."""
     symptoms: Sequence[Sighting]
     jobs: Sequence[JobRef]
     progress: tuple[Progress, ...]
@@ -84,8 +84,8 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
     )
 
 
-def told_apart(incident: Incident) -> Incident:
-    """The document without what changes by itself, for telling whether there is news in it."""
+def comparable(incident: Incident) -> Incident:
+    """The document without what changes by itself: two revisions with the same one hold no news."""
     return replace(
         incident,
         revision=0,
@@ -129,7 +129,7 @@ def _signs(h: Hypothesis) -> str:
 
 
 def _goes_on(h: Hypothesis, symptoms: Sequence[Sighting]) -> bool:
-    """Whether the jobs go on beside it: the node lives, and no rank of theirs waits or fails."""
+    """Whether the jobs go on in spite of it: the node lives, and no rank of theirs waits or fails."""
     return h.facts.get("lives") is True and not any(s.kind.startswith("nccl.") for s in symptoms)
 
 
@@ -150,7 +150,7 @@ def _impact(h: Hypothesis, stays: Sequence[Stay], jobs: Sequence[JobRef], nodes:
 
 
 def _bursts(h: Hypothesis) -> dict[str, Attribute]:
-    """How many bursts of lines the codes of a GPU came in, as far as they are kept."""
+    """In how many bursts of lines a GPU's codes came; only kept lines are counted."""
     lines = sorted((s for s in h.causes if s.code is not None), key=order)
     count, codes = 0, set[int]()
     until: datetime | None = None
@@ -175,9 +175,9 @@ def _proofs(h: Hypothesis, symptoms: Sequence[Sighting]) -> tuple[Proof, ...]:
 
 
 def _grouped(sightings: Iterable[Sighting], role: str, most: int) -> Iterable[Proof]:
-    """One proof for each kind of thing at each place that tells it, its earliest line standing for all.
+    """One proof for each kind of sighting at each place, represented by its earliest line.
 
-    Of every kind the first place comes in before the second of any: a hundred nodes' clean-up must not hide the timeouts.
+    The first place of every kind goes before the second of any: a hundred nodes' clean-up must not hide the timeouts.
     """
     groups: dict[tuple[str, str, str], tuple[Sighting, set[str]]] = {}
     for s in sightings:
@@ -201,7 +201,7 @@ def _grouped(sightings: Iterable[Sighting], role: str, most: int) -> Iterable[Pr
 
 
 def summary(s: Sighting) -> str:
-    """One line about a sighting, of our own words and numbers only."""
+    """One line about a sighting in our own words: anybody can write to a log, so little is quoted, in plain characters."""
     match s.kind:
         case "gpu.xid":
             name = f"XID {s.code} {s.text('mnemonic')}".strip()
@@ -244,7 +244,7 @@ _WORDS = re.compile(r"[^\w .:%-]")
 
 
 def _error(s: Sighting) -> str:
-    """What failed, towards whom, on which device, with which status. Names from the log are stripped to plain characters."""
+    """What failed, towards which peer, on which device, with which status. Names from the log are cut to plain characters."""
     rank = s.entity.rank if s.entity.rank is not None else s.number("rank")
     who = f"rank {rank}" if rank is not None else str(s.entity)
     parts = [f"{who}: {s.text('subtype').replace('_', ' ') or 'NCCL error'}"]

@@ -1,4 +1,4 @@
-"""Publishing: comparing what is thought now with what was said last, and saying only what is news.
+"""Publishing: compares hypotheses with the incidents published last, and publishes only what is news.
 
 Every change is a new revision of the whole document; an incident whose reason is gone is merged into the one that explains it
 now, or withdrawn.
@@ -15,8 +15,8 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence import standing
 from streams.correlate.policy.config import Config
 from streams.correlate.publish.certainty import settled
-from streams.correlate.publish.evidence_age import carried, renewed
-from streams.correlate.publish.incident_document import Surroundings, document, told_apart
+from streams.correlate.publish.evidence_age import carry_forward, renewed
+from streams.correlate.publish.incident_document import Surroundings, comparable, document
 from streams.correlate.publish.incident_state import IncidentStates
 from streams.correlate.publish.timeline import timeline_entry
 from streams.correlate.sightings import Sighting
@@ -24,7 +24,7 @@ from streams.correlate.state.incarnations import Lives
 from streams.correlate.state.job_progress import latest_progress, moves_of
 from streams.correlate.state.placement import Placements, Stay
 from streams.correlate.state.pod_jobs import job_ref
-from streams.correlate.state.repeat_faults import Repeats, offenders
+from streams.correlate.state.repeat_faults import RepeatFaults, offenders
 from streams.correlate.state.rows import DocumentRow
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
@@ -53,7 +53,7 @@ class Publisher:
         self._by_scope: dict[str, set[str]] = {}
         self._by_job: dict[str, set[str]] = {}
         self._by_offender: dict[str, set[str]] = {}
-        self._repeats = Repeats(state)
+        self._repeats = RepeatFaults(state)
         for name, row in state.documents.items():
             self._index(name, row)
 
@@ -138,8 +138,8 @@ class Publisher:
         new = document(h, self._around(h, old, claims, now), now)
         new = self._counted(new)
         if old is not None:
-            new = self._carried_over(old, new, h, now)
-            news = told_apart(new) != told_apart(old) or renewed(old, new)
+            new = self._carry_forward(old, new, h, now)
+            news = comparable(new) != comparable(old) or renewed(old, new)
             if not news and not _is_progress_due(old, new, self._config):
                 return Changes()
         else:
@@ -154,17 +154,17 @@ class Publisher:
         if old is not None:
             self._forget_offenders(old)
         self._index(row.incident.id, row)
-        self._recounted |= self._repeats.note(old, row.incident, withdrawn=row.withdrawn)
+        self._recounted |= self._repeats.record(old, row.incident, withdrawn=row.withdrawn)
 
     def _counted(self, incident: Incident) -> Incident:
-        """With what the history says of its culprit."""
+        """The incident with the facts about earlier ones of the same faulty entity."""
         facts = {
             k: v for k, v in incident.facts.items() if k not in ("repeats", "repeats_days", "node_repeats")
         }
         return replace(incident, facts=dict(sorted({**facts, **self._repeats.facts(incident)}.items())))
 
     def _recount(self, now: datetime) -> Changes:
-        """Incidents whose culprit's history was changed by another one."""
+        """New revisions of incidents whose count of earlier ones was changed by another incident."""
         changes = Changes()
         names = {name for offender in self._recounted for name in self._by_offender.get(offender, ())}
         for name in sorted(names):
@@ -210,14 +210,14 @@ class Publisher:
         at, step = latest_progress(self._state, self._placements, job.key)
         return Progress(job, at, step) if at is not None else None
 
-    def _carried_over(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:
+    def _carry_forward(self, old: Incident, new: Incident, h: Hypothesis, now: datetime) -> Incident:
         new = replace(new, revision=old.revision + 1, opened_at=old.opened_at)
         if now - h.last_at > self._config.retention - self._config.before:
             # What it was built from may be forgotten by now; what was found stays found.
             grown = {p.signal_id for p in old.proofs} <= {p.signal_id for p in new.proofs}
             jobs = {j.key: j for j in (*old.jobs, *new.jobs)}
             new = replace(
-                carried(old, new),
+                carry_forward(old, new),
                 jobs=tuple(jobs[k] for k in sorted(jobs)),
                 nodes=tuple(sorted({*old.nodes, *new.nodes})),
                 impact=max(old.impact, new.impact, key=lambda i: i.gpus),

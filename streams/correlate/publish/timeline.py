@@ -1,4 +1,4 @@
-"""What the timeline of an incident says of each of its revisions."""
+"""The timeline entry of each revision of an incident."""
 
 from __future__ import annotations
 

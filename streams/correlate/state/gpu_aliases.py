@@ -17,7 +17,7 @@ Names = Mapping[str, Gpu]
 
 
 def learned(seen: Iterable[Sighting]) -> Names:
-    """What the sightings of one node tell of its GPUs' names."""
+    """The names of a node's GPUs, as its sightings report them."""
     known: dict[str, Gpu | None] = {}
     named = sorted(
         {Gpu(g.pci, g.uuid, g.index) for s in seen if (g := s.entity.gpu) is not None},
@@ -31,7 +31,7 @@ def learned(seen: Iterable[Sighting]) -> Names:
 
 
 def _lesser(gpu: Gpu) -> list[str]:
-    """Names of a GPU below the best one that was told with them."""
+    """The other names of a GPU, all but the best one."""
     names = []
     if gpu.pci and gpu.uuid:
         names.append(Gpu(uuid=gpu.uuid).key)

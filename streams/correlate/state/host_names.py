@@ -75,7 +75,7 @@ class _Index:
             self._nodes[key] = {found, node}
 
     def discard(self, key: str, node: str) -> None:
-        """Strike a node out under a key."""
+        """Remove a node from under a key."""
         found = self._nodes.get(key)
         if found == node:
             del self._nodes[key]
@@ -85,8 +85,8 @@ class _Index:
                 self._nodes[key] = found.pop()
 
 
-class Hosts:
-    """The nodes that facts tell of, by all of their names. A look-up is a few looks into dicts, however many nodes there are."""
+class HostNames:
+    """The nodes that facts tell of, by all of their names. A look-up costs the same however many nodes there are."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
@@ -95,7 +95,7 @@ class Hosts:
         self._other = _Index()
         """By any other name that a node has or had."""
         self._longer = _Index()
-        """By what a name of a node begins with, up to a dot."""
+        """By every beginning of a node's names that ends before a dot."""
         self._sure: dict[str, Found] = {}
         """What was found for names that mean the same at any time, until a node's names change."""
 
@@ -150,12 +150,12 @@ class Hosts:
         return replace(found, by_domain=by_domain)
 
     def keys(self, said: str) -> set[str]:
-        """What the meaning of a name depends on: when `put` names one of these, it may mean another node."""
+        """Keys that the meaning of a name depends on: when `put` returns one of these, it may mean another node."""
         key = folded(said)
         return {key, *parents(key), *filter(None, [address_in(key)])}
 
     def _enter(self, node: str, known: _Known, *, enter: bool) -> set[str]:
-        """Note all names of a node, or strike them out again."""
+        """Enter all names of a node, or remove them. Returns their keys."""
         own = folded(node)
         dotted = {own, *(name for name in known.names if not is_address(name))}
         longer = {parent for name in dotted for parent in parents(name)}

@@ -33,7 +33,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """From something being wrong until it was well again, in one stream of sightings."""
+    """One stretch of a fault in a stream of sightings: from when it began until it was cleared."""
 
     start: datetime
     last: datetime
@@ -43,7 +43,7 @@ class Spell:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """What the runs of one incident have come to."""
+    """The state of an incident as its runs report it."""
 
     state: IncidentState | None = None
     closed_at: datetime | None = None
@@ -65,14 +65,14 @@ _STATES = {
 
 
 _AFTER = {"shadowed": None, "escalated": IncidentState.MITIGATING}
-"""What an end leads to that neither closes the incident nor leaves it to a person: the next rung goes on."""
+"""The state after a run ended without success where no person is needed yet: the next escalation step goes on."""
 
 MISMATCHES_FROM = 1000
-"""A mismatched collective is counted with the hangs, far from the bursts of codes, so that the two never share an id."""
+"""Incarnations of a mismatched collective begin here: they are counted with the hangs, and no two may share an id."""
 
 
 def closes(event: Sighting) -> bool:
-    """Whether what a run or a person said ends its incident."""
+    """Whether an event of a run or a person closes its incident."""
     return event.kind == "run.resolved" or (
         event.kind == "run.finished" and event.text("outcome") == "succeeded"
     )
@@ -86,7 +86,7 @@ class Lives:
         self._linger = linger
 
     def runs(self, incident: str) -> RunView:
-        """What was said of an incident. The first closing counts; what a run says after it is of no more use."""
+        """The state that runs and people report for an incident. The first event that closes it counts, none after it."""
         row = self._state.runs.get(incident)
         view = RunView()
         for event in sorted(row.events if row else (), key=lambda e: (e.at, _ORDER.get(e.kind, 9), e.id)):
@@ -101,22 +101,22 @@ class Lives:
         return view
 
     def closed(self, incidents: Iterable[str]) -> dict[str, datetime]:
-        """When runs or persons closed these, by id, as far as they did."""
+        """When runs or people closed these incidents, by id; those they did not close are left out."""
         if not self._state.runs:
             return {}
         return {name: at for name in incidents if (at := self.runs(name).closed_at) is not None}
 
     def base(self, root: Entity, domain: str) -> BaseRow | None:
-        """What is forgotten of a root."""
+        """The incarnations of a root that are forgotten."""
         return self._state.bases.get(f"{root.key}|{domain}")
 
     def forgotten(self, root: Entity) -> dict[str, BaseRow]:
-        """What is forgotten of a root, by domain."""
+        """The incarnations of a root that are forgotten, by domain."""
         known = {domain: self.base(root, domain) for domain in families().domains}
         return {domain: base for domain, base in known.items() if base is not None}
 
     def forget(self, root: Entity, family: str, incarnation: int, until: datetime) -> None:
-        """Note that incarnations up to this one are over and their evidence is dropped."""
+        """Record that incarnations up to this one are over and their evidence is dropped."""
         root, domain, incarnation = _counted(root, family, incarnation)
         before = self.base(root, domain)
         if before is not None:
@@ -125,7 +125,7 @@ class Lives:
 
     @property
     def has_closings(self) -> bool:
-        """Whether anything was said of any incident at all."""
+        """Whether any run or person reported on any incident."""
         return bool(self._state.runs)
 
     def closing(self, root: Entity, domain: str, incarnation: int) -> datetime | None:
@@ -227,7 +227,7 @@ def _counted(root: Entity, family: str, incarnation: int) -> tuple[Entity, str, 
 
 
 def _moments(spell: Spell) -> Iterable[Spell]:
-    """A spell sighting by sighting: an incarnation may be closed in the middle of one that nobody cleared."""
+    """A spell as one spell for each sighting: a run or a person may close an incarnation in the middle of it."""
     return (Spell(s.at, s.at, spell.end, (s,)) for s in spell.sightings)
 
 

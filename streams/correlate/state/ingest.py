@@ -92,7 +92,7 @@ class Ingest:
             touched.nodes.add(node)
             # Only now that it is kept: a name never heard before may make another one ambiguous, and then what is kept under
             # that one moves, this sighting too.
-            self._rename(self._topology.names.note(seen, ("node", node)), touched)
+            self._rename(self._topology.names.record(seen, ("node", node)), touched)
 
     def _link_of(self, seen: Sighting, touched: Touched) -> None:
         """A link that names no NIC: a host's own as a whole, or a port that a subnet's manager speaks of."""
@@ -126,7 +126,7 @@ class Ingest:
             self._topology.pod_jobs.guess(pod.key)
             self._topology.pod_jobs.fail(pod.key, seen)
             touched.jobs |= self._topology.pod_jobs.jobs_of(pod.key)
-            self._rename(self._topology.names.note(seen, ("pod", pod.key)), touched)
+            self._rename(self._topology.names.record(seen, ("pod", pod.key)), touched)
 
     def _rank(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
         if not self._topology.unlisted.admits("pod", pod.key, self._state.pods):

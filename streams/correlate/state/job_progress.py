@@ -1,4 +1,4 @@
-"""What jobs on a node tell of their progress: the one thing that a node which lives says all the time."""
+"""Progress of the jobs on a node: the one thing that a node reports all the time while it lives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Pulse:
     job: JobRef
     moves: tuple[datetime, ...]
     is_over: bool
-    """Whether the job had finished or was deleted before anything more could be told of it."""
+    """Whether the job had finished or was deleted before it could report more progress."""
 
 
 class Pulses:
@@ -31,11 +31,11 @@ class Pulses:
         self._moves: dict[str, tuple[datetime, ...]] = {}
 
     def forget(self) -> None:
-        """Read anew: something may have been told since."""
+        """Drop the cache: more progress may have been reported since."""
         self._moves.clear()
 
     def on(self, node: str, since: datetime) -> list[Pulse]:
-        """Jobs with a pod on the node at that time. A job that was placed anew since may go on without the node."""
+        """Jobs with a pod on the node at that time. Progress after a job was placed anew does not count: it may run elsewhere."""
         stays: dict[str, list[Stay]] = {}
         for stay in self._placements.on_node(node, since, since):
             if stay.start <= since:

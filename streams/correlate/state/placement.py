@@ -1,4 +1,4 @@
-"""Placement in time: which job's which ranks stood on which node at time t, not at the time of reading.
+"""Placement in time: which ranks of which job ran on which node at time t, which may be hours before it is asked.
 
 A pod stands on its node from when it was scheduled until it ended, was deleted, or gave its name to another.
 """
@@ -28,7 +28,7 @@ class Stay:
     gpus: int
     ranks: range
     expected: int
-    """How many ranks the pod holds, known or taken to be one for each GPU."""
+    """How many ranks the pod holds; one for each GPU where nobody says."""
     source: str | None = None
     """Where the ranks were learned, as the inventory says."""
     told: tuple[RankTold, ...] = ()
@@ -83,7 +83,7 @@ class Placements:
         self._ended: set[str] = set()
         """Pods with a stay that is over."""
         self._stays: dict[str, tuple[Stay, ...]] = {}
-        """Of a job that was asked for; until one of its pods changes."""
+        """By job: a cache of `stays_of`, dropped when one of its pods changes."""
         for name, row in state.pods.items():
             self.update(name, row)
 
@@ -121,7 +121,7 @@ class Placements:
         return sorted(self._of.get(job, ()))
 
     def names_of(self, job: str) -> Set[str]:
-        """The same in no order."""
+        """Names of the pods the job has or had, in no order."""
         return self._of.get(job, frozenset())
 
     def stays_of(self, job: str) -> Sequence[Stay]:
@@ -132,11 +132,11 @@ class Placements:
         return self._stays[job]
 
     def on_node(self, node: str, since: datetime, until: datetime) -> list[Stay]:
-        """Who stood on the node in that time, give or take the slack at the end of a stay."""
+        """Stays on the node in that time; one that ended up to the slack before still counts."""
         return self._among(self._on.get(node, ()), since - self._slack, until, node=node)
 
     def of_job(self, job: str, since: datetime, until: datetime) -> list[Stay]:
-        """Where the job stood in that time."""
+        """Stays of the job in that time."""
         return self._among(self._of.get(job, ()), since, until, job=job)
 
     def jobs_near(self, node: str) -> set[str]:

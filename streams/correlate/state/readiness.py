@@ -15,10 +15,10 @@ API_TIME_STEP = timedelta(seconds=1)
 
 
 def readiness(fact: NodeFact) -> Sighting:
-    """What a node's fact says of its readiness, as a sighting: events get lost, conditions are read again.
+    """A node's readiness by its fact, as a sighting: events get lost, conditions are read again.
 
-    The API server cuts the time of a transition to the second. Taken by its word, a node that became ready in the second in
-    which it was seen not to be would have been ready before, and would count as gone for ever.
+    The API server cuts the time of a transition to the second. Taken literally, a node that became ready in the second in
+    which it was seen not ready would have been ready before that, and would count as gone for ever.
     """
     at = fact.observed_at
     if fact.ready and fact.ready_since is not None:

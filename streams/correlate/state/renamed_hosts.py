@@ -1,4 +1,4 @@
-"""What was kept under another name than the node's own, or under one that nobody knows: found again when names change."""
+"""Sightings whose node is reported by another name than its own: where they are kept, to move them when names change."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.host_names import Found, Hosts
+from streams.correlate.state.host_names import Found, HostNames
 from streams.model.hostnames import MAX_LABELS, folded, is_address, is_within
 
-Place = tuple[str, str]
-"""The kind of a row (`node`, `pod`) and its name."""
+RowName = tuple[str, str]
+"""The kind of a row (`node` or `pod`) and its name."""
 
 
-class Callings:
-    """By what lines call a node: where their sightings are kept, and by which keys of `Hosts` they are found."""
+class ReportedNames:
+    """The names by which lines call nodes: where their sightings are kept, and by which keys of `HostNames` they are found."""
 
-    def __init__(self, hosts: Hosts) -> None:
+    def __init__(self, hosts: HostNames) -> None:
         self._hosts = hosts
-        self._places: defaultdict[str, set[Place]] = defaultdict(set)
+        self._places: defaultdict[str, set[RowName]] = defaultdict(set)
         self._by_key: defaultdict[str, set[str]] = defaultdict(set)
 
     def find(self, said: str, at: datetime) -> Found:
-        """Which node a name meant. Two hosts of one short name and of different domains are two: neither is the node."""
+        """Which node a name meant. One short name reported with two domains is two hosts: neither is taken for the node."""
         found = self._hosts.find(said, at)
         if found.by_domain and found.node is not None and self._is_doubtful(folded(said)):
             return Found(None, (found.node,))
@@ -35,11 +35,11 @@ class Callings:
         return self.find(said, at).node or said
 
     def candidates(self, said: str, at: datetime) -> tuple[str, ...]:
-        """Nodes that a name may mean which is none of theirs alone."""
+        """Nodes that an ambiguous name may mean; empty where it means one of them, or none."""
         return self.find(said, at).candidates
 
     def named(self, seen: Sighting) -> Sighting:
-        """The sighting with its node by the name that the inventory has for it; the same one when it has that already."""
+        """The sighting with its node by the inventory's name; the same object when it has that already."""
         said = seen.said or seen.entity.node
         if said is None or (seen.said is None and said in self._hosts):
             return seen
@@ -48,8 +48,8 @@ class Callings:
             return seen
         return replace(seen, entity=replace(seen.entity, node=node), said=said if node != said else None)
 
-    def note(self, seen: Sighting, place: Place) -> set[str]:
-        """A sighting is kept at a place. Returns the keys that mean something else for its name being said."""
+    def record(self, seen: Sighting, place: RowName) -> set[str]:
+        """Record that a sighting is kept at a place. Returns the keys of `HostNames` whose meaning its name changes."""
         said = seen.said or seen.entity.node
         if said is None or (seen.said is None and said in self._hosts):
             return set()
@@ -65,13 +65,13 @@ class Callings:
         told = "." in key and not is_address(key) and len(self._by_key[first]) <= 2 * MAX_LABELS
         return {first} if told else set()
 
-    def affected(self, keys: Iterable[str]) -> dict[str, set[Place]]:
-        """What may mean another node now, and where it is kept."""
+    def affected(self, keys: Iterable[str]) -> dict[str, set[RowName]]:
+        """Names that may mean another node now that these keys do, and the places where their sightings are kept."""
         names = {said for key in keys for said in self._by_key.get(key, ())}
         return {said: set(self._places[said]) for said in sorted(names)}
 
-    def forget(self, said: str, place: Place) -> set[str]:
-        """Nothing that was called so is kept there any more. Returns the keys that mean something else for it."""
+    def forget(self, said: str, place: RowName) -> set[str]:
+        """Forget that a place keeps sightings of that name. Returns the keys whose meaning that changes."""
         places = self._places.get(said)
         if places is None:
             return set()
@@ -85,8 +85,8 @@ class Callings:
                 del self._by_key[key]
         return {folded(said).partition(".")[0]}
 
-    def everywhere(self) -> list[tuple[str, Place]]:
-        """All names and where what was called so is kept."""
+    def kept(self) -> list[tuple[str, RowName]]:
+        """All reported names, each with every place that keeps sightings of it; sorted."""
         return [(said, place) for said, places in sorted(self._places.items()) for place in sorted(places)]
 
     def _is_doubtful(self, key: str) -> bool:

@@ -19,7 +19,7 @@ from streams.model.signal import Attribute
 
 
 def offenders(root: Entity) -> tuple[str, ...]:
-    """Under which names a culprit is counted, the most precise first; none for a job."""
+    """The names under which a faulty entity is counted, the most precise first; none for a job."""
     names = []
     if root.gpu is not None and root.node is not None:
         names += [f"gpu/{root.gpu.uuid}"] if root.gpu.uuid else []
@@ -33,13 +33,13 @@ def offenders(root: Entity) -> tuple[str, ...]:
     return tuple(names)
 
 
-class Repeats:
+class RepeatFaults:
     """Counts incidents by offender, in bounded rows."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def note(self, before: Incident | None, now_: Incident, *, withdrawn: bool = False) -> set[str]:
+    def record(self, before: Incident | None, now_: Incident, *, withdrawn: bool = False) -> set[str]:
         """Take in a revision. Returns the offenders whose history it changed."""
         counts = (
             now_.family not in policy().repeats.without
@@ -62,7 +62,7 @@ class Repeats:
         return changed
 
     def facts(self, incident: Incident) -> Mapping[str, Attribute]:
-        """What the history says of an incident's culprit: how many earlier ones, and on which days (UTC) the last were."""
+        """Facts about earlier incidents of the same faulty entity: how many, and the days (UTC) of the latest."""
         names = offenders(incident.root)
         if not names:
             return {}
@@ -79,7 +79,7 @@ class Repeats:
         return facts
 
     def prune(self, now: datetime) -> None:
-        """Forget what no open incident can be a repetition of any more: twice the window, for incidents live long."""
+        """Forget incidents that are too old for any open one to repeat them: twice the window, as some stay open long."""
         cut = now - 2 * policy().repeats.window
         for name, row in list(self._state.histories.items()):
             self._keep(name, tuple(fault for fault in row.faults if fault.fault_at >= cut))

@@ -68,7 +68,7 @@ class Retention:
         """Forget names that nothing kept is called by any more. Returns the keys that mean something else for it."""
         keys: set[str] = set()
         called: dict[tuple[str, str], set[str | None]] = {}
-        for said, place in self._topology.names.everywhere():
+        for said, place in self._topology.names.kept():
             if place not in called:
                 called[place] = {s.said or s.entity.node for s in self._state.seen_at(*place)}
             if said not in called[place]:

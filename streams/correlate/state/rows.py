@@ -16,14 +16,14 @@ MAX_TENANCIES = 6
 """Pods that bore the same name, one after the other."""
 MAX_GONE = 8
 MAX_RANKS = 64
-"""Of the ranks that a pod's processes tell, the latest: sixteen in each of a few pods that bore the name."""
+"""The latest ranks that a pod's processes reported: sixteen in each of a few pods of the name."""
 MAX_CORDONS = 8
 MAX_UPKEEP = 16
 MAX_NAMES = 8
 """Changes of a node's other names, and the names of each, four times as many."""
 MOVES_KEPT = timedelta(hours=1)
 COARSE_MOVES_KEPT = timedelta(hours=8)
-"""Longer than a hang stays open of which nothing more is heard."""
+"""Longer than a hang without further reports stays open."""
 
 Groups = dict[str, tuple[Sighting, ...]]
 T = TypeVar("T", bool, tuple[str, ...])
@@ -60,7 +60,7 @@ class Tenancy:
 
 @dataclass(frozen=True, slots=True)
 class RankTold:
-    """What NCCL's own lines say of one process of a pod: its rank among `nranks`, and its GPU."""
+    """One process of a pod as NCCL's own lines report it: its rank among `nranks`, and its GPU."""
 
     at: datetime
     rank: int
@@ -81,7 +81,7 @@ class PodRow:
     moves: tuple[datetime, ...] = ()
     """The first sign of progress of each minute of the last hour in which there was any, and of each ten minutes before."""
     ranks: tuple[RankTold, ...] = ()
-    """The latest that processes in pods of this name told of their ranks."""
+    """The latest ranks that processes in pods of this name reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +127,12 @@ class DocumentRow:
     last_at: datetime
     """Its latest evidence."""
     withdrawn: bool = False
-    """Whether later evidence took its reason away, and nothing else explains it."""
+    """Whether later evidence contradicts it, and nothing else explains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaseRow:
-    """How many incarnations of a root and domain are forgotten, and up to when what comes late is ignored."""
+    """How many incarnations of a root and domain are forgotten; evidence up to `until` that comes late is ignored."""
 
     count: int
     until: datetime
@@ -140,7 +140,7 @@ class BaseRow:
 
 @dataclass(frozen=True, slots=True)
 class PastFault:
-    """One incident in the history of an offender. `gpu` is the UUID of the GPU, where it was known."""
+    """One incident in the history of a faulty entity. `gpu` is the UUID of the GPU, where it was known."""
 
     incident: str
     family: str
@@ -164,14 +164,14 @@ def with_cordon(row: NodeRow, incident: str, at: datetime) -> NodeRow:
 
 
 def with_upkeep(row: NodeRow, fact: NodeFact) -> NodeRow:
-    """The row with what a fact says of planned maintenance. Of facts that say the same in a row the outermost are kept."""
+    """The row with planned maintenance as a fact states it. Of facts in a row that state the same, the outermost are kept."""
     if not fact.maintenance and not row.upkeep:
         return row
     return replace(row, upkeep=_outermost({*row.upkeep, (fact.observed_at, fact.maintenance)})[-MAX_UPKEEP:])
 
 
 def with_names(row: NodeRow, fact: NodeFact) -> NodeRow:
-    """The row with the other names that a fact gives its node. Of facts that say the same in a row the outermost are kept."""
+    """The row with the node's other names from a fact. Of facts in a row that state the same, the outermost are kept."""
     own = folded(fact.name)
     told = sorted({folded(name) for name in (*fact.addresses, *fact.aliases)} - NOBODYS - {own})
     names = _outermost({*row.names, (fact.observed_at, tuple(told[: 4 * MAX_NAMES]))})
@@ -179,7 +179,7 @@ def with_names(row: NodeRow, fact: NodeFact) -> NodeRow:
 
 
 def _outermost(said: set[tuple[datetime, T]]) -> tuple[tuple[datetime, T], ...]:
-    """In order of time, without what was said between two that say the same: so the order in which facts arrive is no matter."""
+    """Statements in order of time, without those between two that state the same: arrival in any order gives the same result."""
     ordered: list[tuple[datetime, T]] = sorted(said)
     return tuple(
         one
@@ -239,7 +239,7 @@ def with_pod_fact(row: PodRow, fact: PodFact) -> PodRow:
 
 
 def with_rank(row: PodRow, told: RankTold) -> PodRow:
-    """The row with a rank that a process told."""
+    """The row with a rank that a process reported."""
     known = sorted({*row.ranks, told}, key=lambda t: (t.at, t.nranks, t.rank, t.pci or ""))
     return replace(row, ranks=tuple(known[-MAX_RANKS:]))
 

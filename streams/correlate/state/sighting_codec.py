@@ -31,7 +31,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A segment. What is gone is gone from segments before this one."""
+    """A segment: entries, and the names that it deletes from the segments before it."""
 
     seen: Sequence[Entry]
     gone: Sequence[tuple[str, str]]
@@ -59,7 +59,7 @@ def pack(entries: Iterable[Entry], gone: Iterable[tuple[str, str]]) -> bytes:
 
 
 def unpack(raw: bytes) -> Stored:
-    """The segment again.
+    """Bytes back into a segment.
 
     Raises:
         BadInput: when the bytes are no segment.
@@ -115,6 +115,6 @@ def _unpacked(
 
 
 def _known(what: str, columns: dict[str, list[str]], values: list[Any]) -> dict[str, Any]:
-    """Values by the names they were written under, as far as those are still known."""
+    """Values by the names they were written under, without names that are no longer known."""
     mine = _COLUMNS[what]
     return {name: value for name, value in zip(columns[what], values, strict=True) if name in mine}

@@ -1,8 +1,8 @@
 """How sightings are stored: a log of what came and went, one row for each batch, however many places it touched.
 
 A row for each place would be written whole for one more sighting, and a bad day touches hundreds of places in a batch. Here a
-batch is one row, a *segment*: the sightings that are new, and the names of those that are gone. Sightings gone are left in
-their old segment until half of it is dead; then what lives moves to a new one. So the rows hold at most about twice what is
+batch is one row, a *segment*: the sightings that are new, and the names of those that are dropped. Dropped sightings stay in
+their old segment until half of it is dropped; then the rest moves to a new one. So the rows hold at most about twice what is
 kept, and each sighting is written about twice.
 """
 
@@ -28,12 +28,12 @@ Name = tuple[str, str]
 """A sighting at one place: the row's name and the sighting's id."""
 
 Gone = dict[Name, frozenset[int]]
-"""Names, and the segments that hold what has gone under them."""
+"""Deleted names, and the segments that still hold an entry of each."""
 
 
 @dataclass(slots=True)
 class _Segment:
-    """A stored segment: what lives of it, and the names it says are gone, with the older segments that still hold them."""
+    """A stored segment: its entries that are still kept, and the names it deletes, with the older segments that hold those."""
 
     size: int
     living: dict[Name, Entry] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class _Segment:
 
     @property
     def is_worn(self) -> bool:
-        """Half of it is dead."""
+        """Whether more than half of it is no longer kept."""
         return 2 * len(self.living) < self.size
 
 
@@ -51,14 +51,14 @@ class SightingLog:
     def __init__(self) -> None:
         self._segments: dict[int, _Segment] = {}
         self._home: dict[Name, int] = {}
-        """Where a name lives."""
+        """The segment that holds a name."""
         self._new: dict[Name, Entry] = {}
         self._gone: Gone = {}
         self._worn: set[int] = set()
         self._next = 0
 
     def load(self, stored: Iterable[tuple[str, bytes]]) -> Iterator[Entry]:
-        """Take in the rows under `PREFIX`; gives what lives, in the order it came."""
+        """Load the rows under `PREFIX`; gives the entries that are kept, in the order in which they were written."""
         holders: dict[Name, frozenset[int]] = {}
         nowhere: frozenset[int] = frozenset()
         for number, value in sorted((int(key.removeprefix(PREFIX)), value) for key, value in stored):
@@ -81,20 +81,20 @@ class SightingLog:
             yield from segment.living.values()
 
     def add(self, row: str, group: str, sighting: Sighting) -> None:
-        """A sighting is kept from now on; one of the same name takes the place of the one before."""
+        """Keep a sighting; it replaces one of the same name."""
         name = (row, sighting.id)
         if name in self._home:
             self.drop(row, sighting)
         self._new[name] = Entry(row, group, sighting)
 
     def drop(self, row: str, sighting: Sighting) -> None:
-        """A sighting is kept no more."""
+        """Stop keeping a sighting."""
         name = (row, sighting.id)
         if self._new.pop(name, None) is None and (home := self._leave(name)) is not None:
             self._gone[name] = self._gone.get(name, frozenset()) | {home}
 
     def flush(self, rows: MutableMapping[str, bytes]) -> int:
-        """Write what came and went since the last time; returns how many rows were written or deleted."""
+        """Write what was added and dropped since the last flush; returns how many rows were written or deleted."""
         if not self._new and not self._gone:
             return 0
         over = self._compact()
@@ -109,7 +109,7 @@ class SightingLog:
         return written + len(over)
 
     def _leave(self, name: Name) -> int | None:
-        """Take a name from where it lives; returns that segment's number."""
+        """Remove a name from the segment that holds it; returns that segment's number."""
         home = self._home.pop(name, None)
         if home is not None:
             segment = self._segments[home]
@@ -119,10 +119,10 @@ class SightingLog:
         return home
 
     def _compact(self) -> list[int]:
-        """Move what lives in worn segments, and what they still have to say, to what is written next.
+        """Move what is kept in worn segments, and the deletions that they state, to what is written next.
 
-        A name must be said to be gone for as long as any older segment holds it, those included that are about to be
-        deleted: the process may end between the two. What lives in between would be lost by saying so later, so it moves too.
+        A deletion must be stated for as long as any older segment holds the name, those included that are about to be deleted:
+        the process may end between the two. Stated later, it would also delete an entry kept in between, so that moves too.
         """
         over, self._worn = sorted(self._worn), set()
         stored = set(self._segments)

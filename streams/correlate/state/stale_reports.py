@@ -1,7 +1,7 @@
-"""Reports that were old when Kafka got them, counted by who sent them: nothing is left out without a word.
+"""Reports that were old when Kafka got them, counted by source, so that none is left out silently.
 
-A shipper that lost its place reads a whole log again, a host whose clock or time zone is off tells everything late. Each source
-is told of once in a while, with the numbers since, however many lines it was.
+A shipper that lost its place reads a whole log again; a host with a wrong clock or time zone reports everything late. Each
+source gets one timeline entry every few minutes with the numbers since, however many lines there were.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from streams.model.signal import Attribute, Signal
 EVENT = "reports.late"
 
 EVERY = timedelta(minutes=5)
-"""A source is told of no more often."""
+"""The least time between two entries about one source."""
 
 MAX_SOURCES = 64
-"""Sources that are counted apart, and told of at once. Names are read from logs; the rest is counted together."""
+"""Sources that are counted separately; the rest is counted together. Their names come from logs, so their number has no bound."""
 
 REST = ("", "further sources")
 
@@ -29,12 +29,12 @@ ZONE_STEP = timedelta(minutes=30)
 ZONE_SLACK = timedelta(seconds=60)
 
 Source = tuple[str, str]
-"""The raw topic and the place that is spoken of."""
+"""The raw topic, and the place that the reports are about."""
 
 
 @dataclass(slots=True)
 class _Tally:
-    """What came from one source since it was told of last."""
+    """What came from one source since the last entry about it."""
 
     since: datetime
     oldest: datetime
@@ -46,7 +46,7 @@ class _Tally:
 
 
 class Latecomers:
-    """The tallies of one cluster. They live in memory: who starts anew begins to count anew."""
+    """The tallies of one cluster. They are not stored: a restart counts from zero."""
 
     def __init__(self, cluster: str, late: timedelta) -> None:
         self._cluster = cluster
@@ -65,10 +65,9 @@ class Latecomers:
         tally = self._tallies.get(source)
         if tally is None:
             tally = self._tallies[source] = _Tally(signal.observed_at, signal.occurred_at, lag, lag)
+        # The detector folds what is repeated within a second into one signal.
         many = signal.attributes.get("count", 1)
-        many = (
-            many if isinstance(many, int) and many > 0 else 1
-        )  # the detector folds what is repeated within a second
+        many = many if isinstance(many, int) and many > 0 else 1
         tally.count += many
         tally.left_out += many * (lag > PAST)
         tally.ahead += many * (lag < timedelta())
@@ -76,7 +75,7 @@ class Latecomers:
         tally.least, tally.most = min(tally.least, lag), max(tally.most, lag)
 
     def told(self, now: datetime) -> tuple[TimelineEntry, ...]:
-        """A line for each source that is due."""
+        """An entry for each source that is due."""
         if not self._tallies:
             return ()
         self._told = {source: at for source, at in self._told.items() if now - at < EVERY}
@@ -105,7 +104,7 @@ def _source(signal: Signal) -> Source:
 
 
 def _said(tally: _Tally, late: timedelta) -> Iterable[str]:
-    """What is to be said of a source: how many, how old, what became of them, and why that may be."""
+    """The parts of an entry: how many reports, how old, what was done with them, and the likely reason."""
     if behind := tally.count - tally.ahead:
         minutes = late.total_seconds() / 60
         yield (

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from streams.correlate.state.host_names import Hosts
+from streams.correlate.state.host_names import HostNames
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.pod_jobs import PodJobs
-from streams.correlate.state.renamed_hosts import Callings
+from streams.correlate.state.renamed_hosts import ReportedNames
 from streams.correlate.state.store import State
 from streams.correlate.state.unlisted import Unlisted
 from streams.model.facts import LinkFact, NodeFact
@@ -25,8 +25,8 @@ class Topology:
         self.placements = placements
         self.pod_jobs = PodJobs(state, placements)
         self.unlisted = Unlisted(state)
-        self.hosts = Hosts()
-        self.names = Callings(self.hosts)
+        self.hosts = HostNames()
+        self.names = ReportedNames(self.hosts)
         self.deleted = {n for n, node in state.nodes.items() if node.gone_at is not None}
         """Nodes that were deleted and are not forgotten yet."""
         self._at_leaf: dict[str, set[str]] = defaultdict(set)
@@ -53,7 +53,7 @@ class Topology:
         for shelf in (self._state.nodes, self._state.pods):
             for name in shelf.told:
                 for s in (s for group in shelf[name].seen.values() for s in group):
-                    self.names.note(s, (shelf.kind, name))
+                    self.names.record(s, (shelf.kind, name))
         for name, port in self._state.ports.items():
             self.relink(name, None, port.link)
             if port.seen:

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from streams.correlate.state.host_names import Hosts
+from streams.correlate.state.host_names import HostNames
 from streams.correlate.state.rows import NodeRow, with_names
 from tests.streams.correlate.world import at, node_fact
 
 
-def hosts(*nodes: tuple[str, Sequence[str]]) -> Hosts:
-    known = Hosts()
+def hosts(*nodes: tuple[str, Sequence[str]]) -> HostNames:
+    known = HostNames()
     for name, names in nodes:
         known.put(name, row(name, names))
     return known
@@ -79,7 +79,7 @@ def test_a_name_means(
 
 
 def test_two_nodes_that_exchange_an_address_are_told_apart_by_the_lines_time() -> None:
-    known = Hosts()
+    known = HostNames()
     one, two = row("n1", ["10.0.0.1"], 0), row("n2", ["10.0.0.2"], 0)
     known.put("n1", row("n1", ["10.0.0.2"], 100, one))
     known.put("n2", row("n2", ["10.0.0.1"], 110, two))
@@ -90,7 +90,7 @@ def test_two_nodes_that_exchange_an_address_are_told_apart_by_the_lines_time() -
 
 
 def test_the_address_of_a_deleted_node_goes_to_the_one_that_was_made_after_it() -> None:
-    known = Hosts()
+    known = HostNames()
     gone = replace(row("old", ["10.0.0.1"], 0), gone_at=at(100))
     known.put("old", gone)
     assert known.find("10.0.0.1", at(150)).node == "old"
