@@ -10,7 +10,7 @@ from typing import TypeVar
 import click
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from runbooks.engine.cluster_controls import unreadable
+from runbooks.engine.cluster_controls import unreadable_control
 from runbooks.engine.run_summaries import IncidentSummary
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import consumer, coordinates, started, topic_name
@@ -150,7 +150,7 @@ def control_after(control: Control, record: ConsumerRecord) -> Control:
         found = decode(Control, record.value)
     except BadInput as error:
         place = coordinates(record)
-        return unreadable(control, f"{place}: {error}", from_millis(record.timestamp)).control
+        return unreadable_control(control, f"{place}: {error}", from_millis(record.timestamp)).control
     return found if found.revision >= control.revision else control
 
 

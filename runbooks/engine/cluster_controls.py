@@ -49,11 +49,11 @@ def commanded(
     policy: ResponderSettings,
     now: datetime,
     *,
-    under_way_until: datetime | None = None,
+    in_flight_until: datetime | None = None,
 ) -> ControlUpdate:
     """Take in a person's decision about the cluster; what it may not do is said on the timeline. Each counts once.
 
-    `under_way_until` is when the last call of a former owner can start no more. Nobody can call it back before, so whoever
+    `in_flight_until` is when the last call of a former owner can start no more. Nobody can call it back before, so whoever
     stops the cluster is told of it.
     """
     if command.id in control.commands:
@@ -88,8 +88,8 @@ def commanded(
             text = f"{command.actor} reset the breaker{because}"
         case _:
             raise ValueError(f"{command.verb} is no decision about a cluster")
-    if under_way_until is not None and command.verb in STOPPING:
-        text += f"; what a responder before this one has begun may still leave it until {rfc3339(under_way_until)}"
+    if in_flight_until is not None and command.verb in STOPPING:
+        text += f"; what a responder before this one has begun may still leave it until {rfc3339(in_flight_until)}"
     return _said(heard, f"control.{command.verb}", text, command.actor, now, command)
 
 
@@ -100,7 +100,7 @@ def tripped(control: Control, trip: Trip) -> ControlUpdate:
     return _said(made, "control.trip", text, None, trip.at)
 
 
-def unreadable(control: Control, why: str, now: datetime) -> ControlUpdate:
+def unreadable_control(control: Control, why: str, now: datetime) -> ControlUpdate:
     """The control of a cluster whose latest record cannot be read: what is known before that, and the kill switch on.
 
     Freezes and a tripped breaker that only that record knew of are gone; the switch holds everything that they would.

@@ -33,7 +33,7 @@ class ClusterState:
         self.view = ClusterView(self.cluster)
         self.control = Control(self.cluster)
 
-    def inherit(self, run: Run) -> None:
+    def note_inherited_calls(self, run: Run) -> None:
         """Take note of the destructive calls of a run just taken over: they are looked up once they can start no more."""
         for planned in run.plan.steps:
             record = run.step(planned.id)

@@ -107,7 +107,7 @@ class ExternalChanges:
         self._left: dict[tuple[str, str], dict[str, datetime]] = {}
         """What has left a closed node so far: jobs by key and when, by cluster and node."""
 
-    def saw(self, view: ClusterView, key: str, fact: Fact | None, at: datetime) -> None:
+    def observe(self, view: ClusterView, key: str, fact: Fact | None, at: datetime) -> None:
         """A fact that is about to be put into the view, or None for a tombstone; `at` is when it was published."""
         _, kind, name = key.split("/", 2)
         match kind:
@@ -120,7 +120,7 @@ class ExternalChanges:
             case "pod" if fact is None or isinstance(fact, PodFact):
                 self._seen += self._of_pod(view, key, fact, at)
 
-    def told(
+    def take(
         self, incidents: Iterable[Incident], runs_on: Callable[[str, str], Iterable[Run]]
     ) -> Iterator[tuple[ExternalChange, TimelineNote, str]]:
         """Every act since the last time that somebody else did, with its line and the incident it belongs to, or none.

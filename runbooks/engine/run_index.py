@@ -18,7 +18,7 @@ from streams.model.run import Run
 
 
 @dataclass(frozen=True, slots=True)
-class _Filed:
+class _IndexEntry:
     """Under what a run is found, and the how-manieth it is."""
 
     number: int
@@ -41,11 +41,13 @@ class UnreadableRun:
 class RunIndex(Mapping[str, Run]):
     """RunIndex by id, as last read or decided."""
 
-    def __init__(self, known: LazyDocuments[Run, RunSummary], lost: Iterable[UnreadableRun] = ()) -> None:
-        self._shelf = known
-        self.lost: dict[str, UnreadableRun] = {run.id: run for run in lost}
+    def __init__(
+        self, known: LazyDocuments[Run, RunSummary], unreadable: Iterable[UnreadableRun] = ()
+    ) -> None:
+        self._documents = known
+        self.unreadable: dict[str, UnreadableRun] = {run.id: run for run in unreadable}
         """Finished runs that are there and cannot be read, by id. They are among the runs no more."""
-        self._filed: dict[str, _Filed] = {}
+        self._entries: dict[str, _IndexEntry] = {}
         self._count = 0
         self._by_incident: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._by_target: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
@@ -54,27 +56,27 @@ class RunIndex(Mapping[str, Run]):
         """Ids of those that have work left."""
         asleep = [known.summaries.get(key) or known[key] for key in known]
         for run in sorted(asleep, key=age):
-            self._file(run)
+            self._index(run)
             if isinstance(run, Run) and run.has_work:
                 self.live[run.id] = None
 
     @property
-    def asleep(self) -> Mapping[str, RunSummary]:
+    def summaries(self) -> Mapping[str, RunSummary]:
         """Finished runs that nobody has asked for, in summary."""
-        return self._shelf.summaries
+        return self._documents.summaries
 
     @property
     def decoded(self) -> int:
         """How many of the documents that were read have been decoded so far."""
-        return self._shelf.decoded
+        return self._documents.decoded
 
     def put(self, run: Run) -> None:
         """Take in a run as it is now."""
         known = self.get(run.id)
-        self._shelf[run.id] = run
+        self._documents[run.id] = run
         if known is None or known.plan is not run.plan or known.offenders != run.offenders:
             # A plan only grows: what it was found by before still holds. What a run is counted for may change by itself.
-            self._file(run)
+            self._index(run)
         if run.has_work:
             self.live[run.id] = None
         else:
@@ -82,14 +84,14 @@ class RunIndex(Mapping[str, Run]):
 
     def forget(self, run_id: str) -> None:
         """Take out a run that is not there any more."""
-        filed = self._filed.pop(run_id)
-        del self._by_incident[filed.incident][run_id]
-        for key in filed.targets:
-            del self._by_target[filed.cluster, key][run_id]
-        for name in filed.offenders:
-            del self._by_offender[filed.cluster, name][run_id]
+        entry = self._entries.pop(run_id)
+        del self._by_incident[entry.incident][run_id]
+        for key in entry.targets:
+            del self._by_target[entry.cluster, key][run_id]
+        for name in entry.offenders:
+            del self._by_offender[entry.cluster, name][run_id]
         self.live.pop(run_id, None)
-        del self._shelf[run_id]
+        del self._documents[run_id]
 
     def incidents(self) -> Iterable[str]:
         """Ids of the incidents that there are runs of."""
@@ -103,9 +105,9 @@ class RunIndex(Mapping[str, Run]):
         """The runs of an incident, in the order in which they were begun."""
         return self.read(self.ids_of(incident))
 
-    def lost_of(self, incident: str) -> list[UnreadableRun]:
+    def unreadable_of(self, incident: str) -> list[UnreadableRun]:
         """The runs of an incident that cannot be read."""
-        return [run for run in self.lost.values() if run.incident == incident]
+        return [run for run in self.unreadable.values() if run.incident == incident]
 
     def ids_on(self, cluster: str, target: str) -> Sequence[str]:
         """Ids of the runs that act on a target, or did, or would."""
@@ -115,48 +117,48 @@ class RunIndex(Mapping[str, Run]):
         """The runs that act on a target, or did, or would."""
         return self.read(self.ids_on(cluster, target))
 
-    def about(self, cluster: str, offenders: Iterable[str]) -> list[Run]:
+    def counted_for(self, cluster: str, offenders: Iterable[str]) -> list[Run]:
         """The runs that are counted under any of these names."""
         found = {run_id: None for name in offenders for run_id in self._by_offender.get((cluster, name), ())}
         return self.read(found)
 
     def targets(self, run_id: str) -> frozenset[str]:
         """Keys of everything that a run acts on."""
-        return self._filed[run_id].targets
+        return self._entries[run_id].targets
 
     def number(self, run_id: str) -> int:
         """A number that rises with each run, in the order in which they were begun."""
-        return self._filed[run_id].number
+        return self._entries[run_id].number
 
     def peers(self, run: Run) -> Peers:
         """The other runs that have to do with what this one does."""
         return Peers(self, run)
 
     def __getitem__(self, run_id: str) -> Run:
-        """The run. Raises KeyError, also for a finished one that cannot be read whole: it is among `lost` from then on."""
+        """The run. Raises KeyError, also for a finished one that cannot be read whole: it is among `unreadable` from then on."""
         try:
-            return self._shelf[run_id]
+            return self._documents[run_id]
         except BadInput as error:
-            filed = self._filed[run_id]
-            self.lost[run_id] = UnreadableRun(run_id, filed.incident, filed.cluster, str(error))
+            entry = self._entries[run_id]
+            self.unreadable[run_id] = UnreadableRun(run_id, entry.incident, entry.cluster, str(error))
             self.forget(run_id)
             raise KeyError(run_id) from error
 
     def __contains__(self, run_id: object) -> bool:
-        return run_id in self._shelf
+        return run_id in self._documents
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._shelf)
+        return iter(self._documents)
 
     def __len__(self) -> int:
-        return len(self._shelf)
+        return len(self._documents)
 
     def read(self, run_ids: Iterable[str]) -> list[Run]:
         """The runs with these ids, without those that cannot be read."""
         return [run for run_id in run_ids if (run := self.get(run_id)) is not None]
 
-    def _file(self, run: Run | RunSummary) -> None:
-        known = self._filed.get(run.id)
+    def _index(self, run: Run | RunSummary) -> None:
+        known = self._entries.get(run.id)
         if isinstance(run, RunSummary):
             targets, offenders = run.targets, run.offenders
         else:
@@ -165,18 +167,18 @@ class RunIndex(Mapping[str, Run]):
             for name in known.offenders - offenders:
                 del self._by_offender[known.cluster, name][run.id]
         self._count += known is None
-        filed = self._filed[run.id] = _Filed(
+        entry = self._entries[run.id] = _IndexEntry(
             known.number if known is not None else self._count,
             run.incident,
             run.cluster,
             targets,
             offenders,
         )
-        self._by_incident[filed.incident][run.id] = None
-        for key in filed.targets:
-            self._by_target[filed.cluster, key][run.id] = None
-        for name in filed.offenders:
-            self._by_offender[filed.cluster, name][run.id] = None
+        self._by_incident[entry.incident][run.id] = None
+        for key in entry.targets:
+            self._by_target[entry.cluster, key][run.id] = None
+        for name in entry.offenders:
+            self._by_offender[entry.cluster, name][run.id] = None
 
 
 class Peers(Sequence[Run]):

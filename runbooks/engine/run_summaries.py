@@ -89,7 +89,7 @@ class RunSummary:
     closes: tuple[tuple[str, datetime | None], ...]
     """As `PartialRun.closes`."""
 
-    def holds(self, nodes: Mapping[str, NodeFact], now: datetime, window_s: float) -> bool:
+    def may_hold(self, nodes: Mapping[str, NodeFact], now: datetime, window_s: float) -> bool:
         """Whether a node may still be closed by it; `guardrails.run_counts` counts that exactly."""
         for name, confirmed_at in self.closes:
             fact = nodes.get(name)

@@ -29,11 +29,11 @@ from runbooks.engine.run.shadow_mode import guard_context, shadow
 from runbooks.engine.run.transition import (
     BLIND_S,
     FINAL,
-    IN_FLIGHT,
     RunContext,
     RunReport,
     RunTransition,
     TransitionResult,
+    calls_in_flight,
     same_target,
 )
 from runbooks.engine.run.waves import held_by_wave
@@ -407,8 +407,7 @@ def _is_occupied(transition: RunTransition, planned: PlannedStep, context: RunCo
     flying = 0
     for other in transition.run.plan.steps:
         record = transition.records[other.id]
-        rows = (record.effect if not record.state.is_over else None, record.undo)
-        if not any(row is not None and row.state in IN_FLIGHT for row in rows):
+        if not calls_in_flight(record):
             continue
         if other.id != planned.id and same_target(other.target, planned.target):
             return True

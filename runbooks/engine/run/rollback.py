@@ -27,6 +27,7 @@ from runbooks.engine.run.transition import (
     CallKind,
     RunContext,
     RunTransition,
+    calls_in_flight,
     same_target,
 )
 from runbooks.language.schema import DISRUPTIVE
@@ -159,7 +160,7 @@ def advance_undo(transition: RunTransition, context: RunContext) -> None:
         if record.kept_for:
             _hand_over(transition, planned, record, context)
             continue
-        if _anything_in_flight(transition) or is_busy(transition, planned, context):
+        if any(map(calls_in_flight, transition.records.values())) or is_busy(transition, planned, context):
             return
         if record.due_at is not None and transition.now < record.due_at:
             continue
@@ -283,13 +284,6 @@ def _needless(transition: RunTransition, planned: PlannedStep, record: StepRecor
             effect = transition.records[other.id].effect
             return effect is not None and effect.state is EffectState.CONFIRMED
     return False
-
-
-def _anything_in_flight(transition: RunTransition) -> bool:
-    rows: list[EffectRecord | None] = []
-    for record in transition.records.values():
-        rows += [record.effect if not record.state.is_over else None, record.undo]
-    return any(row is not None and row.state in IN_FLIGHT for row in rows)
 
 
 def _say_what_stands(transition: RunTransition) -> None:

@@ -279,6 +279,12 @@ def _bounded(record: StepRecord) -> StepRecord:
     return replace(record, **changes) if changes else record
 
 
+def calls_in_flight(record: StepRecord) -> list[EffectRecord]:
+    """The step's change and its undo, as far as a call may be in flight for them; a change whose step is over is settled."""
+    rows = (record.effect if not record.state.is_over else None, record.undo)
+    return [row for row in rows if row is not None and row.state in IN_FLIGHT]
+
+
 def shortened(text: str) -> str:
     """The text as far as a run document keeps it; what is left out is marked."""
     return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"

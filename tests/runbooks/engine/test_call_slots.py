@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from connectors.base import AlreadyDone, Done, Retry
 from runbooks.engine.call_slots import CLUSTER as CALLS
 from runbooks.engine.call_slots import NEW_TICKETS, TICKET_SYSTEM, WINDOW, CallLimits, CallSlots
-from runbooks.engine.partition_state import CommitBatch, PartitionState, WorkBudget
+from runbooks.engine.commit_batch import CommitBatch
+from runbooks.engine.partition_state import PartitionState, WorkBudget
 from runbooks.engine.priority_queue import PriorityQueue
 from runbooks.engine.run.transition import LOOKUPS, Call
 from streams.config.settings import Breaker, ResponderSettings
@@ -37,7 +38,7 @@ def board(
     share: WorkBudget = SHARE,
     settings: ResponderSettings = POLICY,
 ) -> PartitionState:
-    made = PartitionState(LIBRARY, settings, ACTIONS, runs, limits=limits, share=share)
+    made = PartitionState(LIBRARY, settings, ACTIONS, runs, limits=limits, budget=share)
     view = cluster(STORM + 20)
     facts: list[Fact] = [*view.nodes.values(), *view.pods.values(), *view.jobs.values()]
     for fact in facts:
@@ -157,7 +158,7 @@ def test_who_takes_over_looks_no_more_up_at_once_than_it_may() -> None:
     world = World(board(documents))
     for about in storm():
         world.board.take_incident(about)
-    world.board.inherit(NOW)
+    world.board.recover(NOW)
     changes = world.turn()
     assert len(changes.runs) <= SHARE.incidents + SHARE.runs, "taking over is written down in pieces too"
     world.turn(seconds=60.0)
@@ -260,7 +261,7 @@ def test_tickets_that_were_opened_before_a_restart_count_after_it() -> None:
     world = World(board(first.documents, limits=limits))
     for one in storm(12):
         world.board.take_incident(one)
-    world.board.inherit(first.now)
+    world.board.recover(first.now)
     world.now = first.now
     for _ in range(40):
         world.turn()

@@ -10,7 +10,8 @@ import pytest
 
 from connectors.base import Done, Refused
 from runbooks.engine.cluster_controls import MAX_CHANGES, MAX_COMMANDS, commanded
-from runbooks.engine.partition_state import CommitBatch, PartitionState
+from runbooks.engine.commit_batch import CommitBatch
+from runbooks.engine.partition_state import PartitionState
 from streams.config.settings import BlastRadius, Breaker, ResponderSettings
 from streams.model.codec import decode, encode
 from streams.model.control import Control
@@ -52,7 +53,7 @@ def successor(changes: CommitBatch, settings: ResponderSettings = AUTO) -> Parti
         made.take_fact(fact.key, fact)
     for control in changes.controls:
         made.take_control(decode(Control, encode(control)))
-    made.inherit(NOW)
+    made.recover(NOW)
     return made
 
 

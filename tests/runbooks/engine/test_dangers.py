@@ -291,7 +291,7 @@ def _restarted_without_the_survivor() -> tuple[Incident, Incident, PartitionStat
     first = _kept_for(asks, merged)
     name = next(iter(first.runs))
     played = PartitionState(LIBRARY, AUTO, TICKETLESS, {name: decode(Run, encode(first.runs[name]))})
-    played.inherit(at(60))
+    played.recover(at(60))
     played.take_incident(merged)
     return asks, merged, played
 
@@ -410,7 +410,7 @@ def test_an_incident_that_was_over_and_cannot_be_read_any_more_stops_nobody() ->
     played.advance(NOW)
     gone = replace(incident("gpu_fault"), id="inc-gone", state=IncidentState.RESOLVED)
     raw = encode(gone).replace(b'"fault_at":"2026', b'"fault_at":"MMXX')
-    assert played.put_away(decode(IncidentSummary, raw), raw)
+    assert played.take_finished_incident(decode(IncidentSummary, raw), raw)
     merged = replace(incident(), revision=2, state=IncidentState.MERGED, merged_into="inc-gone")
     played.take_incident(merged)
     played.advance(at(1))

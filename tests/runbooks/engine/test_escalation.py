@@ -311,9 +311,9 @@ def test_a_crash_of_which_the_gpu_is_known_only_later_counts_before_a_restart_as
     ):
         board.take_incident(about)
         board.advance(at(7200))
-    found = {run.id for run in board.runs.about(CLUSTER, ("gpu:GPU-old",))}
+    found = {run.id for run in board.runs.counted_for(CLUSTER, ("gpu:GPU-old",))}
     again = watched(runbooks=LIBRARY, runs={key: decode(Run, encode(run)) for key, run in board.runs.items()})
-    assert found == {run.id for run in again.runs.about(CLUSTER, ("gpu:GPU-old",))}
+    assert found == {run.id for run in again.runs.counted_for(CLUSTER, ("gpu:GPU-old",))}
     taken = []
     for made in (board, again):
         made.take_incident(crash(3, updated_at=at(10800)))

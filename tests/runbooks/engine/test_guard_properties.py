@@ -160,7 +160,7 @@ class AnyCluster(RuleBasedStateMachine):
         self.board.take_control(decode(Control, self.control))
         for about in self.incidents.values():
             self.board.take_incident(about)
-        self.board.inherit(self.now)
+        self.board.recover(self.now)
         self.step()
 
     def step(self) -> None:
@@ -536,7 +536,7 @@ TestJobsToKeep = played(JobsToKeep, STEPS // 3)
 
 
 def test_the_games_have_played_what_they_promise() -> None:
-    """RunIndex after the games in this file: limits that nothing ever came near would prove nothing."""
+    """Runs after the games in this file: limits that nothing ever came near would prove nothing."""
     if PLAYED["turns"] == 0:
         return
     print(", ".join(f"{name} {n}" for name, n in PLAYED.items()))

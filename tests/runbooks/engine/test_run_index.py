@@ -1,4 +1,4 @@
-"""RunIndex found by what is asked of them, and finished ones that stay the bytes they were read as."""
+"""Runs found by what is asked of them, and finished ones that stay the bytes they were read as."""
 
 from __future__ import annotations
 
@@ -140,8 +140,8 @@ def test_runs_are_found_by_incident_target_and_offender() -> None:
     assert runs.of("inc-0002") == [HISTORY[2]]
     assert len(runs.ids_on("c1", "Node//node-03")) == 6
     assert not runs.ids_on("c2", "Node//node-03")
-    assert len(runs.about("c1", ["gpu:node-03/0000:1b:00", "node:node-03"])) == 6
-    assert not runs.about("c1", ["node:node-04"])
+    assert len(runs.counted_for("c1", ["gpu:node-03/0000:1b:00", "node:node-03"])) == 6
+    assert not runs.counted_for("c1", ["node:node-04"])
     peers = runs.peers(under_way(7))
     assert sorted(run.incident for run in peers) == [f"inc-{n:04}" for n in range(5)]
     assert len(peers) == 5
@@ -175,7 +175,7 @@ def know(made: PartitionState, seen_at: datetime = NOW) -> None:
 def told(made: PartitionState, about: Incident) -> bool:
     """What the responder does with an incident while it reads everything back; whether it was put away."""
     raw = encode(about)
-    away = made.put_away(decode(IncidentSummary, raw), raw)
+    away = made.take_finished_incident(decode(IncidentSummary, raw), raw)
     if not away:
         made.take_incident(decode(Incident, raw))
     return away
@@ -190,7 +190,7 @@ def test_taking_over_decodes_what_is_alive_and_not_what_was() -> None:
         assert made.runs.decoded == 1
         assert all(told(made, over(number)) for number in range(len(history)))
         told(made, incident(id=work.incident))
-        made.inherit(at(86400))
+        made.recover(at(86400))
         made.advance(at(86400))
         changes = made.collect()
         assert [run.id for run in changes.runs] == [work.id]
@@ -227,7 +227,7 @@ def test_a_board_read_from_bytes_does_the_same_as_one_that_decodes_everything() 
         told(made, incident(id="inc-0099"))
         told(made, incident(id="inc-again", incarnation=2))
         now, said = at(120), list[tuple[str, ...]]()
-        made.inherit(now)
+        made.recover(now)
         for _ in range(40):
             made.advance(now)
             changes = made.collect()
@@ -260,7 +260,7 @@ def test_a_finished_run_that_cannot_be_read_is_not_done_again_and_a_person_is_to
         made.take_incident(incident(id=whole.incident, revision=7))
         other = incident(id="inc-other", root=Entity("c1", node="node-07"), jobs=())
         made.take_incident(other)
-        made.inherit(NOW)
+        made.recover(NOW)
         said = []
         for seconds in (0, 5, 10):
             made.advance(at(seconds))
@@ -277,10 +277,10 @@ def test_a_node_that_a_run_closed_which_cannot_be_read_counts_by_its_marks() -> 
     made = board(_spoilt(HISTORY[0]))
     fact = NodeFact("c1", "node-03", "u", NOW, unschedulable=True, owner_incident=HISTORY[0].incident)
     made.take_fact(fact.key, fact)
-    made.inherit(at(86400))
-    census = made._cluster("c1").run_counts
+    made.recover(at(86400))
+    census = made._documents.cluster("c1").run_counts
     closed = census.closed(made.view("c1"), shadow=False, now=at(86400), window_s=3600)
-    assert (closed, list(made.runs.lost)) == (frozenset({"node-03"}), [HISTORY[0].id])
+    assert (closed, list(made.runs.unreadable)) == (frozenset({"node-03"}), [HISTORY[0].id])
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -319,7 +319,7 @@ def test_a_turn_without_news_looks_at_no_run_that_is_not_due(monkeypatch: pytest
         looked.append(run.id)
         return advance(run, situation, now)
 
-    monkeypatch.setattr("runbooks.engine.partition_state.advance", counted)
+    monkeypatch.setattr("runbooks.engine.run_schedule.advance", counted)
     made.advance(at(1.1))
     assert looked == []
     about = next(iter(made.incidents.values()))
@@ -398,8 +398,8 @@ def test_a_finished_run_counts_against_the_limits_after_a_restart_while_its_node
         if fact is not None:
             made.take_fact(fact.key, fact)
         now = at(86400 * 10)
-        made.inherit(now)
-        census = made._cluster("c1").run_counts
+        made.recover(now)
+        census = made._documents.cluster("c1").run_counts
         ends.append(census.closed(made.view("c1"), shadow=False, now=now, window_s=3600))
         assert made.runs.decoded <= held
     assert ends[0] == ends[1] == frozenset({"node-03"} if held else ())
@@ -414,8 +414,8 @@ def test_what_failed_within_the_breakers_window_counts_after_a_restart() -> None
     assert (failed.outcome, failed.has_work) == ("failed", False)
     for after_s, counted in ((3600, [failed.id]), (86400, [])):
         made = board(shelved(failed))
-        made.inherit(at(after_s))
-        census = made._cluster("c1").run_counts
+        made.recover(at(after_s))
+        census = made._documents.cluster("c1").run_counts
         assert census.failures(at(after_s - AUTO.breaker.failures_window_s)) == counted
 
 

@@ -20,7 +20,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from connectors.base import Blocked, Outcome, Refused, Retry, Unknown, Waiting
-from runbooks.engine.partition_state import CommitBatch, PartitionState
+from runbooks.engine.commit_batch import CommitBatch
+from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
 from runbooks.language.loader import load_text
 from streams.config.settings import BlastRadius
@@ -161,7 +162,7 @@ class Model(RuleBasedStateMachine):
                 self.board.take_incident(about)
         for command in self.said[self.heard :]:
             self.board.take_command(command)
-        self.board.inherit(self.now)
+        self.board.recover(self.now)
         self.turn("")
 
     def turn(self, crash: str) -> None:
@@ -638,7 +639,7 @@ pytestmark = pytest.mark.timeout(0 if FULL else 300)
 
 
 def test_the_model_has_played_what_it_promises() -> None:
-    """RunIndex after the machine in this file: a model that stopped early would prove nothing."""
+    """Runs after the machine in this file: a model that stopped early would prove nothing."""
     if Model.steps == 0:
         return
     assert Model.steps >= STEPS * 0.6

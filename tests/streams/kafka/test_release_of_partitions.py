@@ -31,7 +31,7 @@ class TakingUp(PartitionOwner[Control]):
     async def _join(self) -> None:
         self._consumer = self
 
-    async def _take_up(self, consumer: Any) -> None:
+    async def _acquire(self, consumer: Any) -> None:
         self.taking_up.set()
         try:
             await asyncio.Event().wait()
@@ -57,7 +57,7 @@ class Replaced:
     """A store that somebody else owns by now; there is nothing to write into it."""
 
     documents: dict[str, Run] = {}  # noqa: RUF012
-    lost: dict[str, Any] = {}  # noqa: RUF012
+    unreadable: dict[str, Any] = {}  # noqa: RUF012
 
     async def commit(self, *documents: Any, **more: Any) -> None:
         """Write nothing."""
@@ -66,17 +66,17 @@ class Replaced:
 async def test_who_is_fenced_in_a_commit_while_it_lets_go_says_that_it_was_not_written_down() -> None:
     responder = Responder(KafkaSettings(), ResponderSettings(), [], [])
     store: Any = Replaced()
-    work = responder._work(OwnedPartition(3, store))
+    worker = responder._worker(OwnedPartition(3, store))
 
     async def commit() -> None:
         raise Fenced("another owner has runs[3]")
 
-    work.worker = asyncio.create_task(commit())
+    worker.task = asyncio.create_task(commit())
     with capture_logs() as said:
-        await responder._land(work)
+        await worker.land()
     assert said == [
         {
-            "event": "not written down any more",
+            "event": "partition lost before commit; changes dropped",
             "log_level": "info",
             "partition": 3,
             "reason": "another owner has runs[3]",

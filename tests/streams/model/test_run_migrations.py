@@ -1,4 +1,4 @@
-"""RunIndex that an older version began are gone on with by this one, and those of a newer version are left alone."""
+"""Runs that an older version began are gone on with by this one, and those of a newer version are left alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def taken_over(name: str) -> tuple[PartitionState, Run]:
         board.take_fact(fact.key, fact)
     root = Entity(CLUSTER, job=JOB) if run.context["family"] == "hang" else None
     board.take_incident(incident("hang", root) if root else incident())
-    board.inherit(run.updated_at + timedelta(minutes=1))
+    board.recover(run.updated_at + timedelta(minutes=1))
     return board, run
 
 

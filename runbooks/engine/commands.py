@@ -1,0 +1,89 @@
+"""Operators' commands: to the runs of an incident, to a node that is held, or to the cluster as a whole. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from runbooks.engine.cluster_controls import commanded
+from runbooks.engine.node_release import NodeHold, choose, holds_of, node_of, release
+from runbooks.engine.partition_documents import PartitionDocuments
+from runbooks.engine.run.human_decisions import decided, meant
+from runbooks.engine.run.transition import RunReport, TimelineNote
+from streams.config.settings import ResponderSettings
+from streams.model.clock import to_the_second
+from streams.model.conversation import CLUSTER_VERBS, Command, Verb
+
+
+class CommandHandler:
+    """Applies commands to the documents of a partition. Each is answered on the timeline under its id."""
+
+    def __init__(self, documents: PartitionDocuments, policy: ResponderSettings) -> None:
+        self._documents = documents
+        self._policy = policy
+        self._resolved: dict[str, Command] = {}
+        """Who resolved an incident: the correlator takes a moment until it publishes that it is over."""
+
+    def handle(self, command: Command, now: datetime) -> None:
+        """Give a command to every run of the incident that it is about, or to the cluster."""
+        documents = self._documents
+        if command.verb in CLUSTER_VERBS:
+            state = documents.cluster(command.cluster)
+            until = state.inherited_until
+            in_flight_until = until if until is not None and now < until else None
+            update = commanded(state.control, command, self._policy, now, in_flight_until=in_flight_until)
+            documents.control(state, update, now, command.incident)
+            return
+        if command.verb is Verb.RELEASE:
+            self._release(command, now)
+            return
+        if command.verb is Verb.RESOLVE:
+            if why := self._over_already(command):
+                self.refuse(command, why)
+                return
+            self._resolved[command.incident] = command
+        runs = meant(documents.runs.of(command.incident), command)
+        for run in runs:
+            documents.apply(decided(run, command, self._policy, now), now)
+        if runs:
+            return
+        text = f"{command.actor}: {command.verb}, and no run is there to hear it"
+        self._note(command, f"person.{command.verb}", text, command.at)
+        if command.verb is Verb.RESOLVE:
+            report = RunReport("run.resolved", actor=command.actor, reason=command.reason)
+            documents.outbox.report(report, command.incident, command.cluster, command.at)
+
+    def refuse(self, command: Command, why: str) -> None:
+        """Answer a command that changes nothing here."""
+        text = f"{command.verb} of {command.actor} does not count: {why}"
+        self._note(command, "command.refused", text, command.at)
+
+    def _over_already(self, command: Command) -> str:
+        """Why there is nothing left to resolve; empty where there is. A run with work left can always be ended."""
+        name, first, runs = command.incident, self._resolved.get(command.incident), self._documents.runs
+        if first is not None and first.id != command.id:
+            return f"{first.actor} resolved it at {to_the_second(first.at)}"
+        if not self._documents.is_over(name) or any(run in runs.live for run in runs.ids_of(name)):
+            return ""
+        incident = self._documents.incidents.get(name)
+        if incident is None or incident.closed_at is None:
+            return f"{name} is over already"
+        part = f", as part of {incident.merged_into}" if incident.merged_into else ""
+        return f"{name} is over since {to_the_second(incident.closed_at)}{part}"
+
+    def _release(self, command: Command, now: datetime) -> None:
+        """Return a node to service, or say what prevents it."""
+        node, documents = node_of(command), self._documents
+        runs = documents.runs.on(command.cluster, f"Node//{node}")
+        if any(command.id in run.commands for run in runs):
+            return
+        fact = documents.cluster(command.cluster).view.nodes.get(node)
+        chosen = choose(command, runs, fact, self._policy, now)
+        if isinstance(chosen, NodeHold):
+            documents.apply(release(chosen, command, holds_of(runs, node), now), now)
+            return
+        text = f"{command.actor} cannot give {node[:253]} back: {chosen}"
+        self._note(command, "person.release_refused", text, now)
+
+    def _note(self, command: Command, event: str, text: str, at: datetime) -> None:
+        note = TimelineNote(event, text, command.actor, {"command": command.id, "via": command.via})
+        self._documents.outbox.note(note, command.incident, command.cluster, at)

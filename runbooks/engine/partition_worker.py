@@ -1,0 +1,273 @@
+"""What the responder does for one partition: advance its state, commit what changed, start the calls that the commit covers.
+
+The outcome of a call is only another event for the state. Calls of different runs are in flight at the same time; the state
+machine orders those of one run, `call_slots.py` limits how many there are at once. Each iteration handles a bounded share of
+what is there, most urgent first.
+
+When a switch is engaged, the calls that it stops are called back before it is committed: whoever reads that the kill switch is
+engaged can rely on it.
+
+When the partition is revoked, its leases are revoked at once, so that no further call starts. Calls in flight get a moment to
+finish and be committed; the others are looked up by the successor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import structlog
+from aiokafka import ConsumerRecord, TopicPartition
+
+from connectors.base import Connector, Outcome, Unknown
+from runbooks.engine.commit_batch import PROCESS
+from runbooks.engine.crash_points import names_of, names_written
+from runbooks.engine.partition_state import PartitionState
+from runbooks.engine.run.transition import LOOKUPS, Call
+from streams.config.settings import ResponderSettings
+from streams.kafka.clients import coordinates
+from streams.kafka.fenced_store import Outgoing
+from streams.kafka.lease import Lease
+from streams.kafka.partition_owner import PARTITION_LOST, OwnedPartition
+from streams.kafka.topics import CONTROLS, SIGNALS, TIMELINE
+from streams.model.clock import Clock, MonotonicClock
+from streams.model.codec import encode
+from streams.model.crash_points import CrashHook
+from streams.model.errors import Fenced
+from streams.model.pulse import Pulse
+from streams.model.run import Run
+
+log = structlog.get_logger(__name__)
+
+LANDING_S = 3.0
+"""How long calls in flight may take to finish when their partition is revoked; far below a session timeout."""
+
+TICK_S = 1.0
+"""The longest pause between two iterations: due times are not finer than that."""
+
+SLOW_S = 10.0
+"""A server may still carry out a cancelled request for this long: only then is its outcome looked up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all workers of a process share. `at` is called with the name of each crash point."""
+
+    settings: ResponderSettings
+    connectors: Mapping[str, Connector]
+    """By action."""
+    clock: Clock
+    boot: MonotonicClock
+    pulse: Pulse
+    at: CrashHook
+    failures: list[Exception] = field(default_factory=list)
+    """Failures outside of a connector; each has to end the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    call: Call
+    task: asyncio.Task[None]
+    lease: Lease
+
+
+class PartitionWorker:
+    """The worker of one partition, from its assignment to its revocation."""
+
+    def __init__(self, owned: OwnedPartition[Run], state: PartitionState, around: Surroundings) -> None:
+        self.owned = owned
+        self.state = state
+        self.news = asyncio.Event()
+        """Set to start an iteration at once."""
+        self.offsets: dict[TopicPartition, int] = {}
+        self.dead_letters: list[Outgoing] = []
+        self.unreadable_controls: dict[str, tuple[ConsumerRecord[bytes, bytes], str]] = {}
+        """By cluster: the latest record of `controls` where it cannot be decoded, and why."""
+        self.inventory: tuple[TopicPartition, int] | None = None
+        """How far the inventory was read; the state has reported all that follows from it once it has advanced."""
+        self.task: asyncio.Task[None] | None = None
+        self.leaving = False
+        self._around = around
+        self._in_flight: dict[tuple[str, str, str], _InFlight] = {}
+        self._finished: list[str] = []
+        """Crash-point names of calls whose outcome is not committed yet."""
+
+    async def run(self) -> None:
+        """Iterate until the partition is revoked."""
+        with self._around.pulse.part(f"runs of partition {self.owned.partition}") as moves_on:
+            while not self.leaving:
+                moves_on()
+                await self._iterate()
+
+    async def _iterate(self) -> None:
+        self.news.clear()
+        # The lease starts before the commit, so that the time the commit takes is already deducted.
+        lease = Lease.begin(self._around.settings.lease_s, clock=self._around.clock, boot=self._around.boot)
+        self._engage_where_unreadable()
+        self.state.advance(self._around.clock())
+        await self._commit(lease)
+        if self.state.is_behind(self._around.clock()):
+            # Let polling, probes and calls run in between, also where there was nothing to commit.
+            await asyncio.sleep(0)
+            return
+        try:
+            await asyncio.wait_for(self.news.wait(), self._pause_s())
+        except TimeoutError:
+            return
+
+    def _engage_where_unreadable(self) -> None:
+        """Engage the kill switch of clusters whose control record cannot be decoded: the record may have held it."""
+        for cluster, (record, why) in self.unreadable_controls.items():
+            place = coordinates(record)
+            message = "kill switch engaged: control record unreadable (fail-safe)"
+            log.error(message, cluster=cluster, place=place, reason=why)
+            self.state.take_unreadable_control(cluster, f"{place}: {why}", self._around.clock())
+            letter = Outgoing.dead_letter(record, topic=CONTROLS.name, stage=PROCESS, reason=why)
+            self.dead_letters.append(letter)
+        self.unreadable_controls.clear()
+
+    def _pause_s(self) -> float:
+        due = self.state.due_at()
+        left = TICK_S if due is None else (due - self._around.clock()).total_seconds()
+        return min(TICK_S, max(0.02, left))
+
+    async def _commit(self, lease: Lease | None) -> None:
+        """Commit everything that has changed, then start the calls it covers. Without a lease no call is started."""
+        changes = self.state.collect()
+        offsets, self.offsets = self.offsets, {}
+        inventory = self.inventory if lease is not None else None
+        finished, self._finished = self._finished, []
+        dead_letters, self.dead_letters = self.dead_letters, []
+        partition = self.owned.partition
+        records = [
+            *(Outgoing(CONTROLS, partition, c.cluster, encode(c)) for c in changes.controls),
+            *(Outgoing(TIMELINE, partition, e.incident or e.cluster, encode(e)) for e in changes.timeline),
+            *(Outgoing(SIGNALS, partition, b.cluster, encode(b)) for b in changes.signals),
+            *dead_letters,
+        ]
+        finished += names_written(self.owned.store.documents, changes.runs, commands=bool(offsets))
+        if inventory is not None and (changes.runs or records or offsets):
+            # External changes are reported once: the inventory offset is committed with what was found up to it.
+            offsets = offsets | dict([inventory])
+        if changes.controls and lease is not None:
+            await self._call_back()
+        for name in names_of(changes.calls):
+            self._around.at(f"{name}:before_intent")
+        for name in finished:
+            self._around.at(f"{name}:before_commit")
+        store = self.owned.store
+        await store.commit(changes.runs, gone=changes.gone, records=records, offsets=offsets, group=PROCESS)
+        for name in finished:
+            self._around.at(f"{name}:after_commit")
+        if lease is not None:
+            for call in changes.calls:
+                self._start(call, lease)
+
+    async def _call_back(self) -> None:
+        """A switch changed: make sure that no call it stops leaves the process once the switch is committed.
+
+        A call that has passed its last lease check may be on its way out: wait for it, and cancel it when it takes too long.
+        """
+        stopped = []
+        for one in list(self._in_flight.values()):
+            if why := self.state.switched_off(one.call, self._around.clock()):
+                one.lease.revoke(f"called back: {why}")
+                stopped.append(one)
+        if not stopped:
+            return
+        _, late = await asyncio.wait([one.task for one in stopped], timeout=LANDING_S)
+        for one in stopped:
+            if one.task in late:
+                one.task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
+        for one in stopped:
+            if one.task in late and one.task.cancelled():
+                reason = f"given up after {LANDING_S:.0f} s, as something was switched off"
+                given_up = Unknown(reason, after_s=SLOW_S, withheld=True)
+                self.state.take_outcome(one.call, given_up, self._around.clock())
+
+    def _start(self, call: Call, lease: Lease) -> None:
+        slot = call.slot
+        if self.leaving or slot in self._in_flight:
+            return
+        lease = lease.another()
+
+        def over(task: asyncio.Task[None]) -> None:
+            del self._in_flight[slot]
+            if not task.cancelled() and isinstance(error := task.exception(), Exception):
+                self._around.failures.append(error)
+
+        task = asyncio.create_task(self._call(call, lease), name=f"{call.kind} {call.effect.action}")
+        self._in_flight[slot] = _InFlight(call, task, lease)
+        task.add_done_callback(over)
+
+    async def _call(self, call: Call, lease: Lease) -> None:
+        names = names_of((call,))
+        for name in names:
+            self._around.at(f"{name}:after_intent")
+        outcome = await self._outcome(call, lease)
+        for name in names:
+            self._around.at(f"{name}:after_call")
+        log.info(
+            "call",
+            kind=call.kind,
+            action=call.effect.action,
+            target=str(call.effect.target),
+            incident=call.effect.incident,
+            outcome=type(outcome).__name__,
+        )
+        self.state.take_outcome(call, outcome, self._around.clock())
+        self._finished += names
+        self.news.set()
+
+    async def _outcome(self, call: Call, lease: Lease) -> Outcome:
+        connector = self._around.connectors.get(call.effect.action)
+        if connector is None:
+            return Unknown(f"nothing here knows {call.effect.action} any more", after_s=30.0)
+        try:
+            if call.kind in LOOKUPS:
+                return await connector.lookup(call.effect)
+            lease.check()
+            act = connector.undo if call.kind == "undo" else connector.apply
+            return await act(call.effect, lease)
+        except Fenced as error:
+            return Unknown(str(error), withheld=True)
+        except Exception as error:
+            # A bug in one connector must not stop the runs of others. What it did is unknown, so it is looked up.
+            log.exception("connector failed", action=call.effect.action, target=str(call.effect.target))
+            return Unknown(f"{type(error).__name__} in the connector", after_s=30.0)
+
+    def revoke(self, reason: str) -> None:
+        """Start nothing any more; calls that have not left the process are stopped."""
+        self.leaving = True
+        self.news.set()
+        for one in self._in_flight.values():
+            one.lease.revoke(reason)
+
+    async def land(self) -> None:
+        """Give the calls in flight a moment to finish, and commit what they did."""
+        tasks = [one.task for one in self._in_flight.values()] + ([self.task] if self.task else [])
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=LANDING_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        # Commands read since the last iteration were not handled: the successor reads them again.
+        self.offsets.clear()
+        self.dead_letters.clear()
+        try:
+            await self._commit(None)
+        except PARTITION_LOST as error:
+            self._log_dropped(error)
+        if self.task is not None and not self.task.cancelled():
+            ended = self.task.exception()
+            if isinstance(ended, PARTITION_LOST):
+                self._log_dropped(ended)
+            elif isinstance(ended, Exception):
+                self._around.failures.append(ended)
+
+    def _log_dropped(self, error: BaseException) -> None:
+        log.info(
+            "partition lost before commit; changes dropped", partition=self.owned.partition, reason=str(error)
+        )

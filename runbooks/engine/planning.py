@@ -1,0 +1,218 @@
+"""From incidents to runs: which runbook is started, what a new revision changes, and what comes after a run has ended. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from runbooks.engine.escalation import accused, climb, is_above, offenders, takes_nothing
+from runbooks.engine.partition_documents import PartitionDocuments
+from runbooks.engine.run.human_decisions import may_be_superseded, revised, superseded
+from runbooks.engine.run.machine import begin
+from runbooks.engine.run.plan import MAX_STEPS, plan
+from runbooks.engine.run.transition import RunReport, TimelineNote
+from runbooks.language.schema import Runbook
+from runbooks.language.select import select
+from streams.config.settings import ResponderSettings
+from streams.model.codec import encode
+from streams.model.incident import Incident, IncidentState
+from streams.model.run import Mode, Plan, Run, run_id, stricter
+
+MAX_PLANNED_BYTES = 320 * 1024
+"""The largest run that is started: it may grow to 2.5 times that, and the store limits documents to 1 MiB."""
+
+
+class Planner:
+    """Starts, revises and supersedes the runs of incidents."""
+
+    def __init__(
+        self,
+        documents: PartitionDocuments,
+        runbooks: Sequence[Runbook],
+        policy: ResponderSettings,
+        actions: frozenset[str],
+    ) -> None:
+        self._documents = documents
+        self._runbooks = runbooks
+        self._by_id = {runbook.id: runbook for runbook in runbooks}
+        self._policy = policy
+        self._actions = actions
+        self._full: set[str] = set()
+        """Runs reported as too large to be extended."""
+
+    def revise(self, incident: Incident, now: datetime) -> None:
+        """Start a run for a new incident, or give its runs the new revision."""
+        documents = self._documents
+        runs = documents.runs.of(incident.id)
+        if not runs:
+            self._begin(incident, now)
+            return
+        for run in runs:
+            if run.id in documents.runs.live:
+                documents.timers.sooner(run.id, now)
+            if incident.revision > run.incident_revision:
+                self._revise_run(run, incident, now)
+        # The latest run alone may give way: an earlier one has ended or has been superseded itself.
+        self._supersede(incident, documents.runs[runs[-1].id], now)
+        documents.ended[incident.id] = None
+
+    def continue_ended(self, now: datetime, most: int) -> None:
+        """Start the next run of incidents whose last one has ended, at most so many.
+
+        That is one whose run escalates, and one that was over in the meantime and has come back.
+        """
+        documents, begun = self._documents, 0
+        while documents.ended and begun < most:
+            incident_id = next(iter(documents.ended))
+            del documents.ended[incident_id]
+            if documents.is_over(incident_id) is not False:
+                continue
+            incident, runs = documents.incidents[incident_id], documents.runs.of(incident_id)
+            if not runs or not all(r.state.is_over for r in runs) or any(r.overruled for r in runs):
+                continue
+            last = runs[-1]
+            if last.outcome == "escalated":
+                self._begin(incident, now, after=last)
+            elif last.incident_over or incident.flaps > last.flaps:
+                self._begin(incident, now)
+            else:
+                continue
+            begun += 1
+
+    def _revise_run(self, run: Run, incident: Incident, now: datetime) -> None:
+        runbook = self._by_id.get(run.plan.runbook)
+        bound = None
+        # Another revision of the runbook would bind other steps: what was approved and begun stays as it was planned.
+        if (
+            runbook is not None
+            and runbook.revision == run.plan.runbook_revision
+            and not incident.state.is_over
+        ):
+            bound = self._bound(incident, runbook, run.plan.mode, now)
+        keep = self._root_of_survivor(incident)
+        result = revised(run, incident, bound, now, keep)
+        if too_large := _too_large(result.run, run):
+            if run.id not in self._full:
+                note = TimelineNote("run.not_extended", too_large, None, {"run": run.id})
+                self._documents.outbox.note(note, run.incident, run.cluster, now)
+            self._full.add(run.id)
+            result = revised(run, incident, None, now, keep)
+        self._documents.apply(result, now)
+
+    def _begin(self, incident: Incident, now: datetime, *, after: Run | None = None) -> None:
+        """Start a run for the incident; `after` is a run that failed and names the next escalation step."""
+        runs = self._documents.runs
+        if incident.state.is_over or incident.state is IncidentState.SUPPRESSED:
+            return
+        if unreadable := runs.unreadable_of(incident.id):
+            # What that run did to the job and the node is unknown, and must not be done again.
+            self._leave(incident, f"its finished run {unreadable[0].id} cannot be read back", now)
+            return
+        step = after.plan.escalation if after is not None else None
+        if step is None:
+            choice = select(incident, self._runbooks)
+            chosen, why = choice.runbook, choice.why
+        else:
+            chosen, why = self._by_id.get(step.to), f"there is no runbook {step.to} to go on with"
+        if chosen is None:
+            self._leave(incident, why, now)
+            return
+        chosen, why = self._escalated(incident, chosen, now)
+        if after is not None:
+            reasons = (f"the next rung after {after.plan.runbook}", after.reason, why)
+            why = "; ".join(reason for reason in reasons if reason)
+        bound = self._bound(incident, chosen, self._policy.mode, now)
+        if bound is None:
+            if after is not None:
+                self._leave(incident, f"{chosen.id} cannot be bound to it", now)
+            return
+        round_ = 1
+        while run_id(incident.id, bound.runbook, bound.runbook_revision, round_) in runs:
+            round_ += 1
+        came_from = after.id if after is not None else ""
+        result = begin(incident, bound, now, round_=round_, escalated_from=came_from, why=why)
+        if (size := len(encode(result.run))) > MAX_PLANNED_BYTES:
+            why = f"a plan of {chosen.id} has {size} bytes, at most {MAX_PLANNED_BYTES} are begun with"
+            self._leave(incident, why, now)
+            return
+        self._documents.apply(result, now)
+
+    def _leave(self, incident: Incident, why: str, now: datetime) -> None:
+        """Say that no run is started for the incident and that it waits for an operator."""
+        note = TimelineNote("run.none", f"a person has to act: {why}")
+        self._documents.outbox.note(note, incident.id, incident.cluster, now)
+        report = RunReport("run.awaiting_approval", reason=why)
+        self._documents.outbox.report(report, incident.id, incident.cluster, now)
+
+    def _escalated(self, incident: Incident, runbook: Runbook, now: datetime) -> tuple[Runbook, str]:
+        """The escalation step that is due, by what has been tried for the same GPU, node or job."""
+        if runbook.escalation is None:
+            return runbook, ""
+        shadow = stricter(runbook.mode, self._policy.mode) is Mode.SHADOW
+        entity = accused(incident)
+        # An incident that was merged into another was no crash of its own.
+        history = [
+            run
+            for run in self._documents.runs.counted_for(incident.cluster, offenders(entity))
+            if not takes_nothing(run) or not self._is_merged(run.incident)
+        ]
+        step = climb(runbook, entity, history, self._by_id, now, shadow=shadow, incident=incident.id)
+        return step.runbook, step.why
+
+    def _is_merged(self, incident_id: str) -> bool:
+        incidents = self._documents.incidents
+        known = incidents.summaries.get(incident_id) or incidents.get(incident_id)
+        return known is not None and known.state is IncidentState.MERGED
+
+    def _bound(self, incident: Incident, runbook: Runbook, ceiling: Mode, now: datetime) -> Plan | None:
+        """The runbook bound to the incident; None when that is not possible, with the reason on the timeline."""
+        view = self._documents.cluster(incident.cluster).view
+        try:
+            return plan(incident, runbook, view, ceiling, self._actions)
+        except ValueError as error:
+            note = TimelineNote("run.none", f"a person has to act: {error}")
+            self._documents.outbox.note(note, incident.id, incident.cluster, now)
+            return None
+
+    def _supersede(self, incident: Incident, run: Run, now: datetime) -> None:
+        """Replace a run that has only asked so far when the evidence now fits another runbook."""
+        if incident.state.is_over or not may_be_superseded(run):
+            return
+        better = select(incident, self._runbooks).runbook
+        if better is None or better.id == run.plan.runbook:
+            return
+        # A run that escalation chose stays, unless the incident no longer names the node it would act on.
+        if not is_above(run.plan.runbook, better, self._by_id) or _has_lost_its_node(run, incident):
+            self._documents.apply(superseded(run, better.id, now), now)
+            self._begin(incident, now)
+
+    def _root_of_survivor(self, incident: Incident) -> dict[str, str]:
+        """For a merged incident: the root node of the incident at the end of all merges, with that incident's id.
+
+        The node is not uncordoned before that incident's own run holds it.
+        """
+        incidents = self._documents.incidents
+        other, seen = incidents.get(incident.merged_into or ""), {incident.id}
+        while other is not None and other.state is IncidentState.MERGED and other.id not in seen:
+            seen.add(other.id)
+            other = incidents.get(other.merged_into or "")
+        if other is None or not other.root.node or other.state.is_over:
+            return {}
+        return {other.root.node: other.id}
+
+
+def _too_large(run: Run, before: Run) -> str:
+    """Why a run may not be extended; empty when it may. Its document has to fit the store until it ends."""
+    steps, size = len(run.plan.steps), 0
+    if steps <= len(before.plan.steps):
+        return ""
+    if steps <= MAX_STEPS and (size := len(encode(run))) <= MAX_PLANNED_BYTES:
+        return ""
+    has = f"{steps} steps, at most {MAX_STEPS}" if not size else f"{size} bytes, at most {MAX_PLANNED_BYTES}"
+    return f"a person has to act on what is new: with it the run would have {has}"
+
+
+def _has_lost_its_node(run: Run, incident: Incident) -> bool:
+    """Whether the run would act on a node that its incident no longer names."""
+    nodes = {step.target.name for step in run.plan.steps if step.target and step.target.kind == "Node"}
+    return bool(nodes) and accused(incident).node not in nodes
