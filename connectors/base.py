@@ -117,6 +117,13 @@ class Blocked:
     reason: str
     after_s: float = 5.0
     result: Result = field(default_factory=dict)
+    by_person: bool = False
+    """A person has changed what Faultline acted on: their decision ends the run."""
+
+    @classmethod
+    def person(cls, reason: str) -> Blocked:
+        """Blocked because a person has decided otherwise."""
+        return cls("a person", reason, by_person=True)
 
 
 Outcome = Done | AlreadyDone | Absent | Waiting | Retry | Unknown | Refused | Blocked

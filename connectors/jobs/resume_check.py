@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from connectors.base import AlreadyDone, Blocked, Done, Outcome, Refused, Waiting
 from connectors.jobs.suspend_fields import Lever
-from connectors.jobs.suspension import marks_of, suspended_by
+from connectors.jobs.suspension import marks_of, not_ours
 from connectors.kubernetes.annotations import controller
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import is_marked
@@ -41,8 +41,8 @@ def judge(job: Object, lever: Lever, pods: Sequence[Object], nodes: Mapping[str,
     if end is not None:
         return Refused(f"{name} has failed")
     if lever.is_suspended(job):
-        marks = marks_of(job)
-        return Blocked("Faultline" if marks.held else suspended_by(marks), f"{name} is suspended")
+        marks, text = marks_of(job), f"{name} is suspended"
+        return Blocked("Faultline", text) if marks.held else not_ours(marks, text)
     wanted, whole = lever.pods(job), [pod for pod in pods if _is_ready(pod)]
     if len(whole) < wanted:
         return Waiting(LOOK_AGAIN_S, f"{len(whole)} of {wanted} pods of {name} are ready{_why(pods)}")

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome, Refused, Waiting
 from connectors.jobs.suspend_fields import Lever
 from connectors.kubernetes.annotations import (
-    A_PERSON,
     INCIDENT,
     MANAGED,
     annotations_of,
@@ -62,7 +61,7 @@ def suspend(job: Object, lever: Lever, effect: Effect) -> Change | Outcome:
     """Turn the switch off, or find that this effect did. What it finds done may still have pods: see `until_gone`."""
     marks, off, name = marks_of(job), lever.is_suspended(job), _name(job)
     if marks.held and not off and marks.incident == effect.incident and _is_it(job, effect):
-        return Blocked(A_PERSON, f"a person resumed {name} after Faultline had suspended it")
+        return Blocked.person(f"a person resumed {name} after Faultline had suspended it")
     if marks.suspended == effect.key and _is_it(job, effect):
         return AlreadyDone(detail=f"{name} is suspended" if off else f"{name} was suspended and is resumed")
     if (no := out_of_reach(job, lever, effect)) is not None:
@@ -70,7 +69,7 @@ def suspend(job: Object, lever: Lever, effect: Effect) -> Change | Outcome:
     if off and marks.held:
         return Blocked(f"incident {marks.incident}", f"{name} is suspended for {marks.incident} already")
     if off:
-        return Blocked(suspended_by(marks), f"{name} is suspended, and not by Faultline")
+        return not_ours(marks, f"{name} is suspended, and not by Faultline")
     patch = _write(lever, True, {INCIDENT: effect.incident, SUSPENDED: effect.key, RESUMED: None})
     return Change(patch, Waiting(PODS_PAUSE_S, f"{name} is suspended, its pods are going"))
 
@@ -80,18 +79,18 @@ def resume(job: Object, lever: Lever, effect: Effect) -> Change | Outcome:
     marks, off, name = marks_of(job), lever.is_suspended(job), _name(job)
     if marks.resumed == effect.key and _is_it(job, effect):
         if off:
-            return Blocked(A_PERSON, f"a person suspended {name} after Faultline had resumed it")
+            return Blocked.person(f"a person suspended {name} after Faultline had resumed it")
         return AlreadyDone(detail=f"{name} is resumed")
     if (no := out_of_reach(job, lever, effect)) is not None:
         return no
     if not marks.held:
         if off:
-            return Blocked(suspended_by(marks), f"{name} is suspended, and not by Faultline")
+            return not_ours(marks, f"{name} is suspended, and not by Faultline")
         return Refused(f"{name} is not suspended")
     if marks.incident != effect.incident:
         return Blocked(f"incident {marks.incident}", f"{name} is suspended for {marks.incident}")
     if not off:
-        return Blocked(A_PERSON, f"a person resumed {name} after Faultline had suspended it")
+        return Blocked.person(f"a person resumed {name} after Faultline had suspended it")
     return Change(_write(lever, False, {RESUMED: effect.key}), Done(detail=f"{name} is resumed"))
 
 
@@ -103,9 +102,9 @@ def take_back(job: Object, lever: Lever, effect: Effect) -> Change | Outcome:
     if lever.end(job) is not None:
         return AlreadyDone(detail=f"{name} has ended")
     if not lever.is_suspended(job):
-        return Blocked(A_PERSON, f"a person resumed {name} after Faultline had suspended it")
+        return Blocked.person(f"a person resumed {name} after Faultline had suspended it")
     if opted_out(job):
-        return Blocked(A_PERSON, f"a person keeps Faultline off {name}: {MANAGED}=false")
+        return Blocked.person(f"a person keeps Faultline off {name}: {MANAGED}=false")
     patch = _write(lever, False, dict.fromkeys((INCIDENT, SUSPENDED, RESUMED)))
     return Change(patch, Done(detail=f"{name} is resumed"))
 
@@ -117,9 +116,9 @@ def find(job: Object, effect: Effect) -> Outcome:
     return AlreadyDone() if key == effect.key and _is_it(job, effect) else Absent()
 
 
-def suspended_by(marks: Marks) -> str:
-    """Whose word a suspension is that Faultline does not hold: after Faultline's resume it is a person's, against it."""
-    return A_PERSON if marks.resumed is not None else SOMEBODY_ELSE
+def not_ours(marks: Marks, reason: str) -> Blocked:
+    """By a suspension that Faultline does not hold: after Faultline's resume it is a person's decision against it."""
+    return Blocked.person(reason) if marks.resumed is not None else Blocked(SOMEBODY_ELSE, reason)
 
 
 def out_of_reach(job: Object, lever: Lever, effect: Effect) -> Refused | None:

@@ -39,7 +39,7 @@ class TrainingJobs:
         suspend_job  `Waiting` until its pods are gone, or hang on dead nodes that this incident closed: then `Done`
                      with `hanging` (their names) and `nodes`, and `drain_node` goes on from there;
                      `Blocked` where a person or another incident suspended it before
-        resume_job   only what this incident suspended; `Blocked` by "a person" who turned the switch in between
+        resume_job   only what this incident suspended; `Blocked` by a person who turned the switch in between
         verify_job   `Waiting` until its pods are ready elsewhere, then `Done` with `placements`; changes nothing
         """
         lever = _lever(effect)
@@ -79,7 +79,7 @@ class TrainingJobs:
         return await self._until_gone(effect, lever, found) if effect.action == "suspend_job" else found
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Resume what this very effect suspended. `Blocked` by "a person" who resumed it before."""
+        """Resume what this very effect suspended. `Blocked` by a person who resumed it before."""
         lever = _lever(effect)
         if isinstance(lever, Refused):
             return lever

@@ -29,9 +29,6 @@ WORK_BOOT_ID = f"{DOMAIN}/boot-id"
 MANAGED = f"{DOMAIN}/managed"
 """Label or annotation that people set to `false` to keep Faultline off."""
 
-A_PERSON = "a person"
-"""`Blocked.by` where somebody other than Faultline changed what it had made: their word counts."""
-
 
 def effect_mark(action: str) -> str:
     """The annotation that holds the key of the last effect of one action on an object, e.g. of `suspend_job`."""

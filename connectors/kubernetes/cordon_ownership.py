@@ -22,7 +22,6 @@ from typing import Literal
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome, Refused, Result
 from connectors.kubernetes.annotations import (
-    A_PERSON,
     EFFECT,
     GIVEN_UP,
     INCIDENT,
@@ -113,7 +112,7 @@ def cordon(node: Object, effect: Effect) -> Change | Outcome:
         )
     if hold is not None and (change := taken_over(node, hold)):
         if hold.by_incident(effect.incident):
-            return Blocked(A_PERSON, change)
+            return Blocked.person(change)
         hold = None  # their word ended that hold; what happens to the node later is a matter of its own
     if hold is not None and hold.by_key(effect.key):
         return AlreadyDone(_result(hold))
@@ -143,9 +142,9 @@ def release(node: Object, effect: Effect, mine: Callable[[Owner], bool]) -> Chan
     if hold is None or not gone:
         return AlreadyDone(detail=f"{name} is not held for {effect.incident}")
     if change := taken_over(node, hold):
-        return Blocked(A_PERSON, change)
+        return Blocked.person(change)
     if opted_out(node):
-        return Blocked(A_PERSON, f"a person keeps Faultline off {name}: {MANAGED}=false")
+        return Blocked.person(f"a person keeps Faultline off {name}: {MANAGED}=false")
     left = tuple(owner for owner in hold.owners if owner not in gone)
     if left:
         still = ", ".join(owner.incident for owner in left)

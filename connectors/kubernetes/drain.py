@@ -28,7 +28,7 @@ from connectors.base import (
     Result,
     Waiting,
 )
-from connectors.kubernetes.annotations import A_PERSON, MANAGED, annotations_of, controller, opted_out
+from connectors.kubernetes.annotations import MANAGED, annotations_of, controller, opted_out
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import hold_of, is_held_for, replaced, taken_over
 from connectors.kubernetes.errors import Conflict, EvictionBlocked, MaybeApplied, NotFound
@@ -98,7 +98,7 @@ def may_drain(node: Object, effect: Effect) -> Outcome | None:
         return Refused(f"a person keeps Faultline off {name}: {MANAGED}=false")
     hold = hold_of(node)
     if hold is not None and (change := taken_over(node, hold)):
-        return Blocked(A_PERSON, change)
+        return Blocked.person(change)
     if not node.get("spec", {}).get("unschedulable"):
         return Refused(f"{name} is not cordoned: what is evicted from it could come back to it")
     return None
@@ -117,7 +117,7 @@ def give_up(node: Object, effect: Effect) -> Change | Outcome:
     if is_out_of_service(node):
         return Waiting(LOOK_AGAIN_S, f"{name} is out of service; the cluster lets go of its pods", result)
     if given_up_for(node) == effect.incident:
-        return Blocked(A_PERSON, f"a person removed the taint {OUT_OF_SERVICE} from {name}")
+        return Blocked.person(f"a person removed the taint {OUT_OF_SERVICE} from {name}")
     then = f"{name} is dead and its pods hang: declared out of service, so that the cluster lets go of them"
     return Change(declared(node, effect.incident), Waiting(LOOK_AGAIN_S, then, result))
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from connectors.base import Absent, Blocked, Effect, LeaseHeld, Outcome, Refused, Waiting
-from connectors.kubernetes.annotations import A_PERSON, MANAGED, NODE_WORK, labels_of, opted_out
+from connectors.kubernetes.annotations import MANAGED, NODE_WORK, labels_of, opted_out
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import hold_of, is_held_for, replaced, taken_over
 from connectors.kubernetes.drain import asks_for_gpu
@@ -54,7 +54,7 @@ class NodeWork:
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Create the Job, or see what has become of it: `Waiting`, at last `Done`, or `Refused` with its pod's last words.
 
-        `Blocked` by "a person" who opened the node or deleted the Job, or by pods that still use the node's GPUs.
+        `Blocked` by a person who opened the node or deleted the Job, or by pods that still use the node's GPUs.
 
         Raises:
             Fenced: the lease does not hold any more; nothing was sent.
@@ -68,7 +68,7 @@ class NodeWork:
             if job is not None:
                 return await self._judged(job, effect)
             if effect.prior.get("job"):
-                return Blocked(A_PERSON, f"a person deleted the Job {effect.prior['job']}")
+                return Blocked.person(f"a person deleted the Job {effect.prior['job']}")
             return await self._create(template, effect, lease)
 
         return await attempted(once)
@@ -153,7 +153,7 @@ def may_work(node: Object, pods: Sequence[Object], effect: Effect) -> Outcome | 
         return Refused(f"a person keeps Faultline off {name}: {MANAGED}=false")
     hold = hold_of(node)
     if hold is not None and hold.by_incident(effect.incident) and (change := taken_over(node, hold)):
-        return Blocked(A_PERSON, change)
+        return Blocked.person(change)
     if not is_held_for(node, effect.incident):
         return Refused(f"{name} is not closed for {effect.incident}: nothing is done on a node in service")
     if effect.action not in DISRUPTIVE:

@@ -28,7 +28,7 @@ class Nodes:
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Close, release or empty a node.
 
-        cordon_node    `Done` with `prior` and `owners`; `Blocked` by "a person" who opened it after Faultline closed it
+        cordon_node    `Done` with `prior` and `owners`; `Blocked` by a person who opened it after Faultline closed it
         uncordon_node  takes this incident's hold away, whichever effect put it there; the node opens with the last one
         drain_node     params `only` = `gpu` (default) or `all`, `bare` = evict also what no controller would bring back,
                        `dead_node` = declare a dead node out of service whose pods hang (default true);
@@ -67,7 +67,7 @@ class Nodes:
         return _unknown(effect)
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Take a cordon's hold away. `Blocked` by "a person" when the node is not as Faultline left it."""
+        """Take a cordon's hold away. `Blocked` (by a person) when the node is not as Faultline left it."""
         if effect.action == "cordon_node":
             return await self._release(effect, lease, whole_incident=False)
         return Refused(f"{effect.action} cannot be taken back")

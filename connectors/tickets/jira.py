@@ -147,7 +147,7 @@ class Jira:
             if issue.is_done:
                 return AlreadyDone(self._result(issue), f"{issue.key} was closed by somebody else")
             if issue.category != "new":
-                return Blocked("a person", f"{issue.key} is {issue.status}: somebody works on it")
+                return Blocked.person(f"{issue.key} is {issue.status}: somebody works on it")
         if not issue.is_done:
             text = "The reason for this ticket no longer holds; it is withdrawn."
             await self._finish(issue, Message(text, (Paragraph(text),)), token, lease)

@@ -58,7 +58,7 @@ class ClusterState:
         return ControlUpdate(open_now.control, (*changed.notes, *open_now.notes))
 
     def control_of(self, run: Run) -> Control:
-        """What a run is held to. RunIndex in shadow see a breaker that trips as they alone would make it, and resets itself."""
+        """What a run is held to. Runs in shadow see a breaker that trips as they alone would make it, and resets itself."""
         if run.plan.mode is Mode.SHADOW and self.control.breaker is None and self._would_trip is not None:
             return replace(self.control, breaker=self._would_trip)
         return self.control

@@ -12,7 +12,7 @@ from streams.config.settings import ResponderSettings
 from streams.model.conversation import TimelineEntry
 from streams.model.facts import Fact
 from streams.model.incident import Incident
-from streams.model.run import Mode, Run, Target
+from streams.model.run import Mode, Run, RunOutcome, Target
 from streams.model.signal import Signal
 
 ACTIONS = TICKETS | {
@@ -80,7 +80,7 @@ class ShadowResponder:
         """What would have been done, by incident, in the order of the plan. The same feed gives the same lines."""
         lines: list[ActionLine] = []
         for run in sorted(self.runs, key=lambda r: (r.incident, r.created_at, r.id)):
-            if run.outcome != "shadowed":
+            if run.outcome is not RunOutcome.SHADOWED:
                 continue
             for planned in run.plan.steps:
                 record = run.step(planned.id)

@@ -1,6 +1,6 @@
 """Which rung of the ladder? Restart elsewhere, then quarantine, reset, reboot, replace: what did not help is not done for ever.
 
-A runbook names the next rung and after how many runs within how long it is that one's turn. RunIndex are counted for what they
+A runbook names the next rung and after how many runs within how long it is that one's turn. Runs are counted for what they
 were about, the very GPU (by its UUID, else by its slot in its node), the node or the job, whatever code it reported: a GPU
 that falls off the bus today and loses memory tomorrow is one bad GPU. All that is needed stands in the run documents. Pure.
 

@@ -16,7 +16,7 @@ from runbooks.language.select import select
 from streams.config.settings import ResponderSettings
 from streams.model.codec import encode
 from streams.model.incident import Incident, IncidentState
-from streams.model.run import Mode, Plan, Run, run_id, stricter
+from streams.model.run import Mode, Plan, Run, RunOutcome, run_id, stricter
 
 MAX_PLANNED_BYTES = 320 * 1024
 """The largest run that is started: it may grow to 2.5 times that, and the store limits documents to 1 MiB."""
@@ -71,7 +71,7 @@ class Planner:
             if not runs or not all(r.state.is_over for r in runs) or any(r.overruled for r in runs):
                 continue
             last = runs[-1]
-            if last.outcome == "escalated":
+            if last.outcome is RunOutcome.ESCALATED:
                 self._begin(incident, now, after=last)
             elif last.incident_over or incident.flaps > last.flaps:
                 self._begin(incident, now)

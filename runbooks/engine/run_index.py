@@ -39,7 +39,7 @@ class UnreadableRun:
 
 
 class RunIndex(Mapping[str, Run]):
-    """RunIndex by id, as last read or decided."""
+    """Runs by id, as last read or decided."""
 
     def __init__(
         self, known: LazyDocuments[Run, RunSummary], unreadable: Iterable[UnreadableRun] = ()

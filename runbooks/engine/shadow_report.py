@@ -18,7 +18,7 @@ from streams.model.clock import parse_rfc3339
 from streams.model.conversation import TimelineEntry
 from streams.model.errors import BadInput
 from streams.model.incident import Incident
-from streams.model.run import Mode, PlannedStep, Run, Target
+from streams.model.run import Mode, PlannedStep, Run, RunOutcome, Target
 
 WINDOW = timedelta(hours=4)
 """How long after its decision a run waits for people to act."""
@@ -164,7 +164,9 @@ def shadow_report(
     chosen = [
         r
         for r in runs
-        if r.plan.mode is Mode.SHADOW and since <= r.created_at <= until and r.outcome != "cancelled"
+        if r.plan.mode is Mode.SHADOW
+        and since <= r.created_at <= until
+        and r.outcome is not RunOutcome.CANCELLED
     ]
     compared = tuple(
         _compare(run, incidents.get(run.incident), acts, verdicts, until, window)

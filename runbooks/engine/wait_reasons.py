@@ -69,7 +69,7 @@ def _order(weight: _Weight, planned: PlannedStep) -> tuple[bool, bool, _Weight, 
 
 def ending_reason(run: Run) -> str:
     """Why a run was called off; empty for one that was not, which keeps the incident's own reason."""
-    return run.reason if run.outcome not in ("", "succeeded", "handed_over", "shadowed") else ""
+    return run.reason if run.outcome.is_early else ""
 
 
 def _held(planned: PlannedStep, record: StepRecord) -> Iterator[tuple[_Weight, str]]:

@@ -84,6 +84,41 @@ class RunState(StrEnum):
         return self in (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SHADOWED)
 
 
+class RunOutcome(StrEnum):
+    """How a run ended; empty while it has not."""
+
+    NONE = ""
+    SUCCEEDED = "succeeded"
+    HANDED_OVER = "handed_over"
+    """A person took it over and Faultline changed nothing but a ticket."""
+    SHADOWED = "shadowed"
+    FAILED = "failed"
+    ESCALATED = "escalated"
+    """It failed, and the next escalation step is started."""
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+
+    @property
+    def is_early(self) -> bool:
+        """True when the run was ended before its plan was carried out."""
+        return self not in (RunOutcome.NONE, *_AS_PLANNED)
+
+    @property
+    def state(self) -> RunState:
+        """The state of a run that ended so."""
+        if self in (RunOutcome.FAILED, RunOutcome.ESCALATED):
+            return RunState.FAILED
+        return _AS_PLANNED.get(self, RunState.CANCELLED)
+
+
+_AS_PLANNED = {
+    RunOutcome.SUCCEEDED: RunState.SUCCEEDED,
+    RunOutcome.HANDED_OVER: RunState.SUCCEEDED,
+    RunOutcome.SHADOWED: RunState.SHADOWED,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What an effect acts on, as Kubernetes (or the ticket system, or the chat) names it."""
@@ -300,9 +335,7 @@ class Run:
     admitted_at: datetime | None = None
     """When its first destructive step passed the limits. All that it had then was let in with it; what a revision adds later
     has to pass them anew."""
-    outcome: str = ""
-    """Once over: `succeeded`, `handed_over` (a person has taken it and nothing was done), `failed`, `cancelled`, `escalated`,
-    `shadowed`, `rejected` or `expired`."""
+    outcome: RunOutcome = RunOutcome.NONE
     undoing: str = ""
     """Why what was done is being taken back; empty while it is not."""
     commands: tuple[str, ...] = ()

@@ -180,9 +180,8 @@ class SmallWorld:
         if LEVER.end(job) == "Succeeded":
             return AlreadyDone(detail="it has ended well")
         if LEVER.is_suspended(job):
-            held = suspension.marks_of(job).held
-            by = "Faultline" if held else suspension.suspended_by(suspension.marks_of(job))
-            return Blocked(by, "it is suspended")
+            marks, text = suspension.marks_of(job), "it is suspended"
+            return Blocked("Faultline", text) if marks.held else suspension.not_ours(marks, text)
         unfit = [n for n in self.pods[key] if cordon_ownership.is_marked(self.nodes[n])]
         if len(self.pods[key]) < len(PLACES[key]) or unfit:
             return Waiting(3.0, "its pods are not ready")

@@ -22,7 +22,7 @@ from runbooks.engine.guardrails.closed_nodes import (
     opened_since,
 )
 from streams.inventory.cluster_view import ClusterView
-from streams.model.run import Run, StepRecord, StepState
+from streams.model.run import Run, RunOutcome, StepRecord, StepState
 
 _FOREVER = datetime.max.replace(tzinfo=UTC)
 
@@ -261,7 +261,7 @@ def _failed_at(run: Run) -> datetime | None:
     if run.admitted_at is None:
         return None
     failed = [r for r in run.steps if r.state is StepState.FAILED]
-    if run.outcome != "failed" and not any(run.planned(r.id).destructive for r in failed):
+    if run.outcome is not RunOutcome.FAILED and not any(run.planned(r.id).destructive for r in failed):
         return None
     return max((r.finished_at for r in failed if r.finished_at), default=run.finished_at or run.updated_at)
 

@@ -23,7 +23,17 @@ from streams.config.settings import ResponderSettings
 from streams.model.clock import to_the_second
 from streams.model.conversation import Command, Verb
 from streams.model.incident import Incident, IncidentState
-from streams.model.run import Approval, Mode, Plan, PlannedStep, Run, RunState, StepRecord, StepState
+from streams.model.run import (
+    Approval,
+    Mode,
+    Plan,
+    PlannedStep,
+    Run,
+    RunOutcome,
+    RunState,
+    StepRecord,
+    StepState,
+)
 from streams.model.signal import Attribute
 
 MAX_COMMANDS = 50
@@ -101,16 +111,16 @@ def superseded(run: Run, by: str, now: datetime) -> TransitionResult:
     why = f"runbook {by} fits better now"
     if run.plan.mode is Mode.SHADOW:
         transition.change(
-            outcome="cancelled", state=RunState.CANCELLED, undoing=why, reason=why, finished_at=now
+            outcome=RunOutcome.CANCELLED, state=RunState.CANCELLED, undoing=why, reason=why, finished_at=now
         )
     else:
-        call_off(transition, "cancelled", why)
+        call_off(transition, RunOutcome.CANCELLED, why)
     return transition.result()
 
 
 def may_be_superseded(run: Run) -> bool:
     """Whether a run has neither changed anything but a ticket nor been decided on by a person, nor is a rung of a ladder."""
-    if run.outcome not in ("", "shadowed") or run.approvals or run.escalated_from:
+    if run.outcome not in (RunOutcome.NONE, RunOutcome.SHADOWED) or run.approvals or run.escalated_from:
         return False
     touched = [run.planned(record.id) for record in run.steps if record.effect is not None]
     # A ticket is no reason to stay: the run that fits better goes on with it.
@@ -189,7 +199,7 @@ def _reject(transition: RunTransition, command: Command) -> None:
     transition.change(approvals=(*run.approvals, word))
     why = f"rejected by {who}" + (f": {command.reason}" if command.reason else "")
     _say(transition, command, "person.rejected", why)
-    call_off(transition, "rejected", why, release=True)
+    call_off(transition, RunOutcome.REJECTED, why, release=True)
 
 
 def _who_decided(word: Approval) -> str:
@@ -213,7 +223,7 @@ def _stop(transition: RunTransition, command: Command, word: str, *, release: bo
     _say(transition, command, f"person.{word}", why)
     transition.change(overruled=True)
     if not transition.run.state.is_over:
-        call_off(transition, "cancelled", why, release=release)
+        call_off(transition, RunOutcome.CANCELLED, why, release=release)
 
 
 def _reason_gone(transition: RunTransition, incident: Incident, keep: Mapping[str, str]) -> None:
@@ -228,7 +238,7 @@ def _reason_gone(transition: RunTransition, incident: Incident, keep: Mapping[st
                 "run.goes_on", f"{why}; work on {', '.join(sorted(nodes))} has begun and is finished first"
             )
     elif not transition.run.state.is_over and not transition.stopping:
-        call_off(transition, "cancelled", why, undo=True, keep=keep)
+        call_off(transition, RunOutcome.CANCELLED, why, undo=True, keep=keep)
     elif merged:
         take_back(transition, why, keep=keep)
 

@@ -28,7 +28,6 @@ from runbooks.engine.run.rollback import advance_undo, call_off, fail, holds_a_j
 from runbooks.engine.run.shadow_mode import guard_context, shadow
 from runbooks.engine.run.transition import (
     BLIND_S,
-    FINAL,
     RunContext,
     RunReport,
     RunTransition,
@@ -47,6 +46,7 @@ from streams.model.run import (
     Plan,
     PlannedStep,
     Run,
+    RunOutcome,
     RunState,
     StepRecord,
     StepState,
@@ -155,17 +155,16 @@ def settle(transition: RunTransition, context: RunContext) -> None:
     undoing = any(record.is_being_undone and not record.kept_for for record in records.values())
     if not open_steps and not undoing:
         outcome = run.outcome or _ending(transition)
-        if outcome == "escalated" and (lacking := _no_rung(run, context)):
-            outcome = "failed"
+        if outcome is RunOutcome.ESCALATED and (lacking := _no_rung(run, context)):
+            outcome = RunOutcome.FAILED
             transition.change(reason=f"{run.reason}; {lacking}")
-        state = FINAL.get(outcome, RunState.CANCELLED)
-        transition.change(state=state, outcome=outcome, finished_at=transition.now)
+        transition.change(state=outcome.state, outcome=outcome, finished_at=transition.now)
         transition.note(
             "run.finished",
             f"run {outcome}" + (f": {transition.run.reason}" if run.outcome else ""),
-            outcome=outcome,
+            outcome=str(outcome),
         )
-        _report(transition, "run.finished", outcome=outcome)
+        _report(transition, "run.finished", outcome=str(outcome))
         return
     state = _state(transition, open_steps)
     if state is run.state or transition.stopping:
@@ -192,17 +191,17 @@ def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | 
     }
 
 
-def _ending(transition: RunTransition) -> str:
+def _ending(transition: RunTransition) -> RunOutcome:
     """How a run ends that nobody called off. Where a person has taken it and nothing was done, nothing is cured either."""
     if transition.run.plan.mode is Mode.SHADOW:
-        return "shadowed"
+        return RunOutcome.SHADOWED
     taken, done = False, False
     for planned in transition.run.plan.steps:
         record = transition.records[planned.id]
         taken |= planned.action == "ask" and record.state is StepState.DONE
         made = record.effect is not None and record.effect.state is EffectState.CONFIRMED
         done |= made and planned.action not in TICKETS
-    return "handed_over" if taken and not done else "succeeded"
+    return RunOutcome.HANDED_OVER if taken and not done else RunOutcome.SUCCEEDED
 
 
 def _no_rung(run: Run, context: RunContext) -> str:
@@ -261,7 +260,7 @@ def _start(transition: RunTransition, planned: PlannedStep, context: RunContext)
     record = transition.records[planned.id]
     if record.deadline_at and transition.now >= record.deadline_at:
         if record.state is StepState.AWAITING_APPROVAL:
-            call_off(transition, "expired", f"nobody decided on {planned.id} in time", release=True)
+            call_off(transition, RunOutcome.EXPIRED, f"nobody decided on {planned.id} in time", release=True)
             return
         if record.state is StepState.BLOCKED and holds_a_job(transition):
             fail(transition, planned, f"held for {planned.deadline_s:.0f} s: {record.reason}")
@@ -323,7 +322,7 @@ def _allowed(transition: RunTransition, planned: PlannedStep, context: RunContex
         transition.note(
             "step.refused", f"{planned.action} {planned.target} refused: {ruling}", step=planned.id
         )
-        call_off(transition, "cancelled", str(ruling), release=True)
+        call_off(transition, RunOutcome.CANCELLED, str(ruling), release=True)
         return False
     asks = ruling.kind is RulingKind.ASK
     state = StepState.AWAITING_APPROVAL if asks else StepState.BLOCKED

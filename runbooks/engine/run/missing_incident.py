@@ -15,7 +15,7 @@ from runbooks.engine.run.rollback import advance_undo, call_off, fail, look_up_u
 from runbooks.engine.run.transition import BLIND_S, RunContext, RunTransition, TransitionResult
 from streams.model.entity import Entity
 from streams.model.incident import Certainty, Incident, IncidentState
-from streams.model.run import EffectState, PlannedStep, Run, StepState
+from streams.model.run import EffectState, PlannedStep, Run, RunOutcome, StepState
 from streams.model.signal import Severity
 
 
@@ -26,7 +26,9 @@ def advance_blind(run: Run, context: RunContext, now: datetime) -> TransitionRes
         transition.change(blind_since=now)
         transition.note("run.blind", f"{run.incident} cannot be read: no further step is taken for it")
     elif now >= run.blind_since + timedelta(seconds=BLIND_S) and not run.state.is_over:
-        call_off(transition, "failed", f"its incident could not be read for {BLIND_S:.0f} s", release=True)
+        call_off(
+            transition, RunOutcome.FAILED, f"its incident could not be read for {BLIND_S:.0f} s", release=True
+        )
     long = run.blind_since is not None and now >= run.blind_since + timedelta(seconds=BLIND_S)
     for planned in run.plan.steps:
         _step(transition, planned, context.free_slots, long=long)

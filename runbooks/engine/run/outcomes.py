@@ -21,10 +21,7 @@ from runbooks.engine.run.rollback import call_off, fail, holds_a_job
 from runbooks.engine.run.transition import CallKind, RunTransition, TransitionResult
 from runbooks.language.schema import TICKETS
 from streams.kafka.lease import MARGIN_S
-from streams.model.run import EffectRecord, EffectState, PlannedStep, Run, StepState
-
-A_PERSON = "a person"
-"""What connectors put into `Blocked.by` when a person has decided otherwise."""
+from streams.model.run import EffectRecord, EffectState, PlannedStep, Run, RunOutcome, StepState
 
 UNTOLD_S = 900.0
 """How long after its deadline a step whose fate cannot be told keeps a job suspended: nobody may ever be able to tell."""
@@ -105,7 +102,7 @@ def _applied(transition: RunTransition, planned: PlannedStep, effect: EffectReco
             _unknown(transition, planned, effect, 1.0, "the connector does not say what it did")
         case Refused():
             _refuse(transition, planned, effect, outcome)
-        case Blocked() if outcome.by == A_PERSON:
+        case Blocked(by_person=True):
             _overruled(transition, planned, effect, outcome.reason)
         case Blocked():
             _again(
@@ -241,7 +238,7 @@ def _overruled(transition: RunTransition, planned: PlannedStep, effect: EffectRe
     transition.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=reason))
     transition.finish(planned.id, StepState.CANCELLED, reason)
     transition.change(overruled=True)
-    call_off(transition, "cancelled", reason, release=True)
+    call_off(transition, RunOutcome.CANCELLED, reason, release=True)
 
 
 def _undo(transition: RunTransition, planned: PlannedStep, undo: EffectRecord, outcome: Outcome) -> None:
@@ -258,7 +255,7 @@ def _undo(transition: RunTransition, planned: PlannedStep, undo: EffectRecord, o
             undo = replace(undo, failures=undo.failures + 1)
             pause = max(outcome.after_s, planned.retry.pause_s(undo.failures))
             _undo_later(transition, planned, undo, pause, outcome.reason)
-        case Blocked() if outcome.by != A_PERSON:
+        case Blocked(by_person=False):
             _undo_later(transition, planned, undo, outcome.after_s, outcome.reason)
         case Unknown():
             _undo_unknown(transition, planned, undo, outcome.after_s, outcome.reason)

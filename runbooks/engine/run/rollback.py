@@ -32,7 +32,7 @@ from runbooks.engine.run.transition import (
 )
 from runbooks.language.schema import DISRUPTIVE
 from streams.model.incident import Incident, IncidentState
-from streams.model.run import EffectRecord, EffectState, PlannedStep, StepRecord, StepState
+from streams.model.run import EffectRecord, EffectState, PlannedStep, RunOutcome, StepRecord, StepState
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -44,7 +44,7 @@ _LASTING = (*IN_FLIGHT, EffectState.WAITING, EffectState.CONFIRMED)
 
 def call_off(
     transition: RunTransition,
-    outcome: str,
+    outcome: RunOutcome,
     reason: str,
     *,
     release: bool = False,
@@ -57,15 +57,15 @@ def call_off(
     `release` only resumes jobs.
     """
     if transition.stopping:
-        if transition.run.overruled and transition.run.outcome == "escalated":
+        if transition.run.overruled and transition.run.outcome is RunOutcome.ESCALATED:
             # A person's word outweighs the next rung, also while the run still gives back its jobs.
             transition.change(outcome=outcome, reason=reason)
             transition.note(
-                "run.called_off", f"{outcome}: {reason}; the next rung is not begun", outcome=outcome
+                "run.called_off", f"{outcome}: {reason}; the next rung is not begun", outcome=str(outcome)
             )
         return
     transition.change(outcome=outcome, reason=reason)
-    transition.note("run.called_off", f"{outcome}: {reason}", outcome=outcome)
+    transition.note("run.called_off", f"{outcome}: {reason}", outcome=str(outcome))
     for planned in transition.run.plan.steps:
         record = transition.records[planned.id]
         in_flight = record.effect is not None and record.effect.state in IN_FLIGHT
@@ -87,11 +87,11 @@ def fail(transition: RunTransition, planned: PlannedStep, reason: str) -> None:
         case "continue":
             pass
         case "escalate":
-            call_off(transition, "escalated", why, release=True)
+            call_off(transition, RunOutcome.ESCALATED, why, release=True)
         case "undo":
-            call_off(transition, "failed", why, undo=True)
+            call_off(transition, RunOutcome.FAILED, why, undo=True)
         case _:
-            call_off(transition, "failed", why, release=True)
+            call_off(transition, RunOutcome.FAILED, why, release=True)
 
 
 def take_back(

@@ -23,7 +23,6 @@ from streams.model.run import (
     EffectState,
     PlannedStep,
     Run,
-    RunState,
     StepRecord,
     StepState,
     Target,
@@ -135,7 +134,7 @@ class RunTransition:
     @property
     def stopping(self) -> bool:
         """True once the run is to end before its time: nothing new is begun."""
-        return self.run.outcome not in ("", "succeeded", "handed_over", "shadowed")
+        return self.run.outcome.is_early
 
     def set(self, step_id: str, **changes: Any) -> None:
         """Change a step's record."""
@@ -293,13 +292,3 @@ def shortened(text: str) -> str:
 def same_target(one: Target | None, other: Target | None) -> bool:
     """Whether two steps act on the same thing."""
     return one is not None and other is not None and one.key == other.key
-
-
-FINAL = {
-    "succeeded": RunState.SUCCEEDED,
-    "handed_over": RunState.SUCCEEDED,
-    "failed": RunState.FAILED,
-    "escalated": RunState.FAILED,
-    "shadowed": RunState.SHADOWED,
-}
-"""The state that belongs to an outcome; every other outcome is a cancelled run."""

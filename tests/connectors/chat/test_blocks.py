@@ -33,7 +33,7 @@ from streams.model.message import (
     Tone,
     plain,
 )
-from streams.model.run import EffectRecord, EffectState, Mode, Run, RunState, StepState, Target
+from streams.model.run import EffectRecord, EffectState, Mode, Run, RunOutcome, RunState, StepState, Target
 from tests.connectors.chat.thread_documents import NOW, incident, run
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -62,7 +62,9 @@ def with_ticket(made: Run) -> Run:
     effect = EffectRecord("k", "open_ticket", target, EffectState.CONFIRMED, NOW, NOW, result=result)
     cordon, ticket = made.steps
     steps = (cordon, replace(ticket, effect=effect))
-    return replace(made, steps=steps, state=RunState.SUCCEEDED, outcome="succeeded", reason=incident().reason)
+    return replace(
+        made, steps=steps, state=RunState.SUCCEEDED, outcome=RunOutcome.SUCCEEDED, reason=incident().reason
+    )
 
 
 CASES = {

@@ -18,7 +18,7 @@ from connectors.jobs.suspension import (
     suspend,
     take_back,
 )
-from connectors.kubernetes.annotations import A_PERSON, INCIDENT, MANAGED
+from connectors.kubernetes.annotations import INCIDENT, MANAGED
 from connectors.kubernetes.client import Object
 from streams.model.run import Target
 from tests.connectors.objects import effect, made, merged
@@ -102,7 +102,7 @@ def test_what_a_person_switched_is_left_to_them(lever: Lever) -> None:
     for what, decisions in by_hand.items():
         for decided in decisions:
             assert isinstance(decided, Blocked), what
-            assert decided.by == A_PERSON, what
+            assert decided.by_person, what
 
 
 @every_kind

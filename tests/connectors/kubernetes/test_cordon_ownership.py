@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome, Refused
-from connectors.kubernetes.annotations import A_PERSON, EFFECT, INCIDENT, MANAGED, PRIOR
+from connectors.kubernetes.annotations import EFFECT, INCIDENT, MANAGED, PRIOR
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import Hold, Owner, cordon, find, hold_of, release
 from connectors.kubernetes.guarded_patch import Change
@@ -92,7 +92,7 @@ def test_what_a_person_changed_is_left_to_them(change: Object, says: str) -> Non
     same_incident = replace(FIRST, key="key-of-another-step")
     for decided in (cordon(found, FIRST), cordon(found, same_incident), undone(found, FIRST)):
         assert isinstance(decided, Blocked)
-        assert decided.by == A_PERSON
+        assert decided.by_person
         assert says in decided.reason
 
 

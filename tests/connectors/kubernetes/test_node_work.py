@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from connectors.base import AlreadyDone, Blocked, Done, Effect, Refused, Waiting
-from connectors.kubernetes.annotations import A_PERSON, EFFECT, INCIDENT, MANAGED, NODE_WORK
+from connectors.kubernetes.annotations import EFFECT, INCIDENT, MANAGED, NODE_WORK
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import cordon
 from connectors.kubernetes.node_work import may_work, read_templates
@@ -186,7 +186,7 @@ def test_a_node_that_a_person_opened_is_theirs() -> None:
     opened["spec"].pop("unschedulable")
     outcome = may_work(opened, [], effect("validate_node"))
     assert isinstance(outcome, Blocked)
-    assert outcome.by == A_PERSON
+    assert outcome.by_person
 
 
 @pytest.mark.parametrize("action", ["reset_gpu", "reboot_node"])
@@ -198,7 +198,7 @@ def test_gpu_pods_of_others_stand_in_the_way_of_what_would_end_them(action: str)
     for other in (pod("train-0"), leaving):
         outcome = may_work(a_node(), [ours, ended, other], effect(action))
         assert isinstance(outcome, Blocked)
-        assert outcome.by != A_PERSON
+        assert not outcome.by_person
         assert f"team-a/{other['metadata']['name']}" in outcome.reason
     assert may_work(a_node(), [pod("train-0")], effect("validate_node")) is None
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from connectors.base import Absent, Blocked, Done, NoLease, Refused, Waiting
-from connectors.kubernetes.annotations import A_PERSON
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.node_work import NodeWork
 from connectors.kubernetes.nodes import Nodes
@@ -109,7 +108,7 @@ async def test_nothing_is_done_on_a_node_in_service_or_reopened_by_a_person(worl
     world.real.kubectl("uncordon", target.name)
     blocked = await connector.apply(effect, LEASE)
     assert isinstance(blocked, Blocked)
-    assert blocked.by == A_PERSON
+    assert blocked.by_person
     assert world.writes(resource="jobs", verb="create") == []
 
 
@@ -121,7 +120,7 @@ async def test_a_job_that_a_person_deleted_is_not_made_again(world: KubeWorld) -
     await world.cluster.delete(jobs_path(world, job_name(effect)), propagation="Background")
     outcome = await connector.apply(replace(effect, prior=begun.result), LEASE)
     assert isinstance(outcome, Blocked)
-    assert outcome.by == A_PERSON
+    assert outcome.by_person
     assert len(world.writes(resource="jobs", verb="create")) == 1
 
 

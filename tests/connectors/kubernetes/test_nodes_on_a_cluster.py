@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from connectors.base import AlreadyDone, Blocked, Done, NoLease, Refused, Waiting
-from connectors.kubernetes.annotations import A_PERSON, INCIDENT, MANAGED, annotations_of
+from connectors.kubernetes.annotations import INCIDENT, MANAGED, annotations_of
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.drain import MIRROR
 from connectors.kubernetes.nodes import Nodes
@@ -167,7 +167,7 @@ async def test_a_persons_uncordon_stops_the_drain_and_stands(world: KubeWorld) -
         await nodes.undo(cordon, LEASE),
     ):
         assert isinstance(outcome, Blocked)
-        assert outcome.by == A_PERSON
+        assert outcome.by_person
     assert "unschedulable" not in (await world.node(node))["spec"]
     assert world.writes(subresource="eviction") == []
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from connectors.base import Blocked, Outcome, Refused, Waiting
-from connectors.kubernetes.annotations import A_PERSON, GIVEN_UP, INCIDENT, MANAGED
+from connectors.kubernetes.annotations import GIVEN_UP, INCIDENT, MANAGED
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import cordon, release
 from connectors.kubernetes.drain import back_in_service, give_up
@@ -102,7 +102,7 @@ def test_a_person_who_takes_the_declaration_back_has_the_last_word() -> None:
     by_hand = merged(given_up(), {"spec": {"taints": closed()["spec"]["taints"]}})
     decided = give_up(by_hand, DRAIN)
     assert isinstance(decided, Blocked)
-    assert decided.by == A_PERSON
+    assert decided.by_person
 
 
 def test_what_somebody_else_declared_is_used_and_left_to_them() -> None:

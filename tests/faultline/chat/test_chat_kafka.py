@@ -39,7 +39,7 @@ from streams.model.codec import encode
 from streams.model.conversation import TimelineEntry
 from streams.model.facts import FactRecord, NodeFact
 from streams.model.incident import Incident, IncidentState
-from streams.model.run import EffectRecord, EffectState, Run, RunState, StepState
+from streams.model.run import EffectRecord, EffectState, Run, RunOutcome, RunState, StepState
 from tests.connectors.chat import thread_documents
 from tests.testbed.children import Child
 from tests.testbed.kafka import Kafka
@@ -410,7 +410,7 @@ async def test_a_thread_is_not_green_while_the_node_stays_closed_and_is_when_it_
         "k", "cordon_node", thread_documents.NODE, EffectState.CONFIRMED, now, now, confirmed_at=now
     )
     steps = (replace(cordon, effect=closed), ticket)
-    run = replace(made, steps=steps, state=RunState.SUCCEEDED, outcome="succeeded")
+    run = replace(made, steps=steps, state=RunState.SUCCEEDED, outcome=RunOutcome.SUCCEEDED)
     node = NodeFact("c1", "node-07", "u-7", now, gpus=8, unschedulable=True, owner_incident=about.id)
     for document in (about, run, FactRecord(node)):
         await world.tell(document)

@@ -14,7 +14,7 @@ from streams.model.codec import encode
 from streams.model.entity import Entity
 from streams.model.facts import FactRecord, NodeFact
 from streams.model.incident import Incident, IncidentState, incident_id
-from streams.model.run import EffectRecord, EffectState, Run, RunState, StepState, Target
+from streams.model.run import EffectRecord, EffectState, Run, RunOutcome, RunState, StepState, Target
 from tests.connectors.chat.thread_documents import NOW, incident, run
 
 LATER = NOW + timedelta(hours=1)
@@ -45,7 +45,7 @@ def closer(of: Incident) -> Run:
         plan=replace(made.plan, steps=(replace(planned, target=node), *others)),
         steps=(replace(step, effect=closed), *rest),
         state=RunState.SUCCEEDED,
-        outcome="succeeded",
+        outcome=RunOutcome.SUCCEEDED,
     )
 
 

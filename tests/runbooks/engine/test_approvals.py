@@ -18,7 +18,7 @@ from streams.model.codec import decode, encode
 from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.incident import Certainty
 from streams.model.message import Buttons, Code, Facts, Paragraph
-from streams.model.run import Demand, Mode, PlannedStep, Run, RunState, StepState, Target
+from streams.model.run import Demand, Mode, PlannedStep, Run, RunOutcome, RunState, StepState, Target
 from tests.runbooks.engine.test_run import decide, revise
 from tests.runbooks.scenes import ACTIONS, CLUSTER, LIBRARY, NOW, OTHER_JOB, Play, at, cluster, incident
 
@@ -289,7 +289,7 @@ def test_a_word_is_given_to_the_run_of_its_plan_and_answered_once() -> None:
     board.advance(NOW)
     (run,) = board.runs.values()
     older = replace(
-        run, id="run-older", state=RunState.CANCELLED, outcome="cancelled",
+        run, id="run-older", state=RunState.CANCELLED, outcome=RunOutcome.CANCELLED,
         plan=replace(run.plan, digest="0" * 32), created_at=at(-60),
     )  # fmt: skip
     board = PartitionState(LIBRARY, policy, frozenset(TICKETLESS), {older.id: older, run.id: run})

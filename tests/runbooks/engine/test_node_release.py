@@ -102,7 +102,7 @@ def test_what_a_person_changed_meanwhile_stays_and_can_be_asked_for_again() -> N
     board.take_command(Command("c-1", "", CLUSTER, Verb.RELEASE, "ada", at(1000), scope=f"node:{NODE}"))
     board.advance(at(1000))
     (call,) = board.collect().calls
-    board.take_outcome(call, Blocked("a person", f"a person uncordoned {NODE}"), at(1001))
+    board.take_outcome(call, Blocked.person(f"a person uncordoned {NODE}"), at(1001))
     assert [e.event for e in board.collect().timeline] == ["step.not_undone"]
     assert [event for event, _ in ask(board, id="c-2")] == ["person.released"]
 

@@ -237,7 +237,7 @@ def test_a_drain_that_a_budget_blocks_for_good_does_not_keep_the_job_suspended()
 def test_a_persons_change_cancels_the_run_says_so_and_leaves_no_job_suspended(action: str) -> None:
     play = Play(incident(), actions=TICKETLESS)
     play.play(until=action)
-    play.answer(Blocked("a person", "a person uncordoned node-03"))
+    play.answer(Blocked.person("a person uncordoned node-03"))
     play.play()
     assert play.stands() is RunState.CANCELLED
     assert "a person uncordoned node-03" in play.run.reason
@@ -290,7 +290,7 @@ def test_an_undo_that_a_person_forestalled_is_left_alone() -> None:
     revise(play, state=IncidentState.MERGED, merged_into="inc-other")
     play.answer(Refused("no such job"))
     assert [(c.kind, c.effect.action) for c in play.air] == [("undo", "cordon_node")]
-    play.answer(Blocked("a person", "a person cordoned it on purpose"))
+    play.answer(Blocked.person("a person cordoned it on purpose"))
     assert play.run.step("cordon").undo is not None
     assert play.run.step("cordon").undo.state is EffectState.REFUSED  # type: ignore[union-attr]
     assert not play.run.has_work

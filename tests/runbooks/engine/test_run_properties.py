@@ -52,7 +52,7 @@ class World:
 
     def apply(self, effect: Effect) -> Outcome:
         if effect.target.name in self.persons:
-            return Blocked("a person", "a person was here")
+            return Blocked.person("a person was here")
         self.there.add(effect.key)
         self.created[effect.key] += 1
         self.landed.append(f"{effect.action} {effect.target.name}")
@@ -63,7 +63,7 @@ class World:
 
     def undo(self, effect: Effect) -> Outcome:
         if effect.target.name in self.persons:
-            return Blocked("a person", "a person was here")
+            return Blocked.person("a person was here")
         if effect.key not in self.there:
             return AlreadyDone()
         self.there.remove(effect.key)

@@ -293,7 +293,7 @@ def test_a_compensation_in_the_air_is_looked_up_by_a_successor() -> None:
 
 def test_a_persons_change_stands_against_a_compensation() -> None:
     play = compensating()
-    play.answer(Blocked("a person", "a person keeps the node closed"))
+    play.answer(Blocked.person("a person keeps the node closed"))
     undo = play.run.step("cordon").undo
     assert undo is not None
     assert undo.state is EffectState.REFUSED
