@@ -45,7 +45,7 @@ from bench.brokered import installation
 from bench.correlator_process import recent
 from bench.figures import Figure, middle, progress, report
 from bench.trouble import CLUSTER, Cluster, Fault, bad_day, batches, moment
-from streams.correlate import Changes, Core
+from streams.correlate import Changes, Engine
 from streams.kafka.provisioning import apply
 from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.signal import Signal
@@ -59,7 +59,7 @@ class Run:
 
     def __init__(self, cluster: Cluster) -> None:
         self.rows: dict[str, bytes] = {}
-        self.core = Core(CLUSTER, self.rows)
+        self.core = Engine(CLUSTER, self.rows)
         self.published: dict[str, Incident] = {}
         self.ticks_s: list[float] = []
         """CPU time of each tick."""
@@ -219,7 +219,7 @@ async def through_kills(bootstrap: str, kills: int) -> Figures:
     _, signals = bad_day(cluster, 20, every_s=2.0)
     signals = recent(signals, datetime.now(UTC) - signals[-1].observed_at)
     facts = list(cluster.facts())
-    core = Core(CLUSTER, {})
+    core = Engine(CLUSTER, {})
     for fact in facts:
         core.on_fact(fact.key, fact, fact.observed_at)
     told = [core.on_signals(signals, signals[-1].observed_at)]

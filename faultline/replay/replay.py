@@ -21,7 +21,7 @@ from runbooks.engine.dry_run import ActionLine, ShadowResponder
 from runbooks.language.loader import load
 from runbooks.language.schema import Runbook
 from streams.config.settings import ResponderSettings
-from streams.correlate import Changes, Config, Core
+from streams.correlate import Changes, Config, Engine
 from streams.detect import Detector
 from streams.detect.batch import read_safely
 from streams.detect.deduplication import RollUp
@@ -144,7 +144,7 @@ class _Player:
     def __init__(self, cluster: str, responder: ShadowResponder, config: Config) -> None:
         self._detector = Detector(cluster)
         self._rollups: defaultdict[tuple[str, int], RollUp] = defaultdict(RollUp)
-        self._cores: dict[str, Core] = {}
+        self._cores: dict[str, Engine] = {}
         self._responder = responder
         self._config = config
         self._facts: list[tuple[datetime, str, Fact | None]] = []
@@ -226,9 +226,9 @@ class _Player:
         for cluster, heard in by_cluster.items():
             self._publish(self._core(cluster).on_signals(heard, now), now)
 
-    def _core(self, cluster: str) -> Core:
+    def _core(self, cluster: str) -> Engine:
         if cluster not in self._cores:
-            self._cores[cluster] = Core(cluster, {}, self._config)
+            self._cores[cluster] = Engine(cluster, {}, self._config)
         return self._cores[cluster]
 
 

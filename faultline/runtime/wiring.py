@@ -75,12 +75,12 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
 
 
 async def _correlator(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
-    from streams.correlate import Config, Core
+    from streams.correlate import Config, Engine
     from streams.correlate.process import Correlator
 
     config = Config.of(settings.correlator)
     await Correlator(
-        settings.kafka, settings.correlator, lambda cluster, rows: Core(cluster, rows, config), pulse=pulse
+        settings.kafka, settings.correlator, lambda cluster, rows: Engine(cluster, rows, config), pulse=pulse
     ).run()
 
 

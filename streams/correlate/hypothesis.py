@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.policy.families import Stops, families, level
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.place import Place
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Candidate, Certainty, incident_id
 from streams.model.signal import Attribute
@@ -15,13 +16,13 @@ from streams.model.signal import Attribute
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A root cause. `scope` is the place that is evaluated as one: `node/NAME`, `job/KEY` or `port/SWITCH/PORT`.
+    """A root cause. `place` is the one that is judged as a whole for it.
 
     `first_at` to `last_at` is when its evidence was seen; `fault_at` is when it began, back-dated. `ready_at` is the moment
     from which it may open an incident; one that is open already is amended at once.
     """
 
-    scope: str
+    place: Place
     root: Entity
     family: str
     incarnation: int

@@ -46,7 +46,7 @@ from streams.correlate.changes import Changes
 from streams.correlate.cluster_rows import Records, TableRows
 from streams.correlate.faust_app import build_app
 from streams.correlate.state.store import Rows
-from streams.correlate.write_ahead import Core, Held
+from streams.correlate.write_ahead import Engine, Held
 from streams.kafka import clients
 from streams.kafka.clients import KafkaError
 from streams.kafka.dead_letters import dead_letter
@@ -92,7 +92,7 @@ STOPPING_S = 20.0
 """How long Faust may take to end; well within the time that Kubernetes gives a pod."""
 
 
-Step = tuple[str, Callable[[Core], Changes]]
+Step = tuple[str, Callable[[Engine], Changes]]
 """What a record asks for: a cluster, and what its core has to do."""
 
 
@@ -107,7 +107,7 @@ class Correlator:
         self,
         kafka_settings: KafkaSettings,
         settings: CorrelatorSettings,
-        make_core: Callable[[str, Rows], Core],
+        make_core: Callable[[str, Rows], Engine],
         *,
         clock: Clock = utc_now,
         pulse: Pulse | None = None,
@@ -627,9 +627,9 @@ class _Gathered:
         return [*found, *self.ticks]
 
 
-def _seen(signals: Sequence[Signal], at: datetime | None) -> Callable[[Core], Changes]:
+def _seen(signals: Sequence[Signal], at: datetime | None) -> Callable[[Engine], Changes]:
     return lambda core: core.on_signals(signals, at)
 
 
-def _told(facts: Sequence[tuple[str, Fact | None, datetime]]) -> Callable[[Core], Changes]:
+def _told(facts: Sequence[tuple[str, Fact | None, datetime]]) -> Callable[[Engine], Changes]:
     return lambda core: core.on_facts(facts)

@@ -30,7 +30,7 @@ PIECE = 500_000
 """Bytes of a piece; a broker takes more in one record."""
 
 
-class Core(Protocol):
+class Engine(Protocol):
     """The pure core, for one cluster."""
 
     def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
@@ -54,7 +54,7 @@ class _Head:
 class Held:
     """A core with the rows under it. `make_core(rows)` is called once the rows of a predecessor's record are written."""
 
-    def __init__(self, rows: TableRows, make_core: Callable[[Rows], Core]) -> None:
+    def __init__(self, rows: TableRows, make_core: Callable[[Rows], Engine]) -> None:
         self.rows = rows
         self._left = _read(rows)
         if self._left is not None:

@@ -18,6 +18,7 @@ from streams.correlate.policy.kinds import LINK, NOT_READY
 from streams.correlate.policy.link_parts import Part, parts
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Lives, spells
+from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import NodeRow, PortRow, in_maintenance
 from streams.model.entity import Entity
 from streams.model.facts import NodeFact
@@ -33,8 +34,8 @@ _BROKEN: tuple[Part, ...] = ("down", "bounced", "device")
 class LinkFault:
     """A cable's or NIC's trouble from its first moment on; several NICs of one host when they failed together."""
 
-    place: str
-    """The scope it is judged in: `node/NAME` or `port/SWITCH/PORT`."""
+    place: Place
+    """Where it is judged: a node, or the port of a cable between switches."""
     root: Entity
     incarnation: int
     moments: tuple[Moment, ...]
@@ -126,7 +127,7 @@ def host_links(
     for rail, switch in fact.rails.items() if fact else ():
         cabled.setdefault(rail, switch)
     leaf = fact.leaf if fact else None
-    faults = _grouped(f"node/{node}", "link", moments_of(told, config), lives, config)
+    faults = _grouped(Place(PlaceKind.NODE, node), "link", moments_of(told, config), lives, config)
     return [replace(fault, switches=_switches(fault, cabled, leaf)) for fault in faults]
 
 
@@ -136,7 +137,7 @@ def uplink(name: str, root: Entity, ends: Sequence[PortRow], lives: Lives, confi
     switches = {row.link.switch for row in ends if row.link} | {
         row.link.peer_switch for row in ends if row.link and row.link.peer_switch
     }
-    faults = _grouped(f"port/{name}", "fabric", moments_of(told, config), lives, config)
+    faults = _grouped(Place(PlaceKind.PORT, name), "fabric", moments_of(told, config), lives, config)
     return [replace(f, switches=frozenset(switches | {root.switch or ""})) for f in faults]
 
 
@@ -217,7 +218,7 @@ def link_hypothesis(
 ) -> Hypothesis:
     """What is found of a link, as a root of `family`."""
     return Hypothesis(
-        scope=fault.place,
+        place=fault.place,
         root=fault.root,
         family=family,
         incarnation=fault.incarnation,
@@ -280,7 +281,7 @@ class _Group:
 
 
 def _grouped(
-    place: str, domain: str, moments: Sequence[Moment], lives: Lives, config: Config
+    place: Place, domain: str, moments: Sequence[Moment], lives: Lives, config: Config
 ) -> list[LinkFault]:
     groups: list[_Group] = []
     counts: dict[str, int] = {}
@@ -354,7 +355,7 @@ def _rank(name: Entity) -> int:
     return 0 if name.switch is None else 1
 
 
-def _fault(place: str, group: _Group, said: Sequence[Moment], config: Config) -> LinkFault:
+def _fault(place: Place, group: _Group, said: Sequence[Moment], config: Config) -> LinkFault:
     since = group.moments[0].at - config.before
     until = group.moments[-1].at + config.before
     near = tuple(m.sighting for m in said if m.nic in group.nics and since <= m.at <= until)

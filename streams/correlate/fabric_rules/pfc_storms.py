@@ -18,6 +18,7 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.kinds import LINK, PFC
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.incarnations import Lives, Session, Spell, spells
+from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import PortRow
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
@@ -79,7 +80,7 @@ def fabric_storm(cluster: str, name: str, row: PortRow, lives: Lives, config: Co
     )
     return [
         Hypothesis(
-            scope=f"port/{name}",
+            place=Place(PlaceKind.PORT, name),
             root=root,
             family="pfc_storm",
             incarnation=session.incarnation,
@@ -161,7 +162,7 @@ def shared_storms(
         names = sorted({h.root.node for h in hosts if h.root.node})
         where = f"under {switch}" if switch else "of this cluster"
         hypothesis = Hypothesis(
-            scope=f"switch/{switch}",
+            place=Place(PlaceKind.SWITCH, switch),
             root=root,
             family="pfc_storm",
             incarnation=session.incarnation,
@@ -187,7 +188,7 @@ def shared_storms(
                 for h in hosts[:6]
             ),
         )
-        found.append(SwitchFault(hypothesis, {h.scope: h.fault_at for h in reversed(hosts)}))
+        found.append(SwitchFault(hypothesis, {h.place: h.fault_at for h in reversed(hosts)}))
     return found
 
 
@@ -234,7 +235,7 @@ def _host_hypothesis(
         **measured(mine),
     }
     return Hypothesis(
-        scope=f"node/{node}",
+        place=Place(PlaceKind.NODE, node),
         root=root,
         family="pfc_storm",
         incarnation=session.incarnation,

@@ -18,6 +18,7 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import order
 from streams.correlate.state.incarnations import Lives, Session, Spell
+from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute
@@ -30,21 +31,21 @@ SOMEWHERE = ""
 
 @dataclass(frozen=True, slots=True)
 class SwitchFault:
-    """A root, and the link faults that follow from it: their places and when each began."""
+    """A root, and the link faults that follow from it."""
 
     hypothesis: Hypothesis
-    members: Mapping[str, datetime]
-    """Place (`node/NAME`, `port/SWITCH/PORT`) → its first link lost."""
+    members: Mapping[Place, datetime]
+    """When the first link was lost at each place."""
 
 
 @dataclass(slots=True)
 class Neighbourhood:
     """Which link faults there are around each switch; kept up to date place by place."""
 
-    _of: dict[str, tuple[LinkFault, ...]] = field(default_factory=dict)
-    _around: dict[str, dict[str, tuple[LinkFault, ...]]] = field(default_factory=lambda: defaultdict(dict))
+    _of: dict[Place, tuple[LinkFault, ...]] = field(default_factory=dict)
+    _around: dict[str, dict[Place, tuple[LinkFault, ...]]] = field(default_factory=lambda: defaultdict(dict))
 
-    def put(self, place: str, faults: Sequence[LinkFault]) -> set[str]:
+    def put(self, place: Place, faults: Sequence[LinkFault]) -> set[str]:
         """Replace the faults of one place. Returns the switches around which something changed."""
         before, after = self._of.pop(place, ()), tuple(faults)
         if before == after:
@@ -100,7 +101,7 @@ def switch_faults(
         *_episodes(lost, least, config.leaf_window),
         *_episodes(bounced, least, config.together),
     ):
-        first: dict[str, tuple[Moment, LinkFault]] = {}
+        first: dict[Place, tuple[Moment, LinkFault]] = {}
         for m, fault in episode:
             first.setdefault(fault.place, (m, fault))
         lines = tuple(m.sighting for m, _ in first.values())
@@ -148,7 +149,7 @@ def _lost(
         "neighbours": len(neighbours),
     }
     return Hypothesis(
-        scope=f"switch/{root.switch or SOMEWHERE}",
+        place=Place(PlaceKind.SWITCH, root.switch or SOMEWHERE),
         root=root,
         family=FAMILY,
         incarnation=session.incarnation,
@@ -180,7 +181,7 @@ def _voted(root: Entity, session: Session, voters: Sequence[Blame], config: Conf
     first = min(voters, key=lambda b: (b.start, b.job.key))
     many = f"; {len(jobs) - 1} more job(s) say the same" if len(jobs) > 1 else ""
     return Hypothesis(
-        scope=f"switch/{root.switch}",
+        place=Place(PlaceKind.SWITCH, root.switch or SOMEWHERE),
         root=root,
         family=FAMILY,
         incarnation=session.incarnation,

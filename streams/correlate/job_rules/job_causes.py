@@ -31,7 +31,7 @@ def application_root(evidence: Evidence, burst: Burst, count: int, config: Confi
         names = {"gpu_node": place.node, "gpu_pci": place.gpu.pci, "gpu_uuid": place.gpu.uuid}
         facts |= {name: value for name, value in names.items() if value}
     return Hypothesis(
-        scope=evidence.scope,
+        place=evidence.place,
         root=evidence.root,
         family="application",
         incarnation=count,
@@ -70,7 +70,7 @@ def hang_root(
 ) -> Hypothesis:
     """A hang that names no node: its culprit is not known, or the program is."""
     return Hypothesis(
-        scope=evidence.scope,
+        place=evidence.place,
         root=evidence.root,
         family=family,
         incarnation=count if family == "hang" else MISMATCHES_FROM + count,

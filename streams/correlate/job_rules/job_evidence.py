@@ -11,6 +11,7 @@ from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
 from streams.correlate.job_rules.rank_reports import Told
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.placement import Stay
 from streams.correlate.state.rows import BaseRow
 from streams.model.entity import Entity, JobRef
@@ -66,9 +67,9 @@ class Evidence:
         object.__setattr__(self, "local", local)
 
     @property
-    def scope(self) -> str:
-        """The place that is evaluated as one."""
-        return f"job/{self.job.key}"
+    def place(self) -> Place:
+        """The job as a place."""
+        return Place(PlaceKind.JOB, self.job.key)
 
     @property
     def root(self) -> Entity:

@@ -31,6 +31,7 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.kinds import ERROR
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.place import Accused, Cause, Place, PlaceKind
 from streams.correlate.state.placement import Stay
 from streams.model.entity import JobRef
 from streams.model.incident import Candidate, Certainty
@@ -52,14 +53,14 @@ class Suspicion:
 class Judgement:
     """The outcome for one job. `explained` maps a period of its symptoms to the incident that explains them."""
 
-    claims: dict[str, list[Sighting]] = field(default_factory=dict)
-    explained: list[tuple[datetime, datetime, str]] = field(default_factory=list)
+    claims: dict[Cause, list[Sighting]] = field(default_factory=dict)
+    explained: list[tuple[datetime, datetime, Cause]] = field(default_factory=list)
     hypotheses: list[Hypothesis] = field(default_factory=list)
     suspicions: list[Suspicion] = field(default_factory=list)
     blames: list[Blame] = field(default_factory=list)
 
-    def claim(self, cause: str, since: datetime, until: datetime, symptoms: Sequence[Sighting]) -> None:
-        """These symptoms follow from that incident."""
+    def claim(self, cause: Cause, since: datetime, until: datetime, symptoms: Sequence[Sighting]) -> None:
+        """These symptoms follow from that."""
         self.explained.append((since, until, cause))
         self.claims.setdefault(cause, []).extend(symptoms)
 
@@ -207,7 +208,9 @@ def _judge_hang(
     if (blame := _blamed(evidence, episode, finding, ready_at)) is not None:
         judgement.blames.append(blame)
         lines = [t.sighting for t in episode.told]
-        judgement.claim(f"leaf:{blame.switch}", episode.start, episode.end, [*lines, *teardown])
+        judgement.claim(
+            Accused(Place(PlaceKind.SWITCH, blame.switch)), episode.start, episode.end, [*lines, *teardown]
+        )
         return
     node = _accused(finding, missed_nodes(evidence, episode, config))
     # Where every other rank has spoken the silence is proof enough, and may be acted on already when the kubelet is missed.
@@ -221,7 +224,7 @@ def _judge_hang(
         return  # somebody ended it on purpose, or whatever it was is over
     if node is not None and not deaths:
         judgement.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
-        judgement.claim(f"silent:{node}", episode.start, episode.end, teardown)
+        judgement.claim(Accused(Place(PlaceKind.NODE, node)), episode.start, episode.end, teardown)
         return
     if (weak := weak_cause(evidence, episode, finding, config)) is not None:
         judgement.claim(weak.id, episode.start, episode.end, [*(t.sighting for t in episode.told), *teardown])
@@ -314,7 +317,7 @@ def _judge_obstacles(evidence: Evidence, judgement: Judgement, config: Config) -
         ends = [obstacle.over_at(evidence.stays), recovered(evidence, obstacle.end, config)]
         judgement.hypotheses.append(
             Hypothesis(
-                scope=evidence.scope,
+                place=evidence.place,
                 root=evidence.root,
                 family=PLATFORM,
                 incarnation=number,
@@ -334,7 +337,7 @@ def _judge_obstacles(evidence: Evidence, judgement: Judgement, config: Config) -
         )
 
 
-def _behind(evidence: Evidence, judgement: Judgement, obstacle: Obstacle, config: Config) -> str | None:
+def _behind(evidence: Evidence, judgement: Judgement, obstacle: Obstacle, config: Config) -> Cause | None:
     """The incident that took the job's pods away, or that the node has where they cannot start."""
     if not obstacle.may_follow:
         return None
@@ -351,8 +354,8 @@ def _behind(evidence: Evidence, judgement: Judgement, obstacle: Obstacle, config
     own = [
         h.id for h in judgement.hypotheses if h.family != PLATFORM and since <= h.fault_at <= obstacle.start
     ]
-    own += [f"silent:{s.node}" for s in judgement.suspicions if since <= s.episode.start <= obstacle.start]
-    return min(own, default=None)
+    accused = [s.node for s in judgement.suspicions if since <= s.episode.start <= obstacle.start]
+    return Accused(Place(PlaceKind.NODE, min(accused))) if accused and not own else min(own, default=None)
 
 
 def _claim_teardown(evidence: Evidence, judgement: Judgement, config: Config) -> None:

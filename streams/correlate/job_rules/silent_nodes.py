@@ -9,6 +9,7 @@ from streams.correlate.job_rules.job_causes import culprit_facts
 from streams.correlate.job_rules.job_verdict import Suspicion
 from streams.correlate.sightings import order
 from streams.correlate.state.incarnations import Lives, Spell
+from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 
@@ -33,7 +34,7 @@ def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothe
         members, key=lambda m: (m.finding.certainty is Certainty.DECISIVE, -m.episode.start.timestamp())
     )
     return Hypothesis(
-        scope=f"node/{root.node}",
+        place=Place(PlaceKind.NODE, root.node or ""),
         root=root,
         family="silent_node",
         incarnation=incarnation,

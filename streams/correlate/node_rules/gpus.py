@@ -17,6 +17,7 @@ from streams.correlate.policy.families import RECOVERY_ACTION, families, is_gaug
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.correlate.state.incarnations import Lives
+from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity, Gpu
 from streams.model.incident import Candidate, Certainty
 from streams.model.signal import Attribute
@@ -183,7 +184,7 @@ def _hypothesis(node: str, group: _Group, incarnation: int, config: Config) -> H
     first = group.first
     root = _entity(group)
     return Hypothesis(
-        scope=f"node/{node}",
+        place=Place(PlaceKind.NODE, node),
         root=root,
         family=family,
         incarnation=incarnation,

@@ -17,6 +17,7 @@ from streams.correlate.policy.families import SignalRule, families, level, stora
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.correlate.state.incarnations import Lives, Session, Spell, spells
+from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.signal import Attribute
@@ -85,7 +86,7 @@ def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str,
     if systems := sorted({name for s in mine if (name := _system(s, family)) is not None}):
         facts["storage"] = tuple(systems)
     return Hypothesis(
-        scope=f"node/{node.node}",
+        place=Place(PlaceKind.NODE, node.node or ""),
         root=root,
         family=family,
         incarnation=session.incarnation,

@@ -23,6 +23,7 @@ from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Lives, Session, Spell
+from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import NodeRow
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
@@ -281,7 +282,7 @@ def _fault(root: Entity, session: Session, waves: Sequence[_Wave], known: int) -
     first = waves[0].absences
     hit = max(len(wave.absences) for wave in waves)
     hypothesis = Hypothesis(
-        scope=f"shared/{GROUP}",
+        place=Place(PlaceKind.SHARED, GROUP),
         root=root,
         family=FAMILY,
         incarnation=session.incarnation,

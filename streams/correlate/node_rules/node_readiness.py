@@ -12,6 +12,7 @@ from streams.correlate.policy.families import families
 from streams.correlate.policy.kinds import NOT_READY
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Lives, Session, Spell, spells
+from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import NodeRow, in_maintenance
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
@@ -70,7 +71,7 @@ def node_down(
             facts["panic"] = True
         found.append(
             Hypothesis(
-                scope=f"node/{root.node}",
+                place=Place(PlaceKind.NODE, root.node or ""),
                 root=root,
                 family="node_down",
                 incarnation=session.incarnation,

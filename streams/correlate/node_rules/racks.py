@@ -13,6 +13,7 @@ from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families
 from streams.correlate.state.incarnations import Lives, Session, Spell
+from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 
@@ -117,7 +118,7 @@ def _rack_fault(root: Entity, session: Session, mine: Sequence[Said], known: int
         why += f"; {len(gone)} of them are not ready"
     needed = sorted(h.ready_at for _, h in mine)[min(len(mine), families().shared.rack.nodes) - 1]
     hypothesis = Hypothesis(
-        scope=f"shared/rack/{root.rack}",
+        place=Place(PlaceKind.SHARED, f"rack/{root.rack}"),
         root=root,
         family=POWER,
         incarnation=session.incarnation,

@@ -18,6 +18,7 @@ from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families, storage_system
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.incarnations import Lives, Session, Spell, spells, storage_root
+from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 
@@ -165,7 +166,7 @@ def _named(root: Entity, session: Session, outages: Sequence[tuple[str, Outage]]
     ready = sorted(min(s.seen_at for s in o.spell.sightings) + o.lasts for _, o in mine)
     return SharedFault(
         Hypothesis(
-            scope="shared/storage",
+            place=Place(PlaceKind.SHARED, "storage"),
             root=root,
             family=FAMILY,
             incarnation=session.incarnation,
@@ -231,7 +232,7 @@ def _hanging(root: Entity, session: Session, mine: Sequence[tuple[str, Hypothesi
     nodes = sorted({node for node, _ in mine})
     ready: list[datetime] = sorted(h.ready_at for _, h in mine)
     hypothesis = Hypothesis(
-        scope="shared/storage",
+        place=Place(PlaceKind.SHARED, "storage"),
         root=root,
         family=FAMILY,
         incarnation=session.incarnation,

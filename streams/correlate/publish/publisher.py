@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import TypeVar
 
 from streams.correlate.changes import Changes
 from streams.correlate.hypothesis import Hypothesis
@@ -22,6 +23,7 @@ from streams.correlate.publish.timeline import timeline_entry
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Lives
 from streams.correlate.state.job_progress import latest_progress, moves_of
+from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.placement import Placements, Stay
 from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.repeat_faults import RepeatFaults, offenders
@@ -30,12 +32,13 @@ from streams.correlate.state.store import State
 from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
 
-Successor = Callable[[str, str, Sequence[JobRef], datetime], Hypothesis | None]
+Successor = Callable[[DocumentRow], Hypothesis | None]
+K = TypeVar("K")
 Claims = Mapping[str, Mapping[str, Sequence[Sighting]]]
 
 
 class Publisher:
-    """Knows the documents as published, and by which scope and job they are found."""
+    """Knows the documents as published, and by which place and job they are found."""
 
     def __init__(
         self,
@@ -50,7 +53,7 @@ class Publisher:
         self._lives = lives
         self._config = config
         self._states = IncidentStates(state, lives, config, candidates)
-        self._by_scope: dict[str, set[str]] = {}
+        self._by_place: dict[Place, set[str]] = {}
         self._by_job: dict[str, set[str]] = {}
         self._by_offender: dict[str, set[str]] = {}
         self._repeats = RepeatFaults(state)
@@ -61,43 +64,39 @@ class Publisher:
         """Keys of jobs that an incident which is not over, or was until lately, speaks of."""
         return set(self._by_job)
 
-    def scopes_of(self, cause: str) -> set[str]:
-        """Scopes to publish anew for an incident, or for every one that speaks of a job (`job:KEY`)."""
-        if cause.startswith("job:"):
-            names = self._by_job.get(cause.removeprefix("job:"), set())
-            return {self._state.documents[n].scope for n in names if n in self._state.documents}
-        row = self._state.documents.get(cause)
-        return {row.scope} if row else set()
+    def places_that_mention(self, jobs: Iterable[str]) -> set[Place]:
+        """Where the incidents stand that speak of any of these jobs."""
+        names = set[str]().union(*(self._by_job.get(job, ()) for job in jobs))
+        return {self._state.documents[n].place for n in names if n in self._state.documents}
 
-    def waiting_for_progress(self, causes: Iterable[str]) -> set[str]:
-        """Of the jobs that moved (`job:KEY`), those with an incident of their own, which that may end."""
-        moved = {c.removeprefix("job:") for c in causes if c.startswith("job:")}
-        return {job for job in moved if self._by_scope.get(f"job/{job}")}
+    def waiting_for_progress(self, jobs: Iterable[str]) -> set[str]:
+        """Of the jobs that moved, those with an incident of their own, which that may end."""
+        return {job for job in jobs if self._by_place.get(Place(PlaceKind.JOB, job))}
 
     def moves_of(self, job: str) -> tuple[datetime, ...]:
         """Signs of progress of any of the job's pods: the first of each minute, and the latest."""
         return moves_of(self._state, self._placements, job)
 
     def publish(
-        self, standing_: Mapping[str, list[Hypothesis]], claims: Claims, successor: Successor, now: datetime
-    ) -> tuple[Changes, list[tuple[datetime, str]]]:
-        """Bring the documents of these scopes up to date. Returns what is news and when to look again."""
+        self, standing_: Mapping[Place, list[Hypothesis]], claims: Claims, successor: Successor, now: datetime
+    ) -> tuple[Changes, list[tuple[datetime, Place]]]:
+        """Bring the documents of these places up to date. Returns what is news and when to look again."""
         changes = Changes()
-        wakes: list[tuple[datetime, str]] = []
+        wakes: list[tuple[datetime, Place]] = []
         self._recounted: set[str] = set()
-        for scope in sorted(standing_):
-            for h in sorted(standing_[scope], key=lambda h: h.id):
+        for place in sorted(standing_):
+            for h in sorted(standing_[place], key=lambda h: h.id):
                 if not h.alone and not claims.get(h.id):
                     continue
                 if h.id not in self._state.documents and h.ready_at > now:
-                    wakes.append((h.ready_at, scope))
+                    wakes.append((h.ready_at, place))
                     continue
-                changes += self._amend(scope, h, claims.get(h.id, {}), now)
-                wakes += [(at, scope) for at in self._states.ends(h) if at > now]
-        for scope in sorted(standing_):
-            kept = {h.id for h in standing_[scope] if h.alone or claims.get(h.id)}
-            for name in sorted(self._by_scope.get(scope, set()) - kept):
-                gone, wake = self._give_up(scope, name, successor, now)
+                changes += self._amend(place, h, claims.get(h.id, {}), now)
+                wakes += [(at, place) for at in self._states.ends(h) if at > now]
+        for place in sorted(standing_):
+            kept = {h.id for h in standing_[place] if h.alone or claims.get(h.id)}
+            for name in sorted(self._by_place.get(place, set()) - kept):
+                gone, wake = self._give_up(name, successor, now)
                 changes += gone
                 wakes += wake
         return changes + self._recount(now), wakes
@@ -130,7 +129,7 @@ class Publisher:
         return forgotten
 
     def _amend(
-        self, scope: str, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime
+        self, place: Place, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime
     ) -> Changes:
         h = settled(h, claims, now)
         before = self._state.documents.get(h.id)
@@ -144,7 +143,7 @@ class Publisher:
                 return Changes()
         else:
             news = True
-        row = DocumentRow(new, scope, _latest(h, claims))
+        row = DocumentRow(new, str(place), _latest(h, claims))
         self._keep(row, old)
         # A run that waits for progress reads it in the document; to a person the job's every iteration is no news.
         return Changes((new,), (timeline_entry(old, new, now),) if news else ())
@@ -227,25 +226,25 @@ class Publisher:
         return new
 
     def _give_up(
-        self, scope: str, name: str, successor: Successor, now: datetime
-    ) -> tuple[Changes, list[tuple[datetime, str]]]:
+        self, name: str, successor: Successor, now: datetime
+    ) -> tuple[Changes, list[tuple[datetime, Place]]]:
         row = self._state.documents[name]
-        old = row.incident
+        old, place = row.incident, row.place
         if old.state is IncidentState.MERGED or row.withdrawn:
             return Changes(), []
-        heir = successor(name, scope, old.jobs, old.fault_at)
+        heir = successor(row)
         if heir is not None and not heir.alone and heir.id not in self._state.documents:
             heir = None  # that one is not worth an incident by itself, and nothing else follows from it
         if heir is None and self._lives.runs(name).closed_at is not None:
             # A person or a run has ended it: that stays said, and there is nothing left to withdraw.
             return Changes(), []
         late = heir is None or heir.fault_at > old.fault_at + self._config.before
-        if late and self._state.is_crowded(scope):
+        if late and self._state.is_crowded(place):
             # Where more was seen than is kept, that its evidence is not there any more says nothing against it.
             return Changes(), []
         if heir is not None and heir.id not in self._state.documents:
             at = max(heir.ready_at, now)
-            return Changes(), [(at, heir.scope), (at, scope)]
+            return Changes(), [(at, heir.place), (at, place)]
         if heir is not None:
             new = replace(
                 old,
@@ -265,18 +264,16 @@ class Publisher:
         return Changes((new,), (timeline_entry(old, new, now),)), []
 
     def _index(self, name: str, row: DocumentRow) -> None:
-        self._by_scope.setdefault(row.scope, set()).add(name)
+        self._by_place.setdefault(row.place, set()).add(name)
         for job in row.incident.jobs:
             self._by_job.setdefault(job.key, set()).add(name)
         for offender in offenders(row.incident.root):
             self._by_offender.setdefault(offender, set()).add(name)
 
     def _unindex(self, name: str, row: DocumentRow) -> None:
-        for index, key in [
-            (self._by_scope, row.scope),
-            *((self._by_job, job.key) for job in row.incident.jobs),
-        ]:
-            _discard(index, key, name)
+        _discard(self._by_place, row.place, name)
+        for job in row.incident.jobs:
+            _discard(self._by_job, job.key, name)
         self._forget_offenders(row.incident)
 
     def _forget_offenders(self, incident: Incident) -> None:
@@ -284,7 +281,7 @@ class Publisher:
             _discard(self._by_offender, offender, incident.id)
 
 
-def _discard(index: dict[str, set[str]], key: str, name: str) -> None:
+def _discard(index: dict[K, set[str]], key: K, name: str) -> None:
     if key in index:
         index[key].discard(name)
         if not index[key]:
@@ -295,11 +292,11 @@ def _last(row: DocumentRow) -> datetime:
     return max(row.incident.closed_at or row.incident.updated_at, row.last_at)
 
 
-def _ties(row: DocumentRow) -> set[str]:
+def _ties(row: DocumentRow) -> set[Place]:
     """What an incident has in common with others: the place that it is judged in, its root's node, its jobs."""
     root = row.incident.root
-    node = {f"node/{root.node}"} if root.node else set()
-    return {row.scope, *node, *(f"job/{job.key}" for job in row.incident.jobs)}
+    node = {Place(PlaceKind.NODE, root.node)} if root.node else set()
+    return {row.place, *node, *(Place(PlaceKind.JOB, job.key) for job in row.incident.jobs)}
 
 
 def _latest(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> datetime:

@@ -70,7 +70,7 @@ class FactRows:
         return Touched(
             nodes=busy | {n for n in nodes if topology.is_cabled(n)},
             jobs=jobs | (guessed if row.seen else set()),
-            causes={f"job:{job}" for job in jobs},
+            mentioned=set(jobs),
             placed=jobs,
         )
 

@@ -44,7 +44,7 @@ class Ingest:
         for pod in self._state.pods.told:
             touched.jobs |= self._topology.pod_jobs.jobs_of(pod)
         for document in self._state.documents.values():
-            touched.scope(document.scope)
+            touched.add(document.place)
         return touched
 
     def signal(self, signal: Signal, touched: Touched) -> None:
@@ -148,7 +148,7 @@ class Ingest:
         row = self._state.pods.get(pod.key, PodRow())
         if self._state.pods.put(pod.key, with_progress(row, seen.at, seen.number("step"))):
             jobs = {stay.job.key for stay in self._topology.placements.of_pod(pod.key)}
-            touched.causes |= {f"job:{job}" for job in jobs}
+            touched.mentioned |= jobs
             touched.moves += ((job, seen.at) for job in sorted(jobs))
 
     def _run(self, seen: Sighting, touched: Touched) -> None:
@@ -162,7 +162,7 @@ class Ingest:
             return
         touched.causes.add(incident)
         if (document := self._state.documents.get(incident)) is not None:
-            touched.scope(document.scope)
+            touched.add(document.place)
 
     def _rename(self, keys: set[str], touched: Touched) -> None:
         """Move what is kept under names that mean another node now that these keys of `hosts` do."""

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.place import Place
 from streams.model.codec import encode
 from streams.model.facts import JobFact, LinkFact, NodeFact, PodFact
 from streams.model.hostnames import NOBODYS, folded
@@ -120,7 +121,7 @@ class RunsRow:
 
 @dataclass(frozen=True, slots=True)
 class DocumentRow:
-    """An incident as published last, and the place whose evaluation made it (`node/…`, `job/…`, `port/…`)."""
+    """An incident as published last, and its place as it is stored."""
 
     incident: Incident
     scope: str
@@ -128,6 +129,11 @@ class DocumentRow:
     """Its latest evidence."""
     withdrawn: bool = False
     """Whether later evidence contradicts it, and nothing else explains it."""
+
+    @property
+    def place(self) -> Place:
+        """The place whose evaluation made it."""
+        return Place.parse(self.scope)
 
 
 @dataclass(frozen=True, slots=True)

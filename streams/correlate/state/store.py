@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from streams.correlate.sightings import KEPT_EACH_END, Sighting, added, order
+from streams.correlate.state.place import Place
 from streams.correlate.state.rows import (
     BaseRow,
     DocumentRow,
@@ -197,10 +198,9 @@ class State:
         row = self.places[kind].get(name)
         return [s for group in row.seen.values() for s in group] if row is not None else []
 
-    def is_crowded(self, scope: str) -> bool:
+    def is_crowded(self, place: Place) -> bool:
         """Whether more was seen at a node or a port than is kept."""
-        kind, _, name = scope.partition("/")
-        row = self.places[kind].get(name) if kind in ("node", "port") else None
+        row = self.places[place.kind].get(place.name) if place.kind in self.places else None
         if row is None:
             return False
         return len(row.seen) >= MAX_GROUPS or any(len(g) >= 2 * KEPT_EACH_END for g in row.seen.values())

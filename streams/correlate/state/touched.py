@@ -5,17 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from streams.correlate.state.place import Cause, Place, PlaceKind
+
 
 @dataclass(slots=True)
 class Touched:
-    """Places to judge anew, by kind and name. `causes` are incidents whose symptoms changed."""
+    """Places to judge anew, by kind and name."""
 
     nodes: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
     ports: set[str] = field(default_factory=set)
     switches: set[str] = field(default_factory=set)
     shared: set[str] = field(default_factory=set)
-    causes: set[str] = field(default_factory=set)
+    causes: set[Cause] = field(default_factory=set)
+    """Causes whose symptoms changed, or of which runs reported."""
+    mentioned: set[str] = field(default_factory=set)
+    """Jobs whose placement or progress changed, which their incidents tell of."""
     pressing: set[str] = field(default_factory=set)
     """Of the jobs, those that may take over what an incident was opened for."""
     moves: list[tuple[str, datetime]] = field(default_factory=list)
@@ -30,13 +35,20 @@ class Touched:
         self.switches |= other.switches
         self.shared |= other.shared
         self.causes |= other.causes
+        self.mentioned |= other.mentioned
         self.pressing |= other.pressing
         self.moves += other.moves
         self.placed |= other.placed
         return self
 
-    def scope(self, scope: str) -> None:
-        """Touch a place by its scope."""
-        kind, _, name = scope.partition("/")
-        places = {"node": self.nodes, "job": self.jobs, "port": self.ports, "switch": self.switches}
-        places.get(kind, self.shared).add(name)
+    def add(self, place: Place) -> None:
+        """Touch a place."""
+        self._by_kind()[place.kind].add(place.name)
+
+    def places(self) -> set[Place]:
+        """All touched places."""
+        return {Place(kind, name) for kind, names in self._by_kind().items() for name in names}
+
+    def _by_kind(self) -> dict[PlaceKind, set[str]]:
+        kinds = (PlaceKind.NODE, PlaceKind.JOB, PlaceKind.PORT, PlaceKind.SWITCH, PlaceKind.SHARED)
+        return dict(zip(kinds, (self.nodes, self.jobs, self.ports, self.switches, self.shared), strict=True))

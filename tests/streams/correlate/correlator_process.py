@@ -21,12 +21,12 @@ from typing import Any
 
 from faultline.runtime import logging_setup
 from streams.config.settings import CorrelatorSettings, KafkaSettings
-from streams.correlate import Changes, Config, Core, Rows, process
+from streams.correlate import Changes, Config, Engine, Rows, process
 from streams.correlate.process import Correlator
 from streams.model.signal import Signal
 
 
-class Frail(Core):
+class Frail(Engine):
     """A core with a fault of its own, or a slow one."""
 
     def __init__(
@@ -61,7 +61,7 @@ def main() -> None:
     settings = settings.model_copy(update={"tick_s": wishes.get("tick_s", 0.2)})
     config = Config.of(settings)
 
-    def make(cluster: str, rows: Rows) -> Core:
+    def make(cluster: str, rows: Rows) -> Engine:
         return Frail(cluster, rows, config, fail_on=wishes.get("fail_on"), slow_s=wishes.get("slow_s", 0.0))
 
     process.SILENCE_S = wishes.get("silence_s", process.SILENCE_S)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from streams.correlate import Changes, Core
+from streams.correlate import Changes, Engine
 from streams.model.facts import Fact
 from streams.model.incident import Incident, IncidentState
 from streams.model.signal import Signal
@@ -80,7 +80,7 @@ def outcome(
     """What stands when everything was read and time has passed. Signals of one moment are one batch."""
     chance = random.Random(seed)
     rows: dict[str, bytes] = {}
-    core = Core(CLUSTER, rows)
+    core = Engine(CLUSTER, rows)
     published: dict[str, Incident] = {}
 
     def note(changes: Changes) -> None:
@@ -101,7 +101,7 @@ def outcome(
         if signals := [t for t in things if isinstance(t, Signal)]:
             note(core.on_signals(signals, at(now)))
         if chance.random() < restarts:
-            core = Core(CLUSTER, rows)
+            core = Engine(CLUSTER, rows)
     while now < until:
         now += TICK if now < AFTER else 60
         note(core.on_tick(at(now)))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from streams.correlate import Core
+from streams.correlate import Engine
 from streams.model.incident import Certainty
 from streams.model.signal import Signal
 from tests.streams.correlate.world import (
@@ -33,7 +33,7 @@ def named(signal: Signal) -> str:
 
 @pytest.mark.parametrize("line", DECISIVE, ids=named)
 def test_a_decisive_line_alone_opens_its_incident_when_it_is_read(line: Signal) -> None:
-    core = Core(CLUSTER, {})
+    core = Engine(CLUSTER, {})
     for fact in cluster({"llama": FOUR}):
         core.on_fact(fact.key, fact, at(-10))
     (incident,) = core.on_signals([line], line.observed_at).incidents

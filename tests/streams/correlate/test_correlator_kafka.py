@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from streams.config.settings import CorrelatorSettings
-from streams.correlate import Config, Core
+from streams.correlate import Config, Engine
 from streams.kafka import provisioning
 from streams.kafka.topics import CHANGELOG
 from streams.model.facts import Fact
@@ -65,7 +65,7 @@ def stories(count: int) -> Iterator[tuple[str, list[Fact], list[Signal]]]:
 
 def undisturbed(name: str, facts: list[Fact], signals: list[Signal]) -> list[object]:
     """What a core says that sees everything at once and is left alone."""
-    core = Core(name, {}, CONFIG)
+    core = Engine(name, {}, CONFIG)
     told = [core.on_fact(fact.key, fact, at(0)) for fact in facts]
     told += [core.on_signals(signals, at(620)), core.on_tick(at(655))]
     return standing([i for changes in told for i in changes.incidents])

@@ -9,7 +9,7 @@ from faust.types import TP
 
 from sandbox.emulated import broker
 from streams.config.settings import CorrelatorSettings, KafkaSettings
-from streams.correlate import Core, process
+from streams.correlate import Engine, process
 from streams.correlate.process import Correlator
 from streams.model.errors import Unreachable
 from streams.model.pulse import Pulse
@@ -29,7 +29,7 @@ def correlator(settings: KafkaSettings, pulse: Pulse) -> Correlator:
     return Correlator(
         settings,
         CorrelatorSettings(tick_s=0.2, session_timeout_ms=60_000),
-        lambda cluster, rows: Core(cluster, rows),
+        lambda cluster, rows: Engine(cluster, rows),
         pulse=pulse,
     )
 

@@ -15,7 +15,7 @@ import pytest
 from faultline.replay import replay
 from sandbox.simulation.campaign import NoPlace, simulate
 from sandbox.simulation.scenario import load
-from streams.correlate import Changes, Core
+from streams.correlate import Changes, Engine
 from streams.model.facts import Fact
 from streams.model.incident import Incident
 from streams.model.signal import Signal
@@ -35,7 +35,7 @@ def recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[Arri
     """What the correlator is told in a run of the scenario, in order, with the answers of a responder in shadow."""
     arrivals: list[Arrival] = []
 
-    class Recording(Core):
+    class Recording(Engine):
         def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
             assert now is not None
             arrivals.append((now, tuple(signals)))
@@ -45,7 +45,7 @@ def recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[Arri
             arrivals.append((at, (key, fact)))
             return super().on_fact(key, fact, at)
 
-    monkeypatch.setattr(replay, "Core", Recording)
+    monkeypatch.setattr(replay, "Engine", Recording)
     capture = simulate(SCENARIOS[name].sized(NODES), 1).capture
     replay.replay_capture(capture)
     return capture.meta.cluster, arrivals
@@ -70,7 +70,7 @@ def outcome(cluster: str, arrivals: Sequence[Arrival], *, restarts: float = 0) -
     """What stands in the end, half an hour after the last arrival."""
     chance = random.Random(1)
     rows: dict[str, bytes] = {}
-    core = Core(cluster, rows)
+    core = Engine(cluster, rows)
     published: dict[str, Incident] = {}
     step = timedelta(seconds=10)
     told = sorted(arrivals, key=lambda arrival: arrival[0])
@@ -89,7 +89,7 @@ def outcome(cluster: str, arrivals: Sequence[Arrival], *, restarts: float = 0) -
         else:
             note(core.on_signals(what, now))  # type: ignore[arg-type]
         if chance.random() < restarts:
-            core = Core(cluster, rows)
+            core = Engine(cluster, rows)
     for _ in range(180):
         now += step
         note(core.on_tick(now))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.correlate import Core
+from streams.correlate import Engine
 from streams.model.entity import Entity, Gpu
 from streams.model.facts import Fact
 from streams.model.incident import Incident, IncidentState, incident_id
@@ -234,7 +234,7 @@ def essence(incident: Incident) -> tuple[Any, ...]:
 def outcome(steps: list[Fact | list[Signal]]) -> list[tuple[Any, ...]]:
     """Everything taken in, then time passing."""
     rows: dict[str, bytes] = {}
-    core = Core("east", rows)
+    core = Engine("east", rows)
     published: dict[str, Incident] = {}
     for step in steps:
         changes = (

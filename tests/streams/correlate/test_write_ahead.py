@@ -10,7 +10,7 @@ from itertools import chain
 
 import pytest
 
-from streams.correlate import Changes, Config, Core, Rows, write_ahead
+from streams.correlate import Changes, Config, Engine, Rows, write_ahead
 from streams.correlate.cluster_rows import Records, TableRows
 from streams.correlate.write_ahead import Held
 from streams.model.codec import encode
@@ -21,7 +21,7 @@ from tests.streams.correlate import test_order
 from tests.streams.correlate.deliveries import essence, standing
 from tests.streams.correlate.world import CLUSTER, at
 
-Step = Callable[[write_ahead.Core], Changes]
+Step = Callable[[write_ahead.Engine], Changes]
 
 
 class Broker:
@@ -95,8 +95,8 @@ def ticked(now: float) -> Step:
     return lambda core: core.on_tick(at(now))
 
 
-def make_core(cluster: str, rows: Rows) -> Core:
-    return Core(cluster, rows, Config())
+def make_core(cluster: str, rows: Rows) -> Engine:
+    return Engine(cluster, rows, Config())
 
 
 @pytest.mark.parametrize("story", test_order.STORIES)

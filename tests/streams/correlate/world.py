@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from streams.correlate import Changes, Config, Core
+from streams.correlate import Changes, Config, Engine
 from streams.model.conversation import TimelineEntry
 from streams.model.entity import Entity, Gpu, JobRef, PodRef
 from streams.model.facts import Fact, JobFact, LinkFact, NodeFact, PodFact
@@ -323,7 +323,7 @@ class World:
     def __init__(self, facts: Iterable[Fact] = (), config: Config | None = None) -> None:
         self.rows: dict[str, bytes] = {}
         self.config = config or Config()
-        self.core = Core(CLUSTER, self.rows, self.config)
+        self.core = Engine(CLUSTER, self.rows, self.config)
         self.now = at(-60)
         self.published: dict[str, Incident] = {}
         self.revisions: list[Incident] = []
@@ -350,7 +350,7 @@ class World:
 
     def restart(self) -> None:
         """A new process on the same rows."""
-        self.core = Core(CLUSTER, self.rows, self.config)
+        self.core = Engine(CLUSTER, self.rows, self.config)
 
     def incidents(self) -> list[Incident]:
         """What stands: everything that was not merged into something else."""

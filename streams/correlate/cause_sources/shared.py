@@ -6,10 +6,11 @@ are NotReady together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.node_outages import (
     GROUP,
@@ -25,21 +26,23 @@ from streams.correlate.node_rules.node_outages import (
 from streams.correlate.node_rules.racks import POWER, nvlink_faults, of_nvlink_domain, of_rack, rack_faults
 from streams.correlate.node_rules.shared_groups import SharedFault, Shares
 from streams.correlate.node_rules.storage import Waits, storage_faults, waits
-from streams.correlate.state.incarnations import Lives
-from streams.correlate.state.rows import NodeRow
+from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.state.rows import DocumentRow, NodeRow
 
 STORAGE = "storage"
 _JUDGED_EVERY = timedelta(seconds=1)
 _STORAGE_KINDS = ("node.storage", "node.kernel")
 
 
-class CommonFaults:
-    """Kept up to date node by node; a group is judged anew when something in it changed."""
+class Shared(CauseSource):
+    """What nodes share. Kept up to date node by node; a group is judged anew when something in it changed."""
 
-    def __init__(self, cluster: str, lives: Lives, census: Census = Census()) -> None:  # noqa: B008 - frozen
-        self._cluster = cluster
-        self._lives = lives
-        self._census = census
+    kind, distance = PlaceKind.SHARED, 3
+
+    def __init__(self, causes: Causes) -> None:
+        super().__init__(causes)
+        topology = causes.topology
+        self._census = Census(topology.nodes_known, topology.nodes_in_rack, topology.nodes_at_leaf)
         self._absent: Shares[tuple[Absence, ...]] = Shares()
         self._outages = Outages()
         self._judged_at: datetime | None = None
@@ -99,33 +102,40 @@ class CommonFaults:
         """The group of nodes that are NotReady, if there are any: something else may explain them now."""
         return {GROUP} if self._absent.of(GROUP) else set()
 
-    def put_off(self, groups: set[str], now: datetime) -> set[str]:
-        """Take the group of all nodes out of `groups` if it was judged within the last second, and return it.
+    def evaluate(self, round_: Round) -> None:
+        """Judge the touched groups. Nodes for which that changed are put together anew, and so are their jobs."""
+        touched = round_.touched
+        if GROUP in touched.shared:
+            self._judge_outages(round_)
+        for group in sorted(touched.shared):
+            before = self._faults.pop(group, [])
+            if after := self._judge(group):
+                self._faults[group] = after
+                self._causes.note(self.at(group))
+            if before != after:
+                nodes = self._hand_over(before, after)
+                touched.nodes |= nodes
+                touched.jobs |= self._causes.troubled().union(*map(self._placements.jobs_near, nodes))
+
+    def _judge_outages(self, round_: Round) -> None:
+        """Judge which nodes are NotReady together, before racks are judged, but not twice within a second.
 
         Thousands of nodes may go in as many batches, and all of them are looked at together. Nothing is lost by it: what is told
         of one node waits for a minute. What came so late that it may be told already is looked at now.
         """
-        if GROUP not in groups:
-            return set()
+        touched, now = round_.touched, round_.now
         fresh = self._unjudged is None or self._unjudged > now
         if fresh and self._judged_at is not None and now - self._judged_at < _JUDGED_EVERY:
-            groups.discard(GROUP)
-            return {GROUP}
+            touched.shared.discard(GROUP)
+            round_.later.shared.add(GROUP)
+            return
         self._judged_at, self._unjudged = now, None
-        return set()
-
-    def gather(
-        self, groups: set[str], explained: Callable[[str, Hypothesis], bool]
-    ) -> tuple[set[str], set[str]]:
-        """Judge which nodes are NotReady together, if they are among the groups, before racks are judged.
-
-        `explained` says of a node's hypothesis whether a switch is behind it. Returns the groups to judge anew because of it,
-        and the nodes for which it changed what they are held for.
-        """
-        if GROUP not in groups:
-            return set(), set()
+        switches = self._causes.of(PlaceKind.SWITCH)
         said = [
-            a for node, found in self._absent.of(GROUP) for a in found if not explained(node, a.hypothesis)
+            a
+            for node, found in self._absent.of(GROUP)
+            for a in found
+            if all(s.takes(Place(PlaceKind.NODE, node), a.hypothesis) is None for s in switches)
         ]
         powerless = {
             rack.removeprefix("rack/")
@@ -133,22 +143,21 @@ class CommonFaults:
             if any(h.family == POWER for _, found in self._racks.of(rack) for h in found)
         }
         self._known = frozenset(a.hypothesis.id for a in said)
-        before, crowded = self._outages, self.is_crowded
+        before, crowded = self._outages, self._is_crowded
         self._counted = self._census.nodes()
         self._outages = outages(self._cluster, said, self._census, powerless, self._lives)
-        turned = crowded is not self.is_crowded
+        turned = crowded is not self._is_crowded
         moved = {a.node for a in said if turned or self._is_held_otherwise(a.hypothesis, before)}
         taken = {p for f in before.faults for p in f.parts} ^ {
             p for f in self._outages.faults for p in f.parts
         }
-        racks = {f"rack/{a.rack}" for a in said if a.rack and a.node in moved} & set(self._racks.groups())
-        if taken:
-            # What was part of an outage may be explained by now, and no absence: its rack has it back all the same.
-            racks |= {rack for rack in self._racks.groups() if not taken.isdisjoint(self._ids_in(rack))}
-        return racks, moved
-
-    def _ids_in(self, rack: str) -> Iterator[str]:
-        return (h.id for _, found in self._racks.of(rack) for h in found)
+        touched.nodes |= moved
+        racks = set(self._racks.groups())
+        touched.shared |= {f"rack/{a.rack}" for a in said if a.rack and a.node in moved} & racks
+        # What was part of an outage may be explained by now, and no absence: its rack has it back all the same.
+        touched.shared |= {
+            rack for rack in racks for _, found in self._racks.of(rack) if any(h.id in taken for h in found)
+        }
 
     def _is_held_otherwise(self, h: Hypothesis, before: Outages) -> bool:
         after = self._outages
@@ -158,7 +167,7 @@ class CommonFaults:
         )
 
     @property
-    def is_crowded(self) -> bool:
+    def _is_crowded(self) -> bool:
         """Whether too many nodes are NotReady for any of them to count as alone."""
         return is_crowded(self._outages.away, self._counted)
 
@@ -166,37 +175,30 @@ class CommonFaults:
         """A node's own hypothesis as it is told: it waits for others that may go with it, and is sure only while it is alone."""
         if h.family != "node_down" or is_dead(h):
             return h
-        if self.is_crowded:
+        if self._is_crowded:
             h = replace(h, sure_at=None)
         return held(h, self._outages)
 
-    def judge(self, group: str, known: Callable[[str], int]) -> tuple[set[str], bool]:
-        """Judge a group anew; `known` tells how many nodes a rack has.
-
-        Returns the nodes of which something became part of another root than before, and whether any root changed.
-        """
-        before = self._faults.pop(group, [])
+    def _judge(self, group: str) -> list[SharedFault]:
         kind, _, name = group.partition("/")
         if kind == GROUP:
-            after = list(self._outages.faults)
-        elif kind == "rack":
-            after = rack_faults(self._cluster, name, self._left_to(group), known(name), self._lives)
-        elif kind == "nvlink":
-            after = nvlink_faults(self._domains.of(group))
-        else:
-            after = storage_faults(self._cluster, self._storage.of(group), self._lives)
-        if after:
-            self._faults[group] = after
-        if before == after:
-            return set(), False
+            return list(self._outages.faults)
+        if kind == STORAGE:
+            return storage_faults(self._cluster, self._storage.of(group), self._lives)
+        if kind == "nvlink":
+            return nvlink_faults(self._domains.of(group))
+        known = self._topology.nodes_in_rack(name)
+        return rack_faults(self._cluster, name, self._left_to(group), known, self._lives)
+
+    def _hand_over(self, before: Sequence[SharedFault], after: Sequence[SharedFault]) -> set[str]:
+        """Note whose the parts are now. Returns the nodes of those that became part of another root than before."""
         for fault in before:
             for part in fault.parts:
                 if (owner := self._owners.get(part)) is not None and owner.id == fault.hypothesis.id:
                     del self._owners[part]
         for fault in after:
             self._owners |= dict.fromkeys(fault.parts, fault.hypothesis)
-        old, new = _parts_of(before), _parts_of(after)
-        return {node for node, _, _ in old ^ new}, True
+        return {node for node, _, _ in _parts_of(before) ^ _parts_of(after)}
 
     def _left_to(self, rack: str) -> list[tuple[str, tuple[Hypothesis, ...]]]:
         """What the nodes of a rack say that is part of no larger outage. Power and heat are told of at once."""
@@ -210,27 +212,41 @@ class CommonFaults:
         """What a node's hypothesis became part of."""
         return self._owners.get(part)
 
-    def standing(self, group: str) -> list[Hypothesis]:
+    def at(self, name: str) -> list[Hypothesis]:
         """Roots of a group's own; that of a link is its node's."""
-        return [f.hypothesis for f in self._faults.get(group, ()) if f.hypothesis.scope == f"shared/{group}"]
+        place = Place(PlaceKind.SHARED, name)
+        return [f.hypothesis for f in self._faults.get(name, ()) if f.hypothesis.place == place]
 
-    def roots(self) -> Iterable[Hypothesis]:
+    def all(self) -> Iterable[Hypothesis]:
         """All roots that belong to no single node."""
-        return (h for group in list(self._faults) for h in self.standing(group))
+        return (h for group in list(self._faults) for h in self.at(group))
 
-    def storages(self, nodes: set[str]) -> list[Hypothesis]:
+    def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
         """Storage that some of these nodes do not reach."""
-        return [h for h in self.standing(STORAGE) if not nodes.isdisjoint(h.nodes)]
+        return (h for h in self.at(STORAGE) if not nodes.isdisjoint(h.nodes))
 
-    def parts(self, incident: str) -> dict[str, str]:
-        """Ids of hypotheses that became part of an incident, each with its node."""
-        return {
-            part: node
-            for faults in self._faults.values()
-            for fault in faults
-            if fault.hypothesis.id == incident
-            for part, node in fault.parts.items()
-        }
+    def takes(self, place: Place, h: Hypothesis) -> Hypothesis | None:
+        """What a node's root became part of."""
+        return self._owners.get(h.id)
+
+    def taker_of(self, incident: str, owner: str | None) -> Hypothesis | None:
+        """What it is part of by now, else the root that is the owner."""
+        return self._owners.get(incident) or next((h for h in self.all() if h.id == owner), None)
+
+    def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
+        """Another root of the same group, from before."""
+        others = (h for h in self.at(row.place.name) if h.id != row.incident.id)
+        return next((h for h in others if h.fault_at <= row.incident.fault_at), None)
+
+    def members(self, incident: str, place: Place) -> Iterable[Place]:
+        """The nodes of its parts."""
+        faults = (f for found in self._faults.values() for f in found if f.hypothesis.id == incident)
+        return {Place(PlaceKind.NODE, node) for fault in faults for node in fault.parts.values()}
+
+    def held_for(self, incidents: Container[str]) -> Iterable[Place]:
+        """The nodes that they reach, else those of their parts."""
+        for h in (h for h in self.all() if h.id in incidents):
+            yield from {Place(PlaceKind.NODE, node) for node in h.nodes} or self.members(h.id, h.place)
 
 
 def _parts_of(faults: Sequence[SharedFault]) -> set[tuple[str, str, str]]:

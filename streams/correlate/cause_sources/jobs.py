@@ -1,0 +1,185 @@
+"""Root causes of jobs' own, and whose symptoms follow from what."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+
+from streams.correlate.cause_sources.nodes import Nodes
+from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
+from streams.correlate.fabric_rules.pfc_storms import victims
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.job_evidence import Evidence
+from streams.correlate.job_rules.job_evidence_cache import Testimony
+from streams.correlate.job_rules.job_verdict import Judgement, judge
+from streams.correlate.publish.publisher import Publisher
+from streams.correlate.sightings import Sighting
+from streams.correlate.state.place import Cause, PlaceKind
+from streams.correlate.state.pod_jobs import job_ref
+from streams.correlate.state.rows import DocumentRow, JobRow
+from streams.correlate.state.touched import Touched
+from streams.model.entity import Entity
+
+
+class Jobs(CauseSource):
+    """Judges each job by what all the other sources found."""
+
+    kind = PlaceKind.JOB
+
+    def __init__(self, causes: Causes, testimony: Testimony, nodes: Nodes, publisher: Publisher) -> None:
+        super().__init__(causes)
+        self._testimony, self._nodes, self._publisher = testimony, nodes, publisher
+        self._judgements: dict[str, Judgement] = {}
+        self._weights: dict[str, int] = {}
+        """How many sightings a job was judged by."""
+        self._claimed: dict[Cause, set[str]] = defaultdict(set)
+        """Of a cause: the jobs whose symptoms follow from it."""
+        self.put_off: set[str] = set()
+        """Jobs that wait for the next tick to be judged."""
+
+    def evaluate(self, round_: Round) -> None:
+        """Judge the touched jobs, as many as the round pays for."""
+        touched = round_.touched
+        touched.jobs |= self._publisher.waiting_for_progress(touched.mentioned)
+        self._put_off(touched, round_.budget)
+        for key in sorted(touched.jobs):
+            evidence = self._evidence(key)
+            if evidence is not None and self._testimony.is_known(key, evidence):
+                continue
+            before = self._judgements.pop(key, Judgement())
+            after = judge(evidence, self._config) if evidence is not None else Judgement()
+            self._note(key, evidence)
+            if after.explained or after.hypotheses or after.suspicions or after.claims:
+                self._judgements[key] = after
+                self._causes.note(after.hypotheses)
+            touched.nodes |= {s.node for s in (*before.suspicions, *after.suspicions)}
+            for cause in before.claims.keys() | after.claims.keys():
+                if before.claims.get(cause) != after.claims.get(cause):
+                    touched.causes.add(cause)
+                (self._claimed[cause].add if cause in after.claims else self._claimed[cause].discard)(key)
+                if not self._claimed[cause]:
+                    del self._claimed[cause]
+            round_.judged.append((key, before, after))
+
+    def _put_off(self, touched: Touched, budget: int | None) -> None:
+        """Leave the largest of the touched jobs for the next tick, if a batch touched more than it pays for.
+
+        A job is judged as a whole. Without this, thousands of ranks that report in a hundred batches would be judged a
+        hundred times over, and of so many batches no single one decides anything.
+        """
+        self.put_off -= touched.jobs
+        if budget is None:
+            return
+        left = max(budget, self._config.judged_at_once)
+        for key in sorted(touched.jobs - touched.pressing, key=lambda k: (self._weights.get(k, 0), k)):
+            left -= self._weights.get(key, 0)
+            if left < 0:
+                self.put_off.add(key)
+        touched.jobs -= self.put_off
+
+    def _note(self, key: str, evidence: Evidence | None) -> None:
+        """Remember by what a job was judged."""
+        self._testimony.note(key, evidence)
+        self._weights.pop(key, None)
+        self._causes.complaining.pop(key, None)
+        if evidence is not None:
+            self._weights[key] = len(evidence.told) + len(evidence.codes)
+            if evidence.told:
+                self._causes.complaining[key] = max(t.sighting.at for t in evidence.told)
+
+    def _evidence(self, key: str) -> Evidence | None:
+        stays = self._placements.stays_of(key)
+        nodes = {stay.node for stay in stays}
+        told = self._testimony.told(key, nodes)
+        codes = self._testimony.codes(stays)
+        failed = self._testimony.failed(key, nodes)
+        nodes |= {s.entity.node for s in failed if s.entity.node}
+        if not told and not codes and not failed:
+            return None
+        last = max((t.sighting.at for t in told), default=None)
+        nearest_first = sorted(self._causes.sources, key=lambda source: source.distance)
+        causes = [h for source in nearest_first for h in source.offered_to(nodes, last)]
+        row = self._state.jobs.get(key, JobRow())
+        return Evidence(
+            cluster=self._cluster,
+            job=stays[-1].job if stays else job_ref(key),
+            told=told,
+            codes=codes,
+            stays=stays,
+            failed=failed,
+            causes=causes,
+            near_storms=self._near_storms(causes, nodes) if told else frozenset(),
+            closed=self._lives.closed(h.id for h in causes),
+            moved=self._publisher.moves_of(key),
+            ended=row.ends,
+            world=row.fact.world if row.fact else None,
+            addresses=self._testimony.addresses,
+            forgotten=self._lives.forgotten(Entity(self._cluster, job=job_ref(key))),
+        )
+
+    def _near_storms(self, causes: Iterable[Hypothesis], nodes: set[str]) -> frozenset[str]:
+        """Ids of storms and faults of the fabric that reach a job on these nodes."""
+        wide = [h for h in causes if h.domain in ("pfc", "fabric")]
+        if not wide:
+            return frozenset()
+        leafs = set[str]().union(*(self._topology.switches_of(node) for node in nodes))
+        paused = self._testimony.pauses(nodes)
+        return frozenset(h.id for h in wide if self._reaches(h, nodes, leafs, paused))
+
+    def _reaches(
+        self, storm: Hypothesis, nodes: set[str], leafs: set[str], paused: Sequence[Sighting]
+    ) -> bool:
+        """The source stands among the job's nodes or under the same leaf, or one of them is told to pause."""
+        if storm.root.node in nodes:
+            return True
+        near = self._topology.switches_of(storm.root.node or "") | ({storm.root.switch} - {None})
+        ends = storm.facts.get("ends")
+        near |= {str(end).partition("/")[0] for end in ends} if isinstance(ends, tuple) else set()
+        if leafs & near:
+            return True
+        if storm.domain == "fabric":
+            for kind, name in self._causes.members(storm.id, storm.place):
+                cable = self._topology.cable(name) if kind is PlaceKind.PORT else ()
+                if name in nodes or any(end.partition("/")[0] in leafs for end in cable):
+                    return True
+        since, until = storm.fault_at - self._config.before, storm.last_at + self._config.retention
+        return bool(victims(paused, since, until))
+
+    def at(self, name: str) -> list[Hypothesis]:
+        """The job's own roots."""
+        return self._judgements[name].hypotheses if name in self._judgements else []
+
+    def all(self) -> Iterable[Hypothesis]:
+        """Every job's own roots."""
+        return (h for judgement in self._judgements.values() for h in judgement.hypotheses)
+
+    def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
+        """What the job suffers from now."""
+        return by_jobs()
+
+    def explains_now(self, row: DocumentRow) -> Hypothesis | None:
+        """What explains now what the jobs of an incident suffered when it began."""
+        incident = row.incident
+        for job in incident.jobs:
+            judgement = self._judgements.get(job.key, Judgement())
+            for since, until, cause in judgement.explained:
+                fits = since - self._config.episode_gap <= incident.fault_at <= until + self._config.quiet
+                owner = self._causes.owner(cause) if fits and cause != incident.id else None
+                if owner is not None and (root := self._causes.found(owner)) is not None:
+                    return root
+            for suspicion in judgement.suspicions:
+                if (suspect := self._nodes.suspect(suspicion.node)) is not None:
+                    return suspect
+            if others := [h for h in judgement.hypotheses if h.id != incident.id]:
+                return others[0]
+        return None
+
+    def claims(self, wanted: Collection[str]) -> dict[str, dict[str, list[Sighting]]]:
+        """By incident, then by job: the symptoms it explains. What became part of another root counts for that one."""
+        claims: dict[str, dict[str, list[Sighting]]] = defaultdict(dict)
+        for cause, jobs in self._claimed.items():
+            owner = self._causes.owner(cause)
+            if owner in wanted and owner is not None:
+                for job in sorted(jobs):
+                    claims[owner].setdefault(job, []).extend(self._judgements[job].claims[cause])
+        return claims

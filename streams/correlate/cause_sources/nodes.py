@@ -1,0 +1,258 @@
+"""Root causes on nodes: what each host shows by itself, and then all that is known of a node put together.
+
+The second comes after the jobs, whose ranks accuse nodes that show nothing themselves.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from streams.correlate.cause_sources.shared import Shared
+from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
+from streams.correlate.fabric_rules.links import LinkFault, excuses, host_links, nic_link
+from streams.correlate.fabric_rules.pfc_storms import weigh
+from streams.correlate.fabric_rules.switch_faults import SOMEWHERE, Neighbourhood
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.job_evidence_cache import Testimony
+from streams.correlate.job_rules.job_verdict import Suspicion
+from streams.correlate.job_rules.silent_nodes import silent_roots
+from streams.correlate.node_causes import hard_roots
+from streams.correlate.node_rules.node_death import Unheard, unheard_of, weighed
+from streams.correlate.node_rules.node_readiness import taken_away
+from streams.correlate.policy.kinds import LINK
+from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
+from streams.correlate.state.job_progress import Pulses
+from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.state.rows import DocumentRow, NodeRow
+from streams.correlate.state.touched import Touched
+from streams.model.entity import Entity
+
+
+class Hosts(CauseSource):
+    """What each host shows without its jobs being asked. Storms of several hosts are weighed against each other."""
+
+    kind, distance = PlaceKind.NODE, 0
+
+    def __init__(self, causes: Causes, testimony: Testimony, links: Neighbourhood, shared: Shared) -> None:
+        super().__init__(causes)
+        self._testimony, self._links, self._shared = testimony, links, shared
+        self._pulses = Pulses(self._state, self._placements, self._config.slack)
+        self._unheard: dict[str, list[Unheard]] = {}
+        """Nodes of which progress of their jobs may tell that they live although they are, or were, NotReady."""
+        self._found: dict[str, list[Hypothesis]] = {}
+        self.storms: dict[str, Hypothesis] = {}
+        """Storms as they stand against each other, by their ids."""
+        self._storms_at: dict[str, set[str]] = {}
+        """The switches that a storm's host hangs on."""
+        self._storming: set[str] = set()
+        """Nodes that have, or had, a storm of their own."""
+
+    def evaluate(self, round_: Round) -> None:
+        """Judge the touched nodes; what they show is put where switches and what nodes share are judged."""
+        touched, stormy = round_.touched, False
+        touched.nodes |= self._unheard_under(touched)
+        self._pulses.forget()
+        for node in list(touched.nodes):
+            row = self._state.nodes.get(node, NodeRow())
+            before = self._found.pop(node, [])
+            after, lost = self._judge(node, row)
+            touched.switches |= self._links.put(Place(PlaceKind.NODE, node), lost)
+            if after:
+                self._found[node] = after
+                self._causes.note(after)
+            touched.shared |= self._shared.put(node, row, after, self._gone_alone(node, after))
+            near = self._placements.jobs_near(node) | self._topology.pod_jobs.failing_on(node)
+            touched.jobs |= near
+            if {h.id for h in before} - {h.id for h in after}:
+                touched.pressing |= near
+            if any(h.family == "pfc_storm" for h in (*before, *after)):
+                self._storming.add(node)
+                stormy = True
+        if stormy:
+            self._weigh_storms(touched)
+
+    def _judge(self, node: str, row: NodeRow) -> tuple[list[Hypothesis], list[LinkFault]]:
+        """The roots on a node, and those of its lost links that nothing excuses."""
+        names, config = self._topology.ports_of(node), self._config
+        if self._testimony.is_quiet(node) and self._state.ports.told.isdisjoint(names):
+            return [], []
+        ports = {name: self._state.ports[name] for name in names}
+        seen = [s for group in row.seen.values() if group[0].kind == LINK for s in group]
+        lost = host_links(self._cluster, node, seen, ports, row.fact, self._lives, config)
+        links = [(fault, excuses(fault, row, config)) for fault in lost]
+        found = hard_roots(Entity(self._cluster, node=node), row, ports, self._lives, config)
+        found += [nic_link(fault, ports, excused, config) for fault, excused in links]
+        if (left := row.left_at) is not None:
+            stood = self._placements.on_node
+            found = [h if stood(node, h.fault_at, left) else taken_away(h, left) for h in found]
+        for i, h in enumerate(found):
+            if h.family == "node_down":
+                found[i] = weighed(h, row, ports, self._pulses.on(node, h.fault_at), config)
+        return found, [fault for fault, excused in links if not excused]
+
+    def _gone_alone(self, node: str, found: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """When the node was NotReady, and nothing else that is wrong with it explains that."""
+        down = [h for h in found if h.family == "node_down"]
+        if unheard := [u for h in down if (u := unheard_of(h)) is not None]:
+            self._unheard[node] = unheard
+        else:
+            self._unheard.pop(node, None)
+        return [h for h in down if stands_alone(h, found, self._lives, self._config)]
+
+    def _unheard_under(self, touched: Touched) -> set[str]:
+        """Nodes that are NotReady under jobs of which something was told that may matter to them."""
+        if not self._unheard:
+            return set()
+        moves = [(job, at) for job, at in touched.moves] + [(job, None) for job in touched.placed]
+        return {
+            stay.node
+            for job, at in moves
+            for stay in self._placements.stays_of(job)
+            if any(at is None or since.may_hear(at) for since in self._unheard.get(stay.node, ()))
+        }
+
+    def _weigh_storms(self, touched: Touched) -> None:
+        """Whoever is weighed anew is published anew, and its switches are judged anew."""
+        found = (h for node in sorted(self._storming) for h in self._found.get(node, ()))
+        storms = [h for h in found if h.family == "pfc_storm"]
+        self._storming = {h.root.node for h in storms if h.root.node}
+        before, self.storms = self.storms, {h.id: h for h in weigh(storms, self._config)}
+        names = before.keys() | self.storms.keys()
+        changed = {name for name in names if before.get(name) != self.storms.get(name)}
+        where = {name: self._switches_of(h) for name, h in self.storms.items()}
+        for name in changed | {n for n in where if where[n] != self._storms_at.get(n)}:
+            touched.switches |= where.get(name, set()) | self._storms_at.get(name, set())
+        self._storms_at = where
+        both = {n: [h for h in (before.get(n), self.storms.get(n)) if h] for n in changed}
+        touched.nodes |= {h.root.node for found in both.values() for h in found if h.root.node}
+        closed = self._lives.closed(self.storms)
+        old, new = ({n: _as_cause(found.get(n), closed) for n in changed} for found in (before, self.storms))
+        if news := [h for n in changed if old[n] != new[n] for h in both[n]]:
+            near = (self._placements.jobs_near(h.root.node) for h in news if h.root.node)
+            touched.jobs |= self._causes.troubled(*news).union(*near)
+
+    def _switches_of(self, storm: Hypothesis) -> set[str]:
+        """The switches that a storming host hangs on; the empty name where nobody knows."""
+        told = {storm.root.switch} if storm.root.switch else self._topology.switches_of(storm.root.node or "")
+        return told or {SOMEWHERE}
+
+    def storms_under(self, switch: str) -> list[Hypothesis]:
+        """Storms of the hosts that hang on a switch."""
+        return [h for h in self.storms.values() if switch in self._storms_at[h.id]]
+
+    def on(self, node: str) -> list[Hypothesis]:
+        """What a host shows, its storms as they stand against those of others."""
+        return [self.storms.get(h.id, h) for h in self._found.get(node, ())]
+
+    def all(self) -> Iterable[Hypothesis]:
+        """What every host shows."""
+        return (h for found in self._found.values() for h in found)
+
+    def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
+        """What these nodes show, and storms of any host: pause travels."""
+        found = (h for node in sorted(nodes) for h in self._found.get(node, ()))
+        yield from (h for h in found if h.family != "pfc_storm")
+        yield from (h for h in self.storms.values() if h.root.node in nodes or began_by(h, last))
+
+
+class Nodes(CauseSource):
+    """Nodes: what their hosts show and what jobs accuse them of, each taken in by what explains it."""
+
+    kind = PlaceKind.NODE
+
+    def __init__(self, causes: Causes, hosts: Hosts, shared: Shared) -> None:
+        super().__init__(causes)
+        self._hosts, self._shared = hosts, shared
+        self._roots: dict[str, NodeRoots] = {}
+        self._owners: dict[str, str] = {}
+        """The incident that each root became part of."""
+        self._accused: dict[str, dict[str, list[Suspicion]]] = defaultdict(dict)
+        """By node and job: how its ranks point at the node."""
+
+    def reconsider(self, round_: Round) -> None:
+        """Put the touched nodes together, by now with all that jobs and switches say of them."""
+        for job, before, after in round_.judged:
+            for suspicion in before.suspicions:
+                self._accused[suspicion.node].pop(job, None)
+            for suspicion in after.suspicions:
+                self._accused[suspicion.node].setdefault(job, []).append(suspicion)
+        for node in round_.touched.nodes:
+            self._assemble(node)
+
+    def _assemble(self, node: str) -> None:
+        hard, by_job = self._hosts.on(node), self._accused.get(node, {})
+        accused = [s for job in sorted(by_job) for s in by_job[job]]
+        silent = silent_roots(Entity(self._cluster, node=node), accused, self._lives) if accused else []
+        if not accused:
+            self._accused.pop(node, None)
+        for merged in self._roots.pop(node, NodeRoots()).merged:
+            self._owners.pop(merged, None)
+        row = self._state.nodes.get(node, NodeRow())
+        closed = self._lives.closed(h.id for h in (*hard, *silent))
+        missed = not any(self._shared.owner(h.id) for h in hard if h.family == "node_down")
+        roots = weighed_roots(hard, silent, row, closed, self._config, missed_alone=missed)
+        # What a switch did to a node, and what it has in common with its neighbours, is not its own.
+        for h in list(roots.standing):
+            if (owner := self._causes.taker(Place(PlaceKind.NODE, node), h)) is not None:
+                roots.hand_over(h, owner.id)
+        roots.standing = [self._shared.held(h) for h in roots.standing]
+        self._owners |= roots.merged
+        if roots.standing or roots.merged:
+            self._roots[node] = roots
+
+    def at(self, name: str) -> list[Hypothesis]:
+        """Roots of the node's own."""
+        return self._roots[name].standing if name in self._roots else []
+
+    def suspect(self, node: str) -> Hypothesis | None:
+        """The root of an accused node that has taken the accusation in."""
+        roots = self._roots.get(node, NodeRoots())
+        owners = roots.merged.values()
+        return next((h for h in roots.standing if h.family == "silent_node" or h.id in owners), None)
+
+    def owner_of(self, incident: str) -> str | None:
+        """The root of the node, of its switch, or of what it shares with others."""
+        return self._owners.get(incident)
+
+    def accused_at(self, name: str) -> str | None:
+        """The node's silence, or what explains it."""
+        roots = self._roots.get(name, NodeRoots())
+        silent = [roots.merged[h.id] for h in roots.parts if h.family == "silent_node"]
+        silent += [h.id for h in roots.standing if h.family == "silent_node"]
+        return silent[-1] if silent else None
+
+    def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
+        """What took it in, else what its jobs suffer from now, else what is wrong with the node besides."""
+        node, incident = row.place.name, row.incident
+        if (meant := self._topology.names.meant(node, incident.fault_at)) != node:
+            # It was told of a host by another name, and now it is known which node that is.
+            mine = self.at(meant)
+            return next((h for h in mine if h.family == incident.family), next(iter(mine), None))
+        roots = self._roots.get(node)
+        if roots is None:
+            return by_jobs()
+        owner = roots.merged.get(incident.id)
+        if (root := next((h for h in roots.standing if h.id == owner), None)) is not None:
+            return root
+        takers = (
+            taker for s in self._causes.sources if (taker := s.taker_of(incident.id, owner)) is not None
+        )
+        if (taker := next(takers, None)) is not None:
+            return self._causes.found(self._causes.owner_of(taker.id))
+        return by_jobs() or next((h for h in roots.standing if h.id != incident.id), None)
+
+    def parts_of(self, incident: str, places: Sequence[Place]) -> Iterable[Hypothesis]:
+        """Roots of these nodes that became part of it."""
+        for roots in (self._roots.get(p.name) for p in places if p.kind is PlaceKind.NODE):
+            if roots is not None:
+                yield from (part for part in roots.parts if roots.merged[part.id] == incident)
+
+
+def _as_cause(storm: Hypothesis | None, closed: Mapping[str, datetime]) -> tuple[object, ...]:
+    """What jobs elsewhere see of a storm. While it lasts, one more report of it changes nothing for them."""
+    if storm is None:
+        return ()
+    until = storm.last_at if storm.cleared_at or storm.id in closed else None
+    return (storm.root, storm.certainty, storm.fault_at, storm.rule, storm.lag, storm.cleared_at, until)

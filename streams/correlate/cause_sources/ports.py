@@ -1,0 +1,149 @@
+"""What switch ports tell: faults of cables between switches, and storms where no host is at the port."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from datetime import datetime
+
+from streams.correlate.cause_sources.nodes import Hosts
+from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
+from streams.correlate.cause_sources.switches import Switches
+from streams.correlate.fabric_rules.links import LinkFault, uplink
+from streams.correlate.fabric_rules.pfc_storms import fabric_storm
+from streams.correlate.fabric_rules.storm_propagation import Spread, spread
+from streams.correlate.fabric_rules.switch_faults import Neighbourhood, uplink_fault
+from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.state.rows import DocumentRow, PortRow
+from streams.model.entity import Entity
+
+
+class Cables(CauseSource):
+    """Faults of cables between switches. Each is judged once, at the port that comes first by name."""
+
+    kind, distance = PlaceKind.PORT, 4
+
+    def __init__(self, causes: Causes, links: Neighbourhood, switches: Switches) -> None:
+        super().__init__(causes)
+        self._links, self._switches = links, switches
+        self._faults: dict[str, list[Hypothesis]] = {}
+
+    def evaluate(self, round_: Round) -> None:
+        """Judge the cables at the touched ports, and touch the hosts at them."""
+        touched = round_.touched
+        touched.ports |= {self._topology.cable(name)[0] for name in touched.ports}
+        for name in sorted(touched.ports):
+            touched.nodes |= self._topology.hosts_at(name)
+            before, ends = self._faults.pop(name, []), self._topology.cable(name)
+            rows = [self._state.ports.get(end, PortRow()) for end in ends]
+            lost = self._lost(name, ends, rows) if ends[0] == name else []
+            touched.switches |= self._links.put(Place(PlaceKind.PORT, name), lost)
+            # Of a port whose other end nobody knows, nothing is told by itself: hosts come and go there.
+            known = any(row.link is not None and row.link.peer_switch is not None for row in rows)
+            if known and lost:
+                self._faults[name] = [uplink_fault(fault, ends, self._config) for fault in lost]
+                self._causes.note(self._faults[name])
+            after = self._faults.get(name, [])
+            if before != after and ends[0] == name:
+                touched.jobs |= self._causes.troubled(*before, *after)
+
+    def _lost(self, name: str, ends: Sequence[str], rows: Sequence[PortRow]) -> list[LinkFault]:
+        if any(self._topology.hosts_at(end) for end in ends):
+            return []
+        switch, _, port = name.partition("/")
+        root = Entity(self._cluster, switch=switch, port=port)
+        return uplink(name, root, rows, self._lives, self._config)
+
+    def at(self, name: str) -> list[Hypothesis]:
+        """Faults that neither switch explains."""
+        place = Place(PlaceKind.PORT, name)
+        return [h for h in self._faults.get(name, ()) if self._switches.takes(place, h) is None]
+
+    def all(self) -> Iterable[Hypothesis]:
+        """Those that a switch explains, too."""
+        return (h for faults in self._faults.values() for h in faults)
+
+    def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
+        """Any cable: nobody knows over which a job's connections went."""
+        return (h for name in self._faults for h in self.at(name) if began_by(h, last))
+
+    def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
+        """The switch that took the link away."""
+        mine = (h for h in self._faults.get(row.place.name, ()) if h.id == row.incident.id)
+        return next((root for h in mine if (root := self._switches.takes(row.place, h)) is not None), None)
+
+    def parts_of(self, incident: str, places: Sequence[Place]) -> Iterable[Hypothesis]:
+        """Cables whose links that switch took away."""
+        for place in (p for p in places if p.kind is PlaceKind.PORT):
+            for h in self._faults.get(place.name, ()):
+                if (root := self._switches.takes(place, h)) is not None and root.id == incident:
+                    yield h
+
+
+class PortStorms(CauseSource):
+    """Storms at ports without a host, followed to where they come from: a host, a bad cable, each other."""
+
+    kind, distance = PlaceKind.PORT, 1
+
+    def __init__(self, causes: Causes, hosts: Hosts, cables: Cables) -> None:
+        super().__init__(causes)
+        self._hosts, self._cables = hosts, cables
+        self._storms: dict[str, list[Hypothesis]] = {}
+        self._spread = Spread()
+
+    def evaluate(self, round_: Round) -> None:
+        """Judge the touched ports, and follow all storms anew; what that changes is published anew."""
+        touched, before = round_.touched, self._spread
+        for name in sorted(touched.ports):
+            row, old = self._state.ports.get(name, PortRow()), self._storms.pop(name, [])
+            if new := fabric_storm(self._cluster, name, row, self._lives, self._config):
+                self._storms[name] = new
+                self._causes.note(new)
+            if old != new:
+                touched.jobs |= self._causes.troubled(*old, *new)
+        if not self._storms and not before.standing and not before.part_of:
+            return
+        self._spread = spread(
+            self._storms,
+            self._hosts.storms.values(),
+            {port: self._cables.at(self._topology.cable(port)[0]) for port in self._storms},
+            self._topology.beyond,
+            self._topology.switches_of,
+            self._config,
+        )
+        if before != self._spread:
+            touched.ports |= set(self._storms)
+            touched.causes |= {*before.part_of.values(), *self._spread.part_of.values()}
+            touched.jobs |= self._causes.troubled()
+
+    def at(self, name: str) -> list[Hypothesis]:
+        """Storms that are not the spreading of others."""
+        told = self._spread.standing
+        return [told[h.id] for h in self._storms.get(name, ()) if h.id in told]
+
+    def all(self) -> Iterable[Hypothesis]:
+        """As each port tells of them."""
+        return (h for storms in self._storms.values() for h in storms)
+
+    def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
+        """Storms at any port: pause travels."""
+        return (h for h in (self._spread.standing.get(h.id, h) for h in self.all()) if began_by(h, last))
+
+    def owner_of(self, incident: str) -> str | None:
+        """The storm or the cable that this storm comes from."""
+        return self._spread.part_of.get(incident)
+
+    def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
+        """The storm of the host that is known to be at the port by now, or what the storm is the spreading of."""
+        hosts = (Place(PlaceKind.NODE, node) for node in self._topology.hosts_at(row.place.name))
+        here = (h for host in hosts for h in self._causes.at(host) if h.family == "pfc_storm")
+        owner = self._causes.owner_of(row.incident.id)
+        return next(here, None) or (self._causes.found(owner) if owner != row.incident.id else None)
+
+    def parts_of(self, incident: str, places: Sequence[Place]) -> Iterable[Hypothesis]:
+        """All that spread from it, wherever that is."""
+        return (h for h in self.all() if self._spread.part_of.get(h.id) == incident)
+
+    def held_for(self, incidents: Container[str]) -> Iterable[Place]:
+        """Ports that they spread to."""
+        return (h.place for h in self.all() if self._spread.part_of.get(h.id) in incidents)

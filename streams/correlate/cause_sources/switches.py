@@ -1,0 +1,123 @@
+"""Faults of switches: by the links that are lost around them, the storms of their hosts, and what jobs blame them for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime
+
+from streams.correlate.cause_sources.nodes import Hosts
+from streams.correlate.cause_sources.shared import Shared
+from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
+from streams.correlate.fabric_rules.pfc_storms import shared_storms
+from streams.correlate.fabric_rules.switch_faults import (
+    BY_VOTES,
+    Neighbourhood,
+    SwitchFault,
+    explains,
+    switch_faults,
+)
+from streams.correlate.hypothesis import Blame, Hypothesis
+from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.state.rows import DocumentRow
+
+
+class Switches(CauseSource):
+    """Switches, and the one under the empty name where nobody knows which it is."""
+
+    kind, distance = PlaceKind.SWITCH, 2
+
+    def __init__(self, causes: Causes, links: Neighbourhood, hosts: Hosts, shared: Shared) -> None:
+        super().__init__(causes)
+        self._links, self._hosts, self._shared = links, hosts, shared
+        self._faults: dict[str, list[SwitchFault]] = {}
+        self._blamed: dict[str, dict[str, list[Blame]]] = defaultdict(dict)
+        """By switch and job: failing connections that meet there."""
+
+    def evaluate(self, round_: Round) -> None:
+        """Judge the touched switches, and touch the places whose links they took away."""
+        self._judge(sorted(round_.touched.switches), round_)
+
+    def reconsider(self, round_: Round) -> None:
+        """Judge those again that jobs blame, or blame no more. A job whose own explanation that renumbers is asked again."""
+        blamed = set[str]()
+        for job, before, after in round_.judged:
+            blamed |= {blame.switch for blame in (*before.blames, *after.blames)}
+            for blame in before.blames:
+                self._blamed[blame.switch].pop(job, None)
+            for blame in after.blames:
+                self._blamed[blame.switch].setdefault(job, []).append(blame)
+        if not blamed:
+            return
+        links = self._by_links()
+        self._judge(sorted(blamed), round_)
+        round_.touched.switches |= blamed
+        round_.later.shared |= self._shared.doubted()
+        if links != self._by_links():
+            round_.later.jobs |= self._causes.troubled()
+
+    def _judge(self, names: Iterable[str], round_: Round) -> None:
+        touched = round_.touched
+        for name in names:
+            before, after = self._faults.pop(name, []), list[SwitchFault]()
+            around, known = self._links.around(name), self._topology.neighbours(name)
+            if by_job := self._blamed.pop(name, {}):
+                self._blamed[name] = by_job
+            blames = [blame for job in sorted(by_job) for blame in by_job[job]]
+            if around or blames:
+                after = switch_faults(self._cluster, name, around, blames, known, self._lives, self._config)
+            if storms := self._hosts.storms_under(name):
+                after += shared_storms(self._cluster, name, storms, self._lives, self._config)
+            if after:
+                self._faults[name] = after
+                self._causes.note(fault.hypothesis for fault in after)
+            if before != after:
+                for place in {place for fault in (*before, *after) for place in fault.members}:
+                    touched.add(place)
+                touched.shared |= self._shared.doubted()
+                touched.jobs |= self._causes.troubled(*(fault.hypothesis for fault in (*before, *after)))
+
+    def _by_links(self) -> list[str]:
+        return [h.id for h in self.all() if h.rule != BY_VOTES]
+
+    def at(self, name: str) -> list[Hypothesis]:
+        """Its faults."""
+        return [fault.hypothesis for fault in self._faults.get(name, ())]
+
+    def all(self) -> Iterable[Hypothesis]:
+        """The faults of all switches."""
+        return (fault.hypothesis for faults in self._faults.values() for fault in faults)
+
+    def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
+        """What switches tell themselves: what jobs blame them for explains no job."""
+        return (h for h in self.all() if h.rule != BY_VOTES and began_by(h, last))
+
+    def takes(self, place: Place, h: Hypothesis) -> Hypothesis | None:
+        """The fault of a switch that took this place's links away, if there is one: that with the most neighbours."""
+        before, after = self._config.skew, self._config.before
+        found = [
+            fault.hypothesis
+            for faults in self._faults.values()
+            for fault in faults
+            if place in fault.members
+            and explains(fault.hypothesis, h)
+            and fault.members[place] - before <= h.fault_at <= fault.hypothesis.last_at + after
+        ]
+        return max(found, key=lambda f: (len(set(self.members(f.id, f.place))), f.id), default=None)
+
+    def taker_of(self, incident: str, owner: str | None) -> Hypothesis | None:
+        """The fault that is the owner."""
+        return next((h for h in self.all() if h.id == owner), None)
+
+    def accused_at(self, name: str) -> str | None:
+        """The latest fault that jobs blame it for."""
+        return next((h.id for h in reversed(self.at(name)) if h.jobs), None)
+
+    def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
+        """What its jobs suffer from now."""
+        return by_jobs()
+
+    def members(self, incident: str, place: Place) -> Iterable[Place]:
+        """The places whose links a switch took away."""
+        faults = self._faults.get(place.name, ()) if place.kind is PlaceKind.SWITCH else ()
+        return (member for fault in faults if fault.hypothesis.id == incident for member in fault.members)

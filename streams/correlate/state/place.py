@@ -1,0 +1,45 @@
+"""The places that are judged as one, and what stands for a cause until its incident is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class PlaceKind(StrEnum):
+    """What a place is."""
+
+    NODE = "node"
+    JOB = "job"
+    PORT = "port"
+    SWITCH = "switch"
+    SHARED = "shared"
+    """What several nodes have in common: a rack, an NVLink domain, storage, the cluster itself."""
+
+
+class Place(NamedTuple):
+    """A place that is judged as one: its kind, and its name or key. A switch that nobody knows has an empty name."""
+
+    kind: PlaceKind
+    name: str
+
+    @classmethod
+    def parse(cls, scope: str) -> Place:
+        """The place as it is stored with an incident, `KIND/NAME`."""
+        kind, _, name = scope.partition("/")
+        return cls(PlaceKind(kind), name)
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Accused:
+    """A place that jobs accuse. Which incident that is shows when all that they say of it is put together."""
+
+    place: Place
+
+
+Cause = str | Accused
+"""Why a job suffers: the id of an incident, or a place that its ranks accuse."""
