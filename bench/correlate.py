@@ -55,17 +55,17 @@ Figures = dict[str, Figure]
 
 
 class Run:
-    """A core under measurement and what it published."""
+    """An engine under measurement and what it published."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.rows: dict[str, bytes] = {}
-        self.core = Engine(CLUSTER, self.rows)
+        self.engine = Engine(CLUSTER, self.rows)
         self.published: dict[str, Incident] = {}
         self.ticks_s: list[float] = []
         """CPU time of each tick."""
         self.now = moment(-3600)
         for fact in cluster.facts():
-            self.core.on_fact(fact.key, fact, self.now)
+            self.engine.on_fact(fact.key, fact, self.now)
         self.tick(moment(-60))
         gc.collect()
         gc.freeze()
@@ -74,13 +74,13 @@ class Run:
         """Let time pass."""
         self._ticked = self.now = max(now, self.now)
         began = time.process_time()
-        self._note(self.core.on_tick(self.now))
+        self._note(self.engine.on_tick(self.now))
         self.ticks_s.append(time.process_time() - began)
 
     def see(self, batch: Sequence[Signal]) -> None:
         """Take in a batch, at the moment its last signal was observed, and a tick for each second of that."""
         self.now = max(self.now, batch[-1].observed_at)
-        self._note(self.core.on_signals(batch, self.now))
+        self._note(self.engine.on_signals(batch, self.now))
         if self.now - self._ticked >= timedelta(seconds=1):
             self.tick(self.now)
 
@@ -214,16 +214,16 @@ async def through_kafka(bootstrap: str, faults: int) -> Figures:
 
 
 async def through_kills(bootstrap: str, kills: int) -> Figures:
-    """A campaign while correlators are killed, against the same signals seen by a core that is left alone."""
+    """A campaign while correlators are killed, against the same signals seen by an engine that is left alone."""
     cluster = Cluster(400, 20, nodes_a_job=18, nics=1)
     _, signals = bad_day(cluster, 20, every_s=2.0)
     signals = recent(signals, datetime.now(UTC) - signals[-1].observed_at)
     facts = list(cluster.facts())
-    core = Engine(CLUSTER, {})
+    engine = Engine(CLUSTER, {})
     for fact in facts:
-        core.on_fact(fact.key, fact, fact.observed_at)
-    told = [core.on_signals(signals, signals[-1].observed_at)]
-    told += [core.on_tick(signals[-1].observed_at + timedelta(seconds=s)) for s in (0, 35)]
+        engine.on_fact(fact.key, fact, fact.observed_at)
+    told = [engine.on_signals(signals, signals[-1].observed_at)]
+    told += [engine.on_tick(signals[-1].observed_at + timedelta(seconds=s)) for s in (0, 35)]
     settings = installation(bootstrap, "kills", 1).model_copy(update={"session_timeout_ms": 6000})
     await apply(settings)
     campaign = await correlator_process.killed(

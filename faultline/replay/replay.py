@@ -144,7 +144,7 @@ class _Player:
     def __init__(self, cluster: str, responder: ShadowResponder, config: Config) -> None:
         self._detector = Detector(cluster)
         self._rollups: defaultdict[tuple[str, int], RollUp] = defaultdict(RollUp)
-        self._cores: dict[str, Engine] = {}
+        self._engines: dict[str, Engine] = {}
         self._responder = responder
         self._config = config
         self._facts: list[tuple[datetime, str, Fact | None]] = []
@@ -192,7 +192,7 @@ class _Player:
             self._next_fact += 1
             self._tick_to(at)
             self._responder.take_fact(key, fact, at)
-            self._publish(self._core(key.partition("/")[0]).on_fact(key, fact, at), at)
+            self._publish(self._engine(key.partition("/")[0]).on_fact(key, fact, at), at)
         self._tick_to(to)
 
     def _tick_to(self, to: datetime) -> None:
@@ -201,8 +201,8 @@ class _Player:
         while self._now + TICK <= to:
             self._now += TICK
             self._hear_counts(self._now)
-            for name in sorted(self._cores):
-                self._publish(self._cores[name].on_tick(self._now), self._now)
+            for name in sorted(self._engines):
+                self._publish(self._engines[name].on_tick(self._now), self._now)
             self._hear(self._responder.tick(self._now), self._now)
 
     def _hear_counts(self, now: datetime) -> None:
@@ -219,17 +219,17 @@ class _Player:
             self._hear(self._responder.take_incident(incident, now), now)
 
     def _hear(self, signals: Iterable[Signal], now: datetime) -> None:
-        """Signals to the core of their cluster: those of records, and what runs report, as it comes back through `signals`."""
+        """Signals to the engine of their cluster: those of records, and what runs report, as it comes back through `signals`."""
         by_cluster: dict[str, list[Signal]] = {}
         for signal in signals:
             by_cluster.setdefault(signal.entity.cluster, []).append(signal)
         for cluster, heard in by_cluster.items():
-            self._publish(self._core(cluster).on_signals(heard, now), now)
+            self._publish(self._engine(cluster).on_signals(heard, now), now)
 
-    def _core(self, cluster: str) -> Engine:
-        if cluster not in self._cores:
-            self._cores[cluster] = Engine(cluster, {}, self._config)
-        return self._cores[cluster]
+    def _engine(self, cluster: str) -> Engine:
+        if cluster not in self._engines:
+            self._engines[cluster] = Engine(cluster, {}, self._config)
+        return self._engines[cluster]
 
 
 def _incident_line(incident: Incident) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The correlator process: a Faust agent around the pure core.
+"""The correlator process: a Faust agent around the pure engine.
 
 One agent reads signals, inventory and ticks; its state lies in a changelog that we write and read ourselves. Five things
 Faust would do differently are taken out of its hands:
@@ -93,21 +93,21 @@ STOPPING_S = 20.0
 
 
 Step = tuple[str, Callable[[Engine], Changes]]
-"""What a record asks for: a cluster, and what its core has to do."""
+"""What a record asks for: a cluster, and what its engine has to do."""
 
 
 class Correlator:
     """One worker of the correlator group.
 
-    `make_core(cluster, rows)` builds the core of a cluster from its rows; it is called again after every rebalance, so that no
-    core outlives its ownership.
+    `make_engine(cluster, rows)` builds the engine of a cluster from its rows; it is called again after every rebalance, so
+    that no engine outlives its ownership.
     """
 
     def __init__(
         self,
         kafka_settings: KafkaSettings,
         settings: CorrelatorSettings,
-        make_core: Callable[[str, Rows], Engine],
+        make_engine: Callable[[str, Rows], Engine],
         *,
         clock: Clock = utc_now,
         pulse: Pulse | None = None,
@@ -116,11 +116,11 @@ class Correlator:
         session_ms = min(kafka_settings.session_timeout_ms, settings.session_timeout_ms)
         self._kafka = kafka_settings = kafka_settings.model_copy(update={"session_timeout_ms": session_ms})
         self._settings = settings
-        self._make_core = make_core
+        self._make_engine = make_engine
         self._clock = clock
         self._pulse = pulse or Pulse()
         self._at = at
-        self._cores: dict[str, Held] = {}
+        self._engines: dict[str, Held] = {}
         self._stored: dict[int, set[str]] = {}
         self._term = 0
         self._settled = False
@@ -390,7 +390,7 @@ class Correlator:
             held = await self._held(cluster, partition, term)
             if held is None:
                 return False
-            changes = step(held.core)
+            changes = step(held.engine)
             self._at(crash_points.CORRELATOR_BEFORE_STORE)
             if not await self._still_owns(partition, term):
                 return False
@@ -462,7 +462,9 @@ class Correlator:
         if now <= self._latest_tick.get(partition, _NEVER):
             return []
         self._latest_tick[partition] = now
-        return [(cluster, lambda core: core.on_tick(now)) for cluster in sorted(self._clusters(partition))]
+        return [
+            (cluster, lambda engine: engine.on_tick(now)) for cluster in sorted(self._clusters(partition))
+        ]
 
     def _clusters(self, partition: int) -> set[str]:
         """Clusters of a partition: those with rows, and those heard of since."""
@@ -494,10 +496,10 @@ class Correlator:
         return False
 
     async def _held(self, cluster: str, partition: int, term: int) -> Held | None:
-        """The cluster's core; what a predecessor may have left undone is done first. None when the partition was lost by then."""
-        if cluster in self._cores:
-            return self._cores[cluster]
-        held = Held(TableRows(self._changelog.rows(partition), cluster), partial(self._make_core, cluster))
+        """The cluster's engine; what a predecessor may have left undone is done first. None when the partition was lost."""
+        if cluster in self._engines:
+            return self._engines[cluster]
+        held = Held(TableRows(self._changelog.rows(partition), cluster), partial(self._make_engine, cluster))
         if not await self._still_owns(partition, term):
             return None
         rows, again = held.taken_over()
@@ -509,7 +511,7 @@ class Correlator:
         await self._publish(again, partition)
         if term != self._term:
             return None
-        self._cores[cluster] = held
+        self._engines[cluster] = held
         return held
 
     def _lose_ownership(self, *_: Any, **__: Any) -> None:
@@ -520,7 +522,7 @@ class Correlator:
         self._silent.clear()
         self._behind.clear()
         self._gathered.clear()
-        self._cores.clear()
+        self._engines.clear()
         self._stored.clear()
         self._latest_tick.clear()
         self._read_at.clear()
@@ -628,8 +630,8 @@ class _Gathered:
 
 
 def _seen(signals: Sequence[Signal], at: datetime | None) -> Callable[[Engine], Changes]:
-    return lambda core: core.on_signals(signals, at)
+    return lambda engine: engine.on_signals(signals, at)
 
 
 def _told(facts: Sequence[tuple[str, Fact | None, datetime]]) -> Callable[[Engine], Changes]:
-    return lambda core: core.on_facts(facts)
+    return lambda engine: engine.on_facts(facts)

@@ -1,4 +1,4 @@
-"""One cluster's core with its rows: what a step changes is stored whole or not at all.
+"""One cluster's engine with its rows: what a step changes is stored whole or not at all.
 
 Rows go to the changelog one by one, and the process may end between two of them. Its successor would find signals without the
 incidents that follow from them; read again, those signals would be known already and change nothing. So all that a step
@@ -31,7 +31,7 @@ PIECE = 500_000
 
 
 class Engine(Protocol):
-    """The pure core, for one cluster."""
+    """The pure engine, for one cluster."""
 
     def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
         """Take in observations, read at that time; None while it is not known how late it is."""
@@ -52,9 +52,9 @@ class _Head:
 
 
 class Held:
-    """A core with the rows under it. `make_core(rows)` is called once the rows of a predecessor's record are written."""
+    """An engine with the rows under it. `make_engine(rows)` is called once the rows of a predecessor's record are written."""
 
-    def __init__(self, rows: TableRows, make_core: Callable[[Rows], Engine]) -> None:
+    def __init__(self, rows: TableRows, make_engine: Callable[[Rows], Engine]) -> None:
         self.rows = rows
         self._left = _read(rows)
         if self._left is not None:
@@ -63,7 +63,7 @@ class Held:
                     rows[key] = value
                 elif key in rows:
                     del rows[key]
-        self.core = make_core(rows)
+        self.engine = make_engine(rows)
 
     def taken_over(self) -> tuple[Records, Changes]:
         """What has to be written and published before anything else: a predecessor may have died before it did."""

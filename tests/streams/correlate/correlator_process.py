@@ -2,8 +2,8 @@
 
 The argument is a JSON object: `kafka` (settings), and optionally `settle` (how long it waits before it decides), `tick_s` (how
 often it tells the time), `die_at` (a crash point's label) with `after` (how often it is passed before), `fail_on` (an XID that
-the core cannot bear: a fault of ours, not of the record), `slow_s` (how long the core takes for signals) and `silence_s` (after
-which a silent stream is given up).
+the engine cannot bear: a fault of ours, not of the record), `slow_s` (how long the engine takes for signals) and `silence_s`
+(after which a silent stream is given up).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from streams.model.signal import Signal
 
 
 class Frail(Engine):
-    """A core with a fault of its own, or a slow one."""
+    """An engine with a fault of its own, or a slow one."""
 
     def __init__(
         self, cluster: str, rows: Rows, config: Config, *, fail_on: int | None, slow_s: float

@@ -80,7 +80,7 @@ def outcome(
     """What stands when everything was read and time has passed. Signals of one moment are one batch."""
     chance = random.Random(seed)
     rows: dict[str, bytes] = {}
-    core = Engine(CLUSTER, rows)
+    engine = Engine(CLUSTER, rows)
     published: dict[str, Incident] = {}
 
     def note(changes: Changes) -> None:
@@ -93,18 +93,18 @@ def outcome(
     for moment, group in groupby(sorted(arrivals, key=lambda a: a[0]), key=lambda a: a[0]):
         while now + TICK < moment:
             now += TICK
-            note(core.on_tick(at(now)))
+            note(engine.on_tick(at(now)))
         now = max(now, moment)
         things = [thing for _, thing in group]
         for fact in (t for t in things if not isinstance(t, Signal)):
-            note(core.on_fact(fact.key, fact, at(now)))
+            note(engine.on_fact(fact.key, fact, at(now)))
         if signals := [t for t in things if isinstance(t, Signal)]:
-            note(core.on_signals(signals, at(now)))
+            note(engine.on_signals(signals, at(now)))
         if chance.random() < restarts:
-            core = Engine(CLUSTER, rows)
+            engine = Engine(CLUSTER, rows)
     while now < until:
         now += TICK if now < AFTER else 60
-        note(core.on_tick(at(now)))
+        note(engine.on_tick(at(now)))
     return standing(published)
 
 

@@ -33,10 +33,10 @@ def named(signal: Signal) -> str:
 
 @pytest.mark.parametrize("line", DECISIVE, ids=named)
 def test_a_decisive_line_alone_opens_its_incident_when_it_is_read(line: Signal) -> None:
-    core = Engine(CLUSTER, {})
+    engine = Engine(CLUSTER, {})
     for fact in cluster({"llama": FOUR}):
-        core.on_fact(fact.key, fact, at(-10))
-    (incident,) = core.on_signals([line], line.observed_at).incidents
+        engine.on_fact(fact.key, fact, at(-10))
+    (incident,) = engine.on_signals([line], line.observed_at).incidents
     assert (incident.root.node, incident.certainty, incident.revision) == ("n2", Certainty.DECISIVE, 1)
     assert incident.jobs == (job("llama"),)
     assert incident.impact.gpus == 32

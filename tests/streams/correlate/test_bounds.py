@@ -42,7 +42,7 @@ def strangers(node: str, count: int, seconds: float) -> list[Signal]:
 
 
 def kept_on(world: World, node: str) -> int:
-    row = world.core._state.nodes[node]
+    row = world.engine._state.nodes[node]
     return sum(len(group) for group in row.seen.values())
 
 
@@ -51,7 +51,7 @@ def test_a_flood_of_addresses_keeps_a_bounded_number_of_lines() -> None:
     for second in range(10):
         world.see(*strangers("n1", 400, second * 60.0))
     assert kept_on(world, "n1") <= MAX_GROUPS * 2 * KEPT_EACH_END
-    assert len(world.core._state.nodes["n1"].seen) <= MAX_GROUPS
+    assert len(world.engine._state.nodes["n1"].seen) <= MAX_GROUPS
 
 
 def test_a_flood_does_not_take_an_open_incident_of_the_same_node_away() -> None:
@@ -76,7 +76,7 @@ def test_an_incident_whose_evidence_a_flood_pushed_out_stays_open() -> None:
     world.see(*(replace(s, severity=Severity.CRITICAL) for s in strangers("n1", 600, 500)))
     world.pass_to(600, step=10)
     assert not [
-        s for group in world.core._state.nodes["n1"].seen.values() for s in group if s.kind != "gpu.xid"
+        s for group in world.engine._state.nodes["n1"].seen.values() for s in group if s.kind != "gpu.xid"
     ]
     assert world.published[storming].state is IncidentState.OPEN
 
@@ -86,7 +86,7 @@ def test_a_rank_that_repeats_itself_a_thousand_times_is_kept_a_dozen_times() -> 
     chance = random.Random(3)
     for _ in range(20):
         world.see(*timeouts("llama", [0] * 50, 600 + chance.random() * 60))
-    row = world.core._state.pods["train/llama-worker-0"]
+    row = world.engine._state.pods["train/llama-worker-0"]
     assert sum(len(group) for group in row.seen.values()) <= 2 * KEPT_EACH_END
 
 
@@ -99,7 +99,7 @@ def test_ranks_of_any_number_in_one_pod_are_bounded() -> None:
             for i in range(1000)
         )
     )
-    assert len(world.core._state.pods["train/llama-worker-0"].seen) <= MAX_GROUPS
+    assert len(world.engine._state.pods["train/llama-worker-0"].seen) <= MAX_GROUPS
 
 
 def test_a_node_that_comes_and_goes_all_day_is_one_incident_with_a_counter_and_stays_open() -> None:
@@ -133,8 +133,8 @@ def test_thousands_of_runs_events_and_progress_lines_are_bounded() -> None:
     name = world.only().id
     for i in range(500):
         world.see(run("verifying", name, 10 + i), progress("llama", 10 + i * 20, i))
-    assert len(world.core._state.runs[name].events) <= 4 * KEPT_EACH_END
-    assert len(world.core._state.pods["train/llama-worker-0"].moves) <= 60 + 48 + 1
+    assert len(world.engine._state.runs[name].events) <= 4 * KEPT_EACH_END
+    assert len(world.engine._state.pods["train/llama-worker-0"].moves) <= 60 + 48 + 1
 
 
 def test_what_closed_an_incident_is_not_pushed_out_by_other_events() -> None:
@@ -155,7 +155,7 @@ def test_names_that_only_signals_know_are_bounded_and_forgotten() -> None:
         world.see(*(_signal("gpu.thermal", e, i * 0.01, {"subtype": "slowdown"}) for e in strange))
         pods = (Entity(CLUSTER, pod=PodRef("x", f"made-up-{j}")) for j in range(i, i + 500))
         world.see(*(_signal("job.progress", e, i * 0.01, {"step": 1}) for e in pods))
-    state = world.core._state
+    state = world.engine._state
     assert len(state.nodes) <= MAX_UNLISTED + 4
     assert len(state.pods) <= MAX_UNLISTED + 4
     world.see(xid("n2", 79, 100))
@@ -171,7 +171,7 @@ def test_a_node_that_was_deleted_is_forgotten_after_the_retention_unless_it_came
     world.gone(node_fact("n2"), 10)
     world.tell(node_fact("n2", since=20))
     world.pass_to(2 * 3600, step=60)
-    assert set(world.core._state.nodes) == {"n2", "n3"}
+    assert set(world.engine._state.nodes) == {"n2", "n3"}
 
 
 def test_what_a_pod_said_before_the_inventory_knew_it_is_kept() -> None:
@@ -184,5 +184,5 @@ def test_what_a_pod_said_before_the_inventory_knew_it_is_kept() -> None:
     world.pass_to(300, step=10)
     for fact in late:
         world.tell(fact)
-    row = world.core._state.pods["train/llama-worker-3"]
+    row = world.engine._state.pods["train/llama-worker-3"]
     assert ([t.rank for t in row.ranks], row.progress_step) == ([24], 7)

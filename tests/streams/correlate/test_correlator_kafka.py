@@ -64,10 +64,10 @@ def stories(count: int) -> Iterator[tuple[str, list[Fact], list[Signal]]]:
 
 
 def undisturbed(name: str, facts: list[Fact], signals: list[Signal]) -> list[object]:
-    """What a core says that sees everything at once and is left alone."""
-    core = Engine(name, {}, CONFIG)
-    told = [core.on_fact(fact.key, fact, at(0)) for fact in facts]
-    told += [core.on_signals(signals, at(620)), core.on_tick(at(655))]
+    """What an engine says that sees everything at once and is left alone."""
+    engine = Engine(name, {}, CONFIG)
+    told = [engine.on_fact(fact.key, fact, at(0)) for fact in facts]
+    told += [engine.on_signals(signals, at(620)), engine.on_tick(at(655))]
     return standing([i for changes in told for i in changes.incidents])
 
 

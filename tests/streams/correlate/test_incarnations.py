@@ -233,7 +233,7 @@ def test_a_job_made_anew_under_its_name_is_not_forgotten_with_the_one_before() -
     world.gone(fact, -50)
     world.tell(fact)
     world.pass_to(3600, step=60)
-    assert world.core._state.jobs[job("llama").key].fact == fact
+    assert world.engine._state.jobs[job("llama").key].fact == fact
 
 
 def test_a_node_that_was_deleted_is_down_no_more_and_is_forgotten() -> None:
@@ -246,7 +246,7 @@ def test_a_node_that_was_deleted_is_down_no_more_and_is_forgotten() -> None:
     assert world.only().state is IncidentState.RESOLVED
     assert "taken out of the cluster" in world.only().reason
     world.pass_to(8000, step=60)
-    assert "m1" not in dict(world.core._state.nodes.items())
+    assert "m1" not in dict(world.engine._state.nodes.items())
 
 
 def test_a_node_that_came_back_under_its_name_and_fails_again_is_down_again() -> None:

@@ -70,7 +70,7 @@ def outcome(cluster: str, arrivals: Sequence[Arrival], *, restarts: float = 0) -
     """What stands in the end, half an hour after the last arrival."""
     chance = random.Random(1)
     rows: dict[str, bytes] = {}
-    core = Engine(cluster, rows)
+    engine = Engine(cluster, rows)
     published: dict[str, Incident] = {}
     step = timedelta(seconds=10)
     told = sorted(arrivals, key=lambda arrival: arrival[0])
@@ -82,17 +82,17 @@ def outcome(cluster: str, arrivals: Sequence[Arrival], *, restarts: float = 0) -
     for at, what in told:
         while now + step < at:
             now += step
-            note(core.on_tick(now))
+            note(engine.on_tick(now))
         now = max(now, at)
         if _is_fact(what):
-            note(core.on_fact(what[0], what[1], now))  # type: ignore[arg-type]
+            note(engine.on_fact(what[0], what[1], now))  # type: ignore[arg-type]
         else:
-            note(core.on_signals(what, now))  # type: ignore[arg-type]
+            note(engine.on_signals(what, now))  # type: ignore[arg-type]
         if chance.random() < restarts:
-            core = Engine(cluster, rows)
+            engine = Engine(cluster, rows)
     for _ in range(180):
         now += step
-        note(core.on_tick(now))
+        note(engine.on_tick(now))
     return standing(published)
 
 

@@ -234,17 +234,17 @@ def essence(incident: Incident) -> tuple[Any, ...]:
 def outcome(steps: list[Fact | list[Signal]]) -> list[tuple[Any, ...]]:
     """Everything taken in, then time passing."""
     rows: dict[str, bytes] = {}
-    core = Engine("east", rows)
+    engine = Engine("east", rows)
     published: dict[str, Incident] = {}
     for step in steps:
         changes = (
-            core.on_signals(step, at(1600))
+            engine.on_signals(step, at(1600))
             if isinstance(step, list)
-            else core.on_fact(step.key, step, at(1600))
+            else engine.on_fact(step.key, step, at(1600))
         )
         published |= {i.id: i for i in changes.incidents}
     for second in (1601, 1630, 1700, 1900):
-        published |= {i.id: i for i in core.on_tick(at(second)).incidents}
+        published |= {i.id: i for i in engine.on_tick(at(second)).incidents}
     standing = [
         i
         for i in published.values()

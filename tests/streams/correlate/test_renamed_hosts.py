@@ -163,6 +163,6 @@ def test_what_nodes_are_called_is_forgotten_with_what_they_said() -> None:
     for i in range(300):
         world.see(xid(f"n2.d{i}.example", 13, i))
     world.pass_to(2 * 3600, step=60)
-    names = world.core._causes.topology.names
+    names = world.engine._causes.topology.names
     assert len(names._places) <= 12
     assert len(names._by_key) <= 60

@@ -108,7 +108,7 @@ def test_a_new_process_knows_exactly_what_the_old_one_knew(story: object) -> Non
     world = World(facts)
     for one in signals:
         world.see(one)
-        before, after = world.core._state, State(world.rows, "east")
+        before, after = world.engine._state, State(world.rows, "east")
         for old, new in ((before.nodes, after.nodes), (before.pods, after.pods), (before.ports, after.ports)):
             assert {k: row for k, row in old.items() if row.seen} == {
                 k: new[k] for k, row in old.items() if row.seen

@@ -38,7 +38,7 @@ class Broker:
     def take_over(self) -> None:
         """A new process reads the changelog, and may die again at once."""
         while True:
-            self.held = Held(TableRows(dict(self.changelog), CLUSTER), partial(make_core, CLUSTER))
+            self.held = Held(TableRows(dict(self.changelog), CLUSTER), partial(make_engine, CLUSTER))
             rows, again = self.held.taken_over()
             if self._dies(rows):
                 continue
@@ -48,7 +48,7 @@ class Broker:
     def take(self, step: Step) -> None:
         """Take a step, as often as it needs until the process lives through it."""
         while True:
-            changes = step(self.held.core)
+            changes = step(self.held.engine)
             record, rows = self.held.store(changes)
             if not self._dies([*record, *rows]):
                 if self.chance.random() < 0.9:
@@ -84,18 +84,18 @@ class Broker:
 
 
 def told(facts: list[tuple[str, Fact | None, datetime]]) -> Step:
-    return lambda core: core.on_facts(facts)
+    return lambda engine: engine.on_facts(facts)
 
 
 def seen(signals: list[Signal]) -> Step:
-    return lambda core: core.on_signals(signals, at(1600))
+    return lambda engine: engine.on_signals(signals, at(1600))
 
 
 def ticked(now: float) -> Step:
-    return lambda core: core.on_tick(at(now))
+    return lambda engine: engine.on_tick(at(now))
 
 
-def make_core(cluster: str, rows: Rows) -> Engine:
+def make_engine(cluster: str, rows: Rows) -> Engine:
     return Engine(cluster, rows, Config())
 
 
@@ -135,8 +135,8 @@ class Steady(random.Random):
 def test_pieces_of_two_records_never_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_ahead, "PIECE", 60)
     table: dict[bytes, bytes] = {}
-    held = Held(TableRows(table, CLUSTER), partial(make_core, CLUSTER))
-    quiet = held.core.on_tick(at(0))
+    held = Held(TableRows(table, CLUSTER), partial(make_engine, CLUSTER))
+    quiet = held.engine.on_tick(at(0))
     held.rows["a"], held.rows["b"] = b"1" * 90, b"2"
     held.store(quiet)
     before = dict(table)
@@ -147,7 +147,7 @@ def test_pieces_of_two_records_never_make_one(monkeypatch: pytest.MonkeyPatch) -
 
     def read_after(count: int) -> bytes:
         table = {**before, **dict(written[:count])}
-        return Held(TableRows(table, CLUSTER), partial(make_core, CLUSTER)).rows["a"]
+        return Held(TableRows(table, CLUSTER), partial(make_engine, CLUSTER)).rows["a"]
 
     assert [read_after(count) for count in range(len(written) + 1)] == [
         *[b"1" * 90] * len(record),
@@ -159,7 +159,7 @@ def test_what_was_done_for_a_predecessor_is_not_done_again_over_a_later_row() ->
     changelog: dict[bytes, bytes] = {}
 
     def take_over() -> Held:
-        held = Held(TableRows(dict(changelog), CLUSTER), partial(make_core, CLUSTER))
+        held = Held(TableRows(dict(changelog), CLUSTER), partial(make_engine, CLUSTER))
         write(held.taken_over()[0])
         return held
 
@@ -171,7 +171,7 @@ def test_what_was_done_for_a_predecessor_is_not_done_again_over_a_later_row() ->
                 changelog.pop(key, None)
 
     first = take_over()
-    quiet = first.core.on_tick(at(0))
+    quiet = first.engine.on_tick(at(0))
     first.rows["a"], first.rows["b"] = b"1", b"2"
     write(*first.store(quiet))
     second = take_over()

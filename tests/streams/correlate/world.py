@@ -318,12 +318,12 @@ def run(kind: str, incident: str, seconds: float, outcome: str = "") -> Signal:
 
 
 class World:
-    """A core, its clock, and everything that it published."""
+    """An engine, its clock, and everything that it published."""
 
     def __init__(self, facts: Iterable[Fact] = (), config: Config | None = None) -> None:
         self.rows: dict[str, bytes] = {}
         self.config = config or Config()
-        self.core = Engine(CLUSTER, self.rows, self.config)
+        self.engine = Engine(CLUSTER, self.rows, self.config)
         self.now = at(-60)
         self.published: dict[str, Incident] = {}
         self.revisions: list[Incident] = []
@@ -332,25 +332,25 @@ class World:
             self.tell(fact)
 
     def tell(self, fact: Fact) -> None:
-        self._note(self.core.on_fact(fact.key, fact, max(fact.observed_at, self.now)))
+        self._note(self.engine.on_fact(fact.key, fact, max(fact.observed_at, self.now)))
 
     def gone(self, fact: Fact, seconds: float) -> None:
-        self._note(self.core.on_fact(fact.key, None, at(seconds)))
+        self._note(self.engine.on_fact(fact.key, None, at(seconds)))
 
     def see(self, *signals: Signal) -> None:
         """Signals as one batch, at the moment the last of them was observed."""
         self.now = max(self.now, *(s.observed_at for s in signals))
-        self._note(self.core.on_signals(signals, self.now))
+        self._note(self.engine.on_signals(signals, self.now))
 
     def pass_to(self, seconds: float, step: float = 1.0) -> None:
         """Tick until then."""
         while self.now < at(seconds):
             self.now = min(self.now + timedelta(seconds=step), at(seconds))
-            self._note(self.core.on_tick(self.now))
+            self._note(self.engine.on_tick(self.now))
 
     def restart(self) -> None:
         """A new process on the same rows."""
-        self.core = Engine(CLUSTER, self.rows, self.config)
+        self.engine = Engine(CLUSTER, self.rows, self.config)
 
     def incidents(self) -> list[Incident]:
         """What stands: everything that was not merged into something else."""
