@@ -7,7 +7,7 @@ other, each with all cores that the memory carries.
 
 What it costs on two cores, from nothing: about 15 minutes (Kafka 15 s, etcd 40 s, KWOK 1 min, training operator 1 min,
 Kubernetes 4 min, Telegraf 3 min, the engine 40 s, images 4 min), 2 GB of memory at the API server's link, 500 MB of builds
-and 1.2 GB of images in ``.testbed/``, and about 5 GB of Go's own caches, which ``go clean -cache -modcache`` gives back.
+and 1.2 GB of images in the user's cache, and about 5 GB of Go's own caches, which ``go clean -cache -modcache`` gives back.
 
 A machine without Java, Maven, Go or apt cannot build, and one that allows no containers makes no images. With
 ``--if-toolchain`` that is said loudly and is no failure, except where ``CI`` is set: there, tests that do not run are a
@@ -20,6 +20,7 @@ import argparse
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -54,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = arguments.parse_args(argv)
     wanted = [part for part in PARTS if part.name in options.part or not options.part]
     home().mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("testbed: the build was ended"))
     with alone():
         todo = [part for part in wanted if not part.built()]
         unbuildable = {part.name: lack for part in todo if (lack := part.lacking_tools())}
@@ -80,7 +82,9 @@ def build(part: Part) -> None:
     """Build one part and leave its stamp."""
     started = time.monotonic()
     say(f"building {part.name} {part.version} …")
-    part.stamp.unlink(missing_ok=True)
+    if not part.images:  # the engine's storage is its own to tidy
+        shutil.rmtree(part.folder, ignore_errors=True)  # what a build left that was cut off
+    part.folder.mkdir(parents=True, exist_ok=True)
     if part.programs:
         build_with_go(part)
     elif part.packages:
@@ -91,31 +95,28 @@ def build(part: Part) -> None:
         images.make_base_images(lambda command, what: run(part, command, what, home()))
     else:
         build_with_maven(part)
-    part.stamp.parent.mkdir(exist_ok=True)
-    part.stamp.write_text(part.checksum())
+    part.stamp.touch()
     say(f"built {part.name} {part.version} in {time.monotonic() - started:.0f} s")
 
 
 def build_with_maven(part: Part) -> None:
     """Collect the jars of ``pom.xml`` and all they need in one folder, which then is the class path."""
-    libs = home() / part.name / "libs"
-    shutil.rmtree(libs, ignore_errors=True)
     command = [
         "mvn",
         "-B",
         "-ntp",
         "dependency:copy-dependencies",
         "-DincludeScope=runtime",
-        f"-DoutputDirectory={libs}",
+        f"-DoutputDirectory={part.folder / 'libs'}",
     ]
     run(part, command, "collecting jars")
 
 
 def build_with_go(part: Part) -> None:
     """Compile each program of the recipe, without C or paths of this machine, and copy what comes along."""
-    (home() / "bin").mkdir(exist_ok=True)
+    (part.folder / "bin").mkdir()
     for program, package in part.programs:
-        out = home() / "bin" / program
+        out = part.folder / "bin" / program
         command = [
             "go",
             "build",
@@ -139,18 +140,16 @@ def build_with_go(part: Part) -> None:
             capture_output=True,
             text=True,
         )
-        target = home() / name
-        shutil.rmtree(target, ignore_errors=True)
-        # The module cache is read-only; a copy that kept its modes could not be replaced later.
+        target = part.folder / name
+        # The module cache is read-only; a copy that kept its modes could not be removed later.
         shutil.copytree(Path(listing.stdout.strip()) / folder, target, copy_function=shutil.copyfile)
         target.chmod(0o755)
 
 
 def unpack_from_debian(part: Part) -> None:
     """Fetch packages as this machine's sources have them, and unpack them beside each other without installing any."""
-    folder = home() / part.name
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "fetched").mkdir(parents=True)
+    folder = part.folder
+    (folder / "fetched").mkdir()
     run(part, ["apt-get", "download", *part.packages], "fetching packages", folder / "fetched")
     for package in sorted((folder / "fetched").glob("*.deb")):
         run(part, ["dpkg-deb", "--extract", str(package), str(folder)], package.name)
@@ -176,15 +175,23 @@ def run(part: Part, command: list[str], what: str, folder: Path | None = None) -
         with subprocess.Popen(
             command, cwd=folder or part.recipe, stdout=out, stderr=out, env=environment
         ) as child:
-            while True:
-                try:
-                    code = child.wait(PROGRESS_EVERY_S)
-                    break
-                except subprocess.TimeoutExpired:
+            try:
+                while (code := _ended(child)) is None:
                     say(f"  {part.name}: {what}, {time.monotonic() - started:.0f} s")
+            except BaseException:
+                child.terminate()
+                raise
     if code != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-20:])
         raise BuildFailed(f"{part.name}: {what} ended with exit code {code}; the end of {log}:\n{tail}")
+
+
+def _ended(child: subprocess.Popen[bytes]) -> int | None:
+    """Wait a while, and return the exit code if it has ended."""
+    try:
+        return child.wait(PROGRESS_EVERY_S)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def compilers() -> int:

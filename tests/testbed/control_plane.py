@@ -91,7 +91,7 @@ class ControlPlane:
     def start_component(self, name: str) -> None:
         """Start one program (``kube-apiserver``, …) on its own port and data, and wait until it answers."""
         if name == "training-operator":
-            self.define(parts.home() / "crds" / "kubeflow.org_pytorchjobs.yaml")
+            self.define(parts.part("training-operator").folder / "crds" / "kubeflow.org_pytorchjobs.yaml")
         self._launch(programs.ORDER[name](self._site))
 
     def component(self, name: str) -> Child:
@@ -134,7 +134,7 @@ class ControlPlane:
 
     def kubectl(self, *arguments: str, user: str = ADMIN, stdin: str | None = None) -> str:
         """Run ``kubectl`` as ``user`` and return its output; raises ``KubectlFailed`` with what it said."""
-        command = [str(parts.home() / "bin" / "kubectl"), f"--kubeconfig={self.kubeconfig(user)}", *arguments]
+        command = [str(parts.program("kubectl")), f"--kubeconfig={self.kubeconfig(user)}", *arguments]
         result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
         if result.returncode != 0:
             raise KubectlFailed(f"kubectl {' '.join(arguments)}: {result.stderr.strip()}")
@@ -222,7 +222,7 @@ class ControlPlane:
     def _launch(self, program: programs.Program) -> None:
         child = Child(
             program.name,
-            [parts.home() / "bin" / program.name, *program.arguments],
+            [parts.program(program.name), *program.arguments],
             log=self._site.folder / "logs" / f"{program.name}.log",
             cwd=self._site.folder,
         )

@@ -34,7 +34,7 @@ class Engine:
     """Podman, buildah and what speaks to them, with a storage and a configuration of the testbed's own."""
 
     def __init__(self) -> None:
-        self.folder = parts.home() / "containers"
+        self.folder = parts.part("images").folder
         # Sockets lie here, and the path of one may not be longer than about a hundred characters.
         self._state = Path("/run") / f"faultline-{hashlib.sha256(str(self.folder).encode()).hexdigest()[:8]}"
 

@@ -69,7 +69,7 @@ def make_base_images(run: Runner) -> None:
     )
     context = work / "kafka"
     shutil.copytree(parts.RECIPES / "images" / "kafka", context)
-    shutil.copytree(parts.home() / "kafka" / "libs", context / "libs")
+    shutil.copytree(parts.part("kafka").folder / "libs", context / "libs")
     shutil.copy(parts.RECIPES / "kafka" / "log4j2.properties", context)
     (context / "debs" / "partial").mkdir(parents=True)
     # The machine's apt fetches what that system lacks: the image needs no source of packages.

@@ -126,7 +126,7 @@ class Kafka:
         return self._child
 
     def _java(self) -> list[str]:
-        libs = parts.home() / "kafka" / "libs"
+        libs = parts.part("kafka").folder / "libs"
         logging = parts.RECIPES / "kafka" / "log4j2.properties"
         return ["java", f"-Xmx{self._heap_mb}m", f"-Dlog4j2.configurationFile={logging}", "-cp", f"{libs}/*"]
 

@@ -1,18 +1,20 @@
 """What the testbed consists of, where its builds lie, and whether each is there.
 
-Builds lie in ``.testbed/`` at the top of the repository, or where ``FAULTLINE_TESTBED`` points, so that
-several checkouts share one. A part counts as built when its stamp carries the checksum of the recipe it was
-built from: a changed recipe makes it missing again.
+Builds lie in the user's cache, or where ``FAULTLINE_TESTBED`` points, so that every checkout on the machine finds them. Each
+part has a folder of its own, named for the recipe it was built from: a changed recipe makes it missing again, and a checkout
+that still has the old one goes on with the old build.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import platform
 import re
 import shutil
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 RECIPES = Path(__file__).parent / "recipes"
@@ -21,7 +23,8 @@ KUBERNETES_VERSION = "v1.34.4"
 
 def home() -> Path:
     """Return the folder that holds the builds; it need not exist yet."""
-    return Path(os.environ.get("FAULTLINE_TESTBED") or Path(__file__).parents[2] / ".testbed").resolve()
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("FAULTLINE_TESTBED") or Path(caches, "faultline-testbed")).resolve()
 
 
 @dataclass(frozen=True)
@@ -76,13 +79,19 @@ CONTAINERS = (
 )
 
 
+@cache
+def _contents(folder: Path) -> bytes:
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return b"".join(file.name.encode() + b"\0" + file.read_bytes() for file in files)
+
+
 @dataclass(frozen=True)
 class Part:
     """One thing to build: its recipe folder, who needs it, and what it makes.
 
-    ``marker`` is the pytest marker of the tests that need it. ``programs`` maps a binary in ``bin/`` to the Go package
-    it is built from, with the build ``tags``. ``copies`` maps a path in the build to ``MODULE/PATH``, a folder of a Go
-    module the recipe pins. ``packages`` are Debian's, unpacked and not installed; ``installs`` are installed, for
+    ``marker`` is the pytest marker of the tests that need it. ``programs`` maps a binary in its folder's ``bin/`` to the Go
+    package it is built from, with the build ``tags``. ``copies`` maps a path in its folder to ``MODULE/PATH``, a folder of a
+    Go module the recipe pins. ``packages`` are Debian's, unpacked and not installed; ``installs`` are installed, for
     ``commands``. ``images`` are the names of container images. ``needs`` are parts that are built before.
     """
 
@@ -105,15 +114,21 @@ class Part:
         return RECIPES / self.name
 
     @property
+    def folder(self) -> Path:
+        """Where its build lies. Resolved: the engine keeps the names of its folders in its storage."""
+        return (home() / f"{self.name}-{self.checksum()[:16]}").resolve()
+
+    @property
     def stamp(self) -> Path:
-        """The file that says from what it was built."""
-        return home() / "stamps" / self.name
+        """The file that a build leaves last."""
+        return self.folder / "built"
 
     def checksum(self) -> str:
         """Return a checksum over everything that decides what comes out."""
         total = hashlib.sha256(
             repr(
                 (
+                    platform.machine(),
                     self.version,
                     self.programs,
                     self.copies,
@@ -126,16 +141,13 @@ class Part:
         )
         for needed in (part for part in PARTS if part.name in self.needs):
             total.update(needed.checksum().encode())
-        for file in sorted(self.recipe.rglob("*")):
-            if file.is_file():
-                total.update(file.name.encode() + b"\0" + file.read_bytes())
+        total.update(_contents(self.recipe))
         return total.hexdigest()
 
     def built(self) -> bool:
         """Tell whether the build is there and made from the present recipe."""
-        made = self.stamp.is_file() and self.stamp.read_text() == self.checksum()
         may_use = os.geteuid() == 0 or self.marker != "containers"
-        return made and may_use and all(shutil.which(command) for command in self.commands)
+        return self.stamp.is_file() and may_use and all(shutil.which(command) for command in self.commands)
 
     def lacking_tools(self) -> list[str]:
         """Return what keeps this machine from building it."""
@@ -208,6 +220,17 @@ PARTS = (
         needs=("kafka", "engine"),
     ),
 )
+
+
+def part(name: str) -> Part:
+    """Return the part of that name."""
+    return next(part for part in PARTS if part.name == name)
+
+
+def program(name: str) -> Path:
+    """Return where a program lies once its part is built."""
+    (of,) = (part for part in PARTS if name in dict(part.programs))
+    return of.folder / "bin" / name
 
 
 def missing(marker: str) -> list[str]:

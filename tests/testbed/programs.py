@@ -41,7 +41,7 @@ class Site:
         self.identities.write_tokens()
         self.audit_policy.write_text(json.dumps(audit.policy(COMPONENTS)))
         if not self.key.exists():
-            subprocess.run([parts.home() / "bin" / "make-key", self.key], check=True)
+            subprocess.run([parts.program("make-key"), self.key], check=True)
 
     def port(self, purpose: str) -> str:
         """Return a port alone, for programs that take it so."""

@@ -11,7 +11,7 @@ from tests.testbed import parts
 from tests.testbed.children import Child, free_port
 from tests.testbed.kafka import Kafka
 
-_DEBIAN = parts.home() / "rsyslog"
+_DEBIAN = parts.part("rsyslog").folder
 _LIBRARIES = _DEBIAN / "usr/lib/x86_64-linux-gnu"
 
 _RSYSLOG = """
@@ -130,7 +130,7 @@ def telegraf(
     )
     child = Child(
         name,
-        [parts.home() / "bin/telegraf", "--config", configuration],
+        [parts.program("telegraf"), "--config", configuration],
         log=folder / f"{name}.log",
     )
     try:
