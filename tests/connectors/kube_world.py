@@ -125,7 +125,7 @@ class KubeWorld:
         async def noticed() -> bool:
             return not is_ready(await self.node(node))
 
-        await eventually(noticed, f"{node} is not ready", timeout_s=120)
+        await eventually(noticed, f"{node} is not ready")
 
     async def patch_node(self, name: str, patch: Object) -> None:
         """Change a node as a person would: whatever its version."""

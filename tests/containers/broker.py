@@ -37,7 +37,7 @@ def start(engine: Engine, network: str, name: str) -> str:
         *(f"--env={key}={value}" for key, value in settings.items()),
         SERVICE["image"],
     )
-    until(lambda: answers(engine, container), "Kafka answers in its container", timeout_s=120)
+    until(lambda: answers(engine, container), "Kafka answers in its container")
     return f"127.0.0.1:{port}"
 
 

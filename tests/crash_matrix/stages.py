@@ -60,6 +60,7 @@ from tests.deploy.manifests import NODE_WORK, objects
 from tests.runbooks.topics import with_topics
 from tests.testbed.control_plane import ControlPlane, unique
 from tests.testbed.kafka import Kafka
+from tests.testbed.waiting import patience
 
 BOOKS = Path(__file__).parent / "runbooks"
 RESPONDER = "system:serviceaccount:faultline:responder"
@@ -203,7 +204,7 @@ class _Play:
         await self._tell(INCIDENTS, self.incident.id, self.incident)
         reviving = asyncio.create_task(self._keep_alive(), name=f"reviving {self.case.name}")
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(patience(PATIENCE_S)):
                 await house.tape.until(stage.prefix, self._over)
         except TimeoutError as late:
             run = self.versions[-1].run.state if self.versions else "not begun"

@@ -12,7 +12,7 @@ from tests.testbed.kafka import Kafka
 
 INCIDENTS = 20
 
-pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.cluster]
 
 
 @pytest.mark.parametrize("responders", [2, 3])

@@ -85,7 +85,7 @@ class Tape:
         async def read() -> bool:
             return all([await self._reader.position(place) >= end for place, end in ends.items()])
 
-        await eventually(read, f"all of {prefix} is read", timeout_s=120)
+        await eventually(read, f"all of {prefix} is read")
 
     def nudge(self, prefix: str) -> None:
         """Have `until` ask again without a record."""

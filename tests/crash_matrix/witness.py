@@ -174,7 +174,7 @@ class Witness:
                     return False
             return True
 
-        await eventually(nothing_is_new, "all of it is seen", timeout_s=120)
+        await eventually(nothing_is_new, "all of it is seen")
 
     async def _follow(self, place: Place, since: str) -> None:
         events = self.cluster.watch(place.path, since, query={"labelSelector": place.selector})

@@ -142,7 +142,7 @@ class World:
                 "marked" if marks.suspended else "unmarked",
             )
             if not job["spec"].get("suspend"):
-                place = self.roles[await eventually(self._placed, "the job's pod runs", timeout_s=120)]
+                place = self.roles[await eventually(self._placed, "the job's pod runs")]
                 # Where the node was given back it is the scheduler's choice, and how late a giver died decides it.
                 given_back = found["bad node"][0] == "open"
                 found["job's pod"] = "any node" if given_back else place
@@ -183,7 +183,7 @@ class World:
         async def ready() -> bool:
             return has_come_up(await self.admin.get(f"{NODES}/{name}"))
 
-        await eventually(ready, f"{name} is ready", timeout_s=120)
+        await eventually(ready, f"{name} is ready")
         if self.book in WORKED_ON:
             await self._boot(name)
         now = datetime.now(UTC)
@@ -194,7 +194,7 @@ class World:
         job = await self.admin.create(path_of("batch/v1", "jobs", namespace=self.namespace), made)
         self.job = JobRef("Job", self.namespace, made["metadata"]["name"], job["metadata"]["uid"])
         self.facts.append(JobFact(self.name, self.job, datetime.now(UTC)))
-        self.bad = await eventually(self._placed, "the job's pod runs", timeout_s=120)
+        self.bad = await eventually(self._placed, "the job's pod runs")
 
     async def _placed(self) -> str | None:
         """The node of the job's pod, once it runs there."""
@@ -228,7 +228,7 @@ class World:
             found = await self.admin.get(f"{path}/{name}")
             return bool(found["status"].get("phase") == "Running")
 
-        await eventually(runs, f"{name} runs", timeout_s=120)
+        await eventually(runs, f"{name} runs")
 
     async def _pods(self) -> list[Object]:
         selector = f"{workloads.POOL}={self.name}"
@@ -265,7 +265,7 @@ class World:
             state = state_of(await self.admin.get(path))
             return state if state != "running" else None
 
-        return await eventually(end, f"{path} ends", timeout_s=120)
+        return await eventually(end, f"{path} ends")
 
     def _work_path(self, name: str | None = None) -> str:
         return path_of("batch/v1", "jobs", namespace=self.work_namespace, name=name)

@@ -131,7 +131,7 @@ class Installation:
         async def can_end() -> bool:
             return child.heeds(signal.SIGTERM)
 
-        await eventually(can_end, f"{name} has come so far that it can be ended in order", timeout_s=120)
+        await eventually(can_end, f"{name} has come so far that it can be ended in order")
         # In a thread: what it still has to say to a stand-in is answered by this one.
         assert await asyncio.to_thread(child.stop, END_S) == 0, child.tail()
         self._more = self._more | environment

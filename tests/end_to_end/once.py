@@ -47,4 +47,4 @@ async def thread_says_contained(installation: Installation) -> None:
         installation.revive()
         return any("contained" in root.text.lower() for root in installation.slack.roots())
 
-    await eventually(contained, "the thread's root says that the incident is contained", timeout_s=120)
+    await eventually(contained, "the thread's root says that the incident is contained")

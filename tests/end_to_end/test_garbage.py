@@ -18,7 +18,7 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
-pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.cluster]
 
 XID = b"NVRM: Xid (PCI:0000:3b:00): 45"
 """Of what is cut the rest is read: so it is a code that is nobody's fault."""

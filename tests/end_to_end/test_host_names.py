@@ -16,7 +16,7 @@ from tests.end_to_end.training import Training
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 
-pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.cluster]
 
 
 async def test_a_line_with_a_full_host_name_ends_in_a_job_that_trains_on_other_nodes(

@@ -16,7 +16,7 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
-pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.cluster]
 
 QUICK = {
     "FAULTLINE_RESPONDER__MODE": "auto",
@@ -57,7 +57,7 @@ async def inference(training: Training, node: str) -> str:
         pods = training.control_plane.get("pods", "--namespace", training.namespace, "-l", "app=inference")
         return next((p["metadata"]["name"] for p in pods if p["status"].get("phase") == "Running"), None)
 
-    return await eventually(lambda: asyncio.to_thread(running), "the service runs", timeout_s=120)
+    return await eventually(lambda: asyncio.to_thread(running), "the service runs")
 
 
 @pytest.mark.parametrize(("kind", "points"), [("PyTorchJob", ALL_POINTS), ("Job", ("after_commit",))])

@@ -14,7 +14,7 @@ from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 from tests.tiers import sample
 
-pytestmark = [pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.kafka, pytest.mark.cluster]
 
 AUTO = {"FAULTLINE_RESPONDER__MODE": "auto", "FAULTLINE_RESPONDER__BLAST_RADIUS__MAX_SHARE": "1"}
 

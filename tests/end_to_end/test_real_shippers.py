@@ -46,7 +46,7 @@ async def test_what_rsyslog_relays_and_follows_is_read_with_its_host(kafka: Kafk
                 found = await signals(settings)
                 return found if len(found) >= 3 else []
 
-            found = await eventually(three, "all three lines are read", timeout_s=120)
+            found = await eventually(three, "all three lines are read")
         counts = process.counts[RAW_NODE_LOGS.name]
     by_code = {signal.attributes["xid"]: signal for signal in found}
     assert set(by_code) == {79, 48, 119}
@@ -75,7 +75,7 @@ async def test_a_switch_that_logs_through_rsyslog_is_the_place_of_its_storm(
             async def one() -> list[Signal]:
                 return await signals(settings)
 
-            (found,) = await eventually(one, "the storm is read", timeout_s=120)
+            (found,) = await eventually(one, "the storm is read")
     assert found.kind == "fabric.pfc_storm"
     assert (found.entity.switch, found.entity.port, found.attributes["queue"]) == ("leaf-2", "Ethernet112", 3)
 
@@ -99,13 +99,13 @@ async def test_a_gauge_that_changes_is_seen_through_telegraf(
             async def scraped() -> bool:
                 return page.scrapes >= 3 and process.counts[RAW_METRICS.name].records > 0
 
-            await eventually(scraped, "the healthy gauge is scraped", timeout_s=120)
+            await eventually(scraped, "the healthy gauge is scraped")
             page.xid = 79
 
             async def told() -> list[Signal]:
                 return await signals(settings)
 
-            found = await eventually(told, "the change is told", timeout_s=120)
+            found = await eventually(told, "the change is told")
         assert not process.counts[RAW_METRICS.name].dead_letters
     # Telegraf spreads its records over the partitions, and each that has seen the healthy gauge tells of the change.
     assert {(s.kind, s.attributes["xid"], s.state, s.entity.node) for s in found} == {

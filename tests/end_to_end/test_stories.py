@@ -28,7 +28,6 @@ from tests.testbed.waiting import eventually
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.cluster,
-    pytest.mark.timeout(600),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
@@ -76,7 +75,7 @@ async def run_that_is(installation: Installation, incident: Incident, state: Run
     async def found() -> Run | None:
         return next((run for run in await installation.runs(incident) if run.state is state), None)
 
-    return await eventually(found, f"a run is {state}", timeout_s=120)
+    return await eventually(found, f"a run is {state}")
 
 
 def said(installation: Installation, incident: Incident) -> tuple[int, int]:
@@ -91,7 +90,7 @@ async def is_told_once(installation: Installation, incident: Incident) -> None:
         installation.revive()
         return all(said(installation, incident))
 
-    await eventually(told, "there are a ticket and a thread", timeout_s=120)
+    await eventually(told, "there are a ticket and a thread")
     assert said(installation, incident) == (1, 1)
 
 

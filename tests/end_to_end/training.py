@@ -57,7 +57,7 @@ class Training:
             found = await asyncio.to_thread(self.placed)
             return found if len(found) == PODS else None
 
-        self.before = dict(sorted((await eventually(whole, "four pods run", timeout_s=120)).items()))
+        self.before = dict(sorted((await eventually(whole, "four pods run")).items()))
         task = asyncio.create_task(self._train())
         try:
             yield self

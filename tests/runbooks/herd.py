@@ -31,8 +31,6 @@ from tests.testbed.kafka import Kafka
 
 ALL = (INVENTORY, INCIDENTS, CONTROLS, COMMANDS, RUNS, TIMELINE, SIGNALS, DEAD_LETTERS)
 PARTITION = partition_of(CLUSTER, 2)
-PATIENCE_S = 120.0
-"""How long to wait for processes that have to begin and to find one another, where they hardly get a processor."""
 
 
 def fresh(certainty: Certainty = Certainty.DECISIVE) -> Incident:

@@ -345,7 +345,7 @@ async def begin_again(settings: KafkaSettings) -> None:
         return True
 
     try:
-        await eventually(committed, "the group is empty", timeout_s=120)
+        await eventually(committed, "the group is empty")
     finally:
         await consumer.stop()
 

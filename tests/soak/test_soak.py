@@ -9,7 +9,7 @@ import pytest
 from tests.soak.run import Soak
 from tests.testbed.kafka import Kafka
 
-pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.kafka]
 
 
 async def test_killed_again_and_again_it_tells_what_it_tells_undisturbed(

@@ -10,7 +10,7 @@ from tests.storm.run import Storm
 from tests.testbed.control_plane import ControlPlane
 from tests.testbed.kafka import Kafka
 
-pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.cluster]
 
 
 async def test_two_hundred_nodes_gone_at_once_are_one_matter_and_the_one_true_fault_is_acted_on(

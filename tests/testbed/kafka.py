@@ -94,7 +94,7 @@ class Kafka:
         def has_started() -> bool:
             return _STARTED in self.log.read_bytes()[said_before:]
 
-        self._child.wait_until(has_started, "takes requests", timeout_s=120)
+        self._child.wait_until(has_started, "takes requests")
 
     def stop(self) -> None:
         """End the broker in order; nothing happens if it is not running."""

@@ -100,7 +100,7 @@ def test_a_crashing_pod_fails_and_its_job_makes_another(
         exit_code = container["state"].get("terminated", {}).get("exitCode")
         return exit_code == 134 and any(status["phase"] == "Running" for status in found.values())
 
-    until(replaced, "a new pod runs beside the failed one", timeout_s=120)
+    until(replaced, "a new pod runs beside the failed one")
 
 
 def test_a_pod_can_hang_in_terminating_and_be_let_go(
@@ -208,7 +208,7 @@ def test_a_silent_node_turns_unknown_and_its_deleted_pod_stays_until_it_is_back(
     control_plane.create(workloads.indexed_job("train", namespace, pool=pool, pods=1))
     (node,) = running_on(control_plane, namespace, 1)
     control_plane.silence(node)
-    until(lambda: ready(control_plane, node) == "Unknown", f"{node} is unknown", timeout_s=120)
+    until(lambda: ready(control_plane, node) == "Unknown", f"{node} is unknown")
 
     def is_tainted() -> bool:
         taints = control_plane.get("node", node)["spec"].get("taints") or []

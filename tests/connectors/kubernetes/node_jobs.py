@@ -35,5 +35,5 @@ async def boots(world: KubeWorld, node: str, boot_id: str) -> None:
     async def a_pod_runs() -> bool:
         return any(pod["spec"].get("nodeName") == node for pod in await world.pods())
 
-    await eventually(a_pod_runs, f"a pod is on {node}", timeout_s=120)
+    await eventually(a_pod_runs, f"a pod is on {node}")
     await new_boot(world, node, boot_id)

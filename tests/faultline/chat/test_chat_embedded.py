@@ -50,7 +50,7 @@ async def seen(condition: Callable[[], object], what: str) -> None:
     async def look() -> object:
         return condition()
 
-    await eventually(look, what, timeout_s=120)
+    await eventually(look, what)
 
 
 async def test_a_thread_is_kept_over_a_restart_and_says_nothing_twice(tmp_path: Path) -> None:

@@ -22,10 +22,10 @@ from streams.model.facts import FactRecord
 from streams.model.incident import Incident
 from streams.model.run import Mode, Run, RunState
 from tests.runbooks.engine.test_people_embedded import Site, book, cordons, fresh, site
-from tests.runbooks.herd import PATIENCE_S, calls, over
+from tests.runbooks.herd import calls, over
 from tests.runbooks.scenes import CLUSTER, JOB, cluster, incident
 from tests.runbooks.topics import committed, committed_records, write
-from tests.testbed.waiting import eventually
+from tests.testbed.waiting import PATIENCE_S, eventually, patience
 
 pytestmark = pytest.mark.embedded
 
@@ -54,9 +54,7 @@ async def _finished(here: Site) -> Run:
     await here.publish(fresh())
     async with here.responder(book(), mode=Mode.AUTO):
         # Not only its outcome: a ticket may be slower than all the rest.
-        return await eventually(
-            lambda: over(here.settings, here.partition), "it is done", timeout_s=PATIENCE_S
-        )
+        return await eventually(lambda: over(here.settings, here.partition), "it is done")
 
 
 async def _closed(folder: Path, node: str) -> bool:
@@ -79,15 +77,13 @@ async def test_a_finished_run_that_is_damaged_stops_nobody_and_is_not_done_again
         await _damage(here, run, headers=True)
         again = replace(fresh(), revision=2)
         async with here.responder(book(), mode=Mode.AUTO):
-            (lost,) = await eventually(lambda: _said(here, "run.lost"), "it is said", timeout_s=PATIENCE_S)
+            (lost,) = await eventually(lambda: _said(here, "run.lost"), "it is said")
             assert (lost.incident, run.id in lost.text) == (run.incident, True)
             await here.publish(again)
-            none = await eventually(lambda: _said(here, "run.none"), "a person is told", timeout_s=PATIENCE_S)
+            none = await eventually(lambda: _said(here, "run.none"), "a person is told")
             assert {line.incident for line in none} == {run.incident}
             await here.publish(_elsewhere())
-            await eventually(
-                lambda: _closed(tmp_path, "node-04"), "the other incident is seen to", timeout_s=PATIENCE_S
-            )
+            await eventually(lambda: _closed(tmp_path, "node-04"), "the other incident is seen to")
         assert calls(tmp_path)[: len(before)] == before
         assert all(call[2] not in ("node-03", JOB.name) for call in calls(tmp_path)[len(before) :])
 
@@ -114,7 +110,7 @@ async def test_a_run_of_which_nobody_can_tell_that_it_is_over_stops_the_responde
         offset = await _damage(here, run, headers=False)
         with pytest.raises(BadInput, match=rf"runs:{here.partition}:{offset} with the key '{run.id}'"):
             async with here.responder(book(), mode=Mode.AUTO) as process:
-                await asyncio.wait_for(process, PATIENCE_S)
+                await asyncio.wait_for(process, patience(PATIENCE_S))
         assert calls(tmp_path) == before
 
 
@@ -128,7 +124,7 @@ async def test_a_run_under_a_key_that_is_not_its_own_stops_the_responder_with_it
         await write(here.settings, RUNS, here.partition, ("run-of-somebody", raw))
         with pytest.raises(BadInput, match=rf"key 'run-of-somebody' .*the document of {run.id}"):
             async with here.responder(book(), mode=Mode.AUTO) as process:
-                await asyncio.wait_for(process, PATIENCE_S)
+                await asyncio.wait_for(process, patience(PATIENCE_S))
 
 
 async def test_a_control_that_is_damaged_throws_the_kill_switch_until_a_person_takes_it_back(
@@ -138,9 +134,7 @@ async def test_a_control_that_is_damaged_throws_the_kill_switch_until_a_person_t
         await write(here.settings, CONTROLS, here.partition, (CLUSTER, b"\xff\x00"))
         await here.publish(fresh())
         async with here.responder(book(), mode=Mode.AUTO):
-            held = await eventually(
-                lambda: _said(here, "step.blocked"), "the run is held", timeout_s=PATIENCE_S
-            )
+            held = await eventually(lambda: _said(here, "step.blocked"), "the run is held")
             assert "kill switch" in held[0].text
             (said,) = await _said(here, "control.unreadable")
             assert f"controls:{here.partition}:0" in said.text
@@ -156,7 +150,7 @@ async def test_a_control_that_is_damaged_throws_the_kill_switch_until_a_person_t
         # The damaged record is still there, and what a person has said since counts.
         async with here.responder(book(), mode=Mode.AUTO, blast_radius={"max_share": 1.0}):
             await here.publish(_elsewhere())
-            await eventually(lambda: _closed(tmp_path, "node-04"), "it acts again", timeout_s=PATIENCE_S)
+            await eventually(lambda: _closed(tmp_path, "node-04"), "it acts again")
         assert len(await _said(here, "control.unreadable")) == 1
 
 
@@ -165,4 +159,4 @@ async def test_a_damaged_control_of_nobody_knows_which_cluster_stops_the_respond
         await write(here.settings, CONTROLS, here.partition, ("\x00west", b"\xff\x00"))
         with pytest.raises(BadInput, match=rf"controls:{here.partition}:0 with the key"):
             async with here.responder(book(), mode=Mode.AUTO) as process:
-                await asyncio.wait_for(process, PATIENCE_S)
+                await asyncio.wait_for(process, patience(PATIENCE_S))

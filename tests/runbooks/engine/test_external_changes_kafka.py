@@ -20,7 +20,7 @@ from streams.model.conversation import TimelineEntry
 from streams.model.facts import FactRecord, NodeFact
 from streams.model.run import Mode
 from tests.runbooks.engine.responder_child import BOOK, FolderWorld
-from tests.runbooks.herd import PARTITION, PATIENCE_S, prepared, run_of
+from tests.runbooks.herd import PARTITION, prepared, run_of
 from tests.runbooks.scenes import CLUSTER
 from tests.runbooks.topics import committed, write
 from tests.testbed.kafka import Kafka
@@ -42,7 +42,7 @@ async def life(settings: KafkaSettings, folder: Path) -> AsyncIterator[None]:
         return await run_of(settings) is not None
 
     try:
-        await eventually(ready, "it has read everything", timeout_s=PATIENCE_S)
+        await eventually(ready, "it has read everything")
         yield
     finally:
         task.cancel()
@@ -76,13 +76,13 @@ async def test_each_act_is_told_once_whoever_is_there_to_see_it(kafka: Kafka, tm
     expected = [("node_cordoned", "node-08")]
     async with life(settings, tmp_path):
         await close("node-08", closed=True)
-        await eventually(lambda: told(expected), "the first is told", timeout_s=PATIENCE_S)
+        await eventually(lambda: told(expected), "the first is told")
     await close("node-08", closed=False)
     await close("node-09", closed=True)
     expected += [("node_uncordoned", "node-08"), ("node_cordoned", "node-09")]
     async with life(settings, tmp_path):
-        await eventually(lambda: told(expected), "what happened meanwhile is told", timeout_s=PATIENCE_S)
+        await eventually(lambda: told(expected), "what happened meanwhile is told")
     async with life(settings, tmp_path):
         await close("node-09", closed=False)
         expected += [("node_uncordoned", "node-09")]
-        await eventually(lambda: told(expected), "the last is told, and nothing twice", timeout_s=PATIENCE_S)
+        await eventually(lambda: told(expected), "the last is told, and nothing twice")

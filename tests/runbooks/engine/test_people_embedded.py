@@ -27,10 +27,10 @@ from streams.model.facts import FactRecord, NodeFact
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import Mode, Run, RunState
 from tests.runbooks.engine.responder_child import BOOK, FolderWorld
-from tests.runbooks.herd import PATIENCE_S, calls, over, run_of
+from tests.runbooks.herd import calls, over, run_of
 from tests.runbooks.scenes import CLUSTER, JOB, incident
 from tests.runbooks.topics import committed, write
-from tests.testbed.waiting import eventually
+from tests.testbed.waiting import PATIENCE_S, eventually, patience
 
 pytestmark = [pytest.mark.nightly, pytest.mark.embedded]
 
@@ -85,7 +85,7 @@ class Site:
             sys.executable, "-m", "faultline", *words,
             env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+        out, err = await asyncio.wait_for(process.communicate(), patience(PATIENCE_S))
         assert process.returncode is not None
         return Answer(process.returncode, out.decode(), err.decode())
 
@@ -107,7 +107,7 @@ class Site:
             run = await run_of(self.settings, self.partition)
             return run if run is not None and run.state is state else None
 
-        return await eventually(stands, f"the run is {state}", timeout_s=PATIENCE_S)
+        return await eventually(stands, f"the run is {state}")
 
 
 @asynccontextmanager
@@ -159,9 +159,7 @@ async def test_without_any_chat_two_people_approve_and_the_node_is_given_back_la
 
             second = await here.type("incidents", "approve", about.id, "--as", "bob", "--output", "json")
             assert (second.code, second.json["accepted"]) == (0, True)
-            await eventually(
-                lambda: over(here.settings, here.partition), "the run is over", timeout_s=PATIENCE_S
-            )
+            await eventually(lambda: over(here.settings, here.partition), "the run is over")
             assert cordons(tmp_path) == 1
 
             await here.show(unschedulable=True, owner_incident=about.id)
@@ -228,9 +226,7 @@ async def test_the_kill_switch_of_the_command_line_holds_what_was_approved_until
             await here.until(RunState.AWAITING_APPROVAL)
             approved = await here.type("incidents", "approve", about.id, "--as", "ada")
             assert approved.code == 0, approved.out
-            await eventually(
-                lambda: over(here.settings, here.partition), "the run is over", timeout_s=PATIENCE_S
-            )
+            await eventually(lambda: over(here.settings, here.partition), "the run is over")
             assert cordons(tmp_path) == 1
 
 
@@ -248,7 +244,7 @@ async def test_what_a_person_does_beside_a_run_in_shadow_is_in_the_report(tmp_pa
                 found = [e.incident for e in entries if e.event == "observed.node_cordoned"]
                 return found or None
 
-            assert await eventually(told, "the cordon is on the timeline", timeout_s=PATIENCE_S) == [about.id]
+            assert await eventually(told, "the cordon is on the timeline") == [about.id]
             answer = await here.type("shadow", "report", "--since", "1d", "--output", "json")
             assert answer.code == 0, answer.err
             run, summary = map(json.loads, answer.out.splitlines())

@@ -21,12 +21,12 @@ from streams.model.incident import Certainty
 from streams.model.run import Mode, Run, RunState
 from streams.model.signal import SignalBatch
 from tests.runbooks.engine.responder_child import BOOK, FolderWorld
-from tests.runbooks.herd import PARTITION, PATIENCE_S, Herd, calls, fresh, hit, over, prepared, run_of
+from tests.runbooks.herd import PARTITION, Herd, calls, fresh, hit, over, prepared, run_of
 from tests.runbooks.scenes import CLUSTER
 from tests.runbooks.topics import committed, settled, write
 from tests.testbed.children import Child
 from tests.testbed.kafka import Kafka
-from tests.testbed.waiting import eventually
+from tests.testbed.waiting import PATIENCE_S, eventually, patience
 from tests.tiers import sample
 
 pytestmark = pytest.mark.kafka
@@ -77,15 +77,13 @@ async def test_a_frozen_responder_that_wakes_after_its_time_makes_no_call(
     async def is_frozen() -> bool:
         return hit(tmp_path, "cordon_node:after_intent")
 
-    await eventually(is_frozen, "the first responder is frozen before its call", timeout_s=PATIENCE_S)
+    await eventually(is_frozen, "the first responder is frozen before its call")
     successor = herd.start()
-    run = await eventually(lambda: over(settings), "the successor ends the run", timeout_s=PATIENCE_S)
+    run = await eventually(lambda: over(settings), "the successor ends the run")
     assert run.state is RunState.SUCCEEDED
 
     os.kill(frozen.pid, signal.SIGCONT)
-    await eventually(
-        lambda: gave_up(frozen), "the woken one finds out that it is fenced", timeout_s=PATIENCE_S
-    )
+    await eventually(lambda: gave_up(frozen), "the woken one finds out that it is fenced")
     made = [call for call in calls(tmp_path) if call[1] != "open_ticket"]
     assert {int(call[0]) for call in made} == {successor.pid}
     assert Counter(call[1] for call in calls(tmp_path)) == dict.fromkeys(STEPS, 1)
@@ -104,16 +102,16 @@ async def test_one_that_sleeps_through_two_rebalances_goes_on_where_the_other_on
     async def sleeps() -> bool:
         return hit(tmp_path, "cordon_node:after_intent")
 
-    await eventually(sleeps, "the first responder is frozen before its call", timeout_s=PATIENCE_S)
+    await eventually(sleeps, "the first responder is frozen before its call")
     other = herd.start(gated=["suspend_job"])
 
     async def has_gone_on() -> bool:
         return (tmp_path / "waiting-suspend_job").exists()
 
-    await eventually(has_gone_on, "the other one has closed the node", timeout_s=PATIENCE_S)
+    await eventually(has_gone_on, "the other one has closed the node")
     other.kill()
     os.kill(sleeper.pid, signal.SIGCONT)
-    run = await eventually(lambda: over(settings), "the sleeper ends the run", timeout_s=PATIENCE_S)
+    run = await eventually(lambda: over(settings), "the sleeper ends the run")
     assert run.state is RunState.SUCCEEDED
     made = calls(tmp_path)
     assert Counter(call[1] for call in made) == dict.fromkeys(STEPS, 1)
@@ -135,7 +133,7 @@ async def test_clocks_that_differ_by_a_minute_let_no_two_owners_make_one_call(
     async def is_frozen() -> bool:
         return hit(tmp_path, "cordon_node:after_intent")
 
-    await eventually(is_frozen, "the first responder is frozen before its call", timeout_s=PATIENCE_S)
+    await eventually(is_frozen, "the first responder is frozen before its call")
     herd.start()
 
     async def owns() -> bool:
@@ -143,15 +141,13 @@ async def test_clocks_that_differ_by_a_minute_let_no_two_owners_make_one_call(
             value for _, value in await committed(settings, TIMELINE, PARTITION) if value
         )
 
-    await eventually(owns, "the successor has taken the run over", timeout_s=PATIENCE_S)
+    await eventually(owns, "the successor has taken the run over")
     os.kill(frozen.pid, signal.SIGCONT)
-    run = await eventually(lambda: over(settings), "the run is over", timeout_s=PATIENCE_S)
+    run = await eventually(lambda: over(settings), "the run is over")
     assert run.state is RunState.SUCCEEDED
     # Who makes them is open: the woken one joins the group anew, and may be given its partition back.
     assert Counter(call[1] for call in calls(tmp_path)) == dict.fromkeys(STEPS, 1)
-    await eventually(
-        lambda: gave_up(frozen), "the woken one finds out that it is fenced", timeout_s=PATIENCE_S
-    )
+    await eventually(lambda: gave_up(frozen), "the woken one finds out that it is fenced")
 
 
 async def test_timeline_signals_and_offsets_are_written_with_the_run(kafka: Kafka, tmp_path: Path) -> None:
@@ -164,7 +160,7 @@ async def test_timeline_signals_and_offsets_are_written_with_the_run(kafka: Kafk
             run = await run_of(settings)
             return run if run is not None and run.state is RunState.AWAITING_APPROVAL else None
 
-        waiting = await eventually(awaiting, "the run asks", timeout_s=PATIENCE_S)
+        waiting = await eventually(awaiting, "the run asks")
         assert [call[1] for call in calls(tmp_path)] in ([], ["open_ticket"])
         command = Command(
             "c1", about.id, CLUSTER, Verb.APPROVE, "ada", about.updated_at, digest=waiting.plan.digest
@@ -177,7 +173,7 @@ async def test_timeline_signals_and_offsets_are_written_with_the_run(kafka: Kafk
             (about.id, encode(command)),
             (about.id, None),
         )
-        await eventually(lambda: over(settings), "the run is over", timeout_s=PATIENCE_S)
+        await eventually(lambda: over(settings), "the run is over")
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -202,7 +198,7 @@ async def test_a_run_that_a_newer_version_has_written_stops_an_older_one_before_
     settings = await prepared(kafka)
     newer = b'{"id":"run-0123456789abcdef","schema":99,"state":"a state of tomorrow"}'
     await write(settings, RUNS, PARTITION, ("run-0123456789abcdef", newer))
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(patience(PATIENCE_S)):
         with pytest.raises(BadInput, match=rf"runs:{PARTITION}:0 .*schema: 99 is newer"):
             await responder(settings, tmp_path).run()
     assert calls(tmp_path) == []
@@ -213,7 +209,7 @@ async def test_in_shadow_nothing_is_called(kafka: Kafka, tmp_path: Path) -> None
     settings = await prepared(kafka)
     task = asyncio.create_task(responder(settings, tmp_path, Mode.SHADOW).run())
     try:
-        run = await eventually(lambda: over(settings), "the shadow run is over", timeout_s=PATIENCE_S)
+        run = await eventually(lambda: over(settings), "the shadow run is over")
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -19,7 +19,7 @@ from streams.model.facts import FactRecord, NodeFact
 from streams.model.incident import Certainty
 from streams.model.run import Mode, Run, RunState
 from tests.runbooks.engine.responder_child import BOOK, FolderWorld
-from tests.runbooks.herd import PATIENCE_S, calls, over, run_of
+from tests.runbooks.herd import calls, over, run_of
 from tests.runbooks.scenes import CLUSTER, JOB, incident
 from tests.runbooks.topics import committed, write
 from tests.testbed.waiting import eventually
@@ -68,7 +68,7 @@ async def lived(settings: KafkaSettings, folder: Path, until: RunState) -> Run:
         return run if done and (until is not RunState.SUCCEEDED or await over(settings, partition)) else None
 
     try:
-        return await eventually(stands, f"the run is {until}", timeout_s=PATIENCE_S)
+        return await eventually(stands, f"the run is {until}")
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

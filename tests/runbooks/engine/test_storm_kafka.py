@@ -21,15 +21,15 @@ from streams.model.entity import Entity
 from streams.model.facts import FactRecord, NodeFact
 from streams.model.incident import Certainty, Incident
 from tests.runbooks.engine.storm_child import POLICY
-from tests.runbooks.herd import ALL, PARTITION, PATIENCE_S, calls, fresh
+from tests.runbooks.herd import ALL, PARTITION, calls, fresh
 from tests.runbooks.scenes import CLUSTER, cluster, incident
 from tests.runbooks.topics import with_topics
 from tests.testbed.children import Child, free_port
 from tests.testbed.kafka import Kafka
 from tests.testbed.probing import Probing
-from tests.testbed.waiting import eventually
+from tests.testbed.waiting import PATIENCE_S, eventually
 
-pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.nightly, pytest.mark.kafka]
 
 NODES = 2_000
 
@@ -46,20 +46,20 @@ async def test_a_true_fault_in_a_storm_is_acted_on_while_health_answers_and_jira
         second: Child | None = None
         try:
             with Probing(port) as probing:
-                await eventually(ready(probing), "the responder is ready", timeout_s=PATIENCE_S)
+                await eventually(ready(probing), "the responder is ready")
                 await write_at_once(settings, INCIDENTS, [(i.id, encode(i)) for i in storm()])
 
                 async def tickets_flow() -> bool:
                     return len(jira.issues) > 0
 
-                await eventually(tickets_flow, "it works on the storm", timeout_s=PATIENCE_S)
+                await eventually(tickets_flow, "it works on the storm")
                 decisive = fresh()
                 await write_at_once(settings, INCIDENTS, [(decisive.id, encode(decisive))])
 
                 async def cordoned() -> bool:
                     return any(call[1:3] == ["cordon_node", "node-03"] for call in calls(tmp_path))
 
-                await eventually(cordoned, "the node of the true fault is closed", timeout_s=PATIENCE_S)
+                await eventually(cordoned, "the node of the true fault is closed")
                 assert len(jira.issues) < NODES / 2, "it did not wait for the tickets of the others"
 
                 probing.pause()
@@ -67,7 +67,7 @@ async def test_a_true_fault_in_a_storm_is_acted_on_while_health_answers_and_jira
                 opened = len(jira.issues)
                 second = start(settings, jira, tmp_path, port, "second")
                 probing.resume()
-                await eventually(ready(probing), "the next one is ready", timeout_s=PATIENCE_S)
+                await eventually(ready(probing), "the next one is ready")
 
                 async def goes_on() -> bool:
                     return len(jira.issues) >= min(NODES, opened + 60)

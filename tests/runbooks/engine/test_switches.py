@@ -26,7 +26,7 @@ from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.entity import Entity, Gpu
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import Run, RunState, StepState
-from tests.runbooks.herd import PARTITION, PATIENCE_S, Herd, calls, fresh, hit, stocked
+from tests.runbooks.herd import PARTITION, Herd, calls, fresh, hit, stocked
 from tests.runbooks.scenes import CLUSTER, incident
 from tests.runbooks.topics import committed, write
 from tests.testbed.children import Child
@@ -68,7 +68,7 @@ class Scene:
         async def answer() -> TimelineEntry | None:
             return next(iter(await self.answers(name)), None)
 
-        return await eventually(answer, f"{name} is answered", timeout_s=PATIENCE_S)
+        return await eventually(answer, f"{name} is answered")
 
     async def control(self) -> Control:
         found = await committed(self.settings, CONTROLS, PARTITION)
@@ -85,7 +85,7 @@ class Scene:
         async def ready() -> bool:
             return b"partition ready" in child.log.read_bytes()
 
-        await eventually(ready, "the responder has taken up a partition", timeout_s=PATIENCE_S)
+        await eventually(ready, "the responder has taken up a partition")
 
     async def runs(self) -> dict[str, Run]:
         """The runs as they stand, by incident."""
@@ -97,7 +97,7 @@ class Scene:
             run = (await self.runs()).get(about or self.about.id)
             return run if run is not None and run.state in states and not self._works(run) else None
 
-        return await eventually(stands, f"the run is {states}", timeout_s=PATIENCE_S)
+        return await eventually(stands, f"the run is {states}")
 
     @staticmethod
     def _works(run: Run) -> bool:
@@ -114,7 +114,7 @@ class Scene:
                 run if any(s.state in waiting and s.reason.startswith(f"{rule}: ") for s in steps) else None
             )
 
-        return await eventually(held, f"a step waits for {rule}", timeout_s=PATIENCE_S)
+        return await eventually(held, f"a step waits for {rule}")
 
     async def there(self, file: str) -> None:
         """Wait for a file of the world outside."""
@@ -122,7 +122,7 @@ class Scene:
         async def exists() -> bool:
             return (self.folder / file).exists()
 
-        await eventually(exists, file, timeout_s=PATIENCE_S)
+        await eventually(exists, file)
 
     async def struck(self, label: str) -> None:
         """Wait until a responder has died or frozen at a label."""
@@ -130,7 +130,7 @@ class Scene:
         async def was() -> bool:
             return hit(self.folder, label)
 
-        await eventually(was, f"a responder is struck at {label}", timeout_s=PATIENCE_S)
+        await eventually(was, f"a responder is struck at {label}")
 
     async def publish(self, about: Incident) -> None:
         await write(self.settings, INCIDENTS, PARTITION, (about.id, encode(about)))
@@ -322,7 +322,7 @@ async def test_a_tripped_breaker_outlives_restart_and_rebalance_and_lets_nothing
     here.about = fresh()
     await here.publish(here.about)
     await here.run_is(RunState.FAILED)
-    trip = await eventually(lambda: here.breaker(), "the breaker trips", timeout_s=PATIENCE_S)
+    trip = await eventually(lambda: here.breaker(), "the breaker trips")
     assert here.undone() == ["suspend_job"]
     made = here.destructive()
     assert [action for _, action in made] == ["cordon_node", "suspend_job"]
@@ -349,7 +349,7 @@ async def test_a_tripped_breaker_outlives_restart_and_rebalance_and_lets_nothing
     async def is_stale() -> bool:
         return utc_now() > waits.updated_at + timedelta(seconds=FRESH_S)
 
-    await eventually(is_stale, "what waits is stale", timeout_s=PATIENCE_S)
+    await eventually(is_stale, "what waits is stale")
     await here.publish(replace(reports, revision=2, updated_at=utc_now()))
     await here.say(Verb.RESET, "reset")
     await here.answered("reset")
@@ -383,7 +383,7 @@ async def test_a_breaker_that_trips_calls_back_what_other_runs_have_under_way(
     other = another(1)
     await here.publish(other)
     await here.run_is(RunState.FAILED, about=other.id)
-    await eventually(lambda: here.breaker(), "the breaker trips", timeout_s=PATIENCE_S)
+    await eventually(lambda: here.breaker(), "the breaker trips")
     (tmp_path / "gate-suspend_job").touch()
     await here.held_by("breaker")
     assert [action for _, action in here.destructive()] == ["cordon_node", "cordon_node"]

@@ -22,14 +22,14 @@ from sandbox.demo.director import STORY_TIMEOUT_S
 from streams.correlate import Config
 from tests.testbed.waiting import until
 
-pytestmark = [pytest.mark.embedded, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.embedded
 
 
 def start(folder: Path, *, capture: Path) -> subprocess.Popen[bytes]:
-    """The demo as a child, with a folder of its own for everything temporary."""
+    """The demo as a child, with a folder of its own to work in and for everything temporary."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("FAULTLINE_")}
     command = [sys.executable, "-m", "faultline", "demo", "--output", "json", "--capture", str(capture)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, env=env | {"TMPDIR": str(folder)})
+    return subprocess.Popen(command, stdout=subprocess.PIPE, cwd=folder, env=env | {"TMPDIR": str(folder)})
 
 
 def lines(out: bytes) -> list[dict[str, Any]]:

@@ -33,7 +33,7 @@ async def test_it_reads_and_goes_on_after_a_restart(tmp_path: Path) -> None:
                 async def both_read(process: DetectorProcess = process) -> bool:
                     return [process.counts[t.name].signals for t in (RAW_NODE_LOGS, RAW_METRICS)] == [1, 1]
 
-                await eventually(both_read, "both records gave their signal", timeout_s=120)
+                await eventually(both_read, "both records gave their signal")
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         finally:

@@ -14,9 +14,7 @@ def test_both_stand_ins_answer_and_end_on_sigterm(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sandbox.fake_services", "--slack-port", "0", "--jira-port", "0"]
     child = Child("stand-ins", command, log=tmp_path / "log")
     try:
-        child.wait_until(
-            lambda: b"jira http" in child.log.read_bytes(), "says where it listens", timeout_s=120
-        )
+        child.wait_until(lambda: b"jira http" in child.log.read_bytes(), "says where it listens")
         where = dict(line.split() for line in child.log.read_text().splitlines())
         with httpx.Client(trust_env=False) as client:
             token = {"Authorization": "Bearer xoxb-standin"}

@@ -96,7 +96,7 @@ class Stage:
         async def enough() -> bool:
             return await self.end(TICKS) >= begun + times
 
-        await eventually(enough, f"{times} ticks", timeout_s=120)
+        await eventually(enough, f"{times} ticks")
 
     async def end(self, topic: Topic) -> int:
         """How many records were ever written to a topic."""

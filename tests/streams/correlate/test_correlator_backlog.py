@@ -19,7 +19,7 @@ from tests.streams.correlate.emitter import Stage, present, stage
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
-pytestmark = [pytest.mark.nightly, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.nightly, pytest.mark.kafka]
 
 PARTITIONS = 3
 RECORDS, PODS_OF_A_RECORD = 640, 2
@@ -49,7 +49,7 @@ async def incident_of(scene: Stage, cluster: str, what: str) -> Incident:
     async def it_is_told() -> bool:
         return any(i.cluster == cluster for i in (await scene.latest()).values())
 
-    await eventually(it_is_told, what, timeout_s=120)
+    await eventually(it_is_told, what)
     return next(i for i in scene.published if i.cluster == cluster)
 
 
@@ -67,7 +67,7 @@ async def test_others_are_decided_while_one_partition_catches_up_and_nothing_is_
             assert child.exit_code is None, child.tail()
             return "catching up" in child.log.read_text()
 
-        await eventually(it_tells_how_far_it_is, "it tells that it is behind", timeout_s=120)
+        await eventually(it_tells_how_far_it_is, "it tells that it is behind")
         await scene.see(of(IDLE, world.off_bus("node-1", 600)))
         await incident_of(scene, IDLE, "the other cluster's incident")
         assert not any(i.cluster == BUSY for i in scene.published), "the backlog was over before"

@@ -25,10 +25,10 @@ from tests.streams.correlate import test_order
 from tests.streams.correlate.emitter import Stage, present, stage
 from tests.streams.correlate.world import at
 from tests.testbed.kafka import Kafka
-from tests.testbed.waiting import eventually
+from tests.testbed.waiting import PATIENCE_S, eventually
 from tests.tiers import sample
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.kafka
 
 CONFIG = Config.of(
     CorrelatorSettings(tick_s=0.2, hang_settle_s=2.0, application_settle_s=1.0, node_settle_s=5.0)
@@ -146,7 +146,7 @@ async def test_a_second_correlator_takes_over_what_the_killed_one_held(scene: St
         async def some() -> bool:
             return len(await scene.latest()) >= 3
 
-        await eventually(some, "both work", timeout_s=120)
+        await eventually(some, "both work")
         one.kill()
         for _, _, signals in played:
             await scene.see(*signals[len(signals) // 2 :])
@@ -159,7 +159,7 @@ async def test_a_second_correlator_takes_over_what_the_killed_one_held(scene: St
             taken[:] = [line for line in lines if line["event"] == "partitions taken over"]
             return bool(taken[-1]["partitions"] == [0, 1, 2])
 
-        await eventually(it_has_all, "the other has all partitions", timeout_s=120)
+        await eventually(it_has_all, "the other has all partitions")
         assert taken[-1]["rows_read"] < await scene.end(CHANGELOG) / 2, "it had followed the state all along"
 
 
@@ -179,14 +179,14 @@ async def test_a_frozen_correlator_that_comes_back_stores_nothing(scene: Stage) 
         async def it_notices() -> bool:
             return "storing nothing" in frozen.tail(1000)
 
-        await eventually(it_is_frozen, "it is frozen", timeout_s=120)
+        await eventually(it_is_frozen, "it is frozen")
         with scene.correlator(settle=PATIENT) as other:
             await ends_with(scene, expected, timeout_s=240)
             frozen.signal(signal.SIGCONT)
-            await eventually(it_notices, "it notices", timeout_s=120)
+            await eventually(it_notices, "it notices")
             other.kill()
         with scene.correlator(settle=PATIENT):
             await scene.ticked(20)
             frozen.kill()
             await scene.ticked(20)
-            await ends_with(scene, expected, timeout_s=120)
+            await ends_with(scene, expected, timeout_s=PATIENCE_S)

@@ -38,7 +38,7 @@ async def ready(pulse: Pulse) -> None:
     async def is_ready() -> bool:
         return pulse.is_ready
 
-    await eventually(is_ready, "the correlator works", timeout_s=120)
+    await eventually(is_ready, "the correlator works")
 
 
 async def test_a_stream_that_falls_silent_ends_the_process(

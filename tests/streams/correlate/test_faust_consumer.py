@@ -15,11 +15,10 @@ from streams.config.settings import KafkaSettings
 from streams.correlate.faust_app import build_app
 from streams.kafka import clients
 from streams.kafka.topics import SIGNALS
-from tests.testbed.waiting import eventually
+from tests.testbed.waiting import PATIENCE_S, eventually, patience
 
 pytestmark = pytest.mark.embedded
 
-DEADLINE_S = 120
 
 COUNT = 12
 
@@ -73,7 +72,7 @@ class Reading:
         async def all_of_them() -> bool:
             return set(self.read) == set(range(COUNT))
 
-        await eventually(all_of_them, "every record is read", timeout_s=DEADLINE_S)
+        await eventually(all_of_them, "every record is read")
 
     async def committed(self, offset: int) -> None:
         """Wait until this offset is committed."""
@@ -84,7 +83,7 @@ class Reading:
                 or self.consumer._committed_offset.get((SIGNALS.name, 0)) == offset
             )
 
-        await eventually(it_is, "the last record's offset is committed", timeout_s=DEADLINE_S)
+        await eventually(it_is, "the last record's offset is committed")
 
 
 @asynccontextmanager
@@ -108,7 +107,7 @@ async def test_what_was_fetched_before_the_flow_stopped_is_read_again_without_an
 
     reading.at(0, stop)
     async with started(reading):
-        await asyncio.wait_for(stopped.wait(), DEADLINE_S)
+        await asyncio.wait_for(stopped.wait(), patience(PATIENCE_S))
         await reading.consumer.perform_seek()
         reading.consumer.resume_flow()
         await reading.everything()

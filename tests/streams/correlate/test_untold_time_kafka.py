@@ -20,7 +20,7 @@ from tests.streams.correlate.world import CLUSTER, FOUR, cluster, job, run, xid
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.kafka
 
 HOUR_S = 3600.0
 
@@ -81,7 +81,7 @@ async def test_decisive_lines_need_no_tick_also_where_transactions_of_others_lie
             async def is_at_work() -> bool:
                 return all(await ticks(scene))
 
-            await eventually(is_at_work, "the correlator works", timeout_s=120)
+            await eventually(is_at_work, "the correlator works")
             told = await ticks(scene)
             await scene.see(xid("n1", 79, 0))
             assert (await opened(scene, "n1")).jobs == (job("llama"),)

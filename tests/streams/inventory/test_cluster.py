@@ -85,7 +85,7 @@ async def pods_of(view: ClusterView, job: JobRef, enough: Callable[[list[PodFact
     async def look() -> bool:
         return enough(list(view.pods_of(job.key)))
 
-    await eventually(look, f"the pods of {job}", timeout_s=120)
+    await eventually(look, f"the pods of {job}")
     return list(view.pods_of(job.key))
 
 
@@ -135,7 +135,7 @@ async def test_a_deleted_job_takes_its_pods_along(
         async def gone() -> bool:
             return vision.key not in view.jobs and not list(view.pods_of(vision.key))
 
-        await eventually(gone, "the job and its pods are gone", timeout_s=120)
+        await eventually(gone, "the job and its pods are gone")
 
 
 async def test_the_watch_outlives_the_api_server(tmp_path: Path) -> None:
@@ -151,9 +151,7 @@ async def test_the_watch_outlives_the_api_server(tmp_path: Path) -> None:
             await asyncio.to_thread(control_plane.component("kube-apiserver").kill)
             await asyncio.to_thread(control_plane.start_component, "kube-apiserver")
             await asyncio.to_thread(control_plane.add_nodes, "after", 1)
-            await eventually(
-                lambda: known("after-0"), "a node added after the restart is known", timeout_s=120
-            )
+            await eventually(lambda: known("after-0"), "a node added after the restart is known")
             await asyncio.to_thread(control_plane.remove_pool, "before")
 
             async def gone() -> bool:
@@ -180,7 +178,7 @@ async def test_what_vanished_while_the_process_was_down_gets_tombstones(
             of_job, of_pods = f"c1/job/Job/{namespace}/vision", f"c1/pod/{namespace}/"
             return (of_job in keys, sum(key.startswith(of_pods) for key in keys)) == (jobs == 1, pods)
 
-        await eventually(look, f"{jobs} jobs and {pods} pods are published", timeout_s=120)
+        await eventually(look, f"{jobs} jobs and {pods} pods are published")
 
     control_plane.create(workloads.indexed_job("vision", namespace, pool=pool))
     async with _publishing(control_plane, settings):

@@ -19,7 +19,6 @@ from streams.kafka.topics import SIGNALS, TICKS
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
 
-DEADLINE_S = 120
 SIZE, COUNT = 50_000, 300
 FETCH_BYTES = 1024 * 1024
 """What Faust asks for at once."""
@@ -84,12 +83,12 @@ async def test_a_long_backlog_is_fetched_in_parts_and_holds_up_no_other_partitio
         async def everything_is_read() -> bool:
             return set(read) == set(range(COUNT))
 
-        await eventually(enough_waits, "the backlog is begun", timeout_s=DEADLINE_S)
+        await eventually(enough_waits, "the backlog is begun")
         await writer.send_and_wait(idle, b"now", partition=1)
-        await eventually(the_tick_is_there, "the other partition's record is there", timeout_s=DEADLINE_S)
+        await eventually(the_tick_is_there, "the other partition's record is there")
         assert handed_out[long] * SIZE < MAX_BYTES + 2 * FETCH_BYTES
         may_go_on.set()
-        await eventually(everything_is_read, "everything is read", timeout_s=DEADLINE_S)
+        await eventually(everything_is_read, "everything is read")
     finally:
         await writer.stop()
         await app.stop()

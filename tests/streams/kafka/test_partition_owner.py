@@ -76,7 +76,7 @@ async def test_what_a_poll_was_handed_before_the_partition_was_taken_up_is_read_
             heard.extend(await mine.heard())
             return heard == ["first", "second"]
 
-        await eventually(both, "every command is handed over", timeout_s=120)
+        await eventually(both, "every command is handed over")
 
 
 async def test_after_a_commit_it_goes_on_from_there(kafka: Kafka) -> None:
@@ -89,7 +89,7 @@ async def test_after_a_commit_it_goes_on_from_there(kafka: Kafka) -> None:
             await before.heard()
             return PARTITION in before.owned
 
-        await eventually(taken_up, "the partition is taken up", timeout_s=120)
+        await eventually(taken_up, "the partition is taken up")
         place = before.place(COMMANDS, PARTITION)
         await before.owned[PARTITION].store.commit(offsets={place: 1}, group="slow")
     async with owner(settings) as after:
@@ -100,4 +100,4 @@ async def test_after_a_commit_it_goes_on_from_there(kafka: Kafka) -> None:
             heard.extend(await after.heard())
             return heard == ["unheard"]
 
-        await eventually(the_rest, "what was not committed is handed over", timeout_s=120)
+        await eventually(the_rest, "what was not committed is handed over")

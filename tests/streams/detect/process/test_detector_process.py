@@ -37,7 +37,7 @@ from streams.model.errors import Unreachable
 from streams.model.signal import Signal, SignalBatch, SignalState
 from tests.testbed.children import Child
 from tests.testbed.kafka import Kafka
-from tests.testbed.waiting import eventually
+from tests.testbed.waiting import PATIENCE_S, eventually, patience
 from tests.tiers import sample
 
 pytestmark = pytest.mark.kafka
@@ -46,8 +46,6 @@ PATIENT_MS, HASTY_MS = 30_000, 2_000
 """Sessions of detectors in this process, and of those that are killed. Whoever gets no CPU for so long is put out of the
 group, reads again and counts again, which must not happen where records are counted. But after a kill others wait for it.
 """
-DEADLINE_S = 120
-"""For a process that has to start, and to join its group."""
 
 
 @pytest.fixture
@@ -140,7 +138,7 @@ async def test_every_line_of_a_topic_becomes_a_signal_or_is_counted(settings: Ka
         async def all_read() -> bool:
             return counts.records == 3000
 
-        await eventually(all_read, "all records are read", timeout_s=DEADLINE_S)
+        await eventually(all_read, "all records are read")
     assert (counts.signalling, counts.ignored, counts.dead_letters, counts.signals) == (300, 2700, 0, 300)
     found = await signals(settings)
     assert sorted(pids(found)) == list(range(1, 301))
@@ -165,7 +163,7 @@ async def test_what_a_producer_or_a_shipper_compressed_is_read(settings: KafkaSe
         async def all_read() -> bool:
             return counts.records == 16
 
-        await eventually(all_read, "all records are read", timeout_s=DEADLINE_S)
+        await eventually(all_read, "all records are read")
     assert (counts.signalling, counts.dead_letters) == (16, 0)
     assert {(signal.entity.node, signal.attributes["pid"]) for signal in await signals(settings)} == {
         (f"{codec}-{pid}", pid) for codec in ("gzip", "lz4", "snappy", "zstd") for pid in (1, 2, 3, 4)
@@ -196,7 +194,7 @@ async def test_garbage_on_every_raw_topic_is_accounted_for_and_ends_nothing(sett
         async def all_read() -> bool:
             return sum(counts.records for counts in process.counts.values()) == len(RAW) * (len(GARBAGE) + 1)
 
-        await eventually(all_read, "all records are read", timeout_s=DEADLINE_S)
+        await eventually(all_read, "all records are read")
     for topic in RAW:
         counts = process.counts[topic.name]
         assert (counts.records, counts.signalling, counts.ignored, counts.dead_letters) == (11, 1, 6, 4), (
@@ -235,7 +233,7 @@ async def none_is_missing(settings: KafkaSettings, wanted: range, folder: Path) 
         async def all_there() -> bool:
             return pids(await signals(settings)) == {*wanted, wanted.stop}
 
-        await eventually(all_there, "every line has its signal", timeout_s=DEADLINE_S)
+        await eventually(all_there, "every line has its signal")
         assert last.stop(grace_s=60) == 0
     finally:
         last.kill()
@@ -255,7 +253,7 @@ async def test_a_detector_that_dies_at_any_point_of_a_batch_loses_no_signal(
     wanted = range(1, 2001)
     await produce(settings, wanted, chatter=0)
     for times in ("1", "2"):
-        assert child(settings, tmp_path, label, times).wait(DEADLINE_S) == -9
+        assert child(settings, tmp_path, label, times).wait(patience(PATIENCE_S)) == -9
     await none_is_missing(settings, wanted, tmp_path)
 
 
@@ -273,7 +271,7 @@ async def test_a_detector_killed_again_and_again_under_load_loses_no_signal(
         async def is_at_work(before: int = before) -> bool:
             return len(await signals(settings)) > before
 
-        await eventually(is_at_work, f"signals come before kill {kill}", timeout_s=DEADLINE_S)
+        await eventually(is_at_work, f"signals come before kill {kill}")
         running.kill()
         await load
     await none_is_missing(settings, range(1, 1 + 3 * share), tmp_path)
@@ -289,7 +287,7 @@ async def test_partitions_move_to_a_second_detector_without_a_loss(settings: Kaf
             written += 200
             return process.counts[RAW_NODE_LOGS.name].records > 0
 
-        await eventually(reads, what, timeout_s=DEADLINE_S)
+        await eventually(reads, what)
 
     async with detecting(settings) as first:
         await write_until(first, "the first reads")
@@ -299,7 +297,7 @@ async def test_partitions_move_to_a_second_detector_without_a_loss(settings: Kaf
         async def none_missing() -> bool:
             return pids(await signals(settings)) == set(range(1, written + 1))
 
-        await eventually(none_missing, "every line has its signal", timeout_s=DEADLINE_S)
+        await eventually(none_missing, "every line has its signal")
 
 
 async def send_pauses(settings: KafkaSettings, scrapes: dict[int, int]) -> None:
@@ -328,14 +326,14 @@ async def test_a_storm_that_began_before_a_crash_is_still_told_to_be_over(settin
         async def fires() -> bool:
             return await states(settings) == [SignalState.FIRING]
 
-        await eventually(fires, "the storm is told", timeout_s=DEADLINE_S)
+        await eventually(fires, "the storm is told")
     await send_pauses(settings, {45: 30})
     async with detecting(settings) as process:
 
         async def is_over() -> bool:
             return await states(settings) == [SignalState.FIRING, SignalState.CLEARED]
 
-        await eventually(is_over, "its end is told, and its begin not again", timeout_s=DEADLINE_S)
+        await eventually(is_over, "its end is told, and its begin not again")
     assert process.counts[RAW_METRICS.name].records == 1, "what was read before is not counted again"
     assert process.counts[RAW_METRICS.name].read_again == 0, "the first has left a snapshot"
 
@@ -353,7 +351,7 @@ async def test_of_a_pods_progress_the_first_and_the_newest_are_told(settings: Ka
         async def newest_is_told() -> bool:
             return [s.attributes["step"] for s in await signals(settings)][-1:] == [100]
 
-        await eventually(newest_is_told, "the newest is told", timeout_s=DEADLINE_S)
+        await eventually(newest_is_told, "the newest is told")
     found = await signals(settings)
     assert found[0].attributes["step"] == 1
     assert len(found) < 5
@@ -370,7 +368,7 @@ async def test_a_shipper_whose_clock_is_ahead_was_heard_when_it_was_heard(settin
         async def told() -> list[Signal]:
             return await signals(settings)
 
-        (signal,) = await eventually(told, "the line is a signal", timeout_s=DEADLINE_S)
+        (signal,) = await eventually(told, "the line is a signal")
     assert signal.observed_at <= datetime.now(UTC)
 
 
@@ -386,7 +384,7 @@ async def test_a_node_that_floods_is_counted_and_not_repeated(settings: KafkaSet
         async def all_told() -> bool:
             return sum(signal.count for signal in await signals(settings)) == 5000
 
-        await eventually(all_told, "the counts make up what was said", timeout_s=DEADLINE_S)
+        await eventually(all_told, "the counts make up what was said")
     counts = process.counts[RAW_NODE_LOGS.name]
     assert (counts.records, counts.signalling) == (5000, 5000)
     assert counts.signals < 20
@@ -403,7 +401,7 @@ async def test_a_restart_of_the_broker_ends_nothing_and_loses_nothing(tmp_path: 
             async def all_read() -> bool:
                 return process.counts[RAW_NODE_LOGS.name].records == 300
 
-            await eventually(all_read, "all are read before", timeout_s=DEADLINE_S)
+            await eventually(all_read, "all are read before")
             await asyncio.to_thread(broker.stop)
             broker.start()
             await produce(settings, range(301, 601), chatter=0)
@@ -411,7 +409,7 @@ async def test_a_restart_of_the_broker_ends_nothing_and_loses_nothing(tmp_path: 
             async def all_told() -> bool:
                 return pids(await signals(settings)) == set(range(1, 601))
 
-            await eventually(all_told, "all are told after", timeout_s=DEADLINE_S)
+            await eventually(all_told, "all are told after")
 
 
 async def test_without_a_broker_it_says_which_address_does_not_answer() -> None:

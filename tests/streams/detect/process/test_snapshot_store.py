@@ -27,7 +27,6 @@ from streams.kafka.topics import DETECTOR_STATE, RAW_METRICS, RAW_NODE_LOGS, par
 from streams.model.errors import BadInput
 from streams.model.signal import Signal, SignalState
 from tests.streams.detect.process.test_detector_process import (
-    DEADLINE_S,
     HASTY_MS,
     everything,
     producing,
@@ -40,7 +39,7 @@ from tests.streams.detect.process.test_detector_process import (
 )
 from tests.testbed.children import Child
 from tests.testbed.kafka import Kafka
-from tests.testbed.waiting import eventually
+from tests.testbed.waiting import PATIENCE_S, eventually, patience
 
 __all__ = ["settings"]
 pytestmark = pytest.mark.kafka
@@ -94,7 +93,7 @@ async def storm_told(settings: KafkaSettings, *wanted: SignalState) -> None:
     async def told() -> bool:
         return await states(settings) == list(wanted)
 
-    await eventually(told, f"told: {wanted}", timeout_s=DEADLINE_S)
+    await eventually(told, f"told: {wanted}")
 
 
 async def test_a_clean_end_leaves_a_snapshot_and_nothing_is_read_again(settings: KafkaSettings) -> None:
@@ -129,7 +128,7 @@ async def test_what_is_fetched_while_another_partition_is_still_restored_is_not_
 
     await print_everywhere(100)
     async with detecting(settings):
-        await eventually(lambda: told(len(everywhere)), "the first life has read all", timeout_s=DEADLINE_S)
+        await eventually(lambda: told(len(everywhere)), "the first life has read all")
     await print_everywhere(200)
 
     fetched = asyncio.Event()
@@ -151,9 +150,7 @@ async def test_what_is_fetched_while_another_partition_is_still_restored_is_not_
     monkeypatch.setattr(AIOKafkaConsumer, "getmany", getmany_and_tell)
     monkeypatch.setattr(Reader, "read", read_after_a_fetch)
     async with detecting(settings):
-        await eventually(
-            lambda: told(2 * len(everywhere)), "the second life has read all", timeout_s=DEADLINE_S
-        )
+        await eventually(lambda: told(2 * len(everywhere)), "the second life has read all")
 
 
 def child(settings: KafkaSettings, folder: Path, label: str, times: int) -> Child:
@@ -180,12 +177,12 @@ async def test_after_a_crash_at_a_snapshot_the_storm_is_still_told_to_be_over(
         async def they_are() -> bool:
             return list({one.id: one.state for one in await signals(settings)}.values()) == list(wanted)
 
-        await eventually(they_are, f"told: {wanted}", timeout_s=DEADLINE_S)
+        await eventually(they_are, f"told: {wanted}")
 
-    await eventually(first_is_committed, "the first snapshot counts", timeout_s=DEADLINE_S)
+    await eventually(first_is_committed, "the first snapshot counts")
     await told(FIRING)
     await send_pauses(settings, {40: 40})
-    assert await asyncio.to_thread(running.wait, DEADLINE_S) == -9
+    assert await asyncio.to_thread(running.wait, patience(PATIENCE_S)) == -9
     found = await pointer(settings)
     assert found is not None
     assert found.blocks > 0
@@ -253,7 +250,7 @@ async def test_counts_that_were_under_way_are_told_by_the_next_process(settings:
         async def all_read() -> bool:
             return process.counts[RAW_NODE_LOGS.name].records >= records
 
-        await eventually(all_read, "all are read", timeout_s=DEADLINE_S)
+        await eventually(all_read, "all are read")
 
     await flood(500)
     async with detecting(settings) as process:
@@ -265,7 +262,7 @@ async def test_counts_that_were_under_way_are_told_by_the_next_process(settings:
 
     async with detecting(settings) as process:
         await flood(100)
-        found = await eventually(told, "all are counted", timeout_s=DEADLINE_S)
+        found = await eventually(told, "all are counted")
     assert sum({signal.id: signal.count for signal in found}.values()) == 600
     assert len(found) < 10
 
@@ -278,9 +275,7 @@ async def test_snapshots_take_turns_in_two_slots_and_are_found_by_their_blocks(
             # One after the other: a detector that joined late would read all at once, and write one snapshot.
             start = 60 * least
             await send_pauses(settings, {start + second: start for second in (0, 15, 30, 45)})
-            found = await eventually(
-                partial(written, settings, least), f"{least} snapshots are written", timeout_s=DEADLINE_S
-            )
+            found = await eventually(partial(written, settings, least), f"{least} snapshots are written")
     slots = {record.key.decode().split("/")[2] for record in found}
     assert slots == {"0", "1"}
 
