@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from streams.model.run import Mode
 from tests.effort import tries
 from tests.runbooks.language.test_parameters import BOOK
 from tests.runbooks.scenes import CLUSTER, LIBRARY, cluster, incident
+from tests.work import calls_counted
 
 LAUGHS = "a: &a [x, x]\n" + "".join(
     f"{chr(98 + i)}: &{chr(98 + i)} [*{chr(97 + i)}, *{chr(97 + i)}]\n" for i in range(20)
@@ -37,18 +37,20 @@ BOMBS = {
     "half a surrogate": ("id: \ud800\n", "book.yaml:1:1: not YAML"),
     "two documents": ("id: a\n---\nid: b\n", "book.yaml:2:1: not YAML"),
     "a megabyte": ("x: " + "y" * 1_000_000, "book.yaml:1:1: longer than 65536 bytes"),
-    "thousands of keys": ("".join(f"k{i}: 1\n" for i in range(6_000)), "there is no such key"),
+    "thousands of keys": (
+        "".join(f"k{i}: 1\n" for i in range(tries(6_000, quick=1_500))),
+        "there is no such key",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_with_its_place_and_in_no_time(name: str) -> None:
     text, message = BOMBS[name]
-    begun = time.process_time()
-    with pytest.raises(ConfigError) as error:
+    with calls_counted() as count, pytest.raises(ConfigError) as error:
         load_text(text, "book.yaml")
     assert message in str(error.value)
-    assert time.process_time() - begun < 10
+    assert count[0] < 5_000 + 200 * len(text)
     assert shelf_of([("book.yaml", text)]).books == {}
 
 
@@ -65,9 +67,8 @@ PATTERNS = ["(a*)*b", "(a|aa)+$", "^(([a-z])+.)+[A-Z]([a-z])+$", "(.*)(.*)(.*)(.
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_a_megabyte_of_log_text_is_matched_in_linear_time(pattern: str) -> None:
     facts = facts_of(incident(facts={"text": "a" * 1_000_000}))
-    begun = time.process_time()
+    # One that goes back would not come back before the test is ended.
     condition(f"incident.facts.text.matches('{pattern}')").holds(facts)
-    assert time.process_time() - begun < 5
 
 
 NASTY = (

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import orjson
 import pytest
 
 from streams.detect import Detector
 from streams.ingest import MAX_LINE
 from tests.streams.detect.lines import record
+from tests.work import calls_counted
 
 PIECES = [
     "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=x, ",
@@ -28,23 +24,6 @@ PIECES = [
     "\x1b[31mXid (\x1b[0m",
     "日本 Xid (",
 ]
-
-
-@contextmanager
-def calls_counted() -> Iterator[list[int]]:
-    """The number of calls, of Python's functions and of others, made within."""
-    count = [0]
-
-    def counting(frame: Any, event: str, argument: Any) -> None:
-        if event in ("call", "c_call"):
-            count[0] += 1
-
-    before = sys.getprofile()
-    sys.setprofile(counting)
-    try:
-        yield count
-    finally:
-        sys.setprofile(before)
 
 
 def calls_for(detector: Detector, text: str, *, json: bool) -> int:
