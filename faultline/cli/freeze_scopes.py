@@ -1,4 +1,4 @@
-"""What a freeze may be of: pools and namespaces that the inventory knows. A slip would freeze nothing, and nobody would know."""
+"""Scopes of a freeze: pools and namespaces of the inventory. A typo would silently freeze nothing."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MOST_NAMED = 20
 
 
 def check_shape(scope: str) -> None:
-    """See that a scope is `pool:NAME`, `namespace:NAME` or empty for the whole cluster.
+    """Check that a scope is `pool:NAME`, `namespace:NAME` or empty for the whole cluster.
 
     Raises:
-        BadInput: with what may have been meant.
+        BadInput: with a suggestion.
     """
     if not scope:
         return
@@ -29,10 +29,10 @@ def check_shape(scope: str) -> None:
 
 
 def check_known(scope: str, facts: Collection[Fact], cluster: str) -> None:
-    """See that the inventory of the cluster knows what the scope names.
+    """Check that the pool or namespace is in the inventory of the cluster.
 
     Raises:
-        BadInput: naming what there is, and what may have been meant.
+        BadInput: listing the known names, with a suggestion.
     """
     kind, _, name = scope.partition(":")
     known = _pools(facts) if kind == "pool" else _namespaces(facts)
@@ -40,13 +40,13 @@ def check_known(scope: str, facts: Collection[Fact], cluster: str) -> None:
         return
     if not known:
         raise BadInput(
-            f"no {kind} of cluster {cluster} is known, so none is {name}: is it the right cluster (FAULTLINE_CLUSTER), and "
-            "does the inventory run? --force freezes it all the same"
+            f"the inventory has no {kind} of cluster {cluster}, so {name} cannot be checked: is it the right cluster "
+            "(FAULTLINE_CLUSTER), and is the inventory process running? --force freezes it anyway"
         )
     listed = ", ".join(sorted(known)[:_MOST_NAMED]) + (", …" if len(known) > _MOST_NAMED else "")
     raise BadInput(
-        f"there is no {kind} {name} in cluster {cluster}; known are {listed}{suggestion(name, known)} "
-        "(--force freezes it all the same, for one that is to come)"
+        f"no {kind} {name} in cluster {cluster}; known: {listed}{suggestion(name, known)} "
+        "(--force freezes it anyway, for one that does not exist yet)"
     )
 
 

@@ -1,6 +1,7 @@
-"""How things stand, for the list of incidents: each with what it waits for and which nodes stay closed for it.
+"""Overview of incidents: each with what it waits for and the nodes that stay cordoned for it.
 
-The topics hold weeks of what is over. It is skimmed, and decoded only where it is shown: a list must not cost what was.
+The topics hold weeks of finished incidents. Records are decoded partially, and fully only where shown, so
+that the list stays fast.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Nodes = Mapping[str, Mapping[str, NodeFact]]
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """One incident as it stands: its document, its runs as far as they still matter, and the nodes it keeps closed."""
+    """One incident: its document, those of its runs that still matter, and the nodes that stay cordoned for it."""
 
     incident: Incident
     runs: tuple[Run, ...] = ()
@@ -36,25 +37,25 @@ class Overview:
 
     @property
     def standing(self) -> str:
-        """Its state for people."""
+        """Its state as shown to operators."""
         return standing_of(self.incident, self.owing)
 
     @property
     def waits_for(self) -> str:
-        """What has to happen before it goes on or is done with."""
+        """What it is waiting for; empty when nothing."""
         return waits_for(self.incident, self.runs, self.owing)
 
     @property
     def rank(self) -> int:
-        """Open ones come first, then those contained, then those over."""
+        """Sort order: 0 open, 1 contained, 2 over."""
         if is_contained(self.incident, self.owing):
             return 1
         return 2 if self.incident.state.is_over else 0
 
 
 async def read_overview(settings: KafkaSettings, *, everything: bool = False) -> list[Overview]:
-    """Incidents that are open, then those that keep a node closed, then (`everything`) those over; each newest first."""
-    # Thousands of documents come to stay and none goes: the collector would walk all of them again and again for nothing.
+    """Open incidents, then contained ones, then (`everything`) those over; each newest first."""
+    # Thousands of documents are allocated and none is freed: garbage collection would only cost time.
     gc.disable()
     try:
         told = await read_raw(settings, INCIDENTS, RUNS, INVENTORY)
@@ -94,7 +95,7 @@ async def read_nodes(settings: KafkaSettings, cluster: str) -> Mapping[str, Node
 
 
 def nodes_of(records: Iterable[ConsumerRecord]) -> dict[str, dict[str, NodeFact]]:
-    """The nodes that inventory knows now; of pods, jobs and links only the key is looked at."""
+    """The nodes of the inventory. Records of pods, jobs and links are skipped by their key, undecoded."""
     last: dict[bytes, ConsumerRecord] = {}
     for record in records:
         key = record.key or b""
@@ -111,7 +112,7 @@ def nodes_of(records: Iterable[ConsumerRecord]) -> dict[str, dict[str, NodeFact]
 def runs_that_matter(
     records: Iterable[ConsumerRecord], open_: set[str], nodes: Nodes
 ) -> dict[str, list[Run]]:
-    """The runs of incidents that are open, and of those over the ones that have work left or may keep a node closed."""
+    """The runs of open incidents, and of finished incidents those that have work left or may keep a node cordoned."""
     last = {record.key or b"": record for record in records}
     found: dict[str, list[Run]] = {}
     for record in last.values():
@@ -133,7 +134,11 @@ def _may_hold(brief: PartialRun, nodes: Nodes) -> bool:
 
 
 def counts(shown: Sequence[Overview]) -> Iterator[str]:
-    """How many there are of each standing, for the line under the list."""
-    for rank, word in ((0, "open"), (1, "contained: a node stays closed until it is repaired"), (2, "over")):
+    """The number of incidents of each rank, for the line under the list."""
+    for rank, word in (
+        (0, "open"),
+        (1, "contained: a node stays cordoned until it is repaired"),
+        (2, "over"),
+    ):
         if number := sum(one.rank == rank for one in shown):
             yield f"{number} {word}"

@@ -1,6 +1,6 @@
 """The `faultline` command: subcommands are loaded when called, so that `faultline --help` answers at once.
 
-Exit codes others script against: 0 fine, 1 the answer is "no", 2 wrong usage or bad input, 3 the outside is not reachable.
+Exit codes others script against: 0 success, 1 negative result, 2 wrong usage or bad input, 3 a dependency is unreachable.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ EXIT_UNREACHABLE = 3
 
 COMMANDS = {
     "config": "check the settings and print them",
-    "demo": "play four incidents on an embedded cluster, from log line to resumed job",
+    "demo": "run four fault scenarios on an embedded cluster, from log line to resumed job",
     "detect": "read log lines and print the signals in them",
-    "explain": "say why an incident was decided the way it was",
-    "guard": "show and change what stops every run of the cluster: kill switch, freezes, breaker",
-    "incidents": "list, show and decide incidents",
-    "nodes": "list the nodes that are closed, and give one back",
-    "replay": "decide a capture again, in memory, touching nothing",
-    "runbook": "check runbooks, show what they plan, run their cases, tell two versions apart",
+    "explain": "explain how the root cause and the actions of an incident were decided",
+    "guard": "show and change cluster-wide safety controls: kill switch, freezes, circuit breaker, limits",
+    "incidents": "list, show, acknowledge, approve, reject, stop and resolve incidents",
+    "nodes": "list cordoned nodes, and return one to service",
+    "replay": "replay a capture offline and print the decisions (read-only)",
+    "runbook": "lint runbooks, show their plans, run their test cases, diff two versions",
     "run": "start one process: detector, inventory, correlator, responder or chat",
-    "shadow": "report what runs in shadow would have done, next to what people did",
-    "simulate": "write a capture of a simulated cluster in which things break, with the truth beside it",
+    "shadow": "compare what shadow-mode runs would have done with what operators did",
+    "simulate": "generate a capture of a simulated cluster with injected faults, plus its ground truth",
     "topics": "create, alter or compare the Kafka topics",
 }
 
 NEEDS_SANDBOX = {"demo": ("sandbox", "confluent_kafka", "kmock"), "simulate": ("sandbox",)}
-"""What a command needs of what the production image leaves out: the sandbox, and packages that only it uses (extra `demo`)."""
+"""Packages a command needs that the production image leaves out: the sandbox, and what only it uses (extra `demo`)."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in `faultline.cli.commands.NAME` and are imported when they are needed."""
+    """A group whose commands live in `faultline.cli.commands.NAME` and are imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Every name in `COMMANDS`."""
@@ -79,7 +79,7 @@ def cli(ctx: click.Context, config: Path | None) -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line; errors of ours become one clear line on stderr and their exit code."""
+    """Run the command line. A `FaultlineError` becomes one line on stderr and its exit code."""
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:

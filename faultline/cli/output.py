@@ -1,4 +1,4 @@
-"""How answers are printed: tables for people; with `--output json` one JSON object a line and nothing else."""
+"""Output of commands: tables for people; with `--output json` one JSON object a line and nothing else."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 _WIDTH_WITHOUT_TERMINAL = 200
 _LEAST_WIDTH = 8
 MAX_CELL = 4000
-"""Characters of a cell that are shown."""
+"""Longer cells are cut after this many characters."""
 FORMATS = ("table", "json")
 
 
 def output_option(function: F) -> F:
-    """The `--output` option every answering command has."""
+    """The `--output` option of every command that prints a result."""
     option = click.option(
-        "--output", "-o", type=click.Choice(FORMATS), default="table", help="How to print the answer."
+        "--output", "-o", type=click.Choice(FORMATS), default="table", help="Output format."
     )
     return option(function)
 
@@ -38,7 +38,7 @@ def json_line(value: Any) -> None:
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, empty: str) -> None:
-    """A table for people. Cells are plain text: nothing in log text or names is taken as markup or reaches the terminal raw."""
+    """Print a table. Cells are plain text: log text and names are never read as markup, and control characters are escaped."""
     head = list(headings)
     body = [["" if cell is None else plain(str(cell), MAX_CELL) for cell in row] for row in rows]
     if not body:
@@ -51,9 +51,9 @@ def table(headings: Iterable[str], rows: Iterable[Iterable[object]], *, empty: s
 
 
 def laid_out(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Rows in columns, two blanks apart, as lines of at most `width` columns. A cell that is too wide goes on in the next line.
+    """Rows in columns, two blanks apart, as lines of at most `width` columns. A cell that is too wide is wrapped.
 
-    Rich lays a table out cell by cell in a way that takes a second for two thousand rows.
+    Written here because rich takes a second to lay out two thousand rows.
     """
     widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
     # The first column is the name of the thing: it is copied into the next command, and stays whole.
@@ -70,12 +70,12 @@ def laid_out(rows: Sequence[Sequence[str]], width: int) -> list[str]:
 
 
 def _width(text: str) -> int:
-    """Columns that a text takes; of ASCII without control characters that is its length."""
+    """Terminal columns of a text. ASCII needs no table lookup: `plain` has removed control characters."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def _shrunk(widths: list[int], room: int) -> list[int]:
-    """The widths, the widest cut until they fit; none below `_LEAST_WIDTH`, whatever the terminal."""
+    """The widths with the widest reduced until all fit; none below `_LEAST_WIDTH`, however narrow the terminal."""
     widths = list(widths)
     while (over := sum(widths) - room) > 0 and (widest := max(widths)) > _LEAST_WIDTH:
         at = [number for number, width in enumerate(widths) if width == widest]

@@ -1,4 +1,4 @@
-"""Reading what is on the topics from the command line: no group, no commits, from the beginning to the end as it is now."""
+"""Reads topics for the command line: without a consumer group or commits, from the beginning to the current end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One record of an incident, skimmed: enough to tell which is the latest, and whether it is worth reading whole."""
+    """One partially decoded record of an incident: enough to tell which is the latest, and whether to decode it fully."""
 
     brief: IncidentSummary
     record: ConsumerRecord
@@ -40,25 +40,25 @@ Revisions = Mapping[str, Sequence[Revision]]
 
 
 async def read_revisions(settings: KafkaSettings) -> Revisions:
-    """Every incident, skimmed."""
+    """Every incident, partially decoded."""
     async with _reader(settings) as client:
         return revisions_of([record async for record in _records(client, settings, [INCIDENTS])])
 
 
 def revisions_of(records: Iterable[ConsumerRecord]) -> Revisions:
-    """The records of the incidents' topic by incident. One that cannot be skimmed is named and left out."""
+    """The records of the `incidents` topic by incident. An unreadable one is reported on stderr and skipped."""
     found: dict[str, list[Revision]] = {}
     for record in records:
         if (brief := readable(IncidentSummary, record)) is not None:
             found.setdefault(brief.id, []).append(Revision(brief, record))
     for revisions in found.values():
-        # A correlator that takes over may say an older revision once more.
+        # After a takeover a correlator may publish an older revision again.
         revisions.sort(key=lambda revision: revision.brief.revision)
     return found
 
 
 def latest(revisions: Sequence[Revision]) -> Incident | None:
-    """The latest revision that can be read whole; those after it are named on stderr."""
+    """The latest readable revision; unreadable ones are reported on stderr."""
     whole = (readable(Incident, revision.record) for revision in reversed(revisions))
     return next((incident for incident in whole if incident is not None), None)
 
@@ -78,7 +78,7 @@ async def read_incident(settings: KafkaSettings, prefix: str) -> Incident:
     found = pick(await read_revisions(settings), prefix)
     incident = latest(found)
     if incident is None:
-        raise BadInput(f"{found[-1].brief.id} cannot be read")
+        raise BadInput(f"{found[-1].brief.id}: no readable revision")
     return incident
 
 
@@ -86,14 +86,14 @@ async def read_runs(settings: KafkaSettings, incident: Incident) -> list[Run]:
     """The runs of one incident, oldest first."""
     async with _reader(settings) as client:
         records = [record async for record in _records(client, settings, [RUNS], incident.cluster)]
-    # What names it nowhere is not about it; the others are decoded and asked.
+    # A cheap filter first: only records that contain the id are decoded.
     name = incident.id.encode()
     about = {key: found for key, found in _by_key(records).items() if name in (found[-1].value or b"")}
     return _oldest_first(run for run in _last_readable(Run, about) if run.incident == incident.id)
 
 
 async def read_facts(settings: KafkaSettings, cluster: str) -> dict[str, Fact]:
-    """What inventory knows of a cluster now, by record key."""
+    """The current inventory of a cluster, by record key."""
     async with _reader(settings) as client:
         records = [record async for record in _records(client, settings, [INVENTORY], cluster)]
     mine = {k: found for k, found in _by_key(records).items() if k.startswith(f"{cluster}/".encode())}
@@ -132,7 +132,7 @@ def _oldest_first(runs: Iterable[Run]) -> list[Run]:
 
 
 async def read_control(settings: KafkaSettings, cluster: str) -> Control:
-    """What holds for a cluster as a whole; as nobody has ever touched it when the topic says nothing."""
+    """The safety controls of a cluster; the defaults when the topic has none."""
     control = Control(cluster)
     async with _reader(settings) as client:
         async for record in _records(client, settings, [CONTROLS], cluster):
@@ -142,8 +142,8 @@ async def read_control(settings: KafkaSettings, cluster: str) -> Control:
 
 
 def control_after(control: Control, record: ConsumerRecord) -> Control:
-    """What holds once a record of the control has been written. One that cannot be read throws the kill switch, as it does for
-    the responder, until a later one takes its place."""
+    """The controls after this record. An unreadable one engages the kill switch, as in the responder, until a readable
+    one follows."""
     if record.value is None:
         return control
     try:
@@ -155,7 +155,7 @@ def control_after(control: Control, record: ConsumerRecord) -> Control:
 
 
 async def read_timeline(settings: KafkaSettings, incident: Incident) -> list[TimelineEntry]:
-    """Everything said about one incident, in time order, each line once."""
+    """The timeline of one incident in time order, without duplicates."""
     entries: dict[bytes, TimelineEntry] = {}
     async with _reader(settings) as client:
         async for record in _records(client, settings, [TIMELINE], incident.cluster):
@@ -165,7 +165,7 @@ async def read_timeline(settings: KafkaSettings, incident: Incident) -> list[Tim
 
 
 async def read_timeline_of(settings: KafkaSettings, cluster: str) -> list[TimelineEntry]:
-    """Everything said in a cluster, in time order, each line once."""
+    """The timeline of a cluster in time order, without duplicates."""
     entries: dict[bytes, TimelineEntry] = {}
     async with _reader(settings) as client:
         async for record in _records(client, settings, [TIMELINE], cluster):
@@ -176,14 +176,14 @@ async def read_timeline_of(settings: KafkaSettings, cluster: str) -> list[Timeli
 
 
 def readable(kind: type[T], record: ConsumerRecord) -> T | None:
-    """The record's value; None for a tombstone, and for what cannot be read: that is said, and keeps nobody from the rest."""
+    """The record's value; None for a tombstone, and for an unreadable record, which is reported on stderr."""
     if record.value is None:
         return None
     try:
         return decode(kind, record.value)
     except BadInput as error:
         where = coordinates(record)
-        click.echo(f"faultline: {where} is left out, it cannot be read: {error}", err=True)
+        click.echo(f"faultline: skipping unreadable record {where}: {error}", err=True)
         return None
 
 
@@ -198,8 +198,8 @@ def pick(incidents: Mapping[str, T], prefix: str) -> T:
     if len(found) == 1:
         return incidents[found[0]]
     if found:
-        raise BadInput(f"{prefix} fits {len(found)} incidents: {', '.join(sorted(found)[:5])}")
-    raise BadInput(f"no incident {prefix}; `faultline incidents list --all` shows them")
+        raise BadInput(f"{prefix} matches {len(found)} incidents: {', '.join(sorted(found)[:5])}")
+    raise BadInput(f"no incident {prefix}; `faultline incidents list --all` lists them")
 
 
 async def read_raw(
@@ -225,7 +225,7 @@ async def _reader(settings: KafkaSettings) -> AsyncIterator[AIOKafkaConsumer]:
 async def _records(
     client: AIOKafkaConsumer, settings: KafkaSettings, topics: Sequence[Topic], cluster: str | None = None
 ) -> AsyncIterator[ConsumerRecord]:
-    """Every record of the topics (of one cluster's partitions, when named) up to the end as it is when called.
+    """Every record of the topics (of one cluster's partitions, when named) up to the end at the time of the call.
 
     Records of one partition come in their order; topics are read at the same time.
     """
@@ -250,8 +250,8 @@ async def _records(
 
 async def partitions_of(client: AIOKafkaConsumer, name: str) -> set[int]:
     """The partitions of a topic. Raises ConfigError when there is no such topic."""
-    # Only a full metadata request tells the partitions of a topic that this client does not follow, and the consumer's
-    # own cache is not filled by it on every broker.
+    # Only a full metadata request returns the partitions of a topic this client does not subscribe to, and not every
+    # broker version fills the consumer's own cache from it.
     metadata = await client._client.fetch_all_metadata()
     numbers = metadata.partitions_for_topic(name)
     if not numbers:

@@ -1,7 +1,7 @@
-"""A person's decision from the command line: it is written to `commands`, and what became of it is read off the timeline.
+"""Sends an operator's command to the `commands` topic and follows the timeline for the responder's answer.
 
-The word is safe once it is written, whether or not anybody hears it now: a responder that comes back reads it. So the wait for
-its answer is bounded, and when none comes that is what is said, never that the word was taken.
+A command is durable once written: a responder that is down now applies it when it is back. So the wait for an answer is bounded,
+and without one the command is reported as stored, never as accepted.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from streams.model.errors import Unreachable
 F = TypeVar("F", bound=Callable[..., Any])
 
 WAIT_S = 15.0
-"""How long an answer is waited for: longer than a turn of the responder, and about as long as a partition changes hands."""
+"""Longer than an iteration of the responder, and about as long as a rebalance takes."""
 
 
 def decision_options(function: F) -> F:
-    """`--reason`, `--as`, `--wait` and `--output`, which every decision takes."""
+    """Adds `--reason`, `--as`, `--wait` and `--output`, the options of every command that is sent."""
     for option in (
-        click.option("--reason", default="", help="Why; it goes on the timeline."),
-        click.option("--as", "actor", default=None, help="Who decides (default: the user name)."),
+        click.option("--reason", default="", help="Reason, shown on the timeline."),
+        click.option("--as", "actor", default=None, help="Who sends the command (default: the user name)."),
         click.option(
             "--wait", "wait_s", type=Finite(min=0, max=3600), default=WAIT_S, show_default=True,
             help="Seconds to wait for the responder's answer; 0 only sends.",
@@ -53,22 +53,22 @@ def decision_options(function: F) -> F:
 def command_of(
     verb: Verb, cluster: str, actor: str | None, *, incident: str = "", reason: str = "", **more: Any
 ) -> Command:
-    """A decision of this moment, with an id of its own."""
+    """A command with the current time and a new id."""
     who = actor or getpass.getuser()
     return Command(f"cmd-{uuid.uuid4().hex}", incident, cluster, verb, who, utc_now(), reason=reason, **more)
 
 
 @dataclass(slots=True)
-class Talk:
-    """An open line to the responder of one cluster: what is said on its timeline from now on."""
+class CommandSession:
+    """Sends commands to the responder of one cluster and collects the timeline entries written since it was opened."""
 
     settings: KafkaSettings
     cluster: str
     reader: AIOKafkaConsumer
-    heard: list[TimelineEntry] = field(default_factory=list)
+    entries: list[TimelineEntry] = field(default_factory=list)
 
-    async def say(self, command: Command) -> None:
-        """Write the decision; once this returns, it is kept."""
+    async def send(self, command: Command) -> None:
+        """Write the command. It is durable when this returns."""
         client = await started(producer(self.settings), self.settings)
         try:
             name = topic_name(self.settings, COMMANDS)
@@ -79,21 +79,21 @@ class Talk:
             await client.stop()
 
     async def answers(self, fits: Callable[[TimelineEntry], bool], wait_s: float) -> list[TimelineEntry]:
-        """The entries that fit, as soon as there is one; none when the time is up. Earlier ones are looked at too."""
+        """The entries that match, as soon as there is one; empty after `wait_s`. Entries read earlier are checked too."""
         deadline = asyncio.get_running_loop().time() + wait_s
-        while not (found := [entry for entry in self.heard if fits(entry)]):
+        while not (found := [entry for entry in self.entries if fits(entry)]):
             left_s = deadline - asyncio.get_running_loop().time()
             if left_s <= 0:
                 break
             batches = await self.reader.getmany(timeout_ms=max(1, min(200, int(left_s * 1000))))
             for records in batches.values():
-                self.heard += [entry for r in records if (entry := readable(TimelineEntry, r)) is not None]
+                self.entries += [entry for r in records if (entry := readable(TimelineEntry, r)) is not None]
         return found
 
 
 @asynccontextmanager
-async def talk(settings: KafkaSettings, cluster: str) -> AsyncIterator[Talk]:
-    """Listen to the timeline of a cluster from now on."""
+async def command_session(settings: KafkaSettings, cluster: str) -> AsyncIterator[CommandSession]:
+    """Open a session that reads the timeline of a cluster from its current end."""
     reader = consumer(settings, group=None, fetch_max_wait_ms=100)
     try:
         await started(reader, settings)
@@ -102,36 +102,38 @@ async def talk(settings: KafkaSettings, cluster: str) -> AsyncIterator[Talk]:
         where = TopicPartition(name, partition_of(cluster, len(numbers)))
         reader.assign([where])
         reader.seek(where, (await reader.end_offsets([where]))[where])
-        yield Talk(settings, cluster, reader)
+        yield CommandSession(settings, cluster, reader)
     finally:
         await reader.stop()
 
 
 def answers_to(command: Command) -> Callable[[TimelineEntry], bool]:
-    """Whether an entry says what became of the command."""
+    """Whether an entry is an answer to the command."""
     return lambda entry: entry.attributes.get("command") == command.id
 
 
 def is_refusal(entry: TimelineEntry) -> bool:
-    """Whether an answer says that the word did not count."""
+    """Whether an answer rejects the command."""
     return entry.event.endswith("refused")
 
 
 async def decide(settings: KafkaSettings, command: Command, wait_s: float) -> list[TimelineEntry]:
-    """Write the decision and wait for what becomes of it; nothing when nobody answers in time."""
-    async with talk(settings, command.cluster) as line:
-        await line.say(command)
-        return await line.answers(answers_to(command), wait_s)
+    """Send the command and wait for answers; empty when none comes in time."""
+    async with command_session(settings, command.cluster) as session:
+        await session.send(command)
+        return await session.answers(answers_to(command), wait_s)
 
 
-def tell(command: Command, answers: list[TimelineEntry], wait_s: float, output: str, **more: Any) -> None:
-    """Print what became of a decision and leave with its exit code: 0 taken, 1 refused, 3 nobody answered.
+def report_answer(
+    command: Command, answers: list[TimelineEntry], wait_s: float, output: str, **more: Any
+) -> None:
+    """Print the answer to a command and set the exit code: 0 accepted, 1 refused, 3 no answer.
 
-    Where a word went to several runs of an incident, one that took it is enough. `more` goes into the JSON besides.
+    A command that goes to several runs of an incident is accepted when one accepts it. `more` is added to the JSON.
     """
     taken = [entry for entry in answers if not is_refusal(entry)]
-    told = taken or answers
-    text = "; ".join(dict.fromkeys(entry.text for entry in told))
+    shown = taken or answers
+    text = "; ".join(dict.fromkeys(entry.text for entry in shown))
     if output == "json":
         about = {"incident": command.incident, "scope": command.scope, "step": command.step}
         json_line(
@@ -139,23 +141,23 @@ def tell(command: Command, answers: list[TimelineEntry], wait_s: float, output: 
                 "command": command.id, "verb": command.verb.value, "cluster": command.cluster, "actor": command.actor,
                 **{name: value for name, value in about.items() if value},
                 "answered": bool(answers), "accepted": bool(taken) if answers else None, "text": text,
-                **({"at": rfc3339(told[0].at)} if told else {}), **more,
+                **({"at": rfc3339(shown[0].at)} if shown else {}), **more,
             }
         )  # fmt: skip
-    elif told:
+    elif shown:
         click.echo(f"{'accepted' if taken else 'refused'}: {text}")
     if not answers:
-        _unanswered(command, wait_s)
+        _report_no_answer(command, wait_s)
     if not taken:
         raise SystemExit(EXIT_NO)
 
 
-def _unanswered(command: Command, wait_s: float) -> NoReturn:
-    kept = f"{command.verb.value} is written down as {command.id}"
+def _report_no_answer(command: Command, wait_s: float) -> NoReturn:
+    stored = f"{command.verb.value} stored as {command.id}"
     if wait_s == 0:
-        click.echo(f"{kept}; nobody was asked whether it counts", err=True)
+        click.echo(f"{stored}; sent without waiting for the responder's answer", err=True)
         raise SystemExit(0)
     raise Unreachable(
-        f"{kept}, and no responder has answered within {wait_s:g} s: it is not known to be taken. It is heard "
-        f"once a responder is there; the timeline tells then what became of it"
+        f"{stored}, but no responder answered within {wait_s:g} s; it will be applied when a responder is back. "
+        f"The timeline shows the result"
     )

@@ -152,10 +152,10 @@ def cli_page() -> Iterator[str]:
     yield ""
     yield "| exit code | meaning |"
     yield "|---|---|"
-    yield "| 0 | fine |"
-    yield '| 1 | the answer is "no": topics or runbooks differ, a runbook is at fault, a case or a story of the demo fails |'
+    yield "| 0 | success |"
+    yield "| 1 | negative result: topics or runbooks differ, a runbook is invalid, a test case or a demo check failed |"
     yield "| 2 | wrong usage or bad input |"
-    yield "| 3 | the outside (Kafka, API server) is not reachable |"
+    yield "| 3 | a dependency (Kafka, API server) is unreachable |"
     yield ""
     yield from _help(cli, None, "faultline")
 

@@ -1,4 +1,4 @@
-"""Why a decision was made, as text for a tired person: the verdict first, then the evidence, then what was ruled out."""
+"""Explains a decision as plain text: the root cause first, then the evidence, then the candidates that were ruled out."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from streams.model.run import PlannedStep, Run, StepRecord
 
 
 def explain(incident: Incident, runs: Sequence[Run] = (), owing: Sequence[PendingRepair] = ()) -> str:
-    """Plain text; the same incident, runs and closed nodes always give the same text. Log text is shown with control characters
-    escaped."""
+    """Plain text; the same input always gives the same text. Control characters in log text are escaped."""
     return "\n".join(_lines(incident, runs, owing))
 
 
@@ -25,19 +24,19 @@ def _lines(incident: Incident, runs: Sequence[Run], owing: Sequence[PendingRepai
     state = standing_of(incident, owing)
     yield f"{incident.title}"
     yield f"  {incident.id}  {incident.family}  {incident.severity.value}  {state}  revision {incident.revision}"
-    yield f"  culprit    {incident.root}  ({incident.certainty.value})"
-    yield f"  because    {incident.reason}"
+    yield f"  root cause {incident.root}  ({incident.certainty.value})"
+    yield f"  cause      {incident.reason}"
     yield f"  fault at   {moment(incident.fault_at)}, opened {moment(incident.opened_at)}, updated {moment(incident.updated_at)}"
     yield f"  detected   {_detected(incident)}"
     if incident.jobs:
         yield f"  jobs       {', '.join(map(str, incident.jobs))}"
     if not incident.state.is_over:
         if incident.facts.get("lives") is not True or incident.impact.gpus:
-            yield f"  standstill {_standstill(incident.impact)}"
+            yield f"  impact     {_impact(incident.impact)}"
         if waits := waits_for(incident, runs):
             yield f"  waits for  {waits}"
     elif owing:
-        yield f"  closed     {', '.join(f'{one.node} ({one.gpus} GPUs)' for one in owing)}"
+        yield f"  cordoned   {', '.join(f'{one.node} ({one.gpus} GPUs)' for one in owing)}"
     yield from _history(incident)
     if incident.merged_into:
         yield f"  merged     into {incident.merged_into}"
@@ -60,12 +59,12 @@ def _lines(incident: Incident, runs: Sequence[Run], owing: Sequence[PendingRepai
 
 
 _OLD = timedelta(minutes=5)
-"""Evidence that was older than this when it was read is worth a word."""
+"""Evidence older than this when it was read is mentioned: it explains a late detection."""
 
 _CERTAINTIES = {
-    Certainty.DECISIVE: "nothing else explains what was seen; a runbook may act on it without a person",
-    Certainty.LIKELY: "the best explanation of what was seen, and not the only one; nothing is closed on it without a person",
-    Certainty.WEAK: "what was seen does not say; a person has to look",
+    Certainty.DECISIVE: "nothing else explains the evidence; a runbook may act on it without approval",
+    Certainty.LIKELY: "the best explanation of the evidence, but not the only one; no node is cordoned without approval",
+    Certainty.WEAK: "the evidence is inconclusive; manual investigation needed",
 }
 
 
@@ -73,13 +72,13 @@ def _detected(incident: Incident) -> str:
     delay, timeout = incident.detection_delay.total_seconds(), incident.impact.timeout_s
     text = f"{delay:.0f} s after the fault"
     if timeout >= 1:
-        text += f"; for {timeout:.0f} s of it there was only a collective that waited for its timeout"
+        text += f"; {timeout:.0f} s of that was the collective's own timeout (no earlier signal existed)"
     if incident.evident_at is not None and (age := incident.opened_at - incident.evident_at) > _OLD:
-        text += f"; its newest evidence was {age.total_seconds():.0f} s old when it was read"
+        text += f"; its newest evidence was already {age.total_seconds():.0f} s old when read"
     return text
 
 
-def _standstill(impact: Impact) -> str:
+def _impact(impact: Impact) -> str:
     counts = (
         f"{number} {name}{'' if number == 1 else 's'}"
         for number, name in (
@@ -93,24 +92,24 @@ def _standstill(impact: Impact) -> str:
 
 
 def _history(incident: Incident) -> Iterable[str]:
-    """What happened to it before, and what else happened meanwhile."""
+    """Recurrence, flapping, and other faults of the node."""
     facts = incident.facts
     if repeats := facts.get("repeats"):
         days = facts.get("repeats_days")
         when = f" ({', '.join(map(str, days))})" if isinstance(days, tuple) and days else ""
-        yield f"  again      after {repeats} earlier incident(s) of the same culprit{when}"
+        yield f"  recurrence {repeats} earlier incident(s) of the same component{when}"
     if repeats := facts.get("node_repeats"):
         yield f"  node       had {repeats} earlier incident(s)"
     if bursts := facts.get("bursts"):
-        yield f"  bursts     {bursts}, with silence in between"
+        yield f"  bursts     {bursts}, with gaps in between"
     if incident.flaps:
-        yield f"  flaps      was well again {incident.flaps} time(s) in between"
+        yield f"  flaps      recovered and failed again {incident.flaps} time(s)"
     if isinstance(later := facts.get("later_faults"), tuple):
         yield f"  meanwhile  {', '.join(map(str, later))} on the same node"
 
 
 def _rule(candidate: Candidate, cause: str) -> Iterable[str]:
-    if candidate.reason == cause:  # it stands above
+    if candidate.reason == cause:  # already printed above
         yield f"  {candidate.rule}: {candidate.entity} as {candidate.family}"
     else:
         yield _candidate(candidate)
@@ -133,7 +132,7 @@ def _run(run: Run) -> Iterable[str]:
     plan = run.plan
     yield f"\nRunbook {plan.runbook} revision {plan.runbook_revision}, mode {plan.mode.value}: {run.outcome or run.state.value}"
     if plan.why:
-        yield f"  it is for: {_first_sentence(plan.why)}"
+        yield f"  purpose: {_first_sentence(plan.why)}"
     if why := ending_reason(run):
         yield f"  {why}"
     records = {record.id: record for record in run.steps}

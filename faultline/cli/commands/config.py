@@ -1,4 +1,4 @@
-"""`faultline config check`: are the settings usable, and what are they?"""
+"""`faultline config check`: validate the settings and print them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def command() -> None:
     "process",
     type=click.Choice(sorted(PROCESSES)),
     default=None,
-    help="Look only at the files that this process reads. Default: those of all.",
+    help="Check only the files that this process reads. Default: those of every process.",
 )
 @output_option
 @click.pass_obj
 def check(config: Path | None, process: str | None, output: str) -> None:
-    """Load the settings and print every one. All that is wrong is named at once, with exit code 2.
+    """Load the settings and print every one. All errors are reported together, with exit code 2.
 
-    Files, runbooks and templates that settings name are looked at too, as each process does before it starts.
+    Files, runbooks and templates that settings name are checked too, as each process does before it starts.
     """
     settings = load(config)
     if found := faults(settings, (process,) if process else tuple(PROCESSES)):
         raise ConfigError(
-            "\n".join(["what the settings name is not usable:", *(f"  {one}" for one in found)])
+            "\n".join(["files named in the settings are not usable:", *(f"  {one}" for one in found)])
         )
     values = settings.model_dump(mode="json")
     if output == "json":

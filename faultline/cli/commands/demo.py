@@ -1,4 +1,4 @@
-"""`faultline demo`: four incidents in front of your eyes, on a machine with nothing but Python."""
+"""`faultline demo`: four incidents from log line to resumed job, on a machine with nothing but Python."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sandbox.demo.screens import screen_for
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("demo-capture"),
     show_default=True,
-    help="Directory for the capture of what the pipeline was told.",
+    help="Directory for a capture of all pipeline input.",
 )
 def command(output: str, capture: Path) -> int:
-    """Play four faults on a cluster of 16 nodes x 8 GPUs with three training jobs, and check what became of each.
+    """Inject four faults into a cluster of 16 nodes x 8 GPUs with three training jobs, and check how each is handled.
 
-    Everything runs on this machine's loopback and is gone at the end, but for the capture. Exit code 1 when anything is not
-    as the stories demand.
+    Everything runs on this machine's loopback and is removed at the end, except for the capture. Exit code 1 when a check
+    fails.
     """
     logging.getLogger("aiokafka").setLevel(
         logging.CRITICAL
@@ -53,6 +53,6 @@ def command(output: str, capture: Path) -> int:
 
 
 def _as_called() -> str:
-    """How the reader started this, so that what we print can be pasted: `make demo` puts nothing on the PATH."""
+    """The command to paste again: `make demo` puts no `faultline` on the PATH."""
     called = Path(sys.argv[0])
     return sys.argv[0] if called.name == "faultline" else f"{sys.executable} -m faultline"

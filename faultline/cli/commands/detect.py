@@ -21,11 +21,9 @@ from streams.model.errors import BadInput
 @click.argument(
     "files", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False, allow_dash=True)
 )
+@click.option("--now", "at", default=None, help="Time of lines without a timestamp, RFC 3339 (default: now).")
 @click.option(
-    "--now", "at", default=None, help="Time of lines that name none, RFC 3339 (default: the present)."
-)
-@click.option(
-    "--output", "-o", type=click.Choice(["json"]), default="json", help="JSON lines are all there is."
+    "--output", "-o", type=click.Choice(["json"]), default="json", help="Output format (JSON lines only)."
 )
 @click.pass_obj
 def command(config: Path | None, files: tuple[Path, ...], at: str | None, output: str) -> None:
@@ -42,7 +40,7 @@ def command(config: Path | None, files: tuple[Path, ...], at: str | None, output
 
 
 def _lines(source: Path) -> Iterator[str]:
-    """Lines of a file, whatever bytes it holds: what is not UTF-8 is shown as such and never ends the reading."""
+    """Lines of a file. Bytes that are not UTF-8 are replaced, so that one bad line does not hide the rest."""
     if str(source) == "-":
         yield from _decoded(sys.stdin.buffer)
         return

@@ -23,12 +23,12 @@ from streams.model.run import Run
 @click.option(
     "--capture",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Decide this capture again and explain an incident of it; needs no broker.",
+    help="Replay this capture and explain one of its incidents; needs no broker.",
 )
 @output_option
 @click.pass_obj
 def command(config: Path | None, incident_id: str, capture: Path | None, output: str) -> None:
-    """Say why an incident was decided the way it was. INCIDENT_ID may be shortened as far as it stays unique."""
+    """Explain how the root cause and the actions of an incident were decided. A unique prefix of INCIDENT_ID is enough."""
     settings = load(config)
     incident, runs, owing = (
         _from_capture(capture, settings, incident_id)

@@ -1,4 +1,4 @@
-"""`faultline guard`: what stops every run of a cluster, how much of the limits is used, and changing it."""
+"""`faultline guard`: shows and changes cluster-wide safety controls, and shows how much of each limit is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from faultline.cli.arguments import Finite
 from faultline.cli.freeze_scopes import check_known, check_shape
 from faultline.cli.output import json_line, output_option, table
 from faultline.cli.read_topics import read_control, read_facts, read_runs_of
-from faultline.cli.send_command import command_of, decide, decision_options, tell
+from faultline.cli.send_command import command_of, decide, decision_options, report_answer
 from faultline.runtime.settings import Settings, load
 from runbooks.engine.guardrails.limit_usage import LimitUsage, budgets
 from streams.config.settings import ClosedTime, ResponderSettings
@@ -24,13 +24,13 @@ from streams.model.conversation import Verb
 from streams.model.errors import BadInput
 
 MOST_MINUTES = 366 * 24 * 60.0
-"""A freeze that ends by itself does so within a year; longer ones are taken back by a person."""
+"""The longest freeze with an end: one year. A longer one has no end and is thawed by command."""
 
 
 @click.group("guard", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """What keeps runs from acting: kill switch, freezes, breaker, limits. Without a subcommand: show it."""
+    """Safety controls and limits in force. Without a subcommand: same as `status`."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(status)
 
@@ -39,7 +39,7 @@ def command(ctx: click.Context) -> None:
 @output_option
 @click.pass_obj
 def status(config: Path | None, output: str) -> None:
-    """What is in force in this cluster, by settings and by command, and how much of the limits is used."""
+    """Safety controls in force in this cluster, set by settings or command, and how much of each limit is used."""
     settings = load(config)
     control, used = asyncio.run(_read(settings))
     if output == "json":
@@ -52,7 +52,7 @@ def status(config: Path | None, output: str) -> None:
     rows += [
         (b.name, f"{b.used} of {b.allowed}" + (f" ({b.detail})" if b.detail else ""), b.setting) for b in used
     ]
-    table(("what", "stands at", "set by"), rows, empty="")
+    table(("control", "value", "set by"), rows, empty="")
     if control.changes:
         click.echo()
         changes = ((moment(c.at), c.actor, c.text) for c in reversed(control.changes[-10:]))
@@ -60,37 +60,41 @@ def status(config: Path | None, output: str) -> None:
 
 
 def _change(verb: Verb, help_text: str) -> None:
-    """Add one subcommand that writes a decision about the whole cluster."""
+    """Add one subcommand that sends a cluster-wide command."""
 
     @command.command(verb.value, help=help_text)
     @decision_options
     @click.pass_obj
     def change(config: Path | None, reason: str, actor: str | None, wait_s: float, output: str) -> None:
-        _say(load(config), verb, actor, reason, wait_s, output)
+        _send(load(config), verb, actor, reason, wait_s, output)
 
 
-_change(Verb.KILL, "Throw the kill switch: no destructive step is begun any more, in running runs neither.")
-_change(Verb.UNKILL, "Take the kill switch back, where a command threw it; for those who may approve.")
+_change(
+    Verb.KILL,
+    "Engage the kill switch: no destructive step is started, including in runs already in progress.",
+)
+_change(Verb.UNKILL, "Release the kill switch if a command engaged it (not the settings); approvers only.")
 _change(
     Verb.RESET,
-    "Close the breaker after it tripped; for those who may approve. What is old by then asks anew.",
+    "Reset the tripped circuit breaker; approvers only. Stale approvals are requested again.",
 )
 
 
 def _scope_option(function: Any) -> Any:
     return click.option(
-        "--scope", default="", help="pool:NAME or namespace:NAME; the whole cluster when not given."
+        "--scope", default="", help="pool:NAME or namespace:NAME; default: the whole cluster."
     )(function)
 
 
 @command.command("freeze")
 @_scope_option
+@click.option("--force", is_flag=True, help="Accept a pool or namespace that is not (yet) in the inventory.")
+@click.option("--until", default=None, help="End of the freeze, RFC 3339 (2026-03-01T06:00:00Z).")
 @click.option(
-    "--force", is_flag=True, help="Also a pool or namespace that the inventory does not know (yet)."
-)
-@click.option("--until", default=None, help="When it ends by itself, RFC 3339 (2026-03-01T06:00:00Z).")
-@click.option(
-    "--for", "minutes", type=Finite(min=0, min_open=True, max=MOST_MINUTES), help="Or after so many minutes."
+    "--for",
+    "minutes",
+    type=Finite(min=0, min_open=True, max=MOST_MINUTES),
+    help="Duration of the freeze in minutes, instead of --until.",
 )
 @decision_options
 @click.pass_obj
@@ -105,19 +109,19 @@ def freeze(
     wait_s: float,
     output: str,
 ) -> None:
-    """Begin no destructive step for a while, in the whole cluster, a pool or a namespace.
+    """Start no destructive step in the cluster, a pool or a namespace until the freeze ends.
 
-    A pool or namespace that the inventory does not know is refused with exit code 2: a slip would freeze nothing.
+    A pool or namespace that is not in the inventory is rejected with exit code 2: a typo would freeze nothing.
     """
     check_shape(scope)
     if until and minutes:
-        raise BadInput("--until and --for say the same: give one")
+        raise BadInput("--until and --for are mutually exclusive")
     end = parse_rfc3339(until) if until else utc_now() + timedelta(minutes=minutes) if minutes else None
     settings = load(config)
     if scope and not force:
         facts = asyncio.run(read_facts(settings.kafka, settings.cluster))
         check_known(scope, facts.values(), settings.cluster)
-    _say(settings, Verb.FREEZE, actor, reason, wait_s, output, scope=scope, until=end)
+    _send(settings, Verb.FREEZE, actor, reason, wait_s, output, scope=scope, until=end)
 
 
 @command.command("thaw")
@@ -125,16 +129,16 @@ def freeze(
 @decision_options
 @click.pass_obj
 def thaw(config: Path | None, scope: str, reason: str, actor: str | None, wait_s: float, output: str) -> None:
-    """End a freeze that a command began; for those who may approve."""
+    """End a freeze that was started by command; approvers only."""
     check_shape(scope)
-    _say(load(config), Verb.THAW, actor, reason, wait_s, output, scope=scope)
+    _send(load(config), Verb.THAW, actor, reason, wait_s, output, scope=scope)
 
 
-def _say(
+def _send(
     settings: Settings, verb: Verb, actor: str | None, reason: str, wait_s: float, output: str, **more: Any
 ) -> None:
-    said = command_of(verb, settings.cluster, actor, reason=reason, **more)
-    tell(said, asyncio.run(decide(settings.kafka, said, wait_s)), wait_s, output)
+    sent = command_of(verb, settings.cluster, actor, reason=reason, **more)
+    report_answer(sent, asyncio.run(decide(settings.kafka, sent, wait_s)), wait_s, output)
 
 
 async def _read(settings: Settings) -> tuple[Control, tuple[LimitUsage, ...]]:
@@ -151,29 +155,31 @@ def _switches(policy: ResponderSettings, control: Control, now: datetime) -> lis
     if policy.kill_switch:
         rows.append(("kill switch", "ON", "responder.kill_switch"))
     if control.kill_switch is not None:
-        rows.append(("kill switch", f"ON{_because(control.kill_switch.reason)}", control.kill_switch.actor))
+        rows.append(
+            ("kill switch", f"ON{_with_reason(control.kill_switch.reason)}", control.kill_switch.actor)
+        )
     if not rows:
         rows.append(("kill switch", "off", ""))
     switches = len(rows)
     for freeze in control.freezes:
         end = f" until {moment(freeze.until)}" if freeze.until else ""
         scope = freeze.scope or "the whole cluster"
-        rows.append(("freeze", f"{scope}{end}{_because(freeze.reason)}", freeze.actor))
+        rows.append(("freeze", f"{scope}{end}{_with_reason(freeze.reason)}", freeze.actor))
     for window, over in _windows(policy, now):
         rows.append((window.kind, f"{window.name} until {moment(over)}", "responder.closed_times"))
     if len(rows) == switches:
         rows.append(("freeze", "none now", ""))
     trip = control.breaker
-    rows.append(("breaker", f"TRIPPED by {trip.rule}: {trip.reason}" if trip else "closed", ""))
+    rows.append(("breaker", f"TRIPPED by {trip.rule}: {trip.reason}" if trip else "ok (closed)", ""))
     return rows
 
 
 def _windows(policy: ResponderSettings, now: datetime) -> list[tuple[ClosedTime, datetime]]:
-    """The closed times of the settings that are on now, each with its end."""
+    """The closed times of the settings that are in force now, each with its end."""
     return [(window, end) for window in policy.closed_times if (end := window.until(now)) is not None]
 
 
-def _because(reason: str) -> str:
+def _with_reason(reason: str) -> str:
     return f": {reason}" if reason else ""
 
 

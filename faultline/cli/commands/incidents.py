@@ -1,4 +1,4 @@
-"""`faultline incidents`: what is going on, and a person's decision about it."""
+"""`faultline incidents`: lists and shows incidents, and sends an operator's decision about one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from faultline.chat.thread_messages import approve_line
 from faultline.cli.incident_overview import Overview, counts, read_nodes, read_overview
 from faultline.cli.output import json_line, output_option, table
 from faultline.cli.read_topics import read_incident, read_runs, read_timeline
-from faultline.cli.send_command import command_of, decide, decision_options, tell
+from faultline.cli.send_command import command_of, decide, decision_options, report_answer
 from faultline.runtime.settings import Settings, load
 from runbooks.engine.approvals import wanted
 from runbooks.engine.containment import PendingRepair, owed, plain_of
@@ -28,17 +28,17 @@ from streams.model.run import Run, StepState
 @click.group("incidents", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """List, show and decide incidents. Without a subcommand: list those not over."""
+    """List, show and act on incidents. Without a subcommand: list open incidents."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_incidents)
 
 
 @command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also those that are over.")
+@click.option("--all", "everything", is_flag=True, help="Include resolved incidents.")
 @output_option
 @click.pass_obj
 def list_incidents(config: Path | None, everything: bool, output: str) -> None:
-    """One line per incident: the open ones first, then those of which a node stays closed until its repair."""
+    """One line per incident: open first, then contained (a node is still cordoned, pending repair)."""
     shown = asyncio.run(read_overview(load(config).kafka, everything=everything))
     if output == "json":
         for one in shown:
@@ -55,14 +55,14 @@ def list_incidents(config: Path | None, everything: bool, output: str) -> None:
     table(
         headings,
         rows,
-        empty="no incident" if everything else "no open incident (--all shows those that are over)",
+        empty="no incident" if everything else "no open incident (--all includes resolved ones)",
     )
     if shown:
         click.echo(f"\n{', '.join(counts(shown))}")
 
 
 def _standing(one: Overview) -> dict[str, Any]:
-    """What is known of an incident beyond its document, for scripts."""
+    """Fields of an incident that are derived from its runs and nodes, for scripts."""
     return {
         "standing": one.standing,
         "waits_for": one.waits_for,
@@ -75,12 +75,12 @@ def _standing(one: Overview) -> dict[str, Any]:
 @output_option
 @click.pass_obj
 def show(config: Path | None, incident_id: str, output: str) -> None:
-    """Everything about one incident: what it is, what was done, what was said, what is owed."""
+    """Details of one incident: root cause, actions, timeline, pending repairs."""
     asyncio.run(_show(load(config), incident_id, output))
 
 
 async def _show(settings: Settings, prefix: str, output: str) -> None:
-    # It knows every rule of the correlator, which no other command here needs.
+    # Imported here: it loads every rule of the correlator, which no other command of this group needs.
     from faultline.replay.explain import explain
 
     incident = await read_incident(settings.kafka, prefix)
@@ -106,35 +106,35 @@ async def _show(settings: Settings, prefix: str, output: str) -> None:
 
 
 def _debts(owing: Sequence[PendingRepair]) -> Iterator[str]:
-    """The nodes that stay closed, and what ends that."""
+    """The nodes that stay cordoned, and the command that returns each to service."""
     for one in owing:
         since = f" since {moment(one.since)}" if one.since else ""
-        yield f"PendingRepair: {one.text}{since}"
+        yield f"Pending repair: {one.text}{since}"
         if one.ticket is not None and one.ticket.url:
             yield f"  {one.ticket.url}"
-        yield f"  {one.way_out}   # after its repair"
+        yield f"  {one.way_out}   # once repaired"
         yield ""
 
 
 def _questions(runs: list[Run]) -> Iterator[str]:
-    """What waits for a person, who that may be, until when, and the line to type."""
+    """Each step that waits for approval: who may approve it, until when, and the command to run."""
     for run in runs:
         for planned in run.plan.steps:
             record = run.step(planned.id)
             if record.state is StepState.AWAITING_APPROVAL:
                 until = f" until {moment(record.deadline_at)}" if record.deadline_at else ""
-                yield f"Waits for approval{until}: {planned.action} {planned.target}"
-                yield f"  it takes {wanted(record.demands) or 'one person'}"
+                yield f"Waiting for approval{until}: {planned.action} {planned.target}"
+                yield f"  needs approval from {wanted(record.demands) or 'one person'}"
                 yield f"  {approve_line(run, planned)}"
                 yield ""
 
 
 def _decide(verb: Verb, help_text: str) -> None:
-    """Add one subcommand that writes a decision to the `commands` topic."""
+    """Add one subcommand that writes an operator's decision to the `commands` topic."""
 
     @command.command(verb.value, help=help_text)
     @click.argument("incident_id")
-    @click.option("--step", default=None, help="The step to approve or reject (default: the one that waits).")
+    @click.option("--step", default=None, help="Step to approve or reject (default: the pending one).")
     @decision_options
     @click.pass_obj
     def decide_on(
@@ -146,16 +146,16 @@ def _decide(verb: Verb, help_text: str) -> None:
         wait_s: float,
         output: str,
     ) -> None:
-        said, answers = asyncio.run(_decided(load(config), verb, incident_id, actor, step, reason, wait_s))
-        tell(said, answers, wait_s, output)
+        sent, answers = asyncio.run(_decided(load(config), verb, incident_id, actor, step, reason, wait_s))
+        report_answer(sent, answers, wait_s, output)
 
 
 _HELP: dict[Verb, str] = {
-    Verb.ACK: "Say that you are on it: escalation stops, automation goes on.",
-    Verb.APPROVE: "Approve the step that waits, exactly as its plan stands now.",
-    Verb.REJECT: "Reject the step that waits; the run ends there.",
-    Verb.STOP: "Stop the run: nothing further is begun.",
-    Verb.RESOLVE: "Close the incident.",
+    Verb.ACK: "Acknowledge: you are working on it. Escalation stops, running automation continues.",
+    Verb.APPROVE: "Approve the pending step of the current plan.",
+    Verb.REJECT: "Reject the pending step; the run is cancelled.",
+    Verb.STOP: "Stop the run: no further step is started.",
+    Verb.RESOLVE: "Resolve the incident.",
 }
 for _verb, _text in _HELP.items():
     _decide(_verb, _text)
@@ -175,27 +175,29 @@ async def _decided(
     if verb in (Verb.APPROVE, Verb.REJECT):
         run, step = _asked(incident, await read_runs(settings.kafka, incident), step)
         plan_digest = run.plan.digest
-    said = command_of(
+    sent = command_of(
         verb, incident.cluster, actor, incident=incident.id, reason=reason, step=step, digest=plan_digest
     )
-    return said, await decide(settings.kafka, said, wait_s)
+    return sent, await decide(settings.kafka, sent, wait_s)
 
 
 def _asked(incident: Incident, runs: list[Run], step: str | None) -> tuple[Run, str | None]:
-    """The run and step that wait for a person, or the last run that somebody has decided on: who comes late is told by whom.
+    """The run and step pending approval, or else the last run that was decided, so that a late caller learns who decided it.
 
     Raises:
-        BadInput: when nothing waits or did, or more than one step does and none was named.
+        BadInput: when no step is or was pending, or several are and none was named.
     """
     waits: Callable[[StepState], bool] = lambda state: state is StepState.AWAITING_APPROVAL  # noqa: E731
     waiting = [(run, s.id) for run in runs for s in run.steps if waits(s.state) and step in (None, s.id)]
     if not waiting:
-        # The responder says who was first and when, and keeps on the timeline that this word came too.
+        # Sent anyway: the responder answers who was first and when, and records this attempt on the timeline.
         decided = [run for run in runs if any(word.digest == run.plan.digest for word in run.approvals)]
         if decided:
             return decided[-1], step
-        named = f"step {step}" if step else "no step"
-        raise BadInput(f"{incident.id}: {named} {'is not waiting' if step else 'waits'} for approval")
+        named = f"step {step} is not" if step else "no step is"
+        raise BadInput(f"{incident.id}: {named} pending approval")
     if len({step_id for _, step_id in waiting}) > 1:
-        raise BadInput(f"{incident.id}: several steps wait, name one: {', '.join(s for _, s in waiting)}")
+        raise BadInput(
+            f"{incident.id}: several steps are pending, choose one with --step: {', '.join(s for _, s in waiting)}"
+        )
     return waiting[-1]

@@ -1,4 +1,4 @@
-"""`faultline nodes`: which nodes are closed and for whom, and giving one back."""
+"""`faultline nodes`: lists cordoned nodes, and returns one to service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ import click
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import json_line, output_option, table
 from faultline.cli.read_topics import read_facts, read_incident, read_runs_of
-from faultline.cli.send_command import answers_to, command_of, decision_options, is_refusal, talk, tell
+from faultline.cli.send_command import (
+    answers_to,
+    command_of,
+    command_session,
+    decision_options,
+    is_refusal,
+    report_answer,
+)
 from faultline.runtime.settings import Settings, load
 from runbooks.engine.containment import ticket_of
 from runbooks.engine.node_release import SCOPE, holds_of
@@ -25,28 +32,30 @@ from streams.model.run import Run
 @click.group("nodes", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """The nodes that are closed, by whom and for what. Without a subcommand: list them."""
+    """Cordoned nodes: by whom and for which incident. Without a subcommand: list them."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_nodes)
 
 
 @command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also nodes that take work.")
+@click.option("--all", "everything", is_flag=True, help="Include schedulable nodes.")
 @output_option
 @click.pass_obj
 def list_nodes(config: Path | None, everything: bool, output: str) -> None:
-    """One line per node that is closed, or that an incident holds."""
+    """One line per node that is cordoned or held by an incident."""
     settings = load(config)
     facts, runs = asyncio.run(_read(settings))
     shown = [
-        node for node in standing(facts.values(), runs) if everything or node["closed"] or node["held_for"]
+        node
+        for node in node_statuses(facts.values(), runs)
+        if everything or node["closed"] or node["held_for"]
     ]
     if output == "json":
         for node in shown:
             json_line(node)
         return
     table(
-        ("node", "takes work", "ready", "closed by", "held for", "since", "ticket", "run"),
+        ("node", "schedulable", "ready", "cordoned by", "held for", "since", "ticket", "run"),
         (
             (
                 n["node"],
@@ -62,37 +71,39 @@ def list_nodes(config: Path | None, everything: bool, output: str) -> None:
             )
             for n in shown
         ),
-        empty="no node is known" if everything else "no node is closed (--all shows those that take work)",
+        empty="no nodes in the inventory"
+        if everything
+        else "no cordoned nodes (--all lists schedulable ones too)",
     )
 
 
 @command.command("release")
 @click.argument("name")
 @click.option(
-    "--incident", "prefix", default="", help="The incident to give it back for, where several hold it."
+    "--incident", "prefix", default="", help="Incident whose hold to release, if several hold the node."
 )
 @decision_options
 @click.pass_obj
 def release(
     config: Path | None, name: str, prefix: str, reason: str, actor: str | None, wait_s: float, output: str
 ) -> None:
-    """Give node NAME back after its repair: what Faultline closed is opened, unless a person changed it since.
+    """Return node NAME to service after its repair: uncordon it, unless an operator changed it since.
 
-    A node that several incidents hold stays closed until the last of them is given back.
+    A node held by several incidents stays cordoned until each of them has released it.
     """
-    said, answers, landed = asyncio.run(_released(load(config), name, prefix, reason, actor, wait_s))
-    end = {"released": landed.event == "step.undone", "outcome": landed.text} if landed else {}
-    tell(said, answers, wait_s, output, **end)
-    if landed is None:
-        click.echo(f"under way after {wait_s:g} s; `faultline nodes list` shows how it stands", err=True)
+    sent, answers, undone = asyncio.run(_released(load(config), name, prefix, reason, actor, wait_s))
+    end = {"released": undone.event == "step.undone", "outcome": undone.text} if undone else {}
+    report_answer(sent, answers, wait_s, output, **end)
+    if undone is None:
+        click.echo(f"still in progress after {wait_s:g} s; check with `faultline nodes list`", err=True)
     elif output == "table":
-        click.echo(landed.text)
-    if landed is not None and landed.event != "step.undone":
+        click.echo(undone.text)
+    if undone is not None and undone.event != "step.undone":
         raise SystemExit(EXIT_NO)
 
 
-def standing(facts: Iterable[Fact], runs: list[Run]) -> Iterator[dict[str, Any]]:
-    """How each node stands, by name. The keys are those of `--output json`."""
+def node_statuses(facts: Iterable[Fact], runs: list[Run]) -> Iterator[dict[str, Any]]:
+    """Status of each node, by name. The keys are those of `--output json`."""
     for fact in sorted((f for f in facts if isinstance(f, NodeFact)), key=lambda f: f.name):
         holds = holds_of(runs, fact.name)
         yield {
@@ -100,7 +111,7 @@ def standing(facts: Iterable[Fact], runs: list[Run]) -> Iterator[dict[str, Any]]
             "cluster": fact.cluster,
             "closed": fact.unschedulable,
             "ready": fact.ready,
-            "by": _closed_by(fact),
+            "by": _cordoned_by(fact),
             "held_for": [
                 {
                     "incident": hold.run.incident,
@@ -122,10 +133,10 @@ def _ticket(incident: str, runs: list[Run]) -> str:
     return ticket.key if ticket is not None else ""
 
 
-def _closed_by(fact: NodeFact) -> str:
+def _cordoned_by(fact: NodeFact) -> str:
     if fact.unschedulable:
-        return "Faultline" if fact.owner_incident else "somebody else"
-    return "opened again by hand, marks left behind" if fact.owner_incident else ""
+        return "Faultline" if fact.owner_incident else "other (not Faultline)"
+    return "uncordoned manually, Faultline annotations left behind" if fact.owner_incident else ""
 
 
 async def _read(settings: Settings) -> tuple[dict[str, Fact], list[Run]]:
@@ -137,20 +148,20 @@ async def _released(
     settings: Settings, name: str, prefix: str, reason: str, actor: str | None, wait_s: float
 ) -> tuple[Command, list[TimelineEntry], TimelineEntry | None]:
     incident = (await read_incident(settings.kafka, prefix)).id if prefix else ""
-    said = command_of(
+    sent = command_of(
         Verb.RELEASE, settings.cluster, actor, incident=incident, reason=reason, scope=f"{SCOPE}{name}"
     )
-    async with talk(settings.kafka, settings.cluster) as line:
-        await line.say(said)
-        answers = await line.answers(answers_to(said), wait_s)
+    async with command_session(settings.kafka, settings.cluster) as session:
+        await session.send(sent)
+        answers = await session.answers(answers_to(sent), wait_s)
         if not answers or is_refusal(answers[0]):
-            return said, answers, None
-        landed = await line.answers(_end_of(answers[0]), wait_s)
-        return said, answers, landed[0] if landed else None
+            return sent, answers, None
+        ends = await session.answers(_end_of(answers[0]), wait_s)
+        return sent, answers, ends[0] if ends else None
 
 
 def _end_of(answer: TimelineEntry) -> Callable[[TimelineEntry], bool]:
-    """Whether an entry says how the undo that the answer announced has ended."""
+    """Whether an entry reports the end of the undo that the answer announced."""
     about = (answer.attributes.get("run"), answer.attributes.get("step"))
     return lambda entry: (
         entry.event in ("step.undone", "step.not_undone")

@@ -1,4 +1,4 @@
-"""`faultline replay CAPTURE`: what would be decided, in memory, touching nothing."""
+"""`faultline replay CAPTURE`: replays a capture offline and prints the decisions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from streams.model.message import plain
 @output_option
 @click.pass_obj
 def command(config: Path | None, capture: Path, output: str) -> None:
-    """Run detector, inventory, correlator and responder over CAPTURE, in shadow, on its own time.
+    """Run detector, inventory, correlator and responder over CAPTURE, in shadow mode, with the time of its records.
 
-    The same capture gives the same decision hash, whatever order its partitions interleave.
+    The same capture gives the same decision hash, however its partitions interleave.
     """
     settings = load(config)
     decided = replay(capture, responder=settings.responder, config=Config.of(settings.correlator))
@@ -35,9 +35,9 @@ def command(config: Path | None, capture: Path, output: str) -> None:
 def _show(decided: Replayed) -> None:
     incidents = sorted(decided.incidents.values(), key=lambda i: (i.fault_at, i.id))
     table(
-        ("incident", "fault at", "family", "culprit", "state", "because"),
+        ("incident", "fault at", "type", "root cause", "state", "cause"),
         ((i.id, moment(i.fault_at), i.family, i.root, i.state.value, i.reason) for i in incidents),
-        empty="no incident in this capture",
+        empty="no incidents in this capture",
     )
     click.echo()
     table(
@@ -46,7 +46,7 @@ def _show(decided: Replayed) -> None:
             (a.incident, a.runbook, a.step, a.action, f"{a.target.kind} {a.target.name}", a.verdict, a.reason)
             for a in decided.actions
         ),
-        empty="nothing would be done",
+        empty="no actions would be taken",
     )
     click.echo()
     for entry in decided.late:

@@ -1,4 +1,4 @@
-"""`faultline runbook`: check runbooks, show what they would plan, run their cases, tell two versions apart. Needs no broker."""
+"""`faultline runbook`: lints runbooks, shows their plans, runs their test cases, diffs two versions. Needs no broker."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ _PATH = click.Path(path_type=Path, exists=True)
 _MANY = click.argument("paths", nargs=-1, type=_PATH)
 _DIRS = click.option(
     "--runbooks", "directories", multiple=True, type=_PATH,
-    help="A file or directory of runbooks besides those that ship. Default: responder.runbook_dirs.",
+    help="Additional runbook file or directory. Default: responder.runbook_dirs.",
 )  # fmt: skip
 
 
 @click.group("runbook")
 def command() -> None:
-    """Check runbooks, show what they would plan, run their cases, and tell two versions apart."""
+    """Lint runbooks, show their plans, run their test cases, and diff two versions."""
 
 
 @command.command("lint")
 @_MANY
-@click.option("--library/--no-library", default=True, help="Whether the runbooks that ship are there too.")
-@click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
+@click.option("--library/--no-library", default=True, help="Include the built-in runbooks.")
+@click.option("--strict", is_flag=True, help="Exit with 1 on warnings too.")
 @output_option
 @click.pass_context
 def lint_command(
     ctx: click.Context, paths: tuple[Path, ...], library: bool, strict: bool, output: str
 ) -> None:
-    """Check files and directories of runbooks; all that the responder would read when none is named.
+    """Lint runbook files and directories; default: all that the responder would read.
 
-    The responder does not start with a fault. Warnings are of what is surely not meant: a runbook that is never taken, a step or
-    parameter that is never used, a family without a runbook. They are told of the named files alone. Who is in an approval
-    group is known where the settings say anything of the responder; a step that asks a group which is not there is a fault.
+    The responder does not start with a fault. Warnings name likely mistakes: a runbook that is never selected, an unused step or
+    parameter, an incident type without a runbook. They are reported for the named files only. Approval groups are checked where
+    the settings configure the responder; a step that requires a group without members is a fault.
     """
     settings = load(ctx.obj)
     everything = paths or settings.responder.runbook_dirs
@@ -79,21 +79,26 @@ def lint_command(
 @command.command("plan")
 @click.argument("source")
 @_DIRS
-@click.option("--incident", "prefix", default="", help="Only incidents of the capture whose id begins so.")
 @click.option(
-    "--root", multiple=True, metavar="NAME=VALUE", help="Of a family's sample: node, gpu, nic, job …"
+    "--incident", "prefix", default="", help="Only incidents of the capture whose id starts with this."
 )
-@click.option("--fact", multiple=True, metavar="NAME=VALUE", help="Of a family's sample, e.g. xid=79.")
+@click.option(
+    "--root",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Root cause of the sample incident: node, gpu, nic, job …",
+)
+@click.option("--fact", multiple=True, metavar="NAME=VALUE", help="Fact of the sample incident, e.g. xid=79.")
 @output_option
 @click.pass_context
 def plan_command(
     ctx: click.Context, source: str, directories: tuple[Path, ...], prefix: str, root: tuple[str, ...],
     fact: tuple[str, ...], output: str,
 ) -> None:  # fmt: skip
-    """Show which runbook an incident gets, why not the others, and the plan with its targets and digest.
+    """Show which runbook is selected for an incident, why the others are not, and the plan with its targets and digest.
 
-    SOURCE is a capture, a file with an incident as JSON (`faultline incidents show --output json`, - for standard input), or the
-    name of a family, for a sample incident of it.
+    SOURCE is a capture, a file with an incident as JSON (`faultline incidents show --output json`, - for standard input), or an
+    incident type, for a sample incident of it.
     """
     settings = load(ctx.obj)
     books = sound_shelf(directories or settings.responder.runbook_dirs)
@@ -107,7 +112,7 @@ def plan_command(
         planned = from_family(source, root, fact, books.runbooks, Installation.of(settings))
     else:
         known = ", ".join(sorted(families().families))
-        raise BadInput(f"{source}: no capture, no file, and no family; families are {known}")
+        raise BadInput(f"{source}: not a capture, a file or an incident type; types are {known}")
     for one in planned:
         if output == "json":
             for line in _plan_lines(one, books.books):
@@ -125,7 +130,7 @@ def plan_command(
 def test_command(
     ctx: click.Context, paths: tuple[Path, ...], directories: tuple[Path, ...], output: str
 ) -> None:
-    """Run the cases (`NAME.cases.yaml`) of files and directories; those that ship when none is named."""
+    """Run the test cases (`NAME.cases.yaml`) of files and directories; default: the built-in ones."""
     beside = {path if path.is_dir() else path.parent for path in paths}
     books = sound_shelf([*(directories or load(ctx.obj).responder.runbook_dirs), *sorted(beside)])
     results = [(str(path), result) for path in case_files(paths) for result in _results(path, books.runbooks)]
@@ -145,7 +150,7 @@ def test_command(
                     click.echo(f"    {line}")
         click.echo(f"{len(results)} cases, {failed} failed")
     if not results:
-        raise BadInput(f"no *{CASES} is there")
+        raise BadInput(f"no *{CASES} found")
     ctx.exit(EXIT_NO if failed else 0)
 
 
@@ -155,10 +160,10 @@ def test_command(
 @output_option
 @click.pass_context
 def diff_command(ctx: click.Context, old: str, new: str, output: str) -> None:
-    """Tell what NEW does otherwise than OLD: each a file, a directory, or `shipped` for those that ship.
+    """Show how NEW behaves differently from OLD: each a file, a directory, or `shipped` for the built-in runbooks.
 
-    Overrides and fragments are applied first. Dangers come first: new destructive steps, other targets, fewer questions, no way
-    back. Exit code 1 when there is any difference.
+    Overrides and fragments are applied first. Dangers are listed first: new destructive steps, other targets, fewer approvals,
+    no rollback. Exit code 1 when there is any difference.
     """
     before, after = _books(old), _books(new)
     names = sorted(
@@ -187,7 +192,7 @@ def _results(path: Path, books: tuple[Runbook, ...]) -> Iterator[Result]:
 
 
 def _books(name: str) -> dict[str, Runbook]:
-    """Runbooks by id. A file that overrides one that ships, or includes what ships, is read beside those."""
+    """Runbooks by id. A file that overrides or includes built-in ones is read together with them."""
     if name == SHIPPED:
         found = sound_shelf(()).books
     elif Path(name).exists():
@@ -196,7 +201,7 @@ def _books(name: str) -> dict[str, Runbook]:
         found = alone.books if not alone.faults else sound_shelf([path]).books
         found = {key: one for key, one in found.items() if _is_from(one, path)}
     else:
-        raise BadInput(f"{name}: no file and no directory (`{SHIPPED}` stands for the runbooks that ship)")
+        raise BadInput(f"{name}: no such file or directory (`{SHIPPED}` means the built-in runbooks)")
     return {key: one.runbook for key, one in found.items()}
 
 
@@ -237,7 +242,7 @@ def _show_plan(one: Planned, books: dict[str, Loaded]) -> None:
     click.echo(f"{one.incident.id}  {one.incident.title}")
     click.echo(f"{one.choice.why}")
     if one.refused:
-        click.echo(f"not taken, a person has to act: {one.refused}")
+        click.echo(f"not started, manual action required: {one.refused}")
     if one.plan is not None:
         given = ", ".join(f"{name} {value}" for name, value in one.plan.parameters.items())
         click.echo(f"mode {one.plan.mode}, revision {one.plan.runbook_revision}, digest {one.plan.digest}")
@@ -247,14 +252,14 @@ def _show_plan(one: Planned, books: dict[str, Loaded]) -> None:
             (
                 s.id, s.action + (" *" if s.destructive else ""), s.target, ", ".join(s.needs),
                 " ".join(f"{k}={orjson.dumps(v).decode()}" for k, v in s.params.items()), f"{s.deadline_s:g} s", s.on_failure,
-                f"{s.approval_group or 'anybody'} x{s.quorum}" if s.approval else "",
+                f"{s.approval_group or 'any approver'} x{s.quorum}" if s.approval else "",
             )
             for s in one.plan.steps
         )  # fmt: skip
-        headings = ("step", "action", "target", "needs", "params", "deadline", "on failure", "asks")
-        table(headings, rows, empty="the plan has no step")
+        headings = ("step", "action", "target", "needs", "params", "deadline", "on failure", "approval")
+        table(headings, rows, empty="the plan has no steps")
         for line in one.plan.left_out:
-            click.echo(f"left to a person: {line}")
+            click.echo(f"left for manual handling: {line}")
         assert one.choice.runbook is not None
         if foreign := books[one.choice.runbook.id].foreign():
             click.echo()
@@ -265,8 +270,8 @@ def _show_plan(one: Planned, books: dict[str, Loaded]) -> None:
             )
     click.echo()
     rejected = (
-        (name, why if not (parts := one.unmet.get(name)) else f"does not hold: {'; '.join(parts)}")
+        (name, why if not (parts := one.unmet.get(name)) else f"not met: {'; '.join(parts)}")
         for name, why in one.choice.rejected
     )
-    table(("not taken", "because"), rejected, empty="there is no other runbook")
+    table(("not selected", "reason"), rejected, empty="no other runbook")
     click.echo()

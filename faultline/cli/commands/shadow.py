@@ -1,4 +1,4 @@
-"""`faultline shadow report`: what runs in shadow would have done, next to what people did."""
+"""`faultline shadow report`: compares what shadow-mode runs would have done with what operators did."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 @click.group("shadow")
 def command() -> None:
-    """Runs in shadow: they decide everything and touch nothing."""
+    """Shadow-mode runs: they decide everything and change nothing."""
 
 
 @command.command("report")
@@ -35,19 +35,19 @@ def command() -> None:
 )
 @click.option(
     "--window", "minutes", type=Finite(min=1, max=60 * 24 * 31), default=WINDOW.total_seconds() / 60, show_default=True,
-    help="Minutes after its decision in which what people do is laid beside a run.",
+    help="Minutes after the decision in which operator actions are matched to it.",
 )  # fmt: skip
 @click.option(
     "--capture",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Decide this capture again, in shadow, and report on it; needs no broker. --since does not count.",
+    help="Replay this capture in shadow mode and report on it; needs no broker. --since is ignored.",
 )
 @output_option
 @click.pass_obj
 def report(config: Path | None, since: str, minutes: float, capture: Path | None, output: str) -> None:
-    """What each run in shadow would have done, what people did to the same nodes and jobs, and how far they agree.
+    """What each shadow-mode run would have done, what operators did to the same nodes and jobs, and whether they agree.
 
-    What people did is read off the nodes and jobs themselves; who they were is not known there.
+    Operator actions are derived from changes of nodes and jobs, which do not say who made them.
     """
     settings, window = load(config), timedelta(minutes=minutes)
     if capture is not None:
@@ -63,7 +63,7 @@ def report(config: Path | None, since: str, minutes: float, capture: Path | None
 
 
 def since_of(text: str, now: datetime) -> datetime:
-    """The moment that `7d`, `12h`, `90m` before now, or a time, means.
+    """The time that `7d`, `12h`, `90m` (before now) or an RFC 3339 text stands for.
 
     Raises:
         BadInput: when it is none of them.
@@ -72,7 +72,7 @@ def since_of(text: str, now: datetime) -> datetime:
         try:
             return now - timedelta(**{_UNITS[match[2]]: int(match[1])})
         except OverflowError as error:
-            raise BadInput(f"--since {text[:40]!r}: so long ago there was nothing") from error
+            raise BadInput(f"--since {text[:40]!r}: out of range") from error
     try:
         return parse_rfc3339(text)
     except BadInput as error:
@@ -178,7 +178,7 @@ def _numbers(summary: Summary) -> dict[str, Any]:
 
 def _show(made: ShadowReport) -> None:
     table(
-        ("decided", "incident", "runbook", "it would", "people did", "verdict"),
+        ("decided", "incident", "runbook", "would do", "operators did", "verdict"),
         (
             (
                 moment(c.run.created_at),
@@ -190,12 +190,12 @@ def _show(made: ShadowReport) -> None:
             )
             for c in made.comparisons
         ),
-        empty="no run in shadow in this time",
+        empty="no shadow-mode runs in this time",
     )
     if made.missed:
-        click.echo("\nPeople acted on these nodes, and no incident named them:")
+        click.echo("\nOperators acted on these nodes, and no incident named them:")
         table(
-            ("node", "people did", ""),
+            ("node", "operators did", ""),
             (
                 (
                     m.node,
@@ -219,15 +219,15 @@ def _later(compared: Comparison) -> str:
 
 def _told(summary: Summary) -> Iterator[str]:
     rest = summary.runs - summary.judged
-    yield f"{summary.runs} runs in shadow; {rest} of them not to be judged (refused, only asking, or too early)"
+    yield f"{summary.runs} shadow-mode runs; {rest} of them not comparable (refused, approval only, or too recent)"
     if summary.agreed_share is not None:
-        yield f"people did the same in {summary.agreed} of {summary.judged} ({summary.agreed_share:.0%})"
+        yield f"operators did the same in {summary.agreed} of {summary.judged} ({summary.agreed_share:.0%})"
     if summary.minutes_saved_median is not None:
         yield (
             f"acting at once would have saved {summary.minutes_saved:.0f} minutes (median "
             f"{summary.minutes_saved_median:.0f}) and {summary.gpu_hours_saved:.1f} GPU-hours"
         )
     kept = ", ".join(summary.kept_in_service)
-    yield f"nodes it would have closed and people kept in service: {kept or 'none'}"
+    yield f"nodes it would have cordoned and operators kept in service: {kept or 'none'}"
     planned = summary.missed - summary.missed_unplanned
-    yield f"nodes people acted on without an incident: {summary.missed_unplanned}, and {planned} in maintenance"
+    yield f"nodes operators acted on without an incident: {summary.missed_unplanned}, and {planned} in maintenance"

@@ -1,4 +1,4 @@
-"""`faultline simulate SCENARIO --seed N --out CAPTURE`: a capture to try things on, and what is true about it."""
+"""`faultline simulate SCENARIO --seed N --out CAPTURE`: a capture of injected faults, with their ground truth."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from sandbox.simulation.truth import TRUTH
 
 @click.command("simulate")
 @click.argument("scenario", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--name", default=None, help="Which scenario of the file, where it has several.")
+@click.option("--name", default=None, help="Scenario of the file, if it has several.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same capture.")
 @click.option(
-    "--nodes", type=click.IntRange(4, 4096), default=None, help="Nodes, instead of the scenario's own number."
+    "--nodes", type=click.IntRange(4, 4096), default=None, help="Number of nodes (default: the scenario's)."
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Directory to write."
+    "--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Output directory."
 )
 def command(scenario: Path, name: str | None, seed: int, nodes: int | None, out: Path) -> None:
-    """Play SCENARIO on a simulated cluster and write what its shippers send as a capture, with `truth.jsonl` beside it.
+    """Run SCENARIO on a simulated cluster and write what its log shippers send as a capture, plus the ground truth in
+    `truth.jsonl`.
 
-    `faultline replay CAPTURE` decides it. Scenarios ship in `bench/scenarios.yaml`.
+    Use it with `faultline replay CAPTURE`. `bench/scenarios.yaml` has scenarios.
     """
     simulated = simulate(pick(scenario, name).sized(nodes), seed)
     write(out, simulated.capture)
@@ -36,6 +37,6 @@ def command(scenario: Path, name: str | None, seed: int, nodes: int | None, out:
     with (out / TRUTH).open("wb") as file:
         file.writelines(lines)
     faults = Counter(fault.kind for fault in simulated.truth.faults)
-    table(("fault", "times"), sorted(faults.items()), empty="no fault was injected")
+    table(("fault", "count"), sorted(faults.items()), empty="no faults injected")
     records = sum(map(len, simulated.capture.records.values()))
-    click.echo(f"{records} records, {len(simulated.truth.look_alikes)} look-alikes in {out}")
+    click.echo(f"{records} records, {len(simulated.truth.look_alikes)} negative samples in {out}")

@@ -1,4 +1,4 @@
-"""`faultline topics apply|diff`: Kafka topics after the table in `streams.kafka.topics`."""
+"""`faultline topics apply|diff`: creates, alters and compares the Kafka topics of `streams.kafka.topics`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def command() -> None:
     "old",
     default=None,
     metavar="CLUSTER",
-    help="The name that the cluster had until now; stop all processes first.",
+    help="Previous cluster name, for a rename; stop all processes first.",
 )
 @output_option
 @click.pass_obj
 def apply(config: Path | None, old: str | None, output: str) -> None:
-    """Create and alter what differs, wait until the brokers show it, and bind the topics to `cluster` of the settings.
+    """Create missing topics, alter those that differ, wait for the brokers, and bind the topics to `cluster` of the settings.
 
-    Topics that are another cluster's are left as they are, with exit code 2.
+    Topics bound to another cluster are left unchanged, with exit code 2.
     """
     settings = load(config)
     changes = asyncio.run(_apply(settings, old))
-    _show(changes, output, empty="all topics are as they have to be")
+    _show(changes, output, empty="all topics match the expected configuration")
 
 
 async def _apply(settings: Settings, old: str | None) -> list[Change]:
@@ -54,9 +54,9 @@ async def _apply(settings: Settings, old: str | None) -> list[Change]:
 @output_option
 @click.pass_context
 def diff(ctx: click.Context, output: str) -> None:
-    """Print what differs; exit code 1 when anything does."""
+    """Print the differences; exit code 1 when there are any."""
     changes = asyncio.run(provisioning.diff(load(ctx.obj).kafka))
-    _show(changes, output, empty="all topics are as they have to be")
+    _show(changes, output, empty="all topics match the expected configuration")
     if any(change.kind != "advice" for change in changes):
         ctx.exit(EXIT_NO)
 

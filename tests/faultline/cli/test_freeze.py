@@ -28,9 +28,9 @@ NODES = [
 @pytest.mark.parametrize(
     ("scope", "told"),
     [
-        ("pool:trian", "there is no pool trian in cluster c1; known are infer, train; did you mean train?"),
-        ("pool:nothere", "there is no pool nothere in cluster c1; known are infer, train (--force"),
-        ("namespace:team", "no namespace of cluster c1 is known, so none is team"),
+        ("pool:trian", "no pool trian in cluster c1; known: infer, train; did you mean train?"),
+        ("pool:nothere", "no pool nothere in cluster c1; known: infer, train (--force"),
+        ("namespace:team", "the inventory has no namespace of cluster c1, so team cannot be checked"),
     ],
 )
 def test_a_place_that_the_inventory_does_not_know_is_refused_with_what_it_knows(

@@ -75,7 +75,7 @@ def test_sixty_closed_nodes_stand_after_what_is_open_and_before_what_is_over() -
     assert [one.standing for one in shown] == ["mitigating", *["contained"] * 60]
     assert shown[1].incident == contained[-1], "the newest first"
     assert shown[1].waits_for == "repair: node-59 stays closed, and no ticket asks for its repair"
-    assert list(counts(shown)) == ["1 open", "60 contained: a node stays closed until it is repaired"]
+    assert list(counts(shown)) == ["1 open", "60 contained: a node stays cordoned until it is repaired"]
     assert [one.standing for one in seen(incidents, runs, nodes, everything=True)][-1] == "resolved"
 
 
@@ -112,4 +112,4 @@ def test_a_damaged_revision_is_named_and_the_one_before_it_is_shown(
     }  # fmt: skip
     (one,) = overview_of(told)
     assert one.incident == good
-    assert "incidents:0:9 is left out" in capsys.readouterr().err
+    assert "skipping unreadable record incidents:0:9" in capsys.readouterr().err

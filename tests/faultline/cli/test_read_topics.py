@@ -21,7 +21,7 @@ def test_a_record_that_cannot_be_read_is_left_out_and_its_place_is_told(
     assert readable(Control, record(value)) is None
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("faultline: controls:1:7 is left out, it cannot be read: ")
+    assert said.err.startswith("faultline: skipping unreadable record controls:1:7: ")
 
 
 def test_a_tombstone_says_nothing_and_what_is_right_is_read(capsys: pytest.CaptureFixture[str]) -> None:

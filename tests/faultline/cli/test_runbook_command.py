@@ -116,7 +116,7 @@ def test_a_plan_that_cannot_be_made_is_a_no_with_its_reason(own: Path) -> None:
     result = run("plan", "gpu_off_bus", "--runbooks", own, "-o", "json")
     assert result.exit_code == 1
     assert "no such member in mapping: 'bare'" in lines(result)[1]["reason"]
-    assert "not taken, a person has to act" in run("plan", "gpu_off_bus", "--runbooks", own).stdout
+    assert "not started, manual action required" in run("plan", "gpu_off_bus", "--runbooks", own).stdout
 
 
 def test_a_plan_is_made_for_incidents_as_the_command_line_prints_them(tmp_path: Path) -> None:
@@ -138,11 +138,11 @@ def test_a_plan_is_made_for_the_incidents_of_a_capture() -> None:
 
 
 BAD = {
-    "no source": (("plan", "nowhere"), "no capture, no file, and no family"),
+    "no source": (("plan", "nowhere"), "not a capture, a file or an incident type"),
     "no incident": (("plan", "docs/examples/gpu-off-bus", "--incident", "inc-none"), "no incident whose id begins with"),
     "no pair": (("plan", "hang", "--fact", "xid"), "xid: NAME=VALUE is wanted"),
     "no part of a root": (("plan", "hang", "--root", "moon=1"), "root.moon: Extra inputs"),
-    "nothing to compare": (("diff", "nowhere", "shipped"), "nowhere: no file and no directory"),
+    "nothing to compare": (("diff", "nowhere", "shipped"), "nowhere: no such file or directory"),
 }  # fmt: skip
 
 

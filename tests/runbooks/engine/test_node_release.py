@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from connectors.base import Absent, Blocked, Done
-from faultline.cli.commands.nodes import standing
+from faultline.cli.commands.nodes import node_statuses
 from runbooks.engine.partition_state import PartitionState
 from streams.config.settings import ResponderSettings
 from streams.model.conversation import Command, Verb
@@ -61,7 +61,9 @@ def ask(board: PartitionState, **changes: object) -> list[tuple[str, str]]:
 
 def held(board: PartitionState) -> list[str]:
     """The incidents for which the node stands closed."""
-    (line,) = [n for n in standing(cluster().nodes.values(), list(board.runs.values())) if n["node"] == NODE]
+    (line,) = [
+        n for n in node_statuses(cluster().nodes.values(), list(board.runs.values())) if n["node"] == NODE
+    ]
     return [hold["incident"] for hold in line["held_for"]]
 
 

@@ -142,7 +142,7 @@ async def test_without_any_chat_two_people_approve_and_the_node_is_given_back_la
         async with here.responder(book(), **rules):
             await here.until(RunState.AWAITING_APPROVAL)
             shown = await here.type("incidents", "show", about.id)
-            assert "it takes 2 of oncall (ada, bob)" in shown.out
+            assert "needs approval from 2 of oncall (ada, bob)" in shown.out
             assert f"faultline incidents approve {about.id} --step cordon" in shown.out
 
             outsider = await here.type("incidents", "approve", about.id, "--as", "eve", "--output", "json")
@@ -190,9 +190,9 @@ async def test_a_word_that_nobody_hears_is_kept_and_said_to_be_unanswered(tmp_pa
         )
         assert alone.code == 3
         assert (alone.json["answered"], alone.json["accepted"]) == (False, None)
-        assert "no responder has answered within 1 s" in alone.err
+        assert "no responder answered within 1 s" in alone.err
         unasked = await here.type("incidents", "ack", about.id, "--as", "ada", "--wait", "0")
-        assert (unasked.code, "written down" in unasked.err) == (0, True)
+        assert (unasked.code, "stored as" in unasked.err) == (0, True)
         assert cordons(tmp_path) == 0
         async with here.responder(book()):
             await here.until(RunState.SUCCEEDED)
@@ -252,7 +252,7 @@ async def test_what_a_person_does_beside_a_run_in_shadow_is_in_the_report(tmp_pa
             assert [act["act"] for act in run["people"]] == ["node_cordoned"]
             assert (summary["runs"], summary["agreed"], summary["agreed_share"]) == (1, 1, 1.0)
             shown = await here.type("shadow", "report")
-            assert "people did the same in 1 of 1 (100%)" in shown.out
+            assert "operators did the same in 1 of 1 (100%)" in shown.out
         assert calls(tmp_path) == []
 
 
@@ -288,7 +288,7 @@ async def test_a_node_that_stays_closed_keeps_its_incident_in_the_list_until_it_
             assert f"repair: {NODE} stays closed" in " ".join(listed.out.split())
             shown = await here.type("incidents", "show", about.id)
             assert f"faultline nodes release {NODE}" in shown.out
-            assert "standstill" not in shown.out
+            assert "  impact " not in shown.out
 
             again = await here.type("incidents", "resolve", about.id, "--as", "bob")
             assert (again.code, "is over since" in again.out) == (1, True)
