@@ -1,8 +1,8 @@
-"""The chat process: one thread per incident, kept true to incidents, runs and timeline. It acts on nothing but the chat.
+"""The chat process: one thread per incident, kept up to date with incidents, runs and timeline. It changes nothing else.
 
-It owns partitions as the responder does. Incidents, runs and the inventory's nodes are read from their beginning at take-up (they
-are compacted, so that is the present), the timeline from where it was left; only then is anything shown, or an old state would
-flicker by.
+It owns partitions as the responder does. On assignment, incidents, runs and the inventory's nodes are read from the beginning
+(compacted topics hold the latest state), the timeline from the committed offset. Nothing is posted before that: messages would
+flicker through old states.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import structlog
 from aiokafka import ConsumerRecord
 
 from connectors.base import Connector
-from faultline.chat.thread_publisher import ThreadKeeper
+from faultline.chat.thread_publisher import ThreadPublisher
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import coordinates
 from streams.kafka.fenced_store import Outgoing
@@ -38,7 +38,7 @@ PROCESS = "chat"
 
 
 class Chat:
-    """The process. `run` it until it is cancelled; it lets go of everything it holds on the way out."""
+    """The chat process. `run` until cancelled; partitions are released on the way out."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Chat:
         self._lease_s = lease_s
         self._clock = clock
         self._at = at
-        self._keepers: dict[OwnedPartition[Thread], ThreadKeeper] = {}
+        self._publishers: dict[OwnedPartition[Thread], ThreadPublisher] = {}
         self._working: dict[OwnedPartition[Thread], asyncio.Task[NoReturn]] = {}
         self._failure: Exception | None = None
         self._owner: PartitionOwner[Thread] = PartitionOwner(
@@ -70,12 +70,12 @@ class Chat:
             key=lambda thread: thread.incident,
             replayed=(INCIDENTS, RUNS, INVENTORY),
             followed=(TIMELINE,),
-            on_revoked=self._let_go,
+            on_revoked=self._revoke,
             progress=self._pulse.beat,
         )
 
     async def run(self) -> NoReturn:
-        """Own partitions and keep their threads.
+        """Own partitions and publish their threads.
 
         Raises:
             Unreachable: when no broker answers.
@@ -87,39 +87,39 @@ class Chat:
                 for arrival in await self._owner.poll():
                     self._pulse.count("records")
                     self._take(arrival)
-                self._begin_work()
-                self._see_to_workers()
+                self._start_workers()
+                self._check_workers()
                 self._pulse.ready(all(owned.caught_up for owned in self._owner.owned.values()))
         finally:
             await self._owner.stop()
 
     def _take(self, arrival: OwnedRecord[Thread]) -> None:
-        keeper, record = self._keeper(arrival.owned), arrival.record
+        publisher, record = self._publisher(arrival.owned), arrival.record
         if arrival.topic == INVENTORY.name:
-            _take_node(keeper, record)
+            _take_node(publisher, record)
             return
         if record.value is None:
             return
         try:
             match arrival.topic:
                 case INCIDENTS.name:
-                    keeper.take_incident(decode(Incident, record.value))
+                    publisher.take_incident(decode(Incident, record.value))
                 case RUNS.name:
-                    keeper.take_run(decode(Run, record.value))
+                    publisher.take_run(decode(Run, record.value))
                 case TIMELINE.name:
-                    keeper.take_entry(decode(TimelineEntry, record.value), record.offset)
+                    publisher.take_entry(decode(TimelineEntry, record.value), record.offset)
         except BadInput as error:
             log.error("unreadable record", at=coordinates(record), reason=str(error))
-            # Incidents and runs stay in their compacted topics and are read again at every start: nothing is lost there.
+            # Only for the timeline: incidents and runs are compacted and read again at every start, so nothing is lost there.
             if arrival.topic == TIMELINE.name:
-                keeper.take_dead_letter(
+                publisher.take_dead_letter(
                     Outgoing.dead_letter(record, topic=arrival.topic, stage=PROCESS, reason=str(error)),
                     record.offset,
                 )
 
-    def _keeper(self, owned: OwnedPartition[Thread]) -> ThreadKeeper:
-        if owned not in self._keepers:
-            self._keepers[owned] = ThreadKeeper(
+    def _publisher(self, owned: OwnedPartition[Thread]) -> ThreadPublisher:
+        if owned not in self._publishers:
+            self._publishers[owned] = ThreadPublisher(
                 owned.store,
                 self._connector,
                 channel=self._channel,
@@ -130,17 +130,17 @@ class Chat:
                 clock=self._clock,
                 at=self._at,
             )
-        return self._keepers[owned]
+        return self._publishers[owned]
 
-    def _begin_work(self) -> None:
+    def _start_workers(self) -> None:
         for owned in self._owner.owned.values():
             if owned.caught_up and owned not in self._working:
                 self._working[owned] = asyncio.create_task(
-                    self._keeper(owned).keep(), name=f"threads of partition {owned.partition}"
+                    self._publisher(owned).publish(), name=f"threads of partition {owned.partition}"
                 )
 
-    def _see_to_workers(self) -> None:
-        """A partition that was lost is dropped; any other end of a worker ends the process."""
+    def _check_workers(self) -> None:
+        """Drop partitions that were lost; any other failure of a worker ends the process."""
         if self._failure is not None:
             raise self._failure
         for owned, worker in list(self._working.items()):
@@ -152,32 +152,32 @@ class Chat:
             elif error is not None and not isinstance(error, PARTITION_LOST):
                 raise error
 
-    async def _let_go(self, partitions: Sequence[int]) -> None:
-        """Stop working on partitions and wait until nothing of theirs is under way."""
-        going = [owned for owned in self._keepers if owned.partition in partitions]
-        workers = [worker for owned in going if (worker := self._working.pop(owned, None))]
+    async def _revoke(self, partitions: Sequence[int]) -> None:
+        """Stop the workers of revoked partitions and wait for calls in flight."""
+        revoked = [owned for owned in self._publishers if owned.partition in partitions]
+        workers = [worker for owned in revoked if (worker := self._working.pop(owned, None))]
         for worker in workers:
             worker.cancel()
         for outcome in await asyncio.gather(*workers, return_exceptions=True):
             if isinstance(outcome, Exception) and not isinstance(outcome, PARTITION_LOST):
                 self._failure = outcome
-        for owned in going:
-            del self._keepers[owned]
+        for owned in revoked:
+            del self._publishers[owned]
 
 
-def _take_node(keeper: ThreadKeeper, record: ConsumerRecord[bytes, bytes]) -> None:
-    """Nodes are what may stay closed; of the rest of the inventory only the key is looked at."""
+def _take_node(publisher: ThreadPublisher, record: ConsumerRecord[bytes, bytes]) -> None:
+    """Nodes may stay cordoned for an incident; other inventory records are skipped by their key, undecoded."""
     cluster, kind, name = [*(record.key or b"").decode(errors="replace").split("/", 2), "", ""][:3]
     if kind != "node":
         return
     if record.value is None:
-        keeper.take_node(cluster, name, None)
+        publisher.take_node(cluster, name, None)
         return
     try:
         fact = decode(FactRecord, record.value).fact
     except BadInput as error:
-        # The inventory's other readers stop for it or bury it; a thread only goes on with what was known.
+        # Other readers of the inventory stop or dead-letter it; a thread may keep showing the last known state.
         log.error("unreadable record", at=coordinates(record), reason=str(error))
         return
     if isinstance(fact, NodeFact):
-        keeper.take_node(cluster, name, fact)
+        publisher.take_node(cluster, name, fact)

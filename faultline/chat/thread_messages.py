@@ -1,6 +1,6 @@
-"""The words of a thread: each function turns documents into one neutral message. Pure, and free of any chat system's form.
+"""Texts of a thread: each function turns documents into one `Message`. Pure, and independent of any chat system.
 
-A reader on a phone learns from the first two lines what broke, where, what it stops and what happens next.
+The first two lines say what broke, where, what the impact is and what happens next: on a phone nothing else is visible.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _INCIDENT = {
     IncidentState.OPEN: ("🔴", "open", Tone.BAD),
     IncidentState.MITIGATING: ("🟠", "being mitigated", Tone.ACTIVE),
     IncidentState.VERIFYING: ("🟡", "verifying", Tone.ACTIVE),
-    IncidentState.AWAITING_HUMAN: ("🟣", "waiting for a person", Tone.ASKING),
+    IncidentState.AWAITING_HUMAN: ("🟣", "awaiting human action", Tone.ASKING),
     IncidentState.RESOLVED: ("🟢", "resolved", Tone.GOOD),
     IncidentState.SUPPRESSED: ("⚪", "suppressed", Tone.QUIET),
-    IncidentState.MERGED: ("⚪", "part of another incident", Tone.QUIET),
+    IncidentState.MERGED: ("⚪", "merged", Tone.QUIET),
 }
 _CONTAINED = ("🔧", CONTAINED, Tone.QUIET)
 _STEP = {
-    StepState.PENDING: ("▫️", "not begun", Tone.QUIET),
+    StepState.PENDING: ("▫️", "not started", Tone.QUIET),
     StepState.AWAITING_APPROVAL: ("🟣", "waiting for approval", Tone.ASKING),
-    StepState.BLOCKED: ("⏸️", "held up", Tone.ACTIVE),
-    StepState.RUNNING: ("⏳", "under way", Tone.ACTIVE),
+    StepState.BLOCKED: ("⏸️", "blocked", Tone.ACTIVE),
+    StepState.RUNNING: ("⏳", "in progress", Tone.ACTIVE),
     StepState.DONE: ("✅", "done", Tone.GOOD),
     StepState.SKIPPED: ("⏭️", "skipped", Tone.QUIET),
     StepState.WOULD: ("👁️", "would do", Tone.QUIET),
@@ -61,18 +61,18 @@ _STEP = {
     StepState.CANCELLED: ("🚫", "cancelled", Tone.QUIET),
 }
 _TAKE_ON = (
-    "Approve it if you take this on: the runbook waits for nobody any longer. Reject it if you do not: the runbook ends, jobs "
-    "that it holds are resumed, and the incident is left to a person."
+    "Approve to take ownership: the runbook ends and you handle it from here. Reject if nobody takes it: the runbook ends, the "
+    "jobs it suspended are resumed, and the incident is left for manual handling."
 )
 _MODE = {
-    Mode.SHADOW: "shadow: touches nothing",
-    Mode.APPROVE: "asks before it acts",
-    Mode.AUTO: "acts by itself",
+    Mode.SHADOW: "shadow: no changes",
+    Mode.APPROVE: "approval required",
+    Mode.AUTO: "automatic",
 }
 
 
 def root_message(incident: Incident, runs: Sequence[Run], owing: Sequence[PendingRepair] = ()) -> Message:
-    """The incident as it stands: what, where, what it stops, what is being done, and last what somebody owes."""
+    """The current state: what, where, impact, what is being done, and pending repairs last."""
     contained = is_contained(incident, owing)
     glyph, word, tone = _CONTAINED if contained else _INCIDENT[incident.state]
     over = "Contained" if contained else "Resolved"
@@ -81,12 +81,12 @@ def root_message(incident: Incident, runs: Sequence[Run], owing: Sequence[Pendin
         Fact("State", f"{word} · {incident.severity} · {incident.certainty}"),
         Fact("Where", f"{incident.root} · {incident.cluster}"),
         Fact("Jobs", some(map(str, incident.jobs), MAX_NAMES)),
-        Fact("Nodes", some(_culprit_first(incident), MAX_NAMES)),
+        Fact("Nodes", some(_root_node_first(incident), MAX_NAMES)),
         _cost(incident, owing),
         Fact("Ticket", ticket.key, url=ticket.url or None) if ticket else Fact(""),
-        Fact("Began", at=incident.fault_at),
+        Fact("Started", at=incident.fault_at),
         Fact(over, at=incident.closed_at) if incident.closed_at else Fact(""),
-        Fact("Lasted", took(incident.closed_at - incident.fault_at)) if incident.closed_at else Fact(""),
+        Fact("Duration", took(incident.closed_at - incident.fault_at)) if incident.closed_at else Fact(""),
         Fact("Flapping", f"{incident.flaps} times") if incident.flaps > 1 else Fact(""),
     ]
     blocks: list[Block] = [
@@ -95,36 +95,36 @@ def root_message(incident: Incident, runs: Sequence[Run], owing: Sequence[Pendin
         Facts(tuple(fact for fact in facts if fact.text or fact.at)),
     ]
     if incident.merged_into:
-        blocks.append(Paragraph(f"Goes on in {incident.merged_into}."))
+        blocks.append(Paragraph(f"Merged into {incident.merged_into}: continue there."))
     waits = "" if incident.state.is_over else waits_for(incident, runs)
     if runs:
         blocks.append(Paragraph(_now(runs[-1], told=bool(waits))))
     if waits:
-        blocks.append(Paragraph(f"Waits for {waits}"))
+        blocks.append(Paragraph(f"Waiting for {waits}"))
         blocks += [Paragraph(why) for why in _whys(runs)]
     blocks.append(Paragraph(incident.id, quiet=True))
-    blocks += [Paragraph(f"🔧 {one.text}; after its repair: {one.way_out}") for one in owing[:MAX_NAMES]]
+    blocks += [Paragraph(f"🔧 {one.text}; once repaired, run: {one.way_out}") for one in owing[:MAX_NAMES]]
     end = f": {some((one.text for one in owing), 2)}" if contained else ""
     return Message(f"{glyph} {word}: {incident.title} · {incident.cluster}{end}", tuple(blocks), tone)
 
 
-def _culprit_first(incident: Incident) -> list[str]:
-    """The nodes, the guilty one before those that merely stand still with it."""
-    guilty = [incident.root.node] if incident.root.node in incident.nodes else []
-    return [*guilty, *(node for node in incident.nodes if node not in guilty)]
+def _root_node_first(incident: Incident) -> list[str]:
+    """The nodes, the one at the root of the incident before those that are only affected."""
+    root = [incident.root.node] if incident.root.node in incident.nodes else []
+    return [*root, *(node for node in incident.nodes if node not in root)]
 
 
 def _cost(incident: Incident, owing: Sequence[PendingRepair]) -> Fact:
-    """What stands still for the incident: its jobs' GPUs while it lasts, then those of the nodes that stay closed."""
+    """The impact: idle GPUs of its jobs while it is open, then GPUs of the nodes that stay cordoned."""
     if incident.state.is_over:
         return Fact("Out of service", f"{gpus} GPUs" if (gpus := sum(one.gpus for one in owing)) else "")
     impact = incident.impact
-    stops = f"{impact.gpus} GPUs, {impact.gpu_hours_per_hour:.0f} GPU-hours an hour" if impact.gpus else ""
-    return Fact("Stands still", stops)
+    idle = f"{impact.gpus} GPUs idle, {impact.gpu_hours_per_hour:.0f} GPU-hours/h" if impact.gpus else ""
+    return Fact("Impact", idle)
 
 
 def evidence_message(incident: Incident) -> Message:
-    """The observations behind the incident, causes first, with the raw lines of the causes."""
+    """The evidence of the incident, causes first, with the raw lines of the causes."""
     order = {"cause": 0, "symptom": 1}
     proofs = sorted(incident.proofs, key=lambda proof: (order.get(proof.role, 2), proof.occurred_at))
     rows = tuple(
@@ -147,7 +147,7 @@ def evidence_message(incident: Incident) -> Message:
 
 
 def step_message(run: Run, planned: PlannedStep, number: int) -> Message:
-    """One step as it stands."""
+    """The current state of one step."""
     step = run.step(planned.id)
     glyph, word, tone = _STEP[step.state]
     what = _what(planned)
@@ -155,7 +155,7 @@ def step_message(run: Run, planned: PlannedStep, number: int) -> Message:
     if planned.target is not None:
         facts.append(Fact("Target", str(planned.target)))
     if step.started_at:
-        facts.append(Fact("Begun", at=step.started_at))
+        facts.append(Fact("Started", at=step.started_at))
     if step.started_at and step.finished_at:
         facts.append(Fact("Took", took(step.finished_at - step.started_at)))
     if step.undo is not None:
@@ -172,27 +172,27 @@ def step_message(run: Run, planned: PlannedStep, number: int) -> Message:
 def plan_message(run: Run) -> Message:
     """What a runbook in shadow mode would have done."""
     summary = (
-        f"👁️ Runbook {run.plan.runbook} would do {len(run.plan.steps)} steps; shadow mode touches nothing"
+        f"👁️ Runbook {run.plan.runbook} would run {len(run.plan.steps)} steps (shadow mode, no changes made)"
     )
     blocks: tuple[Block, ...] = (Heading(summary), _plan_table(run), *_reason(run.reason or run.plan.why))
     return Message(summary, blocks)
 
 
 def approval_message(incident: Incident, run: Run, planned: PlannedStep) -> Message:
-    """The question whether a step may be taken, or who answered it how."""
+    """The request to approve a step, or who decided it and how."""
     step = run.step(planned.id)
     what = _what(planned)
     if step.state is StepState.AWAITING_APPROVAL:
         return _question(incident, run, planned)
     words = [word for word in run.approvals if word.step == planned.id]
     if not words:
-        heading = f"⌛ {what}: no longer asked"
+        heading = f"⌛ {what}: approval no longer needed"
         return Message(heading, (Heading(heading), *_reason(step.reason)), Tone.QUIET)
     last = words[-1]
     same = [word for word in words if word.approved is last.approved and word.digest == last.digest]
     glyph, word = ("✅", "approved") if last.approved else ("⛔", "rejected")
     if planned.action == "ask" and last.approved:
-        word = "taken on"
+        word = "taken over"
     heading = f"{glyph} {what}: {word} by {some(dict.fromkeys(w.actor for w in same), MAX_NAMES)}"
     tone = Tone.GOOD if last.approved else Tone.QUIET
     reasons = "; ".join(dict.fromkeys(w.reason for w in same if w.reason))
@@ -202,19 +202,19 @@ def approval_message(incident: Incident, run: Run, planned: PlannedStep) -> Mess
 
 
 def _question(incident: Incident, run: Run, planned: PlannedStep) -> Message:
-    """Who may answer, how many of them are missing, until when, and how it is done without any chat."""
+    """Who may approve, whose approval is missing, until when, and the commands that answer it without the chat."""
     step = run.step(planned.id)
     what = _what(planned)
     asks = planned.action == "ask"
     heading = (
-        f"🟣 {what[:1].upper()}{what[1:]}" if asks else f"🟣 May Faultline {what[:1].lower()}{what[1:]}?"
+        f"🟣 {what[:1].upper()}{what[1:]}" if asks else f"🟣 Approval needed: {what[:1].lower()}{what[1:]}"
     )
     expires = [Fact("Expires", at=step.deadline_at)] if step.deadline_at else []
     facts = (
         Fact("Incident", incident.title),
         Fact("Runbook", run.plan.runbook),
         *(Fact("May approve", who(demand)) for demand in step.demands),
-        *([Fact("Missing", missing)] if (missing := wanted(step.demands)) else []),
+        *([Fact("Approvals missing", missing)] if (missing := wanted(step.demands)) else []),
         *expires,
     )
     value = orjson.dumps(
@@ -225,26 +225,26 @@ def _question(incident: Incident, run: Run, planned: PlannedStep) -> Message:
         Button(Verb.REJECT, "Reject", value, "danger"),
     )
     former = [word for word in run.approvals if word.approved and word.digest != run.plan.digest]
-    grown = (
-        [Paragraph(f"The plan has changed since {former[-1].actor} approved it, and asks again.")]
+    changed = (
+        [Paragraph(f"The plan changed after {former[-1].actor} approved it; approval is required again.")]
         if former
         else []
     )
     small = Paragraph(f"plan {run.plan.digest[:12]}", quiet=True)
     blocks: tuple[Block, ...] = (
-        Heading(heading), *_reason(_TAKE_ON if asks else _why(step)), Facts(facts), Paragraph("To answer, type:"),
-        Code(_answer_lines(run, planned)), *grown, _plan_table(run), Buttons(buttons), small,
+        Heading(heading), *_reason(_TAKE_ON if asks else _why(step)), Facts(facts), Paragraph("To answer, run:"),
+        Code(_answer_lines(run, planned)), *changed, _plan_table(run), Buttons(buttons), small,
     )  # fmt: skip
     return Message(heading, blocks, Tone.ASKING)
 
 
 def _why(step: StepRecord) -> str:
-    """The whole ruling for which a step is not taken without a person."""
-    return f"Why it asks: {step.reason}" if step.reason else ""
+    """The full reason why the step requires approval."""
+    return f"Approval reason: {step.reason}" if step.reason else ""
 
 
 def _whys(runs: Sequence[Run]) -> list[str]:
-    """Why the latest run's steps ask for approval; what only asks has said so in its own text."""
+    """Why steps of the latest run require approval. `ask` steps are left out: their own text says why."""
     if not runs or runs[-1].plan.mode is Mode.SHADOW:
         return []
     latest = runs[-1]
@@ -257,7 +257,7 @@ def _whys(runs: Sequence[Run]) -> list[str]:
 
 
 def approve_line(run: Run, planned: PlannedStep) -> str:
-    """What a person types to approve the step: it needs no chat."""
+    """The command that approves the step."""
     return f"faultline incidents approve {run.incident} --step {shlex.quote(planned.id)}"
 
 
@@ -292,18 +292,18 @@ def clock_time(at: datetime) -> str:
 
 
 def _now(run: Run, *, told: bool) -> str:
-    """One line on how far the run has come. `told` says that what it waits for is told in the line below."""
+    """One line on the progress of the run. `told`: what it waits for is in the next line, so leave the reason out."""
     head = f"Runbook {run.plan.runbook} ({_MODE[run.plan.mode]})"
     if run.state.is_over:
-        ending = {RunState.SUCCEEDED: "is through", RunState.SHADOWED: "has said what it would do"}
-        said = ending.get(run.state, f"has ended, {run.outcome or run.state}")
-        return f"{head} {said}{f': {why}' if (why := ending_reason(run)) else ''}"
+        ending = {RunState.SUCCEEDED: "completed", RunState.SHADOWED: "shadow run complete"}
+        said = ending.get(run.state, f"ended, {run.outcome or run.state}")
+        return f"{head}: {said}{f' ({why})' if (why := ending_reason(run)) else ''}"
     for number, planned in enumerate(run.plan.steps, start=1):
         step = run.step(planned.id)
         if not step.state.is_over:
             reason = f", {step.reason}" if step.reason and not told else ""
             return f"{head}: step {number} of {len(run.plan.steps)}, {_what(planned)}, {_STEP[step.state][1]}{reason}"
-    return f"{head}: every step is taken"
+    return f"{head}: all steps complete"
 
 
 def _plan_table(run: Run) -> Table:
@@ -316,7 +316,7 @@ def _plan_table(run: Run) -> Table:
 
 def _what(planned: PlannedStep) -> str:
     said = planned.describe or planned.action.replace("_", " ")
-    # A ticket's step says what the ticket asks for, and that is not done when it is opened.
+    # The text of a ticket step is what the ticket asks for, which is not done when the ticket is opened.
     return f"ticket: {said}" if planned.action.endswith("_ticket") and planned.describe else said
 
 

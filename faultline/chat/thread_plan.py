@@ -1,8 +1,8 @@
-"""What an incident's thread should hold, and what to do next to make it so. Pure: documents and the time in, decisions out.
+"""The messages that an incident's thread should hold, and the next task to get there. Pure: documents and the time in, tasks out.
 
-The root message is a picture of the present and is edited in place; each step is one reply, edited as it goes; an approval is
-a reply of its own with buttons that vanish once somebody decided. A change of state is shown at once, a change of detail may
-wait a moment and be shown together with the next one.
+The root message shows the current state and is edited in place; each step is one reply, edited as it progresses; an approval is
+a reply of its own whose buttons are removed once it is decided. A state change is posted at once, changes of detail are
+debounced.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ MAX_LOG = 30
 """Lines of the timeline that a thread document keeps."""
 
 CHECK_AFTER_S = 30.0
-"""When to look for a second copy of a message that had to be sent again."""
+"""When to search for a second copy of a message that was sent again."""
 
 
 UNTOUCHED_AFTER = timedelta(minutes=1)
-"""How long an incident that nothing was done about may be over and still get its thread."""
+"""An incident without actions that ended longer ago than this gets no thread."""
 
 
 class Urgency(StrEnum):
-    """What goes first when everything wants to go at once, most urgent first."""
+    """Order of messages under a rate limit, most urgent first."""
 
     APPROVAL = "0-approval"
     ROOT = "1-root"
@@ -52,7 +52,7 @@ class Urgency(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One message that the thread should hold. `mark` changes when its state does; `patience_s` is how long detail may wait."""
+    """One message that the thread should hold. `mark` changes with its state; a change of detail alone may wait `patience_s`."""
 
     name: str
     message: Message
@@ -62,7 +62,7 @@ class Slot:
 
 
 class Doing(StrEnum):
-    """The kinds of work on one message. Each kind is held back for itself when the chat system asks for a pause."""
+    """The kinds of work on one message. Each is paused separately when the chat system rate-limits it."""
 
     CREATE = "create"
     LOOK_UP = "look_up"
@@ -72,7 +72,7 @@ class Doing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The next thing to do for a thread, and not before when."""
+    """One thing to do for a thread, not before `due_at`."""
 
     doing: Doing
     slot: Slot
@@ -86,8 +86,10 @@ def wanted(
     standing: frozenset[str] = frozenset(),
     owing: Sequence[PendingRepair] = (),
 ) -> tuple[Slot, ...]:
-    """Every message the thread should hold now, the root first. `standing` are the slots that are there already, `owing` the
-    nodes that stay closed for the incident."""
+    """Every message the thread should hold now, the root first.
+
+    `standing` are the slots already posted, `owing` the nodes that stay cordoned for the incident.
+    """
     runs = sorted(runs, key=lambda run: (run.created_at, run.id))
     return (
         Slot(ROOT, root_message(incident, runs, owing), _root_mark(incident, runs, owing), Urgency.ROOT),
@@ -105,7 +107,7 @@ def next_task(
     debounce_s: float,
     held: Mapping[Doing, datetime] | None = None,
 ) -> Task | None:
-    """The most urgent task that is due, else the one that is due first, else None. `held`: no work of a kind before then."""
+    """The most urgent task that is due, else the one due first, else None. `held`: until when a kind of work is paused."""
     held = held or {}
     tasks = [
         Task(task.doing, task.slot, max(task.due_at, held.get(task.doing, task.due_at)))
@@ -118,7 +120,7 @@ def first(tasks: Sequence[Task], now: datetime) -> Task | None:
     """The most urgent of the tasks that are due, else the earliest."""
     due = [task for task in tasks if task.due_at <= now]
     if due:
-        # Of equals the first: the slots of a thread come in the order in which a reader should see them.
+        # `min` keeps the first of equals: slots come in reading order.
         return min(due, key=lambda task: (task.slot.urgency, task.due_at))
     return min(tasks, key=lambda task: task.due_at, default=None)
 
@@ -126,18 +128,18 @@ def first(tasks: Sequence[Task], now: datetime) -> Task | None:
 def is_worth_a_thread(
     incident: Incident, now: datetime, *, acted: bool = True, stale_after: timedelta = timedelta(hours=24)
 ) -> bool:
-    """Whether to open a thread that does not exist yet: not for what was over long before anybody could have told of it.
+    """Whether to open a thread that does not exist yet: not for an incident that ended more than `stale_after` ago.
 
-    Where nothing was done about it (`acted`), that is soon: after a storm nobody reads of each node that was away for a moment,
-    one post a second, for hours.
+    Without actions (`acted`) the limit is `UNTOUCHED_AFTER`: after a storm, a thread per node that was away for a moment would
+    fill the rate limit of one post a second for hours.
     """
     ended = incident.closed_at or incident.updated_at
     return not (incident.state.is_over and now - ended > (stale_after if acted else UNTOUCHED_AFTER))
 
 
 def still_told(thread: Thread, slots: Sequence[Slot]) -> tuple[Slot, ...]:
-    """What is still said in the thread of an incident that was over long ago: that its state is another one, and what was begun.
-    A word that a later version would put differently is no reason to edit every thread there ever was."""
+    """The slots still updated in the thread of an incident that ended long ago: those whose state changed or whose post is
+    unfinished. New wording after an upgrade must not edit every old thread."""
     return tuple(
         slot
         for slot in slots
@@ -150,7 +152,7 @@ def _is_settled(post: Post) -> bool:
 
 
 def has_acted(runs: Iterable[Run]) -> bool:
-    """Whether anything was done, or tried, besides writing tickets."""
+    """Whether any action was done or tried, tickets aside."""
     return any(
         record.effect is not None and planned.action not in TICKETS
         for run in runs
@@ -159,7 +161,7 @@ def has_acted(runs: Iterable[Run]) -> bool:
 
 
 def weight(incident: Incident) -> tuple[bool, bool, int]:
-    """How much an incident matters among others that want the same: what is open, beyond doubt and grave comes first."""
+    """Sort key: open before over, decisive before uncertain, then by severity."""
     return (
         incident.state.is_over,
         incident.certainty is not Certainty.DECISIVE,
@@ -168,7 +170,7 @@ def weight(incident: Incident) -> tuple[bool, bool, int]:
 
 
 def tasks_of(thread: Thread, slots: Sequence[Slot], now: datetime, debounce_s: float) -> Iterator[Task]:
-    """Everything that is to be done for a thread as it is now, whenever that is due."""
+    """All tasks of a thread, due now or later."""
     root = thread.post(ROOT)
     for slot in slots:
         if slot.name != ROOT and not (root and root.stands):
@@ -184,7 +186,7 @@ def _of_post(post: Post, slot: Slot, now: datetime, debounce_s: float) -> Iterat
     not_before = post.due_at or now
     match post.create.state:
         case EffectState.INTENDED:
-            # Whoever meant to send it may still be about to: its lease is waited out before anybody looks.
+            # A frozen process may still send it: wait until its lease has expired before looking it up.
             wait = timedelta(seconds=inherited_wait_s(post.create.lease_until, now))
             yield Task(Doing.LOOK_UP, slot, now + wait)
         case EffectState.UNKNOWN:
@@ -221,7 +223,7 @@ def _log(log: Sequence[TimelineEntry]) -> Iterator[Slot]:
 
 def _of_run(incident: Incident, run: Run, standing: frozenset[str]) -> Iterator[Slot]:
     if run.plan.mode is Mode.SHADOW:
-        # What would have been done is one message: nobody wants a reply for each thing that did not happen.
+        # One message for the whole plan: a reply for each step that was not taken would be noise.
         yield Slot(f"plan/{run.id}", plan_message(run), run.state, Urgency.STEP)
         return
     for number, planned in enumerate(run.plan.steps, start=1):

@@ -105,11 +105,11 @@ def test_a_thread_looks_as_it_was_approved(name: str, request: pytest.FixtureReq
 def test_the_stand_in_shows_what_a_reader_sees() -> None:
     (root, *_, approval) = CASES["asking"]
     posting = _posting(approval.message)
-    assert posting.lines[0] == "🟣 May Faultline cordon node-07?"
+    assert posting.lines[0] == "🟣 Approval needed: cordon node-07"
     assert not [line for line in posting.lines if "[Approve]" in line], "nobody answers a press"
     assert f"faultline incidents approve {incident().id} --step cordon" in posting.lines
     assert "[Approve] [Reject]" in _posting(approval.message, answers=True).lines
-    assert "Began 2026-03-04 05:05:07 UTC" in _posting(root.message).lines
+    assert "Started 2026-03-04 05:05:07 UTC" in _posting(root.message).lines
     assert _posting(Message("s", (Paragraph("a < b & c"),))).lines[-1] == "a < b & c"
 
 
@@ -140,7 +140,7 @@ def test_a_contained_incident_ends_with_what_is_owed_and_says_its_cause_once() -
     root, *_ = CASES["contained"]
     lines = _posting(root.message).lines
     assert (
-        lines[-1] == "🔧 node-07 stays closed for GPU-61; after its repair: faultline nodes release node-07"
+        lines[-1] == "🔧 node-07 stays closed for GPU-61; once repaired, run: faultline nodes release node-07"
     )
     assert sum(incident().reason in line for line in lines) == 1
     assert not [line for line in lines if "GPU-hours" in line]

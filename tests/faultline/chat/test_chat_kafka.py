@@ -265,11 +265,13 @@ async def test_each_step_is_one_reply_edited_as_it_goes(world: World) -> None:
     await world.tell(incident)
     with world.chat():
         await world.tell(thread_documents.run(incident, cordon=StepState.RUNNING))
-        await world.see(lambda: any("under way" in r.text for r in world.replies()), "the step is under way")
+        await world.see(
+            lambda: any("in progress" in r.text for r in world.replies()), "the step is in progress"
+        )
         done = thread_documents.run(incident, cordon=StepState.DONE, ticket=StepState.RUNNING)
         await world.tell(replace(done, revision=2))
         await world.see(
-            lambda: {"done", "under way"} <= {r.text.rpartition(": ")[2] for r in world.replies()},
+            lambda: {"done", "in progress"} <= {r.text.rpartition(": ")[2] for r in world.replies()},
             "both steps show",
         )
     steps = [r for r in world.replies() if "/2 " in r.text]

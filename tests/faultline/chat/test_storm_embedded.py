@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from faultline.chat import thread_publisher
+from faultline.chat import thread_sources
 from faultline.chat.thread_plan import wanted
 from sandbox.emulated import broker
 from sandbox.fake_services.slack import SlackStandin
@@ -69,7 +69,7 @@ async def test_the_grave_one_is_told_first_and_what_was_over_untouched_is_not_to
         worked_out += 1
         return wanted(*arguments)
 
-    monkeypatch.setattr(thread_publisher, "wanted", counted)
+    monkeypatch.setattr(thread_sources, "wanted", counted)
     async with broker.running(log=tmp_path / "broker.log") as embedded, SlackStandin() as server:
         producer = await clients.started(clients.producer(embedded.settings), embedded.settings)
         partition = partition_of("c1", embedded.settings.cluster_partitions)

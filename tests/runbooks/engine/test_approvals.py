@@ -247,9 +247,7 @@ def test_words_for_a_plan_that_has_grown_count_for_nothing_and_that_is_said() ->
     say(play, "bob", digest=before)
     assert "another plan" in play.notes[-1]
     shown = approval_message(play.about, play.run, play.run.planned("cordon"))
-    assert any(
-        "has changed since ada approved it" in b.text for b in shown.blocks if isinstance(b, Paragraph)
-    )
+    assert any("changed after ada approved it" in b.text for b in shown.blocks if isinstance(b, Paragraph))
     assert any(isinstance(block, Buttons) for block in shown.blocks)
     for actor in ("ada", "bob"):
         say(play, actor)
@@ -272,7 +270,7 @@ def test_the_message_says_who_may_how_many_are_missing_until_when_and_the_line_t
     (facts,) = [block for block in message.blocks if isinstance(block, Facts)]
     told = {fact.label: fact.text or fact.at for fact in facts.facts}
     assert told["May approve"] == "oncall (ada, bob)"
-    assert told["Missing"] == "one more of oncall (ada, bob), ada having approved"
+    assert told["Approvals missing"] == "one more of oncall (ada, bob), ada having approved"
     assert told["Expires"] == at(4 * 3600)
     (typed,) = [block for block in message.blocks if isinstance(block, Code)]
     assert typed.text.splitlines() == [

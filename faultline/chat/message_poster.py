@@ -1,0 +1,310 @@
+"""Posts the messages of threads, each exactly once.
+
+Creating a message is: commit the intent, call, commit the result. What a crash or a lost answer leaves open is looked up by key
+before anything is sent again. An edit is idempotent, but a commit precedes it too: the commit fails if another process owns the
+partition by now, so a process that was frozen cannot overwrite a newer text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+import structlog
+
+from connectors.base import Absent, AlreadyDone, Connector, Done, Effect, Outcome, Refused, Retry, Unknown
+from faultline.chat.post_backoff import PostBackoff
+from faultline.chat.thread_plan import CHECK_AFTER_S, Doing, Slot, Task
+from streams.kafka.fenced_store import FencedStore
+from streams.kafka.lease import Lease
+from streams.model.clock import Clock, to_millis, utc_now
+from streams.model.codec import encode
+from streams.model.crash_points import CrashHook, ignore
+from streams.model.errors import Fenced
+from streams.model.incident import Incident
+from streams.model.run import EffectRecord, EffectState, Target
+from streams.model.signal import Attribute
+from streams.model.thread import ROOT, Post, Thread, post_key
+
+log = structlog.get_logger(__name__)
+
+MAX_GENERATIONS = 3
+"""How often a deleted root message is posted again before it stays deleted."""
+CLOCK_SKEW = timedelta(minutes=5)
+"""How far the chat system's clock may lag behind ours: copies of a message are searched from this much before its thread."""
+
+
+class MessagePoster:
+    """Does the tasks of threads: create, look up, edit, check for copies. `on_commit` gets each changed incident."""
+
+    def __init__(
+        self,
+        store: FencedStore[Thread],
+        connector: Connector,
+        *,
+        channel: str,
+        lease_s: float,
+        backoff: PostBackoff,
+        on_commit: Callable[[str], None],
+        clock: Clock = utc_now,
+        at: CrashHook = ignore,
+    ) -> None:
+        self._store = store
+        self._connector = connector
+        self._channel = channel
+        self._lease_s = lease_s
+        self._backoff = backoff
+        self._on_commit = on_commit
+        self._clock = clock
+        self._at = at
+
+    async def do(self, incident: Incident, task: Task) -> None:
+        """Do one task. Raises Fenced when another process owns the partition, Unreachable when a commit's outcome is unknown."""
+        thread = self.thread(incident.id, incident.cluster)
+        match task.doing:
+            case Doing.CREATE:
+                await self._create(incident, thread, task.slot)
+            case Doing.LOOK_UP:
+                await self._look_up(incident, thread, task.slot)
+            case Doing.EDIT:
+                await self._edit(incident, thread, task.slot)
+            case Doing.CHECK:
+                await self._check(incident, thread, task.slot)
+
+    def thread(self, incident: str, cluster: str) -> Thread:
+        """The thread document of an incident, or a new one."""
+        now = self._clock()
+        new = Thread(incident, cluster, self._channel, created_at=now, updated_at=now, revision=0)
+        return self._store.documents.get(incident) or new
+
+    async def _create(self, incident: Incident, thread: Thread, slot: Slot) -> None:
+        action = "open_thread" if slot.name == ROOT else "reply"
+        self._at(f"{action}:before_intent")
+        lease = self._lease()
+        old = thread.post(slot.name)
+        intent = EffectRecord(
+            key=post_key(incident.id, incident.incarnation, thread.generation, slot.name),
+            action=action,
+            target=self._target(thread, slot),
+            state=EffectState.INTENDED,
+            intended_at=self._clock(),
+            lease_until=lease.until,
+            attempts=old.create.attempts + 1 if old else 1,
+        )
+        post = replace(old, create=intent, due_at=None) if old else Post(slot.name, intent)
+        thread = await self._commit(thread.with_post(post))
+        self._at(f"{action}:after_intent")
+        effect = self._effect(thread, post, slot)
+        if intent.attempts == 1:
+            # The fenced store has no earlier attempt, so no copy can exist and the connector need not search for one.
+            effect = replace(effect, params={**effect.params, "fresh": True})
+        outcome = await self._apply(effect, lease)
+        self._at(f"{action}:after_call")
+        if outcome is None:
+            return
+        await self._commit(thread.with_post(self._created(post, slot, outcome)))
+        self._at(f"{action}:after_commit")
+        if isinstance(outcome, Refused) and slot.name != ROOT:
+            await self._check_root_exists(incident, slot)
+
+    def _created(self, post: Post, slot: Slot, outcome: Outcome) -> Post:
+        """The post after the call that should have created its message."""
+        now, intent = self._clock(), post.create
+        match outcome:
+            case Done() | AlreadyDone():
+                self._backoff.succeeded(Doing.CREATE)
+                again = intent.attempts > 1
+                return replace(
+                    post,
+                    create=replace(
+                        intent, state=EffectState.CONFIRMED, result=outcome.result, confirmed_at=now
+                    ),
+                    # A message that was found may show an older text: an empty digest makes an edit follow.
+                    shown=slot.message.digest if isinstance(outcome, Done) else "",
+                    mark=slot.mark if isinstance(outcome, Done) else "",
+                    changed_at=now,
+                    due_at=None,
+                    failures=0,
+                    check_at=now + timedelta(seconds=CHECK_AFTER_S) if again else None,
+                )
+            case Unknown():
+                # Other calls would time out too: create nothing until this message has been looked up.
+                self._backoff.pause(Doing.CREATE, outcome.after_s)
+                until = self._backoff.pause(Doing.LOOK_UP, outcome.after_s)
+                return replace(post, create=replace(intent, state=EffectState.UNKNOWN), due_at=until)
+            case Retry():
+                until = self._backoff.pause(Doing.CREATE, outcome.after_s)
+                return replace(
+                    post,
+                    create=replace(intent, state=EffectState.REFUSED, reason=outcome.reason),
+                    due_at=until,
+                )
+            case Refused():
+                log.error(
+                    "chat system rejected the message", slot=slot.name, key=intent.key, reason=outcome.reason
+                )
+                refused = replace(intent, state=EffectState.REFUSED, reason=outcome.reason)
+                return self._backoff.parked(replace(post, create=refused))
+            case _:
+                raise TypeError(f"a chat connector answers {outcome!r} to {intent.action}")
+
+    async def _look_up(self, incident: Incident, thread: Thread, slot: Slot) -> None:
+        post = _known(thread, slot)
+        outcome = await self._connector.lookup(self._effect(thread, post, slot))
+        match outcome:
+            case AlreadyDone():
+                self._backoff.succeeded(Doing.LOOK_UP)
+                await self._commit(thread.with_post(self._created(post, slot, outcome)))
+            case Absent():
+                self._backoff.succeeded(Doing.LOOK_UP)
+                await self._create(incident, thread, slot)
+            case Unknown() | Retry():
+                until = self._backoff.pause(Doing.LOOK_UP, outcome.after_s)
+                unknown = replace(post.create, state=EffectState.UNKNOWN)
+                await self._commit(thread.with_post(replace(post, create=unknown, due_at=until)))
+            case Refused():
+                log.error("chat system rejected the message lookup", slot=slot.name, reason=outcome.reason)
+                unknown = replace(post.create, state=EffectState.UNKNOWN, reason=outcome.reason)
+                await self._commit(thread.with_post(self._backoff.parked(replace(post, create=unknown))))
+            case _:
+                raise TypeError(f"a chat connector answers {outcome!r} to a lookup")
+
+    async def _edit(self, incident: Incident, thread: Thread, slot: Slot) -> None:
+        lease = self._lease()
+        post = replace(_known(thread, slot), shown="", due_at=None)
+        thread = await self._commit(thread.with_post(post))
+        outcome = await self._apply(self._edit_effect(thread, post, slot), lease)
+        match outcome:
+            case None:
+                return
+            case Done() | AlreadyDone():
+                self._backoff.succeeded(Doing.EDIT)
+                shown = replace(
+                    post, shown=slot.message.digest, mark=slot.mark, changed_at=self._clock(), failures=0
+                )
+                await self._commit(thread.with_post(shown))
+            case Unknown() | Retry():
+                until = self._backoff.pause(Doing.EDIT, outcome.after_s)
+                await self._commit(thread.with_post(replace(post, due_at=until)))
+            case Refused():
+                if not await self._is_deleted(incident, slot):
+                    log.error(
+                        "chat system rejected the edit",
+                        slot=slot.name,
+                        incident=incident.id,
+                        reason=outcome.reason,
+                    )
+                    await self._commit(thread.with_post(self._backoff.parked(post)))
+            case _:
+                raise TypeError(f"a chat connector answers {outcome!r} to an edit")
+
+    async def _check(self, incident: Incident, thread: Thread, slot: Slot) -> None:
+        """Search once more for copies of a message that was sent again; the connector deletes them."""
+        lease = self._lease()
+        post = _known(thread, slot)
+        thread = await self._commit(thread)
+        outcome = await self._apply(self._effect(thread, post, slot), lease)
+        match outcome:
+            case None:
+                return
+            case Done() | AlreadyDone():
+                same = outcome.result.get("ts") == post.ts
+                kept = replace(post.create, result=outcome.result)
+                post = replace(post, create=kept, check_at=None, shown=post.shown if same else "")
+            case Unknown() | Retry():
+                post = replace(post, check_at=self._backoff.pause(Doing.CHECK, outcome.after_s))
+            case _:
+                log.warning(
+                    "duplicate-message check failed",
+                    slot=slot.name,
+                    incident=incident.id,
+                    outcome=str(outcome),
+                )
+                post = replace(post, check_at=None)
+        await self._commit(thread.with_post(post))
+
+    async def _check_root_exists(self, incident: Incident, slot: Slot) -> None:
+        """After a refused reply: the root message may have been deleted."""
+        root = Slot(ROOT, slot.message, "", slot.urgency)
+        await self._is_deleted(incident, root)
+
+    async def _is_deleted(self, incident: Incident, slot: Slot) -> bool:
+        """Check whether a message was deleted. A deleted reply stays deleted; a root is posted again with all its replies."""
+        thread = self.thread(incident.id, incident.cluster)
+        post = _known(thread, slot)
+        outcome = await self._connector.lookup(self._edit_effect(thread, post, slot))
+        if not isinstance(outcome, Refused):
+            return False
+        log.warning("message deleted", slot=slot.name, incident=incident.id, generation=thread.generation)
+        if slot.name == ROOT and thread.generation < MAX_GENERATIONS:
+            await self._commit(replace(thread, generation=thread.generation + 1, posts=()))
+        else:
+            await self._commit(thread.with_post(replace(post, gone=True)))
+        return True
+
+    async def _apply(self, effect: Effect, lease: Lease) -> Outcome | None:
+        """Make the call. None when the lease expired before it started: the task is then planned again from the document."""
+        try:
+            return await self._connector.apply(effect, lease)
+        except Fenced as error:
+            log.warning(
+                "call skipped: lease expired",
+                action=effect.action,
+                incident=effect.incident,
+                reason=str(error),
+            )
+            return None
+
+    async def _commit(self, thread: Thread) -> Thread:
+        thread = replace(thread, revision=thread.revision + 1, updated_at=self._clock())
+        await self._store.commit([thread])
+        self._on_commit(thread.incident)
+        return thread
+
+    def _lease(self) -> Lease:
+        return Lease.begin(self._lease_s, clock=self._clock)
+
+    def _target(self, thread: Thread, slot: Slot) -> Target:
+        root = thread.post(ROOT)
+        if slot.name == ROOT or root is None:
+            return Target("Channel", thread.channel)
+        return Target("Thread", root.ts, namespace=thread.channel)
+
+    def _effect(self, thread: Thread, post: Post, slot: Slot) -> Effect:
+        since = to_millis(thread.created_at - CLOCK_SKEW) / 1000
+        params: dict[str, Attribute] = {
+            "message": encode(slot.message).decode(),
+            "since": f"{since:.6f}",
+        }
+        return _effect(thread, post, slot, post.create.action, post.create.target, params)
+
+    def _edit_effect(self, thread: Thread, post: Post, slot: Slot) -> Effect:
+        params: dict[str, Attribute] = {"message": encode(slot.message).decode()}
+        root = thread.post(ROOT)
+        if slot.name != ROOT and root is not None:
+            params["thread_ts"] = root.ts
+        target = Target("Message", post.ts, namespace=thread.channel)
+        return _effect(thread, post, slot, "edit", target, params)
+
+
+def _known(thread: Thread, slot: Slot) -> Post:
+    post = thread.post(slot.name)
+    if post is None:
+        raise LookupError(f"thread {thread.incident} has no message {slot.name}")
+    return post
+
+
+def _effect(
+    thread: Thread, post: Post, slot: Slot, action: str, target: Target, params: Mapping[str, Attribute]
+) -> Effect:
+    return Effect(
+        key=post.create.key,
+        action=action,
+        target=target,
+        cluster=thread.cluster,
+        incident=thread.incident,
+        run="",
+        step=slot.name,
+        params=params,
+    )
