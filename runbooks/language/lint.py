@@ -17,6 +17,7 @@ from runbooks.language.select import rank
 from runbooks.language.values import Asks
 from runbooks.language.yaml_source import inside, plain
 from streams.config.settings import ResponderSettings
+from streams.model.kinds import IncidentFamily
 from streams.model.run import PlannedStep
 
 Families = frozenset[str]
@@ -201,7 +202,7 @@ def _uncovered(shelf: Shelf, families: Families) -> Iterator[Finding]:
         if (taken := families_of(one.runbook.match, families)) != families
         for family in taken
     }
-    for family in sorted(families - covered - {"unknown"}):
+    for family in sorted(families - covered - {IncidentFamily.UNKNOWN}):
         yield Finding("library:1:1", "warning", f"family {family} has no runbook of its own")
 
 

@@ -23,6 +23,7 @@ from streams.kafka.topics import DEAD_LETTERS, INCIDENTS, RUNS, SIGNALS, Topic
 from streams.model.clock import from_millis, utc_now
 from streams.model.codec import decode
 from streams.model.incident import Incident
+from streams.model.kinds import SignalKind
 from streams.model.run import Run, StepState
 from streams.model.signal import Signal, SignalBatch
 
@@ -103,7 +104,7 @@ class Spectator:
     def _of_signals(self, batch: SignalBatch, at: datetime) -> Iterator[Moment]:
         for signal in batch.signals:
             self.seen.signals[signal.kind] += 1
-            if signal.kind == "job.progress" or signal.kind.startswith("run."):
+            if signal.kind == SignalKind.JOB_PROGRESS or signal.kind.startswith("run."):
                 continue
             # Ranks of a job say the same a hundred times: the first of each node is shown, all are counted.
             crowd = (signal.kind, f"{signal.entity.node}/{signal.attributes.get('xid', '')}")
@@ -153,13 +154,14 @@ class Spectator:
 def words(signal: Signal) -> str:
     """A signal in a line."""
     told = signal.attributes
-    what = {
-        "gpu.xid": f"XID {told.get('xid')} {told.get('mnemonic', '')}".rstrip(),
-        "nccl.timeout": f"rank {told.get('rank')} waits in collective {told.get('seq')} ({told.get('op', 'summary')})",
-        "nccl.error": f"NCCL error {told.get('subtype', '')}",
-        "fabric.pfc_storm": f"PFC storm, {told.get('direction', '')}".rstrip(", "),
-        "node.not_ready": f"node {told.get('reason', 'NotReady')}",
-    }.get(signal.kind, "")
+    texts: dict[str, str] = {
+        SignalKind.GPU_XID: f"XID {told.get('xid')} {told.get('mnemonic', '')}".rstrip(),
+        SignalKind.NCCL_TIMEOUT: f"rank {told.get('rank')} waits in collective {told.get('seq')} ({told.get('op', 'summary')})",
+        SignalKind.NCCL_ERROR: f"NCCL error {told.get('subtype', '')}",
+        SignalKind.FABRIC_PFC_STORM: f"PFC storm, {told.get('direction', '')}".rstrip(", "),
+        SignalKind.NODE_NOT_READY: f"node {told.get('reason', 'NotReady')}",
+    }
+    what = texts.get(signal.kind, "")
     return f"{signal.kind:<17} {signal.entity}{f'  {what}' if what else ''}"
 
 

@@ -9,13 +9,13 @@ from datetime import datetime
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
-from streams.correlate.policy.kinds import NOT_READY
 from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import newest
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.incarnations import Lives
 from streams.correlate.state.rows import NodeRow
 from streams.model.incident import Candidate, Certainty
+from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
 
@@ -68,7 +68,9 @@ def weighed_roots(
         result.standing[at] = _with(host, root)
     for since, name in row.cordons:
         _take_in_later(result, since, name, closed)
-    not_ready = [s for group in row.seen.values() for s in group if s.kind == NOT_READY and s.firing]
+    not_ready = [
+        s for group in row.seen.values() for s in group if s.kind == SignalKind.NODE_NOT_READY and s.firing
+    ]
     result.standing = [_with_readiness(h, not_ready, config, missed_alone) for h in result.standing]
     return result
 
@@ -141,7 +143,7 @@ def _explains(host: Hypothesis, other: Hypothesis, config: Config) -> bool:
 
 def _same_hang(host: Hypothesis, other: Hypothesis) -> bool:
     """NotReady on a node that its jobs' ranks accuse: the same outage, seen twice."""
-    return host.family == "silent_node" and other.family == "node_down"
+    return host.family == IncidentFamily.SILENT_NODE and other.family == IncidentFamily.NODE_DOWN
 
 
 def _with(
@@ -149,7 +151,7 @@ def _with(
 ) -> Hypothesis:
     reason = why or f"{host.family} on {host.root.node} explains it"
     note = Candidate(other.root, other.family, False, rule, reason)
-    dies = other.family == "node_down" and host.family in policy().deadly
+    dies = other.family == IncidentFamily.NODE_DOWN and host.family in policy().deadly
     return replace(
         host,
         sure_at=other.sure_at if dies else host.sure_at,
@@ -165,14 +167,14 @@ def _with(
 def _with_readiness(
     h: Hypothesis, not_ready: Sequence[Sighting], config: Config, missed_alone: bool
 ) -> Hypothesis:
-    if h.family == "node_down":
+    if h.family == IncidentFamily.NODE_DOWN:
         return h
     near = [s for s in not_ready if h.fault_at - config.before <= s.at <= h.last_at + config.before]
     if not near:
         return h
     known = {s.id for s in h.context}
     certainty, why = h.certainty, h.why
-    if h.family == "silent_node" and missed_alone:
+    if h.family == IncidentFamily.SILENT_NODE and missed_alone:
         certainty, why = Certainty.DECISIVE, f"{h.why}; and the node is NotReady"
     return replace(
         h,

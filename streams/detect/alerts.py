@@ -18,30 +18,17 @@ from streams.detect.matching import re2_patterns
 from streams.detect.matching.re2_patterns import Pattern
 from streams.ingest.metrics.labels import node_of
 from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
+from streams.model.kinds import SignalKind
 from streams.model.record import Alert
 from streams.model.signal import Attribute, Severity, SignalState
 
-UNMAPPED = "alert.unmapped"
+UNMAPPED = SignalKind.ALERT_UNMAPPED
 """An alert whose own label names a kind that there is not: nothing acts on it, and its rule's author can find it."""
 
-KINDS = frozenset(
-    {
-        *(
-            "gpu.xid",
-            "gpu.sxid",
-            "gpu.ecc",
-            "gpu.nvlink",
-            "gpu.off_bus",
-            "gpu.thermal",
-            "gpu.power",
-            "gpu.row_remap",
-        ),
-        *("gpu.idle", "gpu.driver", "gpu.slow", "gpu.memory", "nccl.timeout", "nccl.error"),
-        *("fabric.pfc_storm", "fabric.link", "node.not_ready", "node.kernel", "node.pcie"),
-        *("node.storage", "node.memory", "node.power", "node.thermal", "node.maintenance", "node.condition"),
-        *("job.failed", "job.stalled"),
-    }
-)
+KINDS = frozenset(kind for kind in SignalKind if not kind.startswith(("run.", "alert."))) - {
+    SignalKind.JOB_PROGRESS,
+    SignalKind.JOB_RANK,
+}
 """What a rule may name as its kind."""
 
 _SEPARATORS = str.maketrans("", "", "_-./: ")
@@ -190,11 +177,11 @@ def _attributes(name: str, labels: Mapping[str, str], kind: str) -> dict[str, At
         if value := labels.get(label):
             numeric = attribute in _NUMBERS and value.isdecimal() and len(value) < 10
             attributes[attribute] = int(value) if numeric else value
-    for wanted in ("gpu.xid", "gpu.sxid"):
+    for wanted in (SignalKind.GPU_XID, SignalKind.GPU_SXID):
         code = wanted.removeprefix("gpu.")
         if kind == wanted and (number := _code(labels, code)) is not None:
             attributes[code] = number
-    if kind == "gpu.xid" and isinstance(xid := attributes.get("xid"), int):
+    if kind == SignalKind.GPU_XID and isinstance(xid := attributes.get("xid"), int):
         row = xid_catalog.code(xid)
         attributes |= {"mnemonic": row.mnemonic, "action": row.action, "family": row.family}
     return attributes

@@ -14,10 +14,11 @@ from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import reported
 from streams.model.clock import to_millis
 from streams.model.entity import canonical_pci
+from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity
 
-KIND = "job.rank"
+KIND = SignalKind.JOB_RANK
 _INIT = re2_patterns.compile(
     r"NCCL INFO (?:ncclCommInit\w{0,24} )?comm 0x[0-9a-fA-F]{1,16} rank (?P<rank>\d{1,7}) nranks (?P<nranks>\d{1,7}) "
     r"cudaDev (?P<dev>\d{1,3})(?: nvmlDev \d{1,3})? busId (?P<bus>[0-9a-fA-F]{4,12})\b[^\n]{0,200}Init COMPLETE"

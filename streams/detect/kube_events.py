@@ -17,6 +17,7 @@ from streams.detect.matching import re2_patterns
 from streams.detect.matching.re2_patterns import Pattern
 from streams.ingest.events.kube_objects import SEEN
 from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
+from streams.model.kinds import SignalKind
 from streams.model.record import KubeEvent
 from streams.model.signal import Attribute, Severity, SignalState
 
@@ -28,7 +29,7 @@ class EventRow(Strict):
 
     reasons: tuple[str, ...]
     objects: tuple[str, ...]
-    kind: str
+    kind: SignalKind
     severity: Severity
     state: SignalState = SignalState.FIRING
     subtype: str = ""
@@ -51,7 +52,7 @@ class Condition(Strict):
 
     type: str
     bad: tuple[Status, ...] = ("True",)
-    kind: str
+    kind: SignalKind
     severity: Severity
     subtype: str
 
@@ -201,7 +202,7 @@ class KubeEvents:
         if row is None or (event.reason == SEEN and row.type == _ANY):
             return None
         state = SignalState.FIRING if status in row.bad else SignalState.CLEARED
-        subtype = row.subtype or ("" if row.kind == "node.not_ready" else _snake(type_))
+        subtype = row.subtype or ("" if row.kind == SignalKind.NODE_NOT_READY else _snake(type_))
         attributes: dict[str, Attribute] = {"condition": type_, "status": status, "reason": reason}
         if subtype:
             attributes["subtype"] = subtype

@@ -17,6 +17,7 @@ from streams.detect.matching.quotation_filter import reported
 from streams.detect.rule_state import Table
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
+from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity
 
@@ -85,4 +86,4 @@ def _finding(pci: str | None, line: LogLine, stream: Stream) -> Finding:
         "mnemonic": "GPU_HAS_FALLEN_OFF_THE_BUS",
     }
     gpu: Gpu | None = named(pci, line, stream, attributes) if pci else None
-    return Finding("gpu.off_bus", Severity.CRITICAL, attributes, gpu=gpu, text=line.text)
+    return Finding(SignalKind.GPU_OFF_BUS, Severity.CRITICAL, attributes, gpu=gpu, text=line.text)

@@ -19,6 +19,7 @@ from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import reported, written_by_people
 from streams.detect.matching.re2_patterns import Match, Pattern
+from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity, SignalState
 
@@ -27,7 +28,7 @@ class Rule(Strict):
     """What an event is: `matches` is looked for in sensor and event."""
 
     matches: str
-    kind: str
+    kind: SignalKind
     subtype: str
     severity: Severity
 
@@ -36,7 +37,7 @@ class SelSample(Strict):
     """An entry and what it must give."""
 
     text: str
-    kind: str
+    kind: SignalKind
     state: SignalState = SignalState.FIRING
     expect: dict[str, Any] = Field(default_factory=dict)
 

@@ -20,6 +20,7 @@ from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import written_by_people
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
+from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity
 
@@ -51,7 +52,7 @@ class Row(Strict):
     label: str
     section: tuple[str, ...] = ()
     value: str
-    kind: str
+    kind: SignalKind
     severity: Severity
     sets: dict[str, str] = Field(default_factory=dict)
     alone: bool = False
@@ -141,7 +142,7 @@ class SmiQuery:
             dump.slowed = False
             dump.save()
             yield dump.finding(
-                "gpu.slow", Severity.WARNING, {"subtype": "hw_slowdown", "reason": "hw_slowdown"}
+                SignalKind.GPU_SLOW, Severity.WARNING, {"subtype": "hw_slowdown", "reason": "hw_slowdown"}
             )
         if dump.section == "Remapped Rows" and label.lower() in _REMAPPED and value.isdecimal():
             dump.remapped = int(value[:9])
@@ -167,7 +168,7 @@ class SmiQuery:
             attributes["action"] = self._recovery.get(
                 value.removeprefix("GPU ").removesuffix(" Required"), "contact_support"
             )
-        if row.kind == "gpu.ecc" and row.counts:
+        if row.kind == SignalKind.GPU_ECC and row.counts:
             if dump.scope:
                 attributes["scope"] = dump.scope
             before = dump.told(row.id)
@@ -177,10 +178,10 @@ class SmiQuery:
                     return None
         elif row.once and dump.told(row.id):
             return None
-        if row.kind in ("gpu.thermal", "gpu.power"):
+        if row.kind in (SignalKind.GPU_THERMAL, SignalKind.GPU_POWER):
             dump.slowed = False
             dump.save()
-        if row.kind == "gpu.row_remap" and dump.section == "Remapped Rows" and dump.remapped:
+        if row.kind == SignalKind.GPU_ROW_REMAP and dump.section == "Remapped Rows" and dump.remapped:
             attributes["count"] = dump.remapped
         return dump.finding(row.kind, severity, attributes)
 

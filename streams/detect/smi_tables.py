@@ -15,6 +15,7 @@ from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import written_by_people
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
+from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity
 
@@ -51,13 +52,13 @@ _DIAG = re2_patterns.compile(
 _DIGITS = re2_patterns.compile(r"\d{1,3}")
 
 _KINDS = {
-    "thermal": "gpu.thermal",
-    "power": "gpu.power",
-    "nvlink": "gpu.nvlink",
-    "memory": "gpu.ecc",
-    "gpu memory": "gpu.ecc",
-    "memtest": "gpu.ecc",
-    "page retirement/row remap": "gpu.row_remap",
+    "thermal": SignalKind.GPU_THERMAL,
+    "power": SignalKind.GPU_POWER,
+    "nvlink": SignalKind.GPU_NVLINK,
+    "memory": SignalKind.GPU_ECC,
+    "gpu memory": SignalKind.GPU_ECC,
+    "memtest": SignalKind.GPU_ECC,
+    "page retirement/row remap": SignalKind.GPU_ROW_REMAP,
 }
 """What a health system or a test is about; all others are about the driver and its device."""
 
@@ -100,20 +101,22 @@ class SmiTables:
         if (link := _LINK.match(text)) is not None:
             attributes: Attributes = {"link": int(link["link"]), "family": "gpu_nvlink"}
             if _INACTIVE.match(link["rest"]) is not None:
-                yield seen.finding("gpu.nvlink", Severity.ERROR, {**attributes, "subtype": "link_inactive"})
+                yield seen.finding(
+                    SignalKind.GPU_NVLINK, Severity.ERROR, {**attributes, "subtype": "link_inactive"}
+                )
             elif (errors := _ERRORS.match(link["rest"])) is not None:
                 subtype = errors["what"].lower().removesuffix("s").removesuffix(" error").replace(" ", "_")
                 attributes |= {"subtype": subtype, "count": int(errors["count"])}
-                yield seen.finding("gpu.nvlink", Severity.WARNING, attributes)
+                yield seen.finding(SignalKind.GPU_NVLINK, Severity.WARNING, attributes)
         elif _ALL_INACTIVE.match(text.lstrip()) is not None:
             yield seen.finding(
-                "gpu.nvlink", Severity.WARNING, {"subtype": "links_inactive", "family": "gpu_nvlink"}
+                SignalKind.GPU_NVLINK, Severity.WARNING, {"subtype": "links_inactive", "family": "gpu_nvlink"}
             )
         elif seen.index is not None and (links := _DCGM_LINKS.match(text)) is not None:
             down = links["links"].split(" ").count("D")
             if down:
                 yield seen.finding(
-                    "gpu.nvlink",
+                    SignalKind.GPU_NVLINK,
                     Severity.ERROR,
                     {"subtype": "link_inactive", "count": down, "family": "gpu_nvlink"},
                 )
@@ -128,18 +131,20 @@ class SmiTables:
                 "family": "gpu_memory",
                 "action": "reset_gpu",
             }
-            yield seen.finding("gpu.ecc", Severity.CRITICAL, {**sets, "count": int(row["ecc"])})
+            yield seen.finding(SignalKind.GPU_ECC, Severity.CRITICAL, {**sets, "count": int(row["ecc"])})
         elif (
             "ERR!" in text and seen.pci and (row or _READINGS.match(text)) is not None and not seen.unreadable
         ):
             seen.say_unreadable()
-            yield seen.finding("gpu.driver", Severity.ERROR, {"subtype": "unreadable", "action": "reset_gpu"})
+            yield seen.finding(
+                SignalKind.GPU_DRIVER, Severity.ERROR, {"subtype": "unreadable", "action": "reset_gpu"}
+            )
         elif (health := _HEALTH.match(text)) is not None:
             severity = Severity.ERROR if health["state"] == "Failure" else Severity.WARNING
-            kind = _KINDS.get(health["system"].lower(), "gpu.driver")
+            kind = _KINDS.get(health["system"].lower(), SignalKind.GPU_DRIVER)
             yield seen.finding(kind, severity, {"subtype": "dcgm_health", "system": health["system"]})
         elif (diag := _DIAG.match(text)) is not None:
-            kind = _KINDS.get(diag["test"].lower(), "gpu.driver")
+            kind = _KINDS.get(diag["test"].lower(), SignalKind.GPU_DRIVER)
             said: Attributes = {"subtype": "dcgm_diag", "test": diag["test"]}
             indexes = [int(digits.group()) for digits in _DIGITS.finditer(diag["which"] or "")]
             for index in indexes:

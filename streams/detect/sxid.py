@@ -21,6 +21,7 @@ from streams.detect.matching.quotation_filter import reported
 from streams.detect.rule_state import Table
 from streams.model.clock import to_millis
 from streams.model.entity import canonical_pci
+from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import Attribute
 
@@ -100,7 +101,7 @@ def _attributes(code: int, pci: str | None, device: str | None) -> Attributes:
 
 def _finding(code: int, attributes: Attributes, line: LogLine) -> Finding:
     severity = sxid_catalog.severity(sxid_catalog.code(code), str(attributes.get("severity", "")))
-    return Finding("gpu.sxid", severity, attributes, text=line.text)
+    return Finding(SignalKind.GPU_SXID, severity, attributes, text=line.text)
 
 
 def _of_fabric_manager(match: re2_patterns.Match, line: LogLine) -> Finding:

@@ -20,6 +20,7 @@ from streams.detect.matching.log_patterns import MAX_HITS
 from streams.detect.matching.quotation_filter import reported
 from streams.detect.xid_details import describe
 from streams.model.entity import Gpu, canonical_pci
+from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, SignalState
 
@@ -79,7 +80,7 @@ class Xid:
         gpu = self._gpu(_first(head, _WHERE), line, stream, attributes)
         severity, state = describe(number, message, attributes, (row.severity, SignalState.FIRING))
         return Finding(
-            "gpu.xid",
+            SignalKind.GPU_XID,
             severity,
             attributes,
             state,

@@ -15,6 +15,7 @@ from runbooks.engine.run.rollback import advance_undo, call_off, fail, look_up_u
 from runbooks.engine.run.transition import BLIND_S, RunContext, RunTransition, TransitionResult
 from streams.model.entity import Entity
 from streams.model.incident import Certainty, Incident, IncidentState
+from streams.model.kinds import IncidentFamily
 from streams.model.run import EffectState, PlannedStep, Run, RunOutcome, StepState
 from streams.model.signal import Severity
 
@@ -44,7 +45,7 @@ def stand_in(run: Run) -> Incident:
     return Incident(
         id=run.incident,
         cluster=run.cluster,
-        family=str(run.context.get("family", "unknown")),
+        family=str(run.context.get("family", IncidentFamily.UNKNOWN)),
         root=Entity(run.cluster),
         incarnation=run.incarnation,
         revision=run.incident_revision,

@@ -21,13 +21,13 @@ from streams.correlate.job_rules.silent_nodes import silent_roots
 from streams.correlate.node_causes import hard_roots
 from streams.correlate.node_rules.node_death import Unheard, unheard_of, weighed
 from streams.correlate.node_rules.node_readiness import taken_away
-from streams.correlate.policy.kinds import LINK
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
 from streams.correlate.state.job_progress import Pulses
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import DocumentRow, NodeRow
 from streams.correlate.state.touched import Touched
 from streams.model.entity import Entity
+from streams.model.kinds import IncidentFamily, SignalKind
 
 
 class Hosts(CauseSource):
@@ -67,7 +67,7 @@ class Hosts(CauseSource):
             touched.jobs |= near
             if {h.id for h in before} - {h.id for h in after}:
                 touched.pressing |= near
-            if any(h.family == "pfc_storm" for h in (*before, *after)):
+            if any(h.family == IncidentFamily.PFC_STORM for h in (*before, *after)):
                 self._storming.add(node)
                 stormy = True
         if stormy:
@@ -79,7 +79,7 @@ class Hosts(CauseSource):
         if self._testimony.is_quiet(node) and self._state.ports.told.isdisjoint(names):
             return [], []
         ports = {name: self._state.ports[name] for name in names}
-        seen = [s for group in row.seen.values() if group[0].kind == LINK for s in group]
+        seen = [s for group in row.seen.values() if group[0].kind == SignalKind.FABRIC_LINK for s in group]
         lost = host_links(self._cluster, node, seen, ports, row.fact, self._lives, config)
         links = [(fault, excuses(fault, row, config)) for fault in lost]
         found = hard_roots(Entity(self._cluster, node=node), row, ports, self._lives, config)
@@ -88,13 +88,13 @@ class Hosts(CauseSource):
             stood = self._placements.on_node
             found = [h if stood(node, h.fault_at, left) else taken_away(h, left) for h in found]
         for i, h in enumerate(found):
-            if h.family == "node_down":
+            if h.family == IncidentFamily.NODE_DOWN:
                 found[i] = weighed(h, row, ports, self._pulses.on(node, h.fault_at), config)
         return found, [fault for fault, excused in links if not excused]
 
     def _gone_alone(self, node: str, found: Sequence[Hypothesis]) -> list[Hypothesis]:
         """When the node was NotReady, and nothing else that is wrong with it explains that."""
-        down = [h for h in found if h.family == "node_down"]
+        down = [h for h in found if h.family == IncidentFamily.NODE_DOWN]
         if unheard := [u for h in down if (u := unheard_of(h)) is not None]:
             self._unheard[node] = unheard
         else:
@@ -116,7 +116,7 @@ class Hosts(CauseSource):
     def _weigh_storms(self, touched: Touched) -> None:
         """Whoever is weighed anew is published anew, and its switches are judged anew."""
         found = (h for node in sorted(self._storming) for h in self._found.get(node, ()))
-        storms = [h for h in found if h.family == "pfc_storm"]
+        storms = [h for h in found if h.family == IncidentFamily.PFC_STORM]
         self._storming = {h.root.node for h in storms if h.root.node}
         before, self.storms = self.storms, {h.id: h for h in weigh(storms, self._config)}
         names = before.keys() | self.storms.keys()
@@ -153,7 +153,7 @@ class Hosts(CauseSource):
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
         """What these nodes show, and storms of any host: pause travels."""
         found = (h for node in sorted(nodes) for h in self._found.get(node, ()))
-        yield from (h for h in found if h.family != "pfc_storm")
+        yield from (h for h in found if h.family != IncidentFamily.PFC_STORM)
         yield from (h for h in self.storms.values() if h.root.node in nodes or began_by(h, last))
 
 
@@ -191,7 +191,7 @@ class Nodes(CauseSource):
             self._owners.pop(merged, None)
         row = self._state.nodes.get(node, NodeRow())
         closed = self._lives.closed(h.id for h in (*hard, *silent))
-        missed = not any(self._shared.owner(h.id) for h in hard if h.family == "node_down")
+        missed = not any(self._shared.owner(h.id) for h in hard if h.family == IncidentFamily.NODE_DOWN)
         roots = weighed_roots(hard, silent, row, closed, self._config, missed_alone=missed)
         # What a switch did to a node, and what it has in common with its neighbours, is not its own.
         for h in list(roots.standing):
@@ -210,7 +210,9 @@ class Nodes(CauseSource):
         """The root of an accused node that has taken the accusation in."""
         roots = self._roots.get(node, NodeRoots())
         owners = roots.merged.values()
-        return next((h for h in roots.standing if h.family == "silent_node" or h.id in owners), None)
+        return next(
+            (h for h in roots.standing if h.family == IncidentFamily.SILENT_NODE or h.id in owners), None
+        )
 
     def owner_of(self, incident: str) -> str | None:
         """The root of the node, of its switch, or of what it shares with others."""
@@ -219,8 +221,8 @@ class Nodes(CauseSource):
     def accused_at(self, name: str) -> str | None:
         """The node's silence, or what explains it."""
         roots = self._roots.get(name, NodeRoots())
-        silent = [roots.merged[h.id] for h in roots.parts if h.family == "silent_node"]
-        silent += [h.id for h in roots.standing if h.family == "silent_node"]
+        silent = [roots.merged[h.id] for h in roots.parts if h.family == IncidentFamily.SILENT_NODE]
+        silent += [h.id for h in roots.standing if h.family == IncidentFamily.SILENT_NODE]
         return silent[-1] if silent else None
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:

@@ -16,6 +16,7 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import DocumentRow, PortRow
 from streams.model.entity import Entity
+from streams.model.kinds import IncidentFamily
 
 
 class Cables(CauseSource):
@@ -136,7 +137,7 @@ class PortStorms(CauseSource):
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
         """The storm of the host that is known to be at the port by now, or what the storm is the spreading of."""
         hosts = (Place(PlaceKind.NODE, node) for node in self._topology.hosts_at(row.place.name))
-        here = (h for host in hosts for h in self._causes.at(host) if h.family == "pfc_storm")
+        here = (h for host in hosts for h in self._causes.at(host) if h.family == IncidentFamily.PFC_STORM)
         owner = self._causes.owner_of(row.incident.id)
         return next(here, None) or (self._causes.found(owner) if owner != row.incident.id else None)
 

@@ -28,10 +28,11 @@ from streams.correlate.node_rules.shared_groups import SharedFault, Shares
 from streams.correlate.node_rules.storage import Waits, storage_faults, waits
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import DocumentRow, NodeRow
+from streams.model.kinds import IncidentFamily, SignalKind
 
 STORAGE = "storage"
 _JUDGED_EVERY = timedelta(seconds=1)
-_STORAGE_KINDS = ("node.storage", "node.kernel")
+_STORAGE_KINDS = (SignalKind.NODE_STORAGE, SignalKind.NODE_KERNEL)
 
 
 class Shared(CauseSource):
@@ -173,7 +174,7 @@ class Shared(CauseSource):
 
     def held(self, h: Hypothesis) -> Hypothesis:
         """A node's own hypothesis as it is told: it waits for others that may go with it, and is sure only while it is alone."""
-        if h.family != "node_down" or is_dead(h):
+        if h.family != IncidentFamily.NODE_DOWN or is_dead(h):
             return h
         if self._is_crowded:
             h = replace(h, sure_at=None)

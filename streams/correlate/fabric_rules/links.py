@@ -14,7 +14,6 @@ from streams.correlate.fabric_rules.nic_timeline import Moment, how_many, kind_o
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
-from streams.correlate.policy.kinds import LINK, NOT_READY
 from streams.correlate.policy.link_parts import Part, parts
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Lives, spells
@@ -23,9 +22,10 @@ from streams.correlate.state.rows import NodeRow, PortRow, in_maintenance
 from streams.model.entity import Entity
 from streams.model.facts import NodeFact
 from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
-FAMILY = "nic_link"
+FAMILY = IncidentFamily.NIC_LINK
 MAINTENANCE = "planned maintenance"
 _BROKEN: tuple[Part, ...] = ("down", "bounced", "device")
 
@@ -110,7 +110,7 @@ def host_links(
     told = [
         (s, Entity(cluster, node=node, nic=s.entity.nic))
         for s in seen
-        if s.kind == LINK and (fact is not None or s.entity.nic or not s.text("node"))
+        if s.kind == SignalKind.FABRIC_LINK and (fact is not None or s.entity.nic or not s.text("node"))
     ]
     told += [
         (s, Entity(cluster, node=node)) for row in ports.values() if row.link is None for s in of_port(row)
@@ -177,9 +177,9 @@ def excuses(fault: LinkFault, row: NodeRow, config: Config) -> list[str]:
     found = []
     if (row.fact is not None and row.fact.maintenance) or in_maintenance(row, fault.start, fault.start):
         found.append(MAINTENANCE)
-    if any(s.kind == "node.condition" and s.text("subtype") == "rebooted" for s in near):
+    if any(s.kind == SignalKind.NODE_CONDITION and s.text("subtype") == "rebooted" for s in near):
         found.append("the host was rebooted")
-    if not fault.by_host and any(s.kind == NOT_READY for s in near):
+    if not fault.by_host and any(s.kind == SignalKind.NODE_NOT_READY for s in near):
         found.append("the host itself is gone")
     return found
 

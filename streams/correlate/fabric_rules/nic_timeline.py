@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from streams.correlate.policy.config import Config
-from streams.correlate.policy.kinds import LINK
 from streams.correlate.policy.link_parts import Part, parts
 from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing, order
 from streams.correlate.state.incarnations import Spell, spells
 from streams.correlate.state.rows import PortRow
 from streams.model.entity import Entity
+from streams.model.kinds import SignalKind
 
 _RDMA = re.compile(r"mlx[45]_|bnxt_re|irdma|hfi1_|qib|rocep|ibp")
 
@@ -52,7 +52,7 @@ class Moment:
 
 def of_port(row: PortRow) -> list[Sighting]:
     """What a switch said of the link in one port."""
-    return [s for group in row.seen.values() for s in group if s.kind == LINK]
+    return [s for group in row.seen.values() for s in group if s.kind == SignalKind.FABRIC_LINK]
 
 
 def how_many(moments: Iterable[Moment]) -> int:

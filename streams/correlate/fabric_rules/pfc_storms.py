@@ -15,13 +15,13 @@ from streams.correlate.fabric_rules.nic_timeline import forgotten, found_anew, o
 from streams.correlate.fabric_rules.switch_faults import SwitchFault
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.policy.config import Config
-from streams.correlate.policy.kinds import LINK, PFC
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.incarnations import Lives, Session, Spell, spells
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import PortRow
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
 SENT, RECEIVED, BY_SWITCH = "sent", "received", "received_by_switch"
@@ -40,10 +40,10 @@ def host_storms(
         s for row in ports.values() for group in row.seen.values() for s in group if _told_by_switch(s)
     ]
     seen = list(seen)
-    sent = [s for s in seen if s.kind == PFC and s.text("direction") == SENT]
+    sent = [s for s in seen if s.kind == SignalKind.FABRIC_PFC_STORM and s.text("direction") == SENT]
     if not reports and not sent:
         return []
-    told = [s for s in seen if s.kind == LINK and s.firing]
+    told = [s for s in seen if s.kind == SignalKind.FABRIC_LINK and s.firing]
     cabled = [s for row in ports.values() for s in of_port(row) if s.firing]
     found = []
     # Incarnations are counted for the whole host: its NIC goes by several names.
@@ -82,7 +82,7 @@ def fabric_storm(cluster: str, name: str, row: PortRow, lives: Lives, config: Co
         Hypothesis(
             place=Place(PlaceKind.PORT, name),
             root=root,
-            family="pfc_storm",
+            family=IncidentFamily.PFC_STORM,
             incarnation=session.incarnation,
             certainty=Certainty.LIKELY if known else Certainty.WEAK,
             fault_at=session.start,
@@ -101,7 +101,7 @@ def fabric_storm(cluster: str, name: str, row: PortRow, lives: Lives, config: Co
                 "source": str(root),
                 **measured(session.sightings),
             },
-            candidates=(rejected(root, "pfc_storm", "host is the source", where),),
+            candidates=(rejected(root, IncidentFamily.PFC_STORM, "host is the source", where),),
         )
         for session in lives.sessions(root, "pfc", _lasting(reports, config))
     ]
@@ -112,7 +112,10 @@ def victims(seen: Iterable[Sighting], since: datetime, until: datetime) -> tuple
     return tuple(
         s
         for s in seen
-        if s.kind == PFC and s.firing and s.text("direction") == RECEIVED and since <= s.at <= until
+        if s.kind == SignalKind.FABRIC_PFC_STORM
+        and s.firing
+        and s.text("direction") == RECEIVED
+        and since <= s.at <= until
     )
 
 
@@ -164,7 +167,7 @@ def shared_storms(
         hypothesis = Hypothesis(
             place=Place(PlaceKind.SWITCH, switch),
             root=root,
-            family="pfc_storm",
+            family=IncidentFamily.PFC_STORM,
             incarnation=session.incarnation,
             certainty=Certainty.LIKELY,
             fault_at=session.start,
@@ -184,7 +187,7 @@ def shared_storms(
                 "shared_nodes": len(names),
             },
             candidates=tuple(
-                rejected(h.root, "pfc_storm", h.rule, "one of many hosts that pause together")
+                rejected(h.root, IncidentFamily.PFC_STORM, h.rule, "one of many hosts that pause together")
                 for h in hosts[:6]
             ),
         )
@@ -237,7 +240,7 @@ def _host_hypothesis(
     return Hypothesis(
         place=Place(PlaceKind.NODE, node),
         root=root,
-        family="pfc_storm",
+        family=IncidentFamily.PFC_STORM,
         incarnation=session.incarnation,
         certainty=certainty,
         fault_at=session.start,
@@ -295,7 +298,11 @@ def measured(storm: Sequence[Sighting]) -> dict[str, Attribute]:
 
 
 def _told_by_switch(s: Sighting) -> bool:
-    return s.kind == PFC and s.text("direction") in (BY_SWITCH, "") and s.entity.switch is not None
+    return (
+        s.kind == SignalKind.FABRIC_PFC_STORM
+        and s.text("direction") in (BY_SWITCH, "")
+        and s.entity.switch is not None
+    )
 
 
 def _source(cluster: str, node: str, mine: list[Sighting], ports: Mapping[str, PortRow]) -> Entity:

@@ -21,9 +21,10 @@ from streams.correlate.state.incarnations import Lives, Session, Spell
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily
 from streams.model.signal import Attribute
 
-FAMILY = "fabric_fault"
+FAMILY = IncidentFamily.FABRIC_FAULT
 BY_VOTES = "failing leaf"
 SOMEWHERE = ""
 """The name under which links are put together whose switch nobody knows."""
@@ -169,7 +170,7 @@ def _lost(
         jobs=tuple(sorted({b.job for b in voters}, key=lambda j: j.key)),
         facts=facts,
         candidates=tuple(
-            rejected(fault.root, "nic_link", "one host's link", "its neighbours failed with it")
+            rejected(fault.root, IncidentFamily.NIC_LINK, "one host's link", "its neighbours failed with it")
             for fault in faults[:6]
         ),
     )

@@ -18,6 +18,7 @@ from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.model.entity import Entity, Gpu, JobRef
 from streams.model.incident import Certainty
+from streams.model.kinds import SignalKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Burst:
     @property
     def failures(self) -> tuple[Sighting, ...]:
         """What the program or the kernel said besides codes."""
-        return tuple(s for s in self.sightings if s.kind != "gpu.xid")
+        return tuple(s for s in self.sightings if s.kind != SignalKind.GPU_XID)
 
     @property
     def gpu(self) -> Entity | None:
@@ -47,7 +48,7 @@ class Burst:
 
         A fault of the program says nothing against a GPU; only that it comes back on the same one, time and again, does.
         """
-        codes = [s for s in self.sightings if s.kind == "gpu.xid"]
+        codes = [s for s in self.sightings if s.kind == SignalKind.GPU_XID]
         names = learned(codes)
         places = {renamed(s, names).entity.key: renamed(s, names).entity for s in codes}
         seen = [place.gpu for place in places.values() if place.gpu is not None]
@@ -96,7 +97,7 @@ class Burst:
 def bursts(seen: Iterable[Sighting], config: Config) -> list[Burst]:
     """Cut a job's application codes and own failures into bursts at silences."""
     lines = sorted(
-        (s for s in seen if s.firing and (is_own(s) if s.kind != "gpu.xid" else _is_code(s))),
+        (s for s in seen if s.firing and (is_own(s) if s.kind != SignalKind.GPU_XID else _is_code(s))),
         key=order,
     )
     groups: list[list[Sighting]] = []
@@ -113,9 +114,9 @@ def _is_code(s: Sighting) -> bool:
 
 def _burst(group: Sequence[Sighting], together: timedelta) -> Burst:
     by_code: dict[int, list[Sighting]] = defaultdict(list)
-    failures = [s for s in group if s.kind != "gpu.xid"]
+    failures = [s for s in group if s.kind != SignalKind.GPU_XID]
     for s in group:
-        if s.kind == "gpu.xid":
+        if s.kind == SignalKind.GPU_XID:
             by_code[s.code or 0].append(s)
     widest = {code: _most_nodes(lines, together) for code, lines in by_code.items()}
     loud = [code for code in widest if code not in families().quiet_alone]

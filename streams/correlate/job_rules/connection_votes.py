@@ -18,9 +18,9 @@ from typing import Literal
 
 from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.job_rules.rank_reports import Episode, Told
-from streams.correlate.policy.kinds import ERROR
 from streams.correlate.sightings import Sighting
 from streams.model.hostnames import folded
+from streams.model.kinds import SignalKind
 
 _FILE = Path(__file__).with_name("connection_votes.yaml")
 
@@ -109,7 +109,9 @@ def says(s: Sighting) -> Says:
 
 def only_deaths(told: Iterable[Told]) -> bool:
     """Whether ranks report no more than that others have ended: nobody timed out waiting, and no path or device failed."""
-    return all(one.sighting.kind == ERROR and says(one.sighting) in ("gone", "none") for one in told)
+    return all(
+        one.sighting.kind == SignalKind.NCCL_ERROR and says(one.sighting) in ("gone", "none") for one in told
+    )
 
 
 def edges(told: Iterable[Told], addresses: Addresses) -> list[Edge]:
@@ -117,7 +119,7 @@ def edges(told: Iterable[Told], addresses: Addresses) -> list[Edge]:
     found = []
     for one in told:
         s = one.sighting
-        if s.kind != ERROR or one.node is None or (said := says(s)) == "none":
+        if s.kind != SignalKind.NCCL_ERROR or one.node is None or (said := says(s)) == "none":
             continue
         peer = addresses.node(s.text("peer")) if s.text("peer") else None
         device = s.text("device").partition(":")[0] or None

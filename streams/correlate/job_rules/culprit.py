@@ -14,9 +14,9 @@ from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
 from streams.correlate.job_rules.process_groups import Group, Waiter, learn, mismatch
 from streams.correlate.job_rules.rank_reports import Episode, Rank, doubted
 from streams.correlate.job_rules.wait_for_graph import Collective, Ends, ends
-from streams.correlate.policy.kinds import TIMEOUT
 from streams.correlate.state.placement import Stay
 from streams.model.incident import Certainty
+from streams.model.kinds import SignalKind
 
 _MAX_CLEARED = 6
 
@@ -125,7 +125,7 @@ def _case(episode: Episode, stays: Sequence[Stay]) -> _Case:
         silent=silent,
         quiet_pods=[] if relayed else quiet,
         by_pod={pod: len(ranks) for pod, ranks in by_pod.items()},
-        counted=frozenset(t.rank for t in episode.told if t.sighting.kind == TIMEOUT),
+        counted=frozenset(t.rank for t in episode.told if t.sighting.kind == SignalKind.NCCL_TIMEOUT),
     )
 
 

@@ -10,8 +10,8 @@ from streams.correlate.job_rules.culprit import Finding
 from streams.correlate.job_rules.job_evidence import Evidence
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.policy.config import Config
-from streams.correlate.policy.kinds import ERROR
 from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily, SignalKind
 
 
 def explaining(
@@ -32,7 +32,10 @@ def explaining(
         cause
         for cause, stays in evidence.local
         if any(s.overlaps(start - config.slack, end) for s in stays)
-        and (cause.family != "node_down" or (cause.ready_at <= told_at and cause.root.node not in spoke))
+        and (
+            cause.family != IncidentFamily.NODE_DOWN
+            or (cause.ready_at <= told_at and cause.root.node not in spoke)
+        )
         and in_time(cause, start, told_at, evidence, config)
         and (late is None or cause.fault_at <= told_at + late)
         and domain in (None, cause.domain)
@@ -45,7 +48,7 @@ def storm_for(evidence: Evidence, episode: Episode, finding: Finding, config: Co
     storms = [
         c
         for c in evidence.causes
-        if c.family == "pfc_storm"
+        if c.family == IncidentFamily.PFC_STORM
         and (c.id in evidence.near_storms or finding.node is None)
         and in_time(c, episode.start, episode.told_at, evidence, config)
     ]
@@ -58,7 +61,7 @@ def storm_for(evidence: Evidence, episode: Episode, finding: Finding, config: Co
 
 def fabric_for(evidence: Evidence, episode: Episode, finding: Finding, config: Config) -> Hypothesis | None:
     """A switch or uplink that failed near the job: it takes network errors, and waiting whose ranks accuse nobody."""
-    if finding.node is not None and all(t.sighting.kind != ERROR for t in episode.told):
+    if finding.node is not None and all(t.sighting.kind != SignalKind.NCCL_ERROR for t in episode.told):
         return None
     near = [
         c
@@ -75,7 +78,7 @@ def gone_node(evidence: Evidence, node: str, episode: Episode, config: Config) -
     found = [
         cause
         for cause in evidence.causes
-        if cause.family == "node_down"
+        if cause.family == IncidentFamily.NODE_DOWN
         and cause.certainty is not Certainty.WEAK
         and cause.root.node == node
         and episode.start - config.before <= cause.fault_at <= episode.start + cause.lag
@@ -105,7 +108,7 @@ def missed_nodes(evidence: Evidence, episode: Episode, config: Config) -> frozen
     return frozenset(
         cause.root.node
         for cause in evidence.causes
-        if cause.family == "node_down"
+        if cause.family == IncidentFamily.NODE_DOWN
         and cause.root.node is not None
         and episode.start - config.before <= cause.fault_at <= episode.end + config.before
     )

@@ -15,6 +15,7 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import MISMATCHES_FROM
 from streams.model.entity import Entity
 from streams.model.incident import Candidate, Certainty
+from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
 
@@ -23,7 +24,7 @@ def application_root(evidence: Evidence, burst: Burst, count: int, config: Confi
     if burst.says_nothing:
         return None
     job, code = evidence.job, burst.code
-    gpus = sorted({s.entity.key: s.entity for s in burst.sightings if s.kind == "gpu.xid"}.items())
+    gpus = sorted({s.entity.key: s.entity for s in burst.sightings if s.kind == SignalKind.GPU_XID}.items())
     facts: dict[str, Attribute] = {"shared_nodes": len(burst.nodes)} if burst.is_shared else {}
     if code:
         facts |= {"xid": code, "xids": tuple(sorted({s.code for s in burst.sightings if s.code}))}
@@ -33,7 +34,7 @@ def application_root(evidence: Evidence, burst: Burst, count: int, config: Confi
     return Hypothesis(
         place=evidence.place,
         root=evidence.root,
-        family="application",
+        family=IncidentFamily.APPLICATION,
         incarnation=count,
         certainty=burst.certainty,
         fault_at=burst.start,
@@ -49,7 +50,7 @@ def application_root(evidence: Evidence, burst: Burst, count: int, config: Confi
         candidates=tuple(
             rejected(
                 entity,
-                "gpu_fault",
+                IncidentFamily.GPU_FAULT,
                 "hardware",
                 f"{code} asks for no reset, and no other code stands beside it",
             )
@@ -73,7 +74,7 @@ def hang_root(
         place=evidence.place,
         root=evidence.root,
         family=family,
-        incarnation=count if family == "hang" else MISMATCHES_FROM + count,
+        incarnation=count if family == IncidentFamily.HANG else MISMATCHES_FROM + count,
         certainty=finding.certainty,
         fault_at=episode.start,
         first_at=episode.start,
@@ -121,7 +122,7 @@ def rejections(
             reason = "its evidence is too weak to explain a hang"
         elif cause.stops == "never":
             reason = "it makes a job slow and does not stop it"
-        elif cause.family == "pfc_storm" and cause.id not in evidence.near_storms:
+        elif cause.family == IncidentFamily.PFC_STORM and cause.id not in evidence.near_storms:
             reason = "the storm does not reach this job's nodes"
         elif was_outlived(cause, episode.start, evidence, config):
             reason = "the job made progress after it"
@@ -136,13 +137,19 @@ def rejections(
             found.append(
                 rejected(
                     root,
-                    "silent_node",
+                    IncidentFamily.SILENT_NODE,
                     finding.rule,
                     "one of several suspected nodes: none is closed on that",
                 )
             )
     for node, reason in finding.doubts[:4]:
-        found.append(rejected(Entity(evidence.cluster, node=node), "silent_node", "source of ranks", reason))
+        found.append(
+            rejected(
+                Entity(evidence.cluster, node=node), IncidentFamily.SILENT_NODE, "source of ranks", reason
+            )
+        )
     for node, reason in finding.cleared:
-        found.append(rejected(Entity(evidence.cluster, node=node), "silent_node", "victim", reason))
+        found.append(
+            rejected(Entity(evidence.cluster, node=node), IncidentFamily.SILENT_NODE, "victim", reason)
+        )
     return tuple(found[:12])

@@ -15,13 +15,14 @@ from streams.correlate.job_rules.job_evidence import Evidence
 from streams.correlate.job_rules.pod_failures import is_own
 from streams.correlate.job_rules.rank_reports import Told, told_by
 from streams.correlate.policy.families import families
-from streams.correlate.policy.kinds import ERROR, FAILURES, GPU_KINDS, PFC, TIMEOUT
+from streams.correlate.policy.kinds import FAILURES, GPU_KINDS
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Stay, stay_at
 from streams.correlate.state.rows import NodeRow, PodRow
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.hostnames import folded
+from streams.model.kinds import SignalKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Testimony:
 
     def note(self, job: str, evidence: Evidence | None) -> None:
         """Remember by what a job was judged; network errors are judged by addresses besides, so those are not remembered."""
-        if evidence is None or any(t.sighting.kind == ERROR for t in evidence.told):
+        if evidence is None or any(t.sighting.kind == SignalKind.NCCL_ERROR for t in evidence.told):
             self._judged.pop(job, None)
         else:
             self._judged[job] = evidence
@@ -194,13 +195,13 @@ def _sorted_out(row: NodeRow) -> _Node:
     is_quiet = True
     for group in row.seen.values():
         kind = group[0].kind
-        is_quiet = is_quiet and kind == "gpu.xid" and all(table.role(s) != "cause" for s in group)
+        is_quiet = is_quiet and kind == SignalKind.GPU_XID and all(table.role(s) != "cause" for s in group)
         if kind in GPU_KINDS:
             codes += (s for s in group if s.firing and table.role(s) in ("application", "symptom"))
-        elif kind in (TIMEOUT, ERROR):
+        elif kind in (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR):
             collectives += group
-        elif kind == PFC:
+        elif kind == SignalKind.FABRIC_PFC_STORM:
             pauses += group
-        elif kind == "node.memory":
+        elif kind == SignalKind.NODE_MEMORY:
             failures += (s for s in group if s.firing and is_own(s))
     return _Node(row, tuple(codes), tuple(collectives), tuple(pauses), tuple(failures), is_quiet)

@@ -29,12 +29,12 @@ from streams.correlate.job_rules.rank_assignment import gpus_of, numbered
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
-from streams.correlate.policy.kinds import ERROR
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Accused, Cause, Place, PlaceKind
 from streams.correlate.state.placement import Stay
 from streams.model.entity import JobRef
 from streams.model.incident import Candidate, Certainty
+from streams.model.kinds import IncidentFamily, SignalKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ def judge(evidence: Evidence, config: Config) -> Judgement:
     """
     judgement = Judgement()
     hangs = _hangs(evidence, config)
-    hang_count, _ = _forgotten(evidence, "hang")
-    count, until = _forgotten(evidence, "application")
+    hang_count, _ = _forgotten(evidence, IncidentFamily.HANG)
+    count, until = _forgotten(evidence, IncidentFamily.APPLICATION)
     own = (*evidence.codes, *evidence.failed)
     faults = bursts((s for s in own if until is None or s.at > until), config)
     loose: list[tuple[int, Burst]] = []
@@ -126,7 +126,7 @@ def _forgotten(evidence: Evidence, domain: str) -> tuple[int, datetime | None]:
 
 def _hangs(evidence: Evidence, config: Config) -> list[Episode]:
     """The job's hangs: what the same pods report within minutes is still the same one being torn down."""
-    _, until = _forgotten(evidence, "hang")
+    _, until = _forgotten(evidence, IncidentFamily.HANG)
     told = [t for t in evidence.told if until is None or t.sighting.at > until]
     found: list[Episode] = []
     for episode in episodes(told, config.episode_gap):
@@ -153,7 +153,7 @@ def _finding(evidence: Evidence, episode: Episode, config: Config) -> Finding:
     """What the ranks themselves say of a hang."""
     numbers = numbered(standing(evidence.stays, episode.start, config), episode.told)
     stays = numbers.stays
-    failed = any(t.sighting.kind == ERROR for t in episode.told)
+    failed = any(t.sighting.kind == SignalKind.NCCL_ERROR for t in episode.told)
     finding = find_culprit(episode, stays, evidence.addresses(stays) if failed else NO_ADDRESSES)
     if numbers.conflicts and finding.certainty is Certainty.DECISIVE:
         finding = replace(finding, certainty=Certainty.LIKELY)
@@ -229,7 +229,7 @@ def _judge_hang(
     if (weak := weak_cause(evidence, episode, finding, config)) is not None:
         judgement.claim(weak.id, episode.start, episode.end, [*(t.sighting for t in episode.told), *teardown])
         return
-    family = "application" if finding.mismatch else "hang"
+    family = IncidentFamily.APPLICATION if finding.mismatch else IncidentFamily.HANG
     hypothesis = hang_root(evidence, episode, finding, count, family, ready_at, candidates, teardown)
     judgement.hypotheses.append(hypothesis)
 
@@ -239,7 +239,7 @@ def _blamed(evidence: Evidence, episode: Episode, finding: Finding, ready_at: da
     vote = finding.vote
     if vote is None or vote.level != "leaf" or vote.leaf is None or finding.node or finding.mismatch:
         return None
-    lines = tuple(t.sighting for t in episode.told if t.sighting.kind == ERROR)
+    lines = tuple(t.sighting for t in episode.told if t.sighting.kind == SignalKind.NCCL_ERROR)
     return Blame(vote.leaf, evidence.job, episode.start, episode.end, ready_at, lines, vote.why, vote.pairs)
 
 

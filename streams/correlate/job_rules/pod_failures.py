@@ -14,8 +14,9 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.placement import Stay
+from streams.model.kinds import IncidentFamily
 
-PLATFORM = "platform_fault"
+PLATFORM = IncidentFamily.PLATFORM_FAULT
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from streams.correlate.job_rules.rank_reports import Episode, Rank, Told
-from streams.correlate.policy.kinds import ERROR, TIMEOUT
 from streams.correlate.sightings import Sighting
+from streams.model.kinds import SignalKind
 
 DEFAULT = "0"
 """The group of all ranks: PyTorch gives it the first number."""
@@ -110,14 +110,14 @@ def learn(episode: Episode, world: AbstractSet[Rank]) -> dict[str, Group]:
     groups: dict[str, Group] = {}
     unnamed = DEFAULT if all(_of_all_ranks(t) for t in episode.told) else UNNAMED
     for told in episode.told:
-        if told.sighting.kind == TIMEOUT:
+        if told.sighting.kind == SignalKind.NCCL_TIMEOUT:
             _hear(groups, told, unnamed)
     groups = {part.name: part for group in groups.values() for part in _parted(group)}
     layouts = _layouts(groups.values())
     for group in groups.values():
         group.members = _members(group, layouts, world)
     for told in episode.told:
-        if told.sighting.kind == ERROR and told.sighting.text("subtype") == "desync":
+        if told.sighting.kind == SignalKind.NCCL_ERROR and told.sighting.text("subtype") == "desync":
             _hear_desync(groups, told, world)
     return dict(sorted(groups.items()))
 
@@ -125,7 +125,7 @@ def learn(episode: Episode, world: AbstractSet[Rank]) -> dict[str, Group]:
 def _of_all_ranks(told: Told) -> bool:
     """False for a line without a group whose rank inside its group is not its global one."""
     s = told.sighting
-    if s.kind != TIMEOUT or s.text("pg"):
+    if s.kind != SignalKind.NCCL_TIMEOUT or s.text("pg"):
         return True
     return isinstance(told.rank, int) and s.number("pg_rank") in (None, told.rank)
 

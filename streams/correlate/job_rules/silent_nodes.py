@@ -12,6 +12,7 @@ from streams.correlate.state.incarnations import Lives, Spell
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily
 
 
 def silent_roots(root: Entity, suspicions: Iterable[Suspicion], lives: Lives) -> list[Hypothesis]:
@@ -36,7 +37,7 @@ def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothe
     return Hypothesis(
         place=Place(PlaceKind.NODE, root.node or ""),
         root=root,
-        family="silent_node",
+        family=IncidentFamily.SILENT_NODE,
         incarnation=incarnation,
         certainty=best.finding.certainty,
         fault_at=min(m.episode.start for m in members),

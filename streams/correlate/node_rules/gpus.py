@@ -20,6 +20,7 @@ from streams.correlate.state.incarnations import Lives
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity, Gpu
 from streams.model.incident import Candidate, Certainty
+from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
 
@@ -94,7 +95,7 @@ def gpu_faults(node: str, seen: Iterable[Sighting], lives: Lives, config: Config
 
 
 def _is_of_gpu(s: Sighting) -> bool:
-    if s.kind == "gpu.xid":
+    if s.kind == SignalKind.GPU_XID:
         return True
     rule = families().rule(s)
     return rule is not None and families()[rule.family].found_on == "gpu"
@@ -113,7 +114,7 @@ def _located(s: Sighting, lines: list[Sighting]) -> Sighting:
 
 
 def _leaves_bus(s: Sighting) -> bool:
-    return families().family_of(s) == "gpu_off_bus"
+    return families().family_of(s) == IncidentFamily.GPU_OFF_BUS
 
 
 def _place(groups: list[_Group], s: Sighting, lives: Lives, config: Config) -> None:
@@ -228,7 +229,7 @@ def _facts(group: _Group, best: Sighting, action: str) -> dict[str, Attribute]:
         facts["action"] = action
     if best.code is not None:
         facts["xid"] = best.code
-    elif best.kind == "gpu.off_bus":
+    elif best.kind == SignalKind.GPU_OFF_BUS:
         facts["xid"] = 79
     if codes:
         facts["xids"] = tuple(codes)
@@ -239,7 +240,7 @@ def _facts(group: _Group, best: Sighting, action: str) -> dict[str, Attribute]:
     told = {
         f"{s.kind}.{s.text('subtype')}"
         for s in (*group.causes, *group.context)
-        if s.kind != "gpu.xid" and s.text("subtype")
+        if s.kind != SignalKind.GPU_XID and s.text("subtype")
     }
     if told:
         facts["signs"] = tuple(sorted(told))

@@ -20,6 +20,7 @@ from streams.correlate.state.incarnations import Lives, Session, Spell, spells
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily
 from streams.model.signal import Attribute
 
 _SIGNS_TOLD = 4
@@ -106,7 +107,7 @@ def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str,
 
 
 def _system(s: Sighting, family: str) -> str | None:
-    return storage_system(s) if family == "storage_fault" else None
+    return storage_system(s) if family == IncidentFamily.STORAGE_FAULT else None
 
 
 def _root(node: Entity, mine: Iterable[Sighting]) -> Entity:

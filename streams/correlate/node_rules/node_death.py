@@ -19,15 +19,15 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.node_readiness import is_death
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import at_most
-from streams.correlate.policy.kinds import LINK, NOT_READY
 from streams.correlate.policy.link_parts import parts
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.job_progress import Pulse
 from streams.correlate.state.rows import NodeRow, PortRow
 from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily, SignalKind
 
 _FILE = Path(__file__).with_name("node_death.yaml")
-FAMILY = "node_down"
+FAMILY = IncidentFamily.NODE_DOWN
 _SPOKE_BEFORE = timedelta(hours=1)
 """How far back the rhythm of a job is known by the minute."""
 
@@ -133,7 +133,7 @@ def weighed(
     if not _is_unreachable(row, gone):
         return h
     found = [signs.absence]
-    found += [signs.alert] * any(s.kind == "node.condition" for s in h.causes)
+    found += [signs.alert] * any(s.kind == SignalKind.NODE_CONDITION for s in h.causes)
     found += [signs.ports] * _has_no_link(ports.values(), since - config.before)
     due = [at for pulse in pulses if (at := _due(pulse, since)) is not None]
     found += [signs.silence] * bool(due)
@@ -146,13 +146,13 @@ def weighed(
 
 def _last_time(h: Hypothesis, row: NodeRow) -> list[Sighting]:
     """What told of its being NotReady the last time, in order: a node may have come back and gone again meanwhile."""
-    gone = sorted((s for s in h.causes if s.kind == NOT_READY), key=order)
+    gone = sorted((s for s in h.causes if s.kind == SignalKind.NODE_NOT_READY), key=order)
     if not gone:
         return []
     backs = [
         s.at
         for group in row.seen.values()
-        if group[0].kind == NOT_READY
+        if group[0].kind == SignalKind.NODE_NOT_READY
         for s in group
         if not s.firing and s.at < gone[-1].at
     ]
@@ -212,7 +212,7 @@ def _is_down(row: PortRow, since: datetime) -> bool:
         (
             s
             for group in row.seen.values()
-            if group[0].kind == LINK
+            if group[0].kind == SignalKind.FABRIC_LINK
             for s in group
             if parts().of(s) == "down" and not parts().is_intended(s)
         ),

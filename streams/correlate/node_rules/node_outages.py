@@ -27,10 +27,11 @@ from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import NodeRow
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily
 from streams.model.signal import Attribute
 
 _FILE = Path(__file__).with_name("node_outages.yaml")
-FAMILY = "nodes_not_ready"
+FAMILY = IncidentFamily.NODES_NOT_READY
 GROUP = "nodes"
 """The group that all nodes of a cluster are in."""
 _TOLD = 10

@@ -9,13 +9,13 @@ from datetime import datetime
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
-from streams.correlate.policy.kinds import NOT_READY
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Lives, Session, Spell, spells
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import NodeRow, in_maintenance
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
 
@@ -33,12 +33,12 @@ def down_sessions(
 
 def down_spells(seen: Iterable[Sighting]) -> list[Spell]:
     """Each time that the node was not ready or died, blips and all."""
-    return spells(s for s in seen if s.kind == NOT_READY or is_death(s))
+    return spells(s for s in seen if s.kind == SignalKind.NODE_NOT_READY or is_death(s))
 
 
 def is_death(s: Sighting) -> bool:
     """A sign that the whole node stopped: a kernel panic, a reset by its watchdog, an alert that it is down."""
-    if s.kind == NOT_READY or not s.kind.startswith("node."):
+    if s.kind == SignalKind.NODE_NOT_READY or not s.kind.startswith("node."):
         return False
     rule = families().rule(s)
     return rule is not None and rule.family == "node_down" and rule.role == "cause"
@@ -55,8 +55,8 @@ def node_down(
         if back is not None and in_maintenance(row, session.start, back):
             continue  # It was taken down and came back while people worked on it.
         maintenance = closed or in_maintenance(row, session.start, session.last)
-        gone = [s for s in session.sightings if s.kind == NOT_READY]
-        deaths = [s for s in session.sightings if s.kind != NOT_READY]
+        gone = [s for s in session.sightings if s.kind == SignalKind.NODE_NOT_READY]
+        deaths = [s for s in session.sightings if s.kind != SignalKind.NODE_NOT_READY]
         reason = next((s.text("reason") for s in gone if s.text("reason")), "")
         told = "kubelet no longer answers" if "Unknown" in reason else "the API server shows it NotReady"
         why = f"{root.node}: {told}, and nothing else explains it"
@@ -73,7 +73,7 @@ def node_down(
             Hypothesis(
                 place=Place(PlaceKind.NODE, root.node or ""),
                 root=root,
-                family="node_down",
+                family=IncidentFamily.NODE_DOWN,
                 incarnation=session.incarnation,
                 certainty=_certainty(bool(gone), deaths),
                 fault_at=session.start,
@@ -93,7 +93,7 @@ def node_down(
 
 def _certainty(gone: bool, deaths: Iterable[Sighting]) -> Certainty:
     """A kubelet may only be restarting, and an old panic may be read again; both at once are a dead node."""
-    panicked = any(s.kind == "node.kernel" for s in deaths)
+    panicked = any(s.kind == SignalKind.NODE_KERNEL for s in deaths)
     if gone:
         return Certainty.DECISIVE if panicked else Certainty.LIKELY
     return Certainty.WEAK
@@ -101,6 +101,6 @@ def _certainty(gone: bool, deaths: Iterable[Sighting]) -> Certainty:
 
 def taken_away(found: Hypothesis, left_at: datetime) -> Hypothesis:
     """A node that was down, and was deleted with nobody on it: there is nothing left to bring back."""
-    if found.family != "node_down" or found.cleared_at is not None or left_at < found.last_at:
+    if found.family != IncidentFamily.NODE_DOWN or found.cleared_at is not None or left_at < found.last_at:
         return found
     return replace(found, cleared_at=left_at, why=f"{found.why}. It was taken out of the cluster")

@@ -16,8 +16,9 @@ from streams.correlate.state.incarnations import Lives, Session, Spell
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily
 
-POWER, GONE = "power_cooling", "node_down"
+POWER, GONE = IncidentFamily.POWER_COOLING, IncidentFamily.NODE_DOWN
 _TOLD = 6
 
 Said = tuple[str, Hypothesis]
@@ -81,7 +82,7 @@ def nvlink_faults(shares: Sequence[tuple[str, Sequence[Hypothesis]]]) -> list[Sh
 
 
 def _link(h: Hypothesis) -> bool:
-    return h.family == "gpu_nvlink"
+    return h.family == IncidentFamily.GPU_NVLINK
 
 
 def _episodes(said: Sequence[Said], within: timedelta) -> list[list[Said]]:

@@ -21,8 +21,9 @@ from streams.correlate.state.incarnations import Lives, Session, Spell, spells, 
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily, SignalKind
 
-FAMILY = "storage_fault"
+FAMILY = IncidentFamily.STORAGE_FAULT
 UNNAMED = "not named"
 _TOLD = 6
 
@@ -50,7 +51,7 @@ def waits(seen: Iterable[Sighting], hypotheses: Iterable[Hypothesis]) -> Waits:
     streams: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
     lasts: dict[tuple[str, str], timedelta] = {}
     for s in seen:
-        rule = families().rule(s) if s.kind == "node.storage" else None
+        rule = families().rule(s) if s.kind == SignalKind.NODE_STORAGE else None
         if rule is None or rule.family != FAMILY or rule.role != "cause":
             continue
         key = (_system(s), _target(s))
@@ -105,7 +106,7 @@ def _target(s: Sighting) -> str:
 
 
 def _only_hangs(h: Hypothesis) -> bool:
-    return h.family == "host_fault" and all(s.text("subtype") == "hung_task" for s in h.causes)
+    return h.family == IncidentFamily.HOST_FAULT and all(s.text("subtype") == "hung_task" for s in h.causes)
 
 
 def _sessions(cluster: str, system: str, outages: Sequence[Outage], lives: Lives) -> list[Session]:
@@ -184,7 +185,7 @@ def _named(root: Entity, session: Session, outages: Sequence[tuple[str, Outage]]
             candidates=tuple(
                 rejected(
                     Entity(root.cluster, node=node),
-                    "host_fault",
+                    IncidentFamily.HOST_FAULT,
                     "one node's trouble",
                     "others wait for it too",
                 )

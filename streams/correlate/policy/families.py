@@ -14,6 +14,7 @@ from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.policy.kinds import FAILURES
 from streams.correlate.sightings import Sighting
 from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Severity
 
 _FILE = Path(__file__).with_name("families.yaml")
@@ -142,7 +143,7 @@ class Families(Strict):
     @cached_property
     def kinds(self) -> frozenset[str]:
         """Every kind of signal that some row speaks of, XIDs included."""
-        return frozenset(self._rules) | {"gpu.xid"}
+        return frozenset(self._rules) | {SignalKind.GPU_XID}
 
     @cached_property
     def _rules(self) -> Mapping[str, tuple[SignalRule, ...]]:
@@ -175,29 +176,30 @@ class Families(Strict):
         return cast(Role, sighting.role)
 
     def _role(self, sighting: Sighting) -> Role:
-        if sighting.kind != "gpu.xid":
+        if sighting.kind != SignalKind.GPU_XID:
             rule = self.rule(sighting)
             return rule.role if rule else "context"
         if sighting.code in self.symptoms:
             return "symptom"
-        if self.family_of(sighting) == "application":
+        if self.family_of(sighting) == IncidentFamily.APPLICATION:
             return "application"
         return "context" if sighting.text("action") in self.actions.context else "cause"
 
     def family_of(self, sighting: Sighting) -> str:
         """The family its row names, or for an XID that of its code; a name that this table lacks is `unknown`."""
-        if sighting.kind != "gpu.xid":
+        if sighting.kind != SignalKind.GPU_XID:
             rule = self.rule(sighting)
-            return rule.family if rule else "unknown"
-        named = sighting.text("family") or ("gpu_fault" if sighting.code == RECOVERY_ACTION else "unknown")
-        if sighting.code == RECOVERY_ACTION and named in ("unknown", "application"):
-            return "gpu_fault"
-        return named if named in self.families else "unknown"
+            return rule.family if rule else IncidentFamily.UNKNOWN
+        by_code = IncidentFamily.GPU_FAULT if sighting.code == RECOVERY_ACTION else IncidentFamily.UNKNOWN
+        named = sighting.text("family") or by_code
+        if sighting.code == RECOVERY_ACTION and named in (IncidentFamily.UNKNOWN, IncidentFamily.APPLICATION):
+            return IncidentFamily.GPU_FAULT
+        return named if named in self.families else IncidentFamily.UNKNOWN
 
     def blames_its_peer(self, sighting: Sighting) -> bool:
         """Whether an NVLink error says of itself that the fault lies at the other end of the link."""
         reason = sighting.text("reason")
-        return self.family_of(sighting) == "gpu_nvlink" and all(
+        return self.family_of(sighting) == IncidentFamily.GPU_NVLINK and all(
             part in self.sympathetic for part in reason.split("; ")
         )
 
@@ -206,10 +208,10 @@ class Families(Strict):
         family = self.family_of(sighting)
         if self.blames_its_peer(sighting):
             return Certainty.WEAK
-        if sighting.kind != "gpu.xid":
+        if sighting.kind != SignalKind.GPU_XID:
             rule = self.rule(sighting)
             return at_most(rule.certainty, self[family].cap) if rule else Certainty.WEAK
-        if family == "unknown":
+        if family == IncidentFamily.UNKNOWN:
             return Certainty.WEAK
         if sighting.text("action") not in self.actions.decisive:
             return Certainty.LIKELY
@@ -217,7 +219,7 @@ class Families(Strict):
 
     def says(self, sighting: Sighting) -> str:
         """What a signal says, of our own words and bounded attributes."""
-        if sighting.kind == "gpu.xid":
+        if sighting.kind == SignalKind.GPU_XID:
             name = f"XID {sighting.code}" if sighting.code is not None else "a line without an XID"
             return f"{name} {sighting.text('mnemonic')}".strip()
         rule = self.rule(sighting)
@@ -246,7 +248,7 @@ def is_gauge(sighting: Sighting) -> bool:
     return (
         sighting.text("source") in told
         or sighting.text("subtype") in told
-        or (sighting.kind == "gpu.xid" and "alert" in sighting.attributes)
+        or (sighting.kind == SignalKind.GPU_XID and "alert" in sighting.attributes)
     )
 
 

@@ -1,13 +1,9 @@
-"""Kinds of signals that more than one rule of correlation speaks of, by the names that the detector gives them."""
+"""Kinds of signals that several rules of correlation treat alike."""
 
 from __future__ import annotations
 
-TIMEOUT = "nccl.timeout"
-ERROR = "nccl.error"
-LINK = "fabric.link"
-PFC = "fabric.pfc_storm"
-NOT_READY = "node.not_ready"
+from streams.model.kinds import SignalKind
 
-GPU_KINDS = ("gpu.xid", "gpu.off_bus")
-FAILURES = ("job.failed", "job.stalled")
+GPU_KINDS = (SignalKind.GPU_XID, SignalKind.GPU_OFF_BUS)
+FAILURES = (SignalKind.JOB_FAILED, SignalKind.JOB_STALLED)
 """What a job's programs and pods say of its failing."""

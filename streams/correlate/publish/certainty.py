@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.sightings import Sighting
 from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily
 
 
 def settled(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> Hypothesis:
@@ -29,14 +30,18 @@ def _strengthened(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> Hy
     )
     if not suffering or h.certainty is not Certainty.LIKELY:
         return h
-    if h.family == "node_down":
+    if h.family == IncidentFamily.NODE_DOWN:
         why = (
             f"{h.why}; and its ranks are silent while those of {suffering[0].partition('/')[2]} wait for them"
         )
         return replace(h, certainty=Certainty.DECISIVE, why=why)
-    lost = h.family == "nic_link" and h.facts.get("hard") is True and _suffers_then(h, claims, suffering)
+    lost = (
+        h.family == IncidentFamily.NIC_LINK
+        and h.facts.get("hard") is True
+        and _suffers_then(h, claims, suffering)
+    )
     # Of several hosts that pause at once none is blamed for it: they may share a cause (`pfc_storms.weigh`).
-    stormy = h.family == "pfc_storm" and h.rule in ("pause sent", "access port")
+    stormy = h.family == IncidentFamily.PFC_STORM and h.rule in ("pause sent", "access port")
     if lost or (stormy and h.facts.get("shared_nodes") == 1):
         why = f"{h.why}; and {len(suffering)} job(s) fail on the network meanwhile"
         return replace(h, certainty=Certainty.DECISIVE, why=why)

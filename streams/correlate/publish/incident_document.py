@@ -22,6 +22,7 @@ from streams.model.incident import (
     Progress,
     Proof,
 )
+from streams.model.kinds import SignalKind
 from streams.model.signal import Attribute
 
 MAX_CAUSES, MAX_SYMPTOMS, MAX_CONTEXT, MAX_CANDIDATES = 10, 16, 8, 12
@@ -203,29 +204,29 @@ def _grouped(sightings: Iterable[Sighting], role: str, most: int) -> Iterable[Pr
 def summary(s: Sighting) -> str:
     """One line about a sighting in our own words: anybody can write to a log, so little is quoted, in plain characters."""
     match s.kind:
-        case "gpu.xid":
+        case SignalKind.GPU_XID:
             name = f"XID {s.code} {s.text('mnemonic')}".strip()
             return f"{name} on {s.entity}" + (f", recovery: {s.text('action')}" if s.code == 154 else "")
-        case "gpu.off_bus":
+        case SignalKind.GPU_OFF_BUS:
             return f"off the bus, without an XID: {s.entity}"
-        case "nccl.timeout":
+        case SignalKind.NCCL_TIMEOUT:
             waited = s.number("elapsed_ms")
             parts = [f"rank {s.text('rank') or s.entity.rank} waited"]
             parts += [f"{waited / 1000:.0f} s"] if waited else []
             parts += [f"in collective {s.text('seq')}"] if s.text("seq") else []
             parts += [f"(last enqueued {s.text('last_enqueued')})"] if s.text("last_enqueued") else []
             return " ".join(parts)
-        case "nccl.error":
+        case SignalKind.NCCL_ERROR:
             return _error(s)
-        case "fabric.pfc_storm":
+        case SignalKind.FABRIC_PFC_STORM:
             said = {"sent": "sends pause without end", "received": "is paused"}.get(
                 s.text("direction"), "is paused by what is attached"
             )
             return f"{s.entity} {said}" if s.firing else f"{s.entity} is quiet again"
-        case "fabric.link":
+        case SignalKind.FABRIC_LINK:
             what = s.text("subtype").replace("_", " ") or "link"
             return f"{s.entity}: {what}" if s.firing else f"{s.entity}: {what} is over"
-        case "node.not_ready":
+        case SignalKind.NODE_NOT_READY:
             return f"{s.entity.node} is {'NotReady' if s.firing else 'Ready'}"
         case _:
             return f"{families().says(s)} at {s.entity}" + ("" if s.firing else ", over")

@@ -12,6 +12,7 @@ from streams.correlate.policy.policy import policy
 from streams.correlate.state.incarnations import Lives
 from streams.correlate.state.store import State
 from streams.model.incident import IncidentState
+from streams.model.kinds import IncidentFamily
 from streams.model.message import some
 
 _NAMES_TOLD = 6
@@ -89,4 +90,4 @@ class IncidentStates:
         hours = families()[h.family].stale_h
         if hours is not None:
             return timedelta(hours=hours)
-        return self._config.stale if h.family in ("hang", "application") else None
+        return self._config.stale if h.family in (IncidentFamily.HANG, IncidentFamily.APPLICATION) else None

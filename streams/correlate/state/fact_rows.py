@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from streams.correlate.policy.kinds import NOT_READY
 from streams.correlate.state.readiness import readiness
 from streams.correlate.state.rows import (
     JobRow,
@@ -22,6 +21,7 @@ from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.correlate.state.touched import Touched
 from streams.model.facts import Fact, JobFact, LinkFact, NodeFact, PodFact
+from streams.model.kinds import SignalKind
 
 
 class FactRows:
@@ -92,7 +92,7 @@ class FactRows:
         # A node that never was Ready has gone nowhere: nothing is lost with it, however many join at once.
         if (
             (told.firing and not fact.joining)
-            or any(k.startswith(NOT_READY) for k in row.seen)
+            or any(k.startswith(SignalKind.NODE_NOT_READY) for k in row.seen)
             or fact.ready_since
         ):
             changed |= self._state.nodes.see(fact.name, f"node.not_ready|{told.firing}", told)

@@ -17,6 +17,7 @@ from streams.correlate.state.rows import BaseRow
 from streams.correlate.state.store import State
 from streams.model.entity import Entity
 from streams.model.incident import IncidentState, incident_id
+from streams.model.kinds import IncidentFamily, SignalKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +51,17 @@ class RunView:
     reason: str = ""
 
 
-_ORDER = {
-    "run.started": 0,
-    "run.awaiting_approval": 1,
-    "run.verifying": 2,
-    "run.finished": 3,
-    "run.resolved": 4,
+_ORDER: dict[str, int] = {
+    SignalKind.RUN_STARTED: 0,
+    SignalKind.RUN_AWAITING_APPROVAL: 1,
+    SignalKind.RUN_VERIFYING: 2,
+    SignalKind.RUN_FINISHED: 3,
+    SignalKind.RUN_RESOLVED: 4,
 }
-_STATES = {
-    "run.started": IncidentState.MITIGATING,
-    "run.awaiting_approval": IncidentState.AWAITING_HUMAN,
-    "run.verifying": IncidentState.VERIFYING,
+_STATES: dict[str, IncidentState] = {
+    SignalKind.RUN_STARTED: IncidentState.MITIGATING,
+    SignalKind.RUN_AWAITING_APPROVAL: IncidentState.AWAITING_HUMAN,
+    SignalKind.RUN_VERIFYING: IncidentState.VERIFYING,
 }
 
 
@@ -73,8 +74,8 @@ MISMATCHES_FROM = 1000
 
 def closes(event: Sighting) -> bool:
     """Whether an event of a run or a person closes its incident."""
-    return event.kind == "run.resolved" or (
-        event.kind == "run.finished" and event.text("outcome") == "succeeded"
+    return event.kind == SignalKind.RUN_RESOLVED or (
+        event.kind == SignalKind.RUN_FINISHED and event.text("outcome") == "succeeded"
     )
 
 
@@ -94,7 +95,7 @@ class Lives:
             outcome = event.text("outcome")
             if closes(event):
                 return RunView(IncidentState.RESOLVED, event.at, reason)
-            if event.kind == "run.finished":
+            if event.kind == SignalKind.RUN_FINISHED:
                 view = RunView(_AFTER.get(outcome or "", IncidentState.AWAITING_HUMAN), None, reason)
             elif event.kind in _STATES:
                 view = RunView(_STATES[event.kind], None, reason)
@@ -217,12 +218,12 @@ def storage_root(name: str) -> str:
 
 def _counted(root: Entity, family: str, incarnation: int) -> tuple[Entity, str, int]:
     """Under which root, domain and number an incident is counted, where that is not its own."""
-    if root.node and (family == "pfc_storm" or families()[family].found_on == "node"):
+    if root.node and (family == IncidentFamily.PFC_STORM or families()[family].found_on == "node"):
         root = Entity(root.cluster, node=root.node)
     if root.storage:
         root = Entity(root.cluster, storage=storage_root(root.storage))
     if incarnation >= MISMATCHES_FROM:
-        return root, "hang", incarnation - MISMATCHES_FROM
+        return root, IncidentFamily.HANG, incarnation - MISMATCHES_FROM
     return root, families()[family].domain, incarnation
 
 

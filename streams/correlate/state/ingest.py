@@ -7,7 +7,7 @@ from datetime import datetime
 
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families, is_failure_of_job, storage_system
-from streams.correlate.policy.kinds import ERROR, FAILURES, LINK, NOT_READY, PFC, TIMEOUT
+from streams.correlate.policy.kinds import FAILURES
 from streams.correlate.policy.link_parts import placed
 from streams.correlate.sightings import Sighting, added, order, sighting
 from streams.correlate.state.fact_rows import FactRows
@@ -19,12 +19,17 @@ from streams.correlate.state.topology import Topology
 from streams.correlate.state.touched import Touched
 from streams.model.entity import PodRef
 from streams.model.facts import Fact
+from streams.model.kinds import SignalKind
 from streams.model.signal import Signal
 
 NODE_KINDS = frozenset(
     {
         *(kind for kind in families().kinds if kind.startswith(("gpu.", "node."))),
-        *(NOT_READY, TIMEOUT, ERROR, PFC, LINK),
+        SignalKind.NODE_NOT_READY,
+        SignalKind.NCCL_TIMEOUT,
+        SignalKind.NCCL_ERROR,
+        SignalKind.FABRIC_PFC_STORM,
+        SignalKind.FABRIC_LINK,
     }
 )
 
@@ -71,16 +76,22 @@ class Ingest:
         entity = seen.entity
         if seen.kind.startswith("run."):
             self._run(seen, touched)
-        elif seen.kind == "job.progress" and entity.pod:
+        elif seen.kind == SignalKind.JOB_PROGRESS and entity.pod:
             self._progress(entity.pod, seen, touched)
-        elif seen.kind == "job.rank" and entity.pod:
+        elif seen.kind == SignalKind.JOB_RANK and entity.pod:
             self._rank(entity.pod, seen, touched)
         # Before its node: what a rank says in its pod's log is its job's, whoever else stands on that node.
-        elif entity.pod and (seen.kind in (TIMEOUT, ERROR) or is_failure_of_job(seen)):
+        elif entity.pod and (
+            seen.kind in (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR) or is_failure_of_job(seen)
+        ):
             self._in_pod(entity.pod, seen, touched)
-        elif seen.kind == LINK and not entity.nic and not entity.switch:
+        elif seen.kind == SignalKind.FABRIC_LINK and not entity.nic and not entity.switch:
             self._link_of(seen, touched)
-        elif seen.kind in (PFC, LINK) and entity.switch and entity.port:
+        elif (
+            seen.kind in (SignalKind.FABRIC_PFC_STORM, SignalKind.FABRIC_LINK)
+            and entity.switch
+            and entity.port
+        ):
             self._on_port(f"{entity.switch}/{entity.port}", seen, touched)
         elif seen.kind in NODE_KINDS and entity.node:
             self._on_node(entity.node, seen, touched)
@@ -106,7 +117,7 @@ class Ingest:
         if not self._topology.unlisted.admits("port", name, self._state.ports):
             return
         key = f"{seen.kind}|{seen.text('queue')}|{seen.text('priority')}|{seen.firing}"
-        if seen.kind == LINK:
+        if seen.kind == SignalKind.FABRIC_LINK:
             key = f"{seen.kind}|{seen.text('subtype')}|{seen.firing}"
         if self._state.ports.see(name, key, seen):
             self._topology.add_reported(name)
@@ -203,11 +214,11 @@ def _node_group(seen: Sighting) -> str:
 
     So what must not push one another out is told apart: devices, codes, queues, storage systems, ranks and their process groups.
     """
-    if seen.kind == "node.not_ready":
+    if seen.kind == SignalKind.NODE_NOT_READY:
         return f"node.not_ready|{seen.firing}"  # the same group as `FactRows` keeps a fact's readiness in
     rank = seen.entity.rank if seen.entity.rank is not None else seen.text("rank")
     ranks = f"|{rank}|{seen.text('pg')}" if seen.kind.startswith("nccl") else ""
     detail = seen.text("xid") or seen.text("direction") or f"{seen.text('subtype')}|{seen.text('sxid')}"
-    if seen.kind == "node.storage":
+    if seen.kind == SignalKind.NODE_STORAGE:
         detail = f"{detail}|{storage_system(seen) or ''}"
     return f"{seen.kind}|{seen.entity.key}|{detail}|{seen.text('queue')}|{seen.firing}{ranks}"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from streams.correlate.policy.kinds import NOT_READY
 from streams.correlate.sightings import Sighting
 from streams.model.digest import digest
 from streams.model.entity import Entity
 from streams.model.facts import NodeFact
+from streams.model.kinds import SignalKind
 from streams.model.signal import Severity
 
 API_TIME_STEP = timedelta(seconds=1)
@@ -27,7 +27,7 @@ def readiness(fact: NodeFact) -> Sighting:
     entity = Entity(fact.cluster, node=fact.name)
     return Sighting(
         name,
-        NOT_READY,
+        SignalKind.NODE_NOT_READY,
         entity,
         at,
         at,

@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.policy.config import Config
-from streams.correlate.policy.kinds import LINK
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.rows import Groups, PodRow
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.correlate.state.touched import Touched
+from streams.model.kinds import SignalKind
 
 
 class Retention:
@@ -143,7 +143,9 @@ def _forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Co
     """
     gap = config.link_quiet + config.link_settle
     since: datetime | None = None
-    for at in sorted((s.at for group in seen if group[0].kind == LINK for s in group), reverse=True):
+    for at in sorted(
+        (s.at for group in seen if group[0].kind == SignalKind.FABRIC_LINK for s in group), reverse=True
+    ):
         if at < cut and (since is None or since - at > gap):
             break
         since = at

@@ -19,6 +19,7 @@ from streams.config.yaml_tables import Strict
 from streams.detect.catalog import FOLDER, load_catalog
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.re2_patterns import Pattern
+from streams.model.kinds import SignalKind
 from streams.model.signal import Attribute, Severity, SignalState
 
 MAX_HITS = 16
@@ -41,7 +42,7 @@ class Row(Strict):
     """One wording. `source` says where it is known from; `samples` and `look_alikes` are loaded by the tests."""
 
     id: str
-    kind: str
+    kind: SignalKind
     severity: Severity
     state: SignalState = SignalState.FIRING
     hint: str = Field(description="RE2 of bytes that every record with this wording holds")

@@ -18,6 +18,7 @@ from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import written_by_people
 from streams.detect.rule_state import Row
+from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity
 
@@ -87,7 +88,7 @@ def _port(row: Row, physical: str, text: str) -> Finding:
         attributes["state"] = str(state)
     # A port that a person closed says Disabled, one that looks for its neighbour in vain says Polling.
     severity = Severity.WARNING if physical.lower() == "disabled" else Severity.ERROR
-    return Finding("fabric.link", severity, attributes, nic=str(device), text=text)
+    return Finding(SignalKind.FABRIC_LINK, severity, attributes, nic=str(device), text=text)
 
 
 class RootCause:
@@ -126,7 +127,7 @@ class RootCause:
                 **{name: value for name, value in named.items() if value is not None},
             }
             yield Finding(
-                "job.failed",
+                SignalKind.JOB_FAILED,
                 Severity.ERROR,
                 attributes,
                 rank=int(row[1]) if row[1] is not None else None,

@@ -19,6 +19,7 @@ from streams.detect.matching import re2_patterns
 from streams.detect.rule_state import Key
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
+from streams.model.kinds import SignalKind
 from streams.model.record import Sample
 from streams.model.signal import Attribute
 
@@ -93,7 +94,7 @@ def _last_sxid(sample: Sample, stream: Stream, severity: str) -> Iterator[Findin
     }
     if switch:
         attributes["device"] = switch
-    yield Finding("gpu.sxid", sxid_catalog.severity(row, severity), attributes)
+    yield Finding(SignalKind.GPU_SXID, sxid_catalog.severity(row, severity), attributes)
 
 
 def _before(
@@ -121,7 +122,7 @@ def _xid(number: int, gpu: Gpu) -> Finding:
     }
     if gpu.pci:
         attributes["pci"] = gpu.pci
-    return Finding("gpu.xid", row.severity, attributes, gpu=gpu)
+    return Finding(SignalKind.GPU_XID, row.severity, attributes, gpu=gpu)
 
 
 def at_ms(sample: Sample, stream: Stream) -> int:

@@ -13,6 +13,7 @@ from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.rule_state import Row
 from streams.model.clock import to_millis
+from streams.model.kinds import SignalKind
 from streams.model.record import Sample
 from streams.model.signal import Severity, SignalState
 
@@ -149,7 +150,7 @@ def _finding(metric: Metric, priority: int, nic: str, rate: float, state: Signal
         measured["frames_per_s"] = round(rate, 1)
     place = {"port" if metric.on_switch else "device": nic}
     return Finding(
-        "fabric.pfc_storm",
+        SignalKind.FABRIC_PFC_STORM,
         _sheet().severity,
         {"direction": metric.direction, **place, "subtype": metric.measures, **queue, **measured},
         state,

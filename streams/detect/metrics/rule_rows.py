@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
+from streams.model.kinds import SignalKind
 from streams.model.signal import Severity, SignalState
 
 Measure = Literal["value", "bits", "increase", "rate", "share", "ratio", "zeros", "baseline", "peers"]
@@ -124,7 +125,7 @@ class Row(Strict):
     """
 
     id: str
-    kind: str
+    kind: SignalKind
     severity: Severity
     entity: Literal["gpu", "instance", "nic", "node"]
     measure: Measure

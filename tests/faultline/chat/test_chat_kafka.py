@@ -317,7 +317,9 @@ async def test_a_process_frozen_before_its_call_makes_no_call_when_it_wakes(worl
         with world.chat():
             await world.see(world.replies, "the successor has told it")
             frozen.signal(signal.SIGCONT)
-            await world.see(lambda: b"call skipped: lease expired" in frozen.log.read_bytes(), "its lease is gone")
+            await world.see(
+                lambda: b"call skipped: lease expired" in frozen.log.read_bytes(), "its lease is gone"
+            )
             # Whether the journal or the group tells it first that it lost the partition, nobody can say.
             await world.see(
                 lambda: frozen.log.read_bytes().count(b"document store open") > PARTITIONS, "it joins anew"
