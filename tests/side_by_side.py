@@ -1,4 +1,4 @@
-"""`python -m tests.side_by_side [PYTEST ARGUMENT …]`: the tests on real servers, in three pytest runs at once.
+"""`python -m tests.side_by_side TIER [PYTEST ARGUMENT …]`: the tests of a tier, in three pytest runs at once.
 
 They mostly wait for servers, so three parts take little longer than the longest alone. Each part starts servers of its own.
 What failed is named once more at the very end, where also a reader sees it who is shown only the tail.
@@ -11,21 +11,28 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from tests.testbed import machinery, parts
+from tests.tiers import Tier
+
 PARTS = {
     "cluster": "cluster and not containers",
-    "broker": "(kafka or embedded) and not cluster and not containers",
+    "broker": "not cluster and not containers",
     "containers": "containers",
 }
-"""The control plane's tests, all others that take real time, and those in containers, by pytest's markers."""
+"""The control plane's tests, all others, and those in containers, by pytest's markers: each test in one of them."""
 
 _NOTHING_SELECTED = 5
 _FAILURES = ("FAILED ", "ERROR ")
 """How the lines begin in which pytest sums up a failure."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run all, each line of output under its part's name; the exit code is 0 when none failed."""
-    runs = {name: _start(marks, arguments) for name, marks in PARTS.items()}
+def main(tier: Tier, arguments: Sequence[str]) -> int:
+    """Run all, each line of output under its part's name; the exit code is 0 when none failed.
+
+    When all tests of the server tier passed, those of the machinery were among them: that is noted for the next time.
+    """
+    machine = machinery.digest()  # as it is before anybody changes it while the tests run
+    runs = {name: _start(marks, [f"--tier={tier}", *arguments]) for name, marks in PARTS.items()}
     failures: list[str] = []
     tellers = [threading.Thread(target=_tell, args=(name, run, failures)) for name, run in runs.items()]
     for teller in tellers:
@@ -39,7 +46,10 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{name}: exit code {code}", flush=True)
     if all(code == _NOTHING_SELECTED for code in codes.values()):
         return _NOTHING_SELECTED
-    return max(0 if code == _NOTHING_SELECTED else abs(code) for code in codes.values())
+    worst = max(0 if code == _NOTHING_SELECTED else abs(code) for code in codes.values())
+    if worst == 0 and tier is Tier.SERVER and not arguments and not parts.missing("kafka", "cluster"):
+        machinery.note_tested(machine)
+    return worst
 
 
 def _start(marks: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
@@ -56,4 +66,4 @@ def _tell(name: str, run: subprocess.Popen[str], failures: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(Tier(sys.argv[1]), sys.argv[2:]))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import tomllib
+from functools import partial
 from itertools import chain, combinations
 from pathlib import Path
 
 import pytest
+from _pytest.mark.expression import Expression
 
+from tests.side_by_side import PARTS
 from tests.tiers import SERVERS, Tier, tier_of
 
 ROOT = Path(__file__).parents[1]
@@ -42,5 +45,17 @@ def test_the_machinery_is_tested_when_it_changed_and_at_night() -> None:
 
 def test_every_tier_is_run_by_a_command() -> None:
     commands = (ROOT / "Makefile").read_text()
-    for tier in Tier:
-        assert f"--tier {tier}" in commands
+    assert "--tier quick" in commands
+    for tier in set(Tier) - {Tier.QUICK}:
+        assert f"tests.side_by_side {tier}" in commands
+
+
+def test_side_by_side_each_test_is_in_one_part() -> None:
+    parts = [Expression.compile(marks) for marks in PARTS.values()]
+    for markers in SETS:
+        of_them = partial(_is_one_of, markers)
+        assert sum(part.evaluate(of_them) for part in parts) == 1, markers
+
+
+def _is_one_of(markers: tuple[str, ...], name: str, /, **_: str | int | bool | None) -> bool:
+    return name in markers

@@ -1,8 +1,8 @@
 """Whether the test machinery as it is now has passed its own tests on this machine.
 
 The servers, emulators and stand-ins that the tests use are tested too. Those tests (marked `machinery`) take minutes and can
-fail only when the machinery changed, so a run that passes all of them leaves a note beside the testbed's builds, under a digest
-of the machinery. While the note is there, they run at night only.
+fail only when the machinery changed, so `make test`, when it passes with all of them, leaves a note beside the testbed's
+builds, under a digest of the machinery. While the note is there, they run at night only.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def digest() -> str:
 
 def tested() -> bool:
     """Tell whether this machinery has passed its tests here."""
-    return _note().exists()
+    return _note(digest()).exists()
 
 
-def note_tested() -> None:
-    """Leave the note that it has."""
-    _note().parent.mkdir(parents=True, exist_ok=True)
-    _note().touch()
+def note_tested(machine: str) -> None:
+    """Leave the note that the machinery of this digest has."""
+    _note(machine).parent.mkdir(parents=True, exist_ok=True)
+    _note(machine).touch()
 
 
-def _note() -> Path:
-    return home() / "machinery-tested" / digest()
+def _note(machine: str) -> Path:
+    return home() / "machinery-tested" / machine

@@ -233,6 +233,6 @@ def program(name: str) -> Path:
     return of.folder / "bin" / name
 
 
-def missing(marker: str) -> list[str]:
-    """Return the names of the parts that tests marked ``marker`` need and that are not built."""
-    return [part.name for part in PARTS if part.marker == marker and not part.built()]
+def missing(*markers: str) -> list[str]:
+    """Return the names of the parts that tests with these markers need and that are not built."""
+    return [part.name for part in PARTS if part.marker in markers and not part.built()]
