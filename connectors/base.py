@@ -45,7 +45,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The change was made by this call (for `undo`: was taken back)."""
+    """The change was made by this call (for `undo`: was reverted)."""
 
     result: Result = field(default_factory=dict)
     detail: str = ""
@@ -53,7 +53,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class AlreadyDone:
-    """The change was there already, and it is ours (for `undo`: there is nothing left to take back)."""
+    """The change was there already, and it is ours (for `undo`: there is nothing left to revert)."""
 
     result: Result = field(default_factory=dict)
     detail: str = ""
@@ -61,14 +61,14 @@ class AlreadyDone:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Only from `lookup`: the change is surely not there."""
+    """Only from `lookup`: the change has certainly not been made."""
 
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A long change under way (a drain, a suspend): call `apply` again after `after_s`. `result` is kept as `prior`.
+    """A long change in progress (a drain, a suspend): call `apply` again after `after_s`. `result` is kept as `prior`.
 
     Also from `lookup`, and from `undo`, which is then called again.
     """
@@ -80,7 +80,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """It surely did not happen, and the same call may succeed after `after_s` seconds."""
+    """The change was certainly not made, and the same call may succeed after `after_s` seconds."""
 
     after_s: float
     reason: str
@@ -90,7 +90,7 @@ class Retry:
 class Unknown:
     """It may or may not have happened (a timeout, a cut connection): look it up before anything else.
 
-    `withheld` says that we stopped it ourselves: if it turns out that it was never made, that is no failure of the call.
+    `withheld`: we stopped the call ourselves, so a change that was never made does not count as a failure.
     """
 
     reason: str
@@ -100,9 +100,9 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """It did not happen and never will as it is: bad request, no permission, a guard that does not hold.
+    """The change was not made, and a retry cannot help: bad request, no permission, a failed guard.
 
-    `moot` says that there is nothing left to do it to: what it was about has ended well by itself, or is gone.
+    `moot`: the target is gone or has completed, so nothing is left to do.
     """
 
     reason: str
@@ -111,7 +111,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """It did not happen because something or somebody stands in the way (a PodDisruptionBudget, a foreign cordon)."""
+    """The change was not made because something or someone prevents it (a PodDisruptionBudget, a cordon by someone else)."""
 
     by: str
     reason: str
@@ -130,39 +130,42 @@ Outcome = Done | AlreadyDone | Absent | Waiting | Retry | Unknown | Refused | Bl
 
 
 class LeaseHeld(Protocol):
-    """Asked right before a call leaves the process: is this process still allowed to start it?"""
+    """Checked right before a call leaves the process: may this process still start it?"""
 
     def check(self) -> None:
         """Return when the call may start.
 
         Raises:
-            Fenced: when the lease has run out, also for a process that was frozen in between.
+            Fenced: when the lease has expired, also in a process that was frozen meanwhile.
         """
 
 
 @runtime_checkable
 class Connector(Protocol):
-    """A room that carries out one or more actions on one outside system."""
+    """Adapter that executes one or more actions against one external system."""
 
     @property
     def actions(self) -> frozenset[str]:
         """The actions it knows, e.g. `cordon_node`."""
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Make the change or find it made. Calls `lease.check()` right before *every* request that changes something."""
+        """Make the change, or find that it was made before.
+
+        Calls `lease.check()` right before *every* request that changes something.
+        """
 
     async def lookup(self, effect: Effect) -> Outcome:
         """Find out whether the change is there. Changes nothing, and needs no `prior`.
 
-        Returns `AlreadyDone`, `Absent`, `Waiting` for a long change that was begun and is not over (go on with `apply`),
-        or `Unknown`/`Retry` when it cannot be told now.
+        Returns `AlreadyDone`, `Absent`, `Waiting` for a long change in progress (continue with
+        `apply`), or `Unknown`/`Retry` when the state cannot be determined now.
         """
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Take it back under guard: `Blocked` when the state is not the one `apply` made, and then nothing is touched."""
+        """Revert the change under guard: `Blocked`, without any change, when the state is not the one `apply` made."""
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 class NoLease:

@@ -89,7 +89,7 @@ class Slack:
                 await self._api.delete(channel, ts, lease)
             except Permanent as error:
                 # The first message is fine, and that is what was asked for.
-                log.warning("a second copy of a message stays", channel=channel, ts=ts, reason=str(error))
+                log.warning("could not delete duplicate message", channel=channel, ts=ts, reason=str(error))
 
     async def _lookup_post(self, effect: Effect) -> Outcome:
         copies = await self._copies(effect)

@@ -1,4 +1,4 @@
-"""One row per kind of training job: where its suspend switch is, which pods are its, how many there should be.
+"""One row per kind of training job: the path of its suspend field, its pods, and how many there should be.
 
 A new kind is a new row. Sources: Kubernetes "Suspending a Job"; training-operator v1 `RunPolicy.suspend`, `ReplicaSpec`.
 """
@@ -13,12 +13,12 @@ from connectors.kubernetes.client import Object, path_of
 
 
 @dataclass(frozen=True, slots=True)
-class Lever:
+class SuspendField:
     """How one kind of job is suspended and resumed.
 
-    `suspend_at` is the path of the switch in the object; `pod_label` narrows a listing of pods to those of a job of that
-    *name* (whose they really are says their owner's uid); `ended` are the conditions after which nothing can be resumed;
-    `pods` is how many pods should be running now.
+    `suspend_at` is the path of the field in the object; `pod_label` narrows a list of pods to a job *name* (their owner's uid
+    decides whose they are); `ended` are the conditions after which nothing can be resumed; `pods` is how many pods should be
+    running now.
     """
 
     kind: str
@@ -34,18 +34,18 @@ class Lever:
         return path_of(self.api_version, self.plural, namespace=namespace, name=name)
 
     def is_suspended(self, job: Object) -> bool:
-        """Where the switch stands; it stands on false where it is not set."""
+        """The value of the suspend field; False when it is not set."""
         at: Any = job
         for part in self.suspend_at:
             at = at.get(part) or {}
         return at is True
 
     def is_suspension_seen(self, job: Object) -> bool:
-        """True once the job's controller says that it has acted on the switch: from then on it makes no new pods."""
+        """True once the job's controller reports the suspension: from then on it creates no pods."""
         return _holds(job, "Suspended")
 
     def suspend(self, value: bool) -> Object:
-        """The part of a merge patch that turns the switch."""
+        """The part of a merge patch that sets the suspend field."""
         patch: Any = value
         for part in reversed(self.suspend_at):
             patch = {part: patch}
@@ -53,7 +53,7 @@ class Lever:
         return found
 
     def end(self, job: Object) -> str | None:
-        """The condition that ended the job, e.g. `Complete` or `Failed`; None while it lives."""
+        """The condition that ended the job, e.g. `Complete` or `Failed`; None while it has not ended."""
         return next((end for end in sorted(self.ended) if _holds(job, end)), None)
 
 
@@ -71,17 +71,17 @@ def _of_batch_job(job: Object) -> int:
 
 
 def _of_replica_specs(job: Object) -> int:
-    """Every replica of every role (one where it does not say), but those that have ended well."""
+    """Every replica of every role (default 1), except those that succeeded."""
     roles: Mapping[str, Object] = job.get("spec", {}).get("pytorchReplicaSpecs") or {}
     ended: Mapping[str, Object] = job.get("status", {}).get("replicaStatuses") or {}
     wanted = sum(role.get("replicas", 1) for role in roles.values())
     return int(wanted - sum(status.get("succeeded") or 0 for status in ended.values()))
 
 
-LEVERS: Mapping[str, Lever] = {
-    lever.kind: lever
-    for lever in (
-        Lever(
+SUSPEND_FIELDS: Mapping[str, SuspendField] = {
+    field.kind: field
+    for field in (
+        SuspendField(
             kind="Job",
             api_version="batch/v1",
             plural="jobs",
@@ -90,7 +90,7 @@ LEVERS: Mapping[str, Lever] = {
             ended=frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"}),
             pods=_of_batch_job,
         ),
-        Lever(
+        SuspendField(
             kind="PyTorchJob",
             api_version="kubeflow.org/v1",
             plural="pytorchjobs",

@@ -1,7 +1,7 @@
-"""The connector for training jobs: `suspend_job`, `resume_job` and `verify_job`, for every kind that has a `Lever`.
+"""The connector for training jobs: `suspend_job`, `resume_job` and `verify_job`, for every kind that has a `SuspendField`.
 
-It acts on the job that the target names and never on its pods: the job's own controller takes them away and brings them
-back. A job that another object controls is refused, because that object would turn the switch back.
+It changes the job that the target names and never its pods: the job's own controller deletes and recreates them. A job that
+another object controls is refused, because that object would revert the suspend field.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.jobs import resume_check, suspension
-from connectors.jobs.suspend_fields import LEVERS, Lever
+from connectors.jobs.suspend_fields import SUSPEND_FIELDS, SuspendField
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_held_for
 from connectors.kubernetes.errors import NotFound
@@ -18,11 +18,11 @@ from connectors.kubernetes.guarded_patch import Change, attempted, change, look
 from connectors.kubernetes.out_of_service import hangs, is_ready
 from streams.model.clock import Clock, utc_now
 
-Decide = Callable[[Object, Lever, Effect], Change | Outcome]
+Decide = Callable[[Object, SuspendField, Effect], Change | Outcome]
 
 
 class TrainingJobs:
-    """Effects on the jobs of one cluster. The target's `kind` is that of a `Lever`; its `uid`, if given, must be the job's."""
+    """Effects on the jobs of one cluster. The target's `kind` has a `SuspendField`; its `uid`, if given, must be the job's."""
 
     def __init__(self, cluster: Cluster, clock: Clock = utc_now) -> None:
         self._cluster = cluster
@@ -30,108 +30,115 @@ class TrainingJobs:
 
     @property
     def actions(self) -> frozenset[str]:
-        """What it can do to a job."""
+        """The actions on a job."""
         return frozenset({"suspend_job", "resume_job", "verify_job"})
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Suspend, resume or verify a job.
 
-        suspend_job  `Waiting` until its pods are gone, or hang on dead nodes that this incident closed: then `Done`
-                     with `hanging` (their names) and `nodes`, and `drain_node` goes on from there;
+        suspend_job  `Waiting` until its pods are gone, or stuck on dead nodes cordoned for this incident: then `Done`
+                     with `hanging` (their names) and `nodes`, and `drain_node` continues from there;
                      `Blocked` where a person or another incident suspended it before
-        resume_job   only what this incident suspended; `Blocked` by a person who turned the switch in between
+        resume_job   only what this incident suspended; `Blocked` after a manual change in between
         verify_job   `Waiting` until its pods are ready elsewhere, then `Done` with `placements`; changes nothing
         """
-        lever = _lever(effect)
-        if isinstance(lever, Refused):
-            return lever
+        field = _suspend_field(effect)
+        if isinstance(field, Refused):
+            return field
         match effect.action:
             case "suspend_job":
-                turned = await self._turn(effect, lever, suspension.suspend, lease)
-                return await self._until_gone(effect, lever, turned)
+                turned = await self._turn(effect, field, suspension.suspend, lease)
+                return await self._until_gone(effect, field, turned)
             case "resume_job":
-                return await self._turn(effect, lever, suspension.resume, lease)
+                return await self._turn(effect, field, suspension.resume, lease)
             case "verify_job":
-                return await attempted(lambda: self._verify(effect, lever))
+                return await attempted(lambda: self._verify(effect, field))
         return _unknown(effect)
 
     async def lookup(self, effect: Effect) -> Outcome:
-        """Read the job's marks; for `suspend_job` also whether its pods are gone; for `verify_job` judge anew."""
-        lever = _lever(effect)
-        if isinstance(lever, Refused):
-            return lever
+        """Read the job's annotations; for `suspend_job` also whether its pods are gone; for `verify_job` check again."""
+        field = _suspend_field(effect)
+        if isinstance(field, Refused):
+            return field
         if effect.action not in self.actions:
             return _unknown(effect)
         if effect.action == "verify_job":
-            judged = await attempted(lambda: self._verify(effect, lever))
+            judged = await attempted(lambda: self._verify(effect, field))
             match judged:
                 case Done():
                     return AlreadyDone(judged.result, judged.detail)
                 case Refused() | Blocked():
-                    return Absent(judged.reason)  # nothing was changed, so the next `apply` may say so itself
+                    return Absent(
+                        judged.reason
+                    )  # it changes nothing, so the next `apply` may report this itself
             return judged
         found = await look(
             self._cluster,
-            _path(effect, lever),
+            _path(effect, field),
             lambda job: suspension.find(job, effect),
             if_gone=Absent(_gone(effect)),
         )
-        return await self._until_gone(effect, lever, found) if effect.action == "suspend_job" else found
+        return await self._until_gone(effect, field, found) if effect.action == "suspend_job" else found
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Resume what this very effect suspended. `Blocked` by a person who resumed it before."""
-        lever = _lever(effect)
-        if isinstance(lever, Refused):
-            return lever
+        """Resume what this very effect suspended. `Blocked` when it was resumed manually before."""
+        field = _suspend_field(effect)
+        if isinstance(field, Refused):
+            return field
         if effect.action == "suspend_job":
             gone = AlreadyDone(detail=_gone(effect))
-            return await self._turn(effect, lever, suspension.take_back, lease, if_gone=gone)
+            return await self._turn(effect, field, suspension.take_back, lease, if_gone=gone)
         return Refused(f"{effect.action} cannot be taken back")
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._cluster.close()
 
     async def _turn(
-        self, effect: Effect, lever: Lever, decide: Decide, lease: LeaseHeld, if_gone: Outcome | None = None
+        self,
+        effect: Effect,
+        field: SuspendField,
+        decide: Decide,
+        lease: LeaseHeld,
+        if_gone: Outcome | None = None,
     ) -> Outcome:
         return await change(
             self._cluster,
-            _path(effect, lever),
-            lambda job: decide(job, lever, effect),
+            _path(effect, field),
+            lambda job: decide(job, field, effect),
             lease,
             if_gone=if_gone or Refused(_gone(effect), moot=True),
         )
 
-    async def _until_gone(self, effect: Effect, lever: Lever, turned: Outcome) -> Outcome:
-        """A suspend counts once the pods are gone: only then are their GPUs free and nothing writes a checkpoint."""
+    async def _until_gone(self, effect: Effect, field: SuspendField, turned: Outcome) -> Outcome:
+        """A suspend is done once the pods are gone: only then are their GPUs free and no checkpoint is being written."""
         if not isinstance(turned, AlreadyDone | Waiting):
             return turned
 
         async def once() -> Outcome:
-            job = await self._job(effect, lever)
-            if not lever.is_suspended(job):
+            job = await self._job(effect, field)
+            if not field.is_suspended(job):
                 return turned
-            left = resume_check.unfinished(await self._pods(effect, lever, job))
-            # Begun by an earlier call, or by this one.
+            left = resume_check.unfinished(await self._pods(effect, field, job))
+            # Started by an earlier call, or by this one.
             ours = bool(effect.prior) or isinstance(turned, Waiting)
-            if not left and not lever.is_suspension_seen(job):
-                waiting = f"the controller of {effect.target.kind}s has yet to see that it is suspended"
+            if not left and not field.is_suspension_seen(job):
+                waiting = f"waiting for the {effect.target.kind} controller to observe the suspension"
                 return Waiting(suspension.PODS_PAUSE_S, waiting, {"suspended": True})
             if not left:
                 done = f"{effect.target.namespace}/{effect.target.name} is suspended and its pods are gone"
                 return Done(detail=done) if ours else AlreadyDone(detail=done)
-            if lever.is_suspension_seen(job) and (stuck := await self._stuck(effect, left, ours)) is not None:
+            if field.is_suspension_seen(job) and (stuck := await self._stuck(effect, left, ours)) is not None:
                 return stuck
             names = ", ".join(pod["metadata"]["name"] for pod in left[:5])
             return Waiting(
-                suspension.PODS_PAUSE_S, f"{len(left)} pods are going: {names}", {"suspended": True}
+                suspension.PODS_PAUSE_S, f"{len(left)} pods terminating: {names}", {"suspended": True}
             )
 
         return await attempted(once)
 
     async def _stuck(self, effect: Effect, left: Sequence[Object], ours: bool) -> Outcome | None:
-        """A suspend counts, too, where all that is left hangs on dead nodes: no waiting would end it. None while any may go."""
+        """A suspend is also done when only pods stuck on dead nodes are left, which never end. None while any other is left."""
         now = self._clock()
         if not all(hangs(pod, now) for pod in left):
             return None
@@ -145,43 +152,47 @@ class TrainingJobs:
                 return None
         names = [str(pod["metadata"]["name"]) for pod in left]
         result = {"hanging": tuple(names[: resume_check.LISTED]), "nodes": tuple(where)}
-        told = f"{len(left)} of its pods hang on {', '.join(where)}, which is dead: {', '.join(names[:5])}"
+        told = (
+            f"{len(left)} of its pods are stuck on {', '.join(where)}, which is dead: {', '.join(names[:5])}"
+        )
         done = f"{effect.target.namespace}/{effect.target.name} is suspended; {told}"
         return Done(result, done) if ours else AlreadyDone(result, done)
 
-    async def _verify(self, effect: Effect, lever: Lever) -> Outcome:
+    async def _verify(self, effect: Effect, field: SuspendField) -> Outcome:
         try:
-            job = await self._job(effect, lever)
+            job = await self._job(effect, field)
         except NotFound:
             return Refused(_gone(effect), moot=True)
         if effect.target.uid is not None and job["metadata"].get("uid") != effect.target.uid:
-            return Refused(f"another {lever.kind} bears the name {effect.target.name} now")
-        pods = await self._pods(effect, lever, job)
+            return Refused(
+                f"{effect.target.name} was replaced: the uid of the {field.kind} differs from the one in the plan"
+            )
+        pods = await self._pods(effect, field, job)
         nodes = await self._cluster.list_all(path_of("v1", "nodes"))
-        return resume_check.judge(job, lever, pods, {node["metadata"]["name"]: node for node in nodes})
+        return resume_check.judge(job, field, pods, {node["metadata"]["name"]: node for node in nodes})
 
-    async def _job(self, effect: Effect, lever: Lever) -> Object:
-        return await self._cluster.get(_path(effect, lever))
+    async def _job(self, effect: Effect, field: SuspendField) -> Object:
+        return await self._cluster.get(_path(effect, field))
 
-    async def _pods(self, effect: Effect, lever: Lever, job: Object) -> list[Object]:
+    async def _pods(self, effect: Effect, field: SuspendField, job: Object) -> list[Object]:
         path = path_of("v1", "pods", namespace=effect.target.namespace)
-        query = {"labelSelector": f"{lever.pod_label}={effect.target.name}"}
+        query = {"labelSelector": f"{field.pod_label}={effect.target.name}"}
         return resume_check.owned(await self._cluster.list_all(path, query=query), job)
 
 
-def _lever(effect: Effect) -> Lever | Refused:
-    lever = LEVERS.get(effect.target.kind)
-    if lever is None:
+def _suspend_field(effect: Effect) -> SuspendField | Refused:
+    field = SUSPEND_FIELDS.get(effect.target.kind)
+    if field is None:
         return Refused(
-            f"no way is known to suspend a {effect.target.kind}; known are {', '.join(sorted(LEVERS))}"
+            f"job kind {effect.target.kind} not supported for suspend; supported: {', '.join(sorted(SUSPEND_FIELDS))}"
         )
     if not effect.target.namespace:
-        return Refused(f"{effect.action}: the target names no namespace")
-    return lever
+        return Refused(f"{effect.action}: the target has no namespace")
+    return field
 
 
-def _path(effect: Effect, lever: Lever) -> str:
-    return lever.path(str(effect.target.namespace), effect.target.name)
+def _path(effect: Effect, field: SuspendField) -> str:
+    return field.path(str(effect.target.namespace), effect.target.name)
 
 
 def _gone(effect: Effect) -> str:
@@ -189,4 +200,4 @@ def _gone(effect: Effect) -> str:
 
 
 def _unknown(effect: Effect) -> Refused:
-    return Refused(f"jobs know no action {effect.action}")
+    return Refused(f"unknown job action {effect.action}")

@@ -1,7 +1,7 @@
-"""The names Faultline writes on what it touches, and who else has a say there.
+"""Annotations, labels and the taint that Faultline writes on objects, and the opt-out that operators write.
 
-Everything outward is marked with the incident and the key of the effect, so that a process that knows nothing but the
-effect can tell what was done, and so that people see it in `kubectl describe`.
+Every change carries the incident and the key of the effect, so that a process that knows only the effect can tell what was done,
+and operators see it in `kubectl describe`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ INCIDENT = f"{DOMAIN}/incident"
 EFFECT = f"{DOMAIN}/effect"
 """Annotation of a node: the keys of the effects that hold it, in the order of the incidents."""
 PRIOR = f"{DOMAIN}/prior"
-"""Annotation of a node: `schedulable` or `unschedulable`, as it was before the first incident closed it."""
+"""Annotation of a node: `schedulable` or `unschedulable`, as it was before the first incident cordoned it."""
 GIVEN_UP = f"{DOMAIN}/out-of-service"
 """Annotation of a node: the incident for which Faultline declared it out of service."""
 RUN = f"{DOMAIN}/run"
 """Annotation of a Job that Faultline created: the run it is part of."""
 NODE_WORK = f"{DOMAIN}/node-work"
-"""Label of a Job that Faultline created, and of its pod: the action it carries out. The inventory leaves both out."""
+"""Label of a Job that Faultline created, and of its pod: the action it executes. The inventory leaves both out."""
 WORK_NODE = f"{DOMAIN}/node"
 """Annotation of such a Job: the node it works on."""
 WORK_BOOT_ID = f"{DOMAIN}/boot-id"
-"""Annotation of such a Job: `status.nodeInfo.bootID` of the node when the work was decided."""
+"""Annotation of such a Job: `status.nodeInfo.bootID` of the node when the work was planned."""
 MANAGED = f"{DOMAIN}/managed"
-"""Label or annotation that people set to `false` to keep Faultline off."""
+"""Label or annotation that operators set to `false` to opt an object out."""
 
 
 def effect_mark(action: str) -> str:
@@ -46,7 +46,7 @@ def labels_of(thing: Mapping[str, Any]) -> dict[str, str]:
 
 
 def opted_out(thing: Mapping[str, Any]) -> bool:
-    """True when a person keeps Faultline off this object."""
+    """True when this object is opted out."""
     return "false" in (labels_of(thing).get(MANAGED), annotations_of(thing).get(MANAGED))
 
 

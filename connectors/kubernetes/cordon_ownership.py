@@ -1,16 +1,16 @@
-"""Whose is a closed node? Pure decisions over a Node object as the API server shows it.
+"""Who owns the cordon of a node? Pure decisions over a Node object as the API server shows it.
 
-A node that Faultline closes carries, written in one request together with `spec.unschedulable`:
+A node that Faultline cordons carries, written in one request together with `spec.unschedulable`:
 
     taint       faultline.dev/incident=<first owner>:NoSchedule
     annotation  faultline.dev/incident   owners (incidents), oldest first, separated by commas
     annotation  faultline.dev/effect     the effect key of each owner, in the same order
     annotation  faultline.dev/prior      what spec.unschedulable was before the first owner came
 
-A dead node may be declared out of service besides (`dead_nodes`); that goes with the incident for which it was done.
+A dead node may also be declared out of service (`out_of_service`); that ends with the incident it was done for.
 
-The last owner to go restores `prior`. Whoever finds the marks but not the state that belongs to them knows that somebody
-else has decided otherwise in between, and keeps off; only a new incident may close the node anew.
+The last owner to release the node restores `prior`. Annotations that do not match the state of the node mean that someone changed
+it since: then nothing is touched, and only a new incident may cordon the node again.
 Why it is so: docs/decisions/004-who-owns-a-cordon.md.
 """
 
@@ -38,18 +38,18 @@ Prior = Literal["schedulable", "unschedulable"]
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
-    """One incident's hold on a node."""
+class CordonOwner:
+    """One incident that holds a node, and the key of its effect."""
 
     incident: str
     key: str
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """All that Faultline has written on a node. `prior` is the state the last owner restores."""
+class CordonOwnership:
+    """What Faultline has written on a node. `prior` is the state that the last owner restores."""
 
-    owners: tuple[Owner, ...]
+    owners: tuple[CordonOwner, ...]
     prior: Prior
 
     def by_key(self, key: str) -> bool:
@@ -61,101 +61,103 @@ class Hold:
         return any(owner.incident == incident for owner in self.owners)
 
 
-def hold_of(node: Object) -> Hold | None:
-    """What the marks say, whether or not the node's state still fits them; None for no or unreadable marks."""
+def ownership_of(node: Object) -> CordonOwnership | None:
+    """The ownership that the annotations record, even if the state of the node differs now; None without readable annotations."""
     marks = annotations_of(node)
     incidents, keys, prior = (marks.get(name, "") for name in (INCIDENT, EFFECT, PRIOR))
-    owners = tuple(Owner(*pair) for pair in zip(incidents.split(","), keys.split(","), strict=False))
+    owners = tuple(CordonOwner(*pair) for pair in zip(incidents.split(","), keys.split(","), strict=False))
     whole = incidents.count(",") == keys.count(",") and all(owner.incident and owner.key for owner in owners)
     if not whole or prior not in ("schedulable", "unschedulable"):
         return None
-    return Hold(owners, "schedulable" if prior == "schedulable" else "unschedulable")
+    return CordonOwnership(owners, "schedulable" if prior == "schedulable" else "unschedulable")
 
 
 def is_marked(node: Object) -> bool:
-    """True when anything on the node bears Faultline's name, readable or not."""
+    """True when the node has a taint or annotation of Faultline, readable or not."""
     marks = annotations_of(node)
     return _own_taint(node) is not None or any(name in marks for name in (INCIDENT, EFFECT, PRIOR))
 
 
 def is_held_for(node: Object, incident: str) -> bool:
-    """True while the node is closed as Faultline left it, for this incident at least."""
-    hold = hold_of(node)
+    """True while the node is cordoned as Faultline left it, for this incident among others."""
+    hold = ownership_of(node)
     return hold is not None and hold.by_incident(incident) and taken_over(node, hold) is None
 
 
-def taken_over(node: Object, hold: Hold) -> str | None:
-    """What a person has changed since Faultline closed the node, as a sentence; None while it is as it was left."""
+def taken_over(node: Object, hold: CordonOwnership) -> str | None:
+    """What someone else changed since Faultline cordoned the node, as a sentence; None while it is unchanged."""
     name = node["metadata"]["name"]
     taint = _own_taint(node)
     if not node.get("spec", {}).get("unschedulable") and taint is not None:
         left = f"{INCIDENT}-" if given_up_for(node) is None else f"{INCIDENT}- {OUT_OF_SERVICE}-"
-        return f"a person uncordoned {name}; `kubectl taint node {name} {left}` removes what Faultline left"
+        return (
+            f"{name} was uncordoned manually; `kubectl taint node {name} {left}` removes what Faultline left"
+        )
     if not node.get("spec", {}).get("unschedulable"):
-        return f"a person uncordoned {name} and removed its taint"
+        return f"{name} was uncordoned and its taint removed manually"
     if taint is None:
-        return f"a person removed the taint {INCIDENT} from {name}"
+        return f"the taint {INCIDENT} was removed manually from {name}"
     if taint.get("value") != hold.owners[0].incident:
-        return f"a person changed the taint {INCIDENT} of {name}"
+        return f"the taint {INCIDENT} of {name} was changed manually"
     return None
 
 
 def cordon(node: Object, effect: Effect) -> Change | Outcome:
-    """Close a node for an effect, or join those who closed it already."""
+    """Cordon a node for an effect, or add its incident to those that hold it already."""
     name = node["metadata"]["name"]
     if replaced(node, effect):
-        return Refused(f"{name} is another machine now: its uid is not the one this was decided for")
-    hold = hold_of(node)
+        return Refused(f"{name} was replaced: its uid differs from the one in the plan")
+    hold = ownership_of(node)
     if hold is None and is_marked(node):
-        return Blocked(
-            "foreign marks", f"{name} bears marks of {INCIDENT} that Faultline cannot read as its own"
-        )
+        return Blocked("foreign marks", f"{name} has {INCIDENT} annotations that Faultline cannot parse")
     if hold is not None and (change := taken_over(node, hold)):
         if hold.by_incident(effect.incident):
             return Blocked.person(change)
-        hold = None  # their word ended that hold; what happens to the node later is a matter of its own
+        hold = None  # the manual change ended the earlier hold; a new incident may cordon the node again
     if hold is not None and hold.by_key(effect.key):
         return AlreadyDone(_result(hold))
     if opted_out(node):
-        return Refused(f"a person keeps Faultline off {name}: {MANAGED}=false")
-    owner = Owner(effect.incident, effect.key)
+        return Refused(f"{name} is opted out ({MANAGED}=false)")
+    owner = CordonOwner(effect.incident, effect.key)
     if hold is None:
-        hold = Hold((owner,), "unschedulable" if node.get("spec", {}).get("unschedulable") else "schedulable")
+        hold = CordonOwnership(
+            (owner,), "unschedulable" if node.get("spec", {}).get("unschedulable") else "schedulable"
+        )
     else:
         hold = replace(hold, owners=(*hold.owners, owner))
     return Change(_closed(node, hold), Done(_result(hold), _told(name, hold)))
 
 
 def find(node: Object, effect: Effect) -> Outcome:
-    """Whether this effect holds the node, as `lookup` asks."""
-    hold = None if replaced(node, effect) else hold_of(node)
+    """Whether this effect holds the node, for `lookup`."""
+    hold = None if replaced(node, effect) else ownership_of(node)
     if hold is None or not hold.by_key(effect.key):
         return Absent()
     return AlreadyDone(_result(hold), taken_over(node, hold) or "")
 
 
-def release(node: Object, effect: Effect, mine: Callable[[Owner], bool]) -> Change | Outcome:
-    """Take the owners that are `mine` off a node, and open it again with the last one if it was open before."""
+def release(node: Object, effect: Effect, mine: Callable[[CordonOwner], bool]) -> Change | Outcome:
+    """Remove the owners that are `mine`; the last one uncordons the node, if it was schedulable before."""
     name = node["metadata"]["name"]
-    hold = None if replaced(node, effect) else hold_of(node)
+    hold = None if replaced(node, effect) else ownership_of(node)
     gone = [owner for owner in hold.owners if mine(owner)] if hold else []
     if hold is None or not gone:
         return AlreadyDone(detail=f"{name} is not held for {effect.incident}")
     if change := taken_over(node, hold):
         return Blocked.person(change)
     if opted_out(node):
-        return Blocked.person(f"a person keeps Faultline off {name}: {MANAGED}=false")
+        return Blocked.person(f"{name} is opted out ({MANAGED}=false)")
     left = tuple(owner for owner in hold.owners if owner not in gone)
     if left:
         still = ", ".join(owner.incident for owner in left)
         patch = _in_service(_closed(node, replace(hold, owners=left)), node, left)
-        return Change(patch, Done(detail=f"{name} stays closed for {still}"))
-    kept = "stays cordoned as it was found" if hold.prior == "unschedulable" else "is schedulable again"
+        return Change(patch, Done(detail=f"{name} stays cordoned for {still}"))
+    kept = "stays cordoned, as it was before" if hold.prior == "unschedulable" else "is schedulable again"
     return Change(_in_service(_opened(node, hold), node, left), Done(detail=f"{name} {kept}"))
 
 
 def replaced(node: Object, effect: Effect) -> bool:
-    """True when the node's name now belongs to another machine than the one the effect was decided for."""
+    """True when the node of this name is not the one the effect was planned for."""
     return effect.target.uid is not None and effect.target.uid != node["metadata"].get("uid")
 
 
@@ -171,7 +173,7 @@ def _other_taints(node: Object) -> list[Object]:
     return [taint for taint in node.get("spec", {}).get("taints") or [] if taint.get("key") != INCIDENT]
 
 
-def _closed(node: Object, hold: Hold) -> Object:
+def _closed(node: Object, hold: CordonOwnership) -> Object:
     taint = {"key": INCIDENT, "value": hold.owners[0].incident, "effect": "NoSchedule"}
     marks = {
         INCIDENT: ",".join(owner.incident for owner in hold.owners),
@@ -184,7 +186,7 @@ def _closed(node: Object, hold: Hold) -> Object:
     }
 
 
-def _opened(node: Object, hold: Hold) -> Object:
+def _opened(node: Object, hold: CordonOwnership) -> Object:
     return {
         "metadata": {"annotations": dict.fromkeys((INCIDENT, EFFECT, PRIOR))},
         "spec": {
@@ -194,8 +196,8 @@ def _opened(node: Object, hold: Hold) -> Object:
     }
 
 
-def _in_service(patch: Object, node: Object, left: tuple[Owner, ...]) -> Object:
-    """The patch, and with it the end of a declaration that was made for an incident that is not among those `left`."""
+def _in_service(patch: Object, node: Object, left: tuple[CordonOwner, ...]) -> Object:
+    """The patch, which also ends an out-of-service declaration whose incident is not among those `left`."""
     given_up = given_up_for(node)
     if given_up is None or given_up in {owner.incident for owner in left}:
         return patch
@@ -204,13 +206,13 @@ def _in_service(patch: Object, node: Object, left: tuple[Owner, ...]) -> Object:
     return patch | {"metadata": {"annotations": marks}, "spec": patch["spec"] | {"taints": taints}}
 
 
-def _result(hold: Hold) -> Result:
+def _result(hold: CordonOwnership) -> Result:
     return {"prior": hold.prior, "owners": tuple(owner.incident for owner in hold.owners)}
 
 
-def _told(name: str, hold: Hold) -> str:
+def _told(name: str, hold: CordonOwnership) -> str:
     if len(hold.owners) > 1:
-        return f"{name} was closed already for {hold.owners[0].incident}; now held for this incident too"
+        return f"{name} was already cordoned for {hold.owners[0].incident}; now held for this incident too"
     if hold.prior == "unschedulable":
-        return f"{name} was cordoned by somebody else and stays so; Faultline only adds its taint"
+        return f"{name} was already cordoned by someone else; Faultline only adds its taint"
     return f"{name} is cordoned"

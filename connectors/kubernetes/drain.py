@@ -1,9 +1,9 @@
-"""Emptying a node by the Eviction API, one look and one round of evictions at a time. Nothing is ever deleted from here.
+"""Drains a node through the Eviction API, one round of evictions per call. Nothing is ever deleted directly.
 
-Level-triggered: each round looks at what is on the node now, so a crash, a lost answer or a new pod needs no memory. A pod
-is evicted under its uid; when its name belongs to another pod by then, the one that was meant is gone. What a
-PodDisruptionBudget protects stays, and the outcome names both. A node that is dead and held for this incident is declared
-out of service once all that is left on it hangs (`dead_nodes`), so that the cluster lets go of it.
+Level-triggered: each round lists the pods on the node, so a crash, a lost answer or a new pod needs no stored state. Pods are
+evicted by uid, so that a new pod of the same name is not evicted instead. Pods protected by a PodDisruptionBudget stay, and the
+outcome names both. A dead node held for this incident is declared out of service once only stuck pods are left on it
+(`out_of_service`), so that the cluster force-deletes them.
 
 Source of the rules: Kubernetes, "API-initiated eviction" and `kubectl drain`.
 """
@@ -30,7 +30,7 @@ from connectors.base import (
 )
 from connectors.kubernetes.annotations import MANAGED, annotations_of, controller, opted_out
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.cordon_ownership import hold_of, is_held_for, replaced, taken_over
+from connectors.kubernetes.cordon_ownership import is_held_for, ownership_of, replaced, taken_over
 from connectors.kubernetes.errors import Conflict, EvictionBlocked, MaybeApplied, NotFound
 from connectors.kubernetes.guarded_patch import Change, attempted, change
 from connectors.kubernetes.out_of_service import (
@@ -50,17 +50,17 @@ MIRROR = "kubernetes.io/config.mirror"
 LOOK_AGAIN_S = 2.0
 BUDGET_PAUSE_S = 5.0
 EVICTIONS_A_ROUND = 20
-"""A round ends well within the lease, and a cut one leaves little unsaid."""
-NOBODY = "the lack of a controller that would bring it back"
+"""Few enough for a round to end well within the lease."""
+NOBODY = "the lack of a controller that would recreate it"
 NAMED = 5
-"""Pods that a sentence names before it only counts."""
+"""Pods listed by name in a text; the rest are counted."""
 
 _BUDGET_NAMED = re.compile(r"disruption budget (\S+) needs")
 
 
 @dataclass(frozen=True, slots=True)
 class OnNode:
-    """The pods of a node that a drain is about: still to be evicted, and already on their way out."""
+    """The pods of a node that a drain has to remove: still to be evicted, and already terminating."""
 
     staying: tuple[Object, ...]
     leaving: tuple[Object, ...]
@@ -73,7 +73,7 @@ class OnNode:
 
 @dataclass(slots=True)
 class Round:
-    """What came of one round of evictions. `blocked` maps a pod to what is in its way."""
+    """Result of one round of evictions. `blocked` maps a pod to what prevents its eviction."""
 
     evicted: int = 0
     leaving: int = 0
@@ -81,7 +81,7 @@ class Round:
 
 
 def drained_pods(pods: Sequence[Object], only: str) -> OnNode:
-    """Sort out whom a drain concerns: never a DaemonSet's pods, mirror pods or finished ones; with `gpu` GPU pods only."""
+    """Select the pods to drain: never a DaemonSet's pods, mirror pods or finished ones; with `gpu` GPU pods only."""
     concerned = [pod for pod in pods if _concerned(pod, only)]
     return OnNode(
         staying=tuple(pod for pod in concerned if not is_leaving(pod)),
@@ -90,54 +90,61 @@ def drained_pods(pods: Sequence[Object], only: str) -> OnNode:
 
 
 def may_drain(node: Object, effect: Effect) -> Outcome | None:
-    """Why a node must not be drained now, or None. An open node would take the evicted pods right back."""
+    """Why a node must not be drained now, or None. On a schedulable node the evicted pods could be scheduled again."""
     name = node["metadata"]["name"]
     if replaced(node, effect):
-        return Refused(f"{name} is another machine now: its uid is not the one this was decided for")
+        return Refused(f"{name} was replaced: its uid differs from the one in the plan")
     if opted_out(node):
-        return Refused(f"a person keeps Faultline off {name}: {MANAGED}=false")
-    hold = hold_of(node)
+        return Refused(f"{name} is opted out ({MANAGED}=false)")
+    hold = ownership_of(node)
     if hold is not None and (change := taken_over(node, hold)):
         return Blocked.person(change)
     if not node.get("spec", {}).get("unschedulable"):
-        return Refused(f"{name} is not cordoned: what is evicted from it could come back to it")
+        return Refused(f"{name} is not cordoned: evicted pods could be scheduled on it again")
     return None
 
 
 def give_up(node: Object, effect: Effect) -> Change | Outcome:
-    """Declare a node out of service on which nothing is left but what hangs, if it is dead and held for this incident."""
+    """Declare a node out of service if it is dead, held for this incident, and has only stuck pods left."""
     name = node["metadata"]["name"]
     if (no := may_drain(node, effect)) is not None:
         return no
     if is_ready(node):
-        return Waiting(LOOK_AGAIN_S, f"{name} is ready again, and its pods are going")
+        return Waiting(LOOK_AGAIN_S, f"{name} is ready again, its pods are terminating")
     if not is_held_for(node, effect.incident):
-        return Waiting(LOOK_AGAIN_S, f"{name} is not ready, and not Faultline's to declare out of service")
+        return Waiting(
+            LOOK_AGAIN_S,
+            f"{name} is NotReady but not cordoned for this incident; will not set the out-of-service taint",
+        )
     result = _result(effect, out_of_service=True)
     if is_out_of_service(node):
-        return Waiting(LOOK_AGAIN_S, f"{name} is out of service; the cluster lets go of its pods", result)
+        return Waiting(
+            LOOK_AGAIN_S,
+            f"out-of-service taint set on {name}; waiting for its pods to be force-deleted",
+            result,
+        )
     if given_up_for(node) == effect.incident:
-        return Blocked.person(f"a person removed the taint {OUT_OF_SERVICE} from {name}")
-    then = f"{name} is dead and its pods hang: declared out of service, so that the cluster lets go of them"
+        return Blocked.person(f"the taint {OUT_OF_SERVICE} was removed manually from {name}")
+    then = f"{name} is dead and its pods are stuck Terminating: set the out-of-service taint, so that they are force-deleted"
     return Change(declared(node, effect.incident), Waiting(LOOK_AGAIN_S, then, result))
 
 
 def back_in_service(node: Object, effect: Effect) -> Change | Outcome:
-    """Take Faultline's declaration back from a node that is ready again."""
+    """Remove Faultline's out-of-service taint from a node that is ready again."""
     name = node["metadata"]["name"]
     if (no := may_drain(node, effect)) is not None:
         return no
     if given_up_for(node) is None or not is_ready(node):
-        return Waiting(0.0, f"{name} is to be looked at again")
-    told = f"{name} is ready again: it is no longer declared out of service"
+        return Waiting(0.0, f"{name} is checked again")
+    told = f"{name} is ready again: out-of-service taint removed"
     return Change(taken_back(node), Waiting(0.0, told, _result(effect, out_of_service=False)))
 
 
 async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld, clock: Clock = utc_now) -> Outcome:
-    """One round: evict what may go now and say what is left. Call again until it is over.
+    """One round: evict what may be evicted now and report what is left. Call again until done.
 
     Raises:
-        Fenced: the lease does not hold any more; the evictions before that stand.
+        Fenced: the lease has expired; evictions made before stay.
     """
     done = Round()
 
@@ -173,7 +180,7 @@ async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld, clock: Clock
 
 
 async def find(cluster: Cluster, effect: Effect, clock: Clock = utc_now) -> Outcome:
-    """Whether the node is empty (`AlreadyDone`), being emptied (`Waiting`) or not begun (`Absent`)."""
+    """Whether the node is drained (`AlreadyDone`), draining (`Waiting`) or not started (`Absent`)."""
 
     async def once() -> Outcome:
         try:
@@ -185,12 +192,10 @@ async def find(cluster: Cluster, effect: Effect, clock: Clock = utc_now) -> Outc
         if not pods.count:
             return AlreadyDone(detail=f"nothing left to drain on {effect.target.name}")
         if not is_ready(node) and not is_out_of_service(node) and _all_hang(pods, there, clock()):
-            return Absent(
-                f"{_pods(pods.leaving)} on {effect.target.name}, which is dead, and nothing lets go of them"
-            )
+            return Absent(f"{_pods(pods.leaving)} stuck Terminating on {effect.target.name}, which is dead")
         if not pods.leaving:
             return Absent(f"{_pods(pods.staying)} on {effect.target.name}")
-        return Waiting(LOOK_AGAIN_S, f"{_pods(pods.leaving)} leaving, {len(pods.staying)} to go")
+        return Waiting(LOOK_AGAIN_S, f"{_pods(pods.leaving)} terminating, {len(pods.staying)} to evict")
 
     return await attempted(once)
 
@@ -198,7 +203,7 @@ async def find(cluster: Cluster, effect: Effect, clock: Clock = utc_now) -> Outc
 async def _node(
     cluster: Cluster, effect: Effect, lease: LeaseHeld, decide: Callable[[Object, Effect], Change | Outcome]
 ) -> Outcome:
-    """Change the node itself, from a fresh look at it."""
+    """Patch the node, decided on a fresh read of it."""
     path, gone = (
         path_of("v1", "nodes", name=effect.target.name),
         f"{effect.target.name} is no longer part of the cluster",
@@ -209,7 +214,7 @@ async def _node(
 
 
 def _all_hang(pods: OnNode, there: Sequence[Object], now: datetime) -> bool:
-    """Whether nothing is left but what hangs; what else is Terminating, drained or not, has its grace too."""
+    """Whether only stuck pods are left. Other terminating pods, drained or not, still have their grace period."""
     return not pods.staying and all(hangs(pod, now) for pod in there if is_leaving(pod))
 
 
@@ -218,7 +223,7 @@ async def _pods_on(cluster: Cluster, node: str) -> list[Object]:
 
 
 async def _evict(cluster: Cluster, pod: Object, lease: LeaseHeld, done: Round) -> None:
-    """Ask for one eviction and note what came of it. Errors that concern more than this pod are raised."""
+    """Request one eviction and record its result. Errors that concern more than this pod are raised."""
     about = pod["metadata"]
     lease.check()
     try:
@@ -228,9 +233,11 @@ async def _evict(cluster: Cluster, pod: Object, lease: LeaseHeld, done: Round) -
         budget = f"{about['namespace']}/{named[1]}" if named else "of unknown name"
         done.blocked[_name(pod)] = f"PodDisruptionBudget {budget}"
     except (NotFound, Conflict):
-        done.leaving += 1  # gone, replaced under its name, or changed just now: the next look tells
+        done.leaving += (
+            1  # gone, replaced by a pod of the same name, or changed just now: the next round sees it
+        )
     except MaybeApplied as error:
-        # The server's way to say that an eviction cannot be judged; it happened surely not (API-initiated eviction).
+        # HTTP 500 with this text: the pod matches several budgets, and was certainly not evicted (API-initiated eviction).
         if "more than one PodDisruptionBudget" not in str(error):
             raise
         done.blocked[_name(pod)] = "several PodDisruptionBudgets"
@@ -245,23 +252,25 @@ def _so_far(effect: Effect, pods: OnNode, done: Round) -> Outcome:
     if done.blocked:
         by = ", ".join(sorted(set(done.blocked.values())))
         reason = f"{by} keeps {_names(sorted(done.blocked))} on {effect.target.name}"
-        return Blocked(by, f"{reason}; {leaving} leaving" if leaving else reason, BUDGET_PAUSE_S, result)
+        return Blocked(by, f"{reason}; {leaving} terminating" if leaving else reason, BUDGET_PAUSE_S, result)
     names = _names([_name(pod) for pod in (*pods.leaving, *pods.staying)])
-    return Waiting(LOOK_AGAIN_S, f"{leaving} of {pods.count} leaving {effect.target.name}: {names}", result)
+    return Waiting(
+        LOOK_AGAIN_S, f"{leaving} of {pods.count} pods terminating on {effect.target.name}: {names}", result
+    )
 
 
 def _over(effect: Effect) -> Outcome:
     evicted, name = effect.prior.get("evicted"), effect.target.name
     if effect.prior.get("out_of_service"):
-        told = f"{name} is dead and drained; it stays declared out of service while it is closed"
+        told = f"{name} is dead and drained; the out-of-service taint stays while it is cordoned"
         return Done(_result(effect), told)
     if evicted:
-        return Done(_result(effect), f"{name} is drained, {evicted} evicted")
+        return Done(_result(effect), f"{name} is drained, {evicted} pods evicted")
     return AlreadyDone(detail=f"nothing left to drain on {effect.target.name}")
 
 
 def _result(effect: Effect, evicted: int = 0, **more: Attribute) -> Result:
-    """What was said before, brought up to date."""
+    """The result so far, updated."""
     before = effect.prior.get("evicted", 0)
     return {**effect.prior, "evicted": evicted + (before if isinstance(before, int) else 0), **more}
 

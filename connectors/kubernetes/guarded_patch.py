@@ -72,7 +72,7 @@ async def change(
 async def look(
     cluster: Cluster, path: str, judge: Callable[[Object], Outcome], *, if_gone: Outcome
 ) -> Outcome:
-    """Read one object and say what it means."""
+    """Read one object and return the outcome that `judge` derives from it."""
 
     async def once() -> Outcome:
         try:
@@ -84,7 +84,7 @@ async def look(
 
 
 async def attempted(once: Callable[[], Awaitable[Outcome]]) -> Outcome:
-    """Try a few times within one call where that is surely safe, and turn what remains into an outcome.
+    """Retry briefly where that is certainly safe, and turn the remaining errors into an outcome.
 
     Raises:
         Fenced: and every other error that says nothing about the request itself.
@@ -96,7 +96,7 @@ async def attempted(once: Callable[[], Awaitable[Outcome]]) -> Outcome:
 
 
 async def briefly(once: Callable[[], Awaitable[T]]) -> T:
-    """Sit out brief trouble: somebody else's write, a short throttling, a failed read, no connection."""
+    """Short in-call retries for write conflicts, brief throttling, failed reads and connection errors."""
     tries = AsyncRetrying(
         retry=retry_if_exception(_is_brief),
         wait=_pause_s,
@@ -104,16 +104,14 @@ async def briefly(once: Callable[[], Awaitable[T]]) -> T:
         reraise=True,
     )
 
-    async def attempt() -> (
-        T
-    ):  # tenacity awaits only what is itself a coroutine function, which a lambda is not
+    async def attempt() -> T:  # tenacity awaits only coroutine functions, which a lambda is not
         return await once()
 
     return await tries(attempt)
 
 
 def outcome_of(error: FaultlineError) -> Outcome:
-    """What an error of the API server means for an effect. Errors that mean nothing for it are raised again."""
+    """The outcome for an error of the API server. Errors that say nothing about the request are raised again."""
     match error:
         case MaybeApplied():
             return Unknown(str(error))

@@ -12,7 +12,7 @@ from pathlib import Path
 from connectors.base import Absent, Blocked, Effect, LeaseHeld, Outcome, Refused, Waiting
 from connectors.kubernetes.annotations import MANAGED, NODE_WORK, labels_of, opted_out
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.cordon_ownership import hold_of, is_held_for, replaced, taken_over
+from connectors.kubernetes.cordon_ownership import is_held_for, ownership_of, replaced, taken_over
 from connectors.kubernetes.drain import asks_for_gpu
 from connectors.kubernetes.errors import AlreadyExists, NotFound
 from connectors.kubernetes.guarded_patch import attempted
@@ -68,7 +68,7 @@ class NodeWork:
             if job is not None:
                 return await self._judged(job, effect)
             if effect.prior.get("job"):
-                return Blocked.person(f"a person deleted the Job {effect.prior['job']}")
+                return Blocked.person(f"someone deleted the Job {effect.prior['job']}")
             return await self._create(template, effect, lease)
 
         return await attempted(once)
@@ -87,7 +87,7 @@ class NodeWork:
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Nothing here can be taken back."""
-        return Refused(f"{effect.action} cannot be taken back")
+        return Refused(f"{effect.action} cannot be undone")
 
     async def close(self) -> None:
         """Let go of connections."""
@@ -113,8 +113,8 @@ class NodeWork:
         try:
             await self._cluster.create(self._path(), job)
         except AlreadyExists:
-            return Waiting(0.0, f"the Job {self._namespace}/{job_name(effect)} is there already")
-        detail = f"{self._namespace}/{job_name(effect)} is to work on {effect.target.name}"
+            return Waiting(0.0, f"the Job {self._namespace}/{job_name(effect)} exists already")
+        detail = f"{self._namespace}/{job_name(effect)} created to work on {effect.target.name}"
         return Waiting(LOOK_AGAIN_S, detail, result_of(job))
 
     async def _judged(self, job: Object, effect: Effect) -> Outcome:
@@ -148,18 +148,18 @@ def may_work(node: Object, pods: Sequence[Object], effect: Effect) -> Outcome | 
     """Why nothing may be begun on a node now, or None. `pods` are those on it."""
     name = node["metadata"]["name"]
     if replaced(node, effect):
-        return Refused(f"{name} is another machine now: its uid is not the one this was decided for")
+        return Refused(f"{name} was replaced: its uid differs from the one in the plan")
     if opted_out(node):
-        return Refused(f"a person keeps Faultline off {name}: {MANAGED}=false")
-    hold = hold_of(node)
+        return Refused(f"{name} is opted out ({MANAGED}=false)")
+    hold = ownership_of(node)
     if hold is not None and hold.by_incident(effect.incident) and (change := taken_over(node, hold)):
         return Blocked.person(change)
     if not is_held_for(node, effect.incident):
-        return Refused(f"{name} is not closed for {effect.incident}: nothing is done on a node in service")
+        return Refused(f"{name} is not cordoned for {effect.incident}: no work is done on a node in service")
     if effect.action not in DISRUPTIVE:
         return None
     if effect.action == "reboot_node" and not boot_of(node):
-        return Refused(f"{name} reports no bootID: nobody could tell whether it was rebooted")
+        return Refused(f"{name} reports no bootID: a reboot could not be verified")
     using = [f"{p['metadata']['namespace']}/{p['metadata']['name']}" for p in pods if _uses_gpus(p)]
     if using:
         return Blocked(

@@ -57,7 +57,7 @@ class Nodes:
             case "uncordon_node":
 
                 def released(node: Object) -> Outcome:
-                    hold = cordon_ownership.hold_of(node)
+                    hold = cordon_ownership.ownership_of(node)
                     held = hold is not None and hold.by_incident(effect.incident)
                     return Absent() if held else AlreadyDone()
 
@@ -85,7 +85,7 @@ class Nodes:
         return await change(self._cluster, _path(effect), decide, lease, if_gone=gone)
 
     async def _release(self, effect: Effect, lease: LeaseHeld, *, whole_incident: bool) -> Outcome:
-        def mine(owner: cordon_ownership.Owner) -> bool:
+        def mine(owner: cordon_ownership.CordonOwner) -> bool:
             return owner.incident == effect.incident if whole_incident else owner.key == effect.key
 
         def decide(node: Object) -> Change | Outcome:

@@ -1,12 +1,14 @@
-"""What a dead node keeps, and how it is let go of. Pure decisions over Node and Pod objects as the API server shows them.
+"""Pods stuck Terminating on a dead node, and releasing them with the out-of-service taint.
 
-Only a kubelet can say that a deleted pod has ended. Where it is dead, the pod stays Terminating for ever, and a controller
-that needs its name free never makes the next one. The way out that Kubernetes has for it is a taint:
+Pure decisions over Node and Pod objects as the API server shows them.
+
+Only a kubelet can confirm that a deleted pod has ended. If it is dead, the pod stays Terminating for ever, and a controller
+that reuses the pod name never creates the next one. Kubernetes resolves this with a taint:
 
     taint       node.kubernetes.io/out-of-service=nodeshutdown:NoSchedule
     annotation  faultline.dev/out-of-service   the incident for which Faultline added it
 
-While a node bears it *and* is not Ready, the pod garbage collector of kube-controller-manager removes what is Terminating there.
+While a node has it *and* is not Ready, the pod garbage collector of kube-controller-manager removes what is Terminating there.
 Sources: Kubernetes, "Non-graceful node shutdown handling"; podgc `gcTerminating`.
 Why it is so: docs/decisions/006-what-a-dead-node-keeps.md.
 """
@@ -23,7 +25,7 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 TAINT = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoSchedule"}
 """As Faultline adds it. `NoExecute` would free the same pods and evict everything else from the node besides."""
 OVERDUE_S = 5.0
-"""For clocks that differ: how long after the end of its grace a pod counts as one that hangs."""
+"""Allowance for clock skew: a pod counts as stuck this long after the end of its grace period."""
 
 
 def is_ready(node: Object) -> bool:
@@ -38,7 +40,7 @@ def is_leaving(pod: Object) -> bool:
 
 
 def hangs(pod: Object, now: datetime) -> bool:
-    """True for a pod that is Terminating past its grace: `deletionTimestamp` is when that ends, not when it began."""
+    """True for a pod that is Terminating past its grace period: `deletionTimestamp` is when that ends, not when it started."""
     ends = pod["metadata"].get("deletionTimestamp")
     return bool(ends) and now >= parse_rfc3339(str(ends)) + timedelta(seconds=OVERDUE_S)
 
@@ -49,7 +51,7 @@ def given_up_for(node: Object) -> str | None:
 
 
 def is_out_of_service(node: Object) -> bool:
-    """True when the node bears the taint, whoever added it."""
+    """True when the node has the taint, whoever added it."""
     return any(taint.get("key") == OUT_OF_SERVICE for taint in _taints(node))
 
 
@@ -62,7 +64,7 @@ def declared(node: Object, incident: str) -> Object:
 
 
 def taken_back(node: Object) -> Object:
-    """The patch that takes Faultline's declaration back. A taint that differs from what it wrote is somebody else's."""
+    """The patch that reverts Faultline's declaration. A taint that differs from what it wrote belongs to someone else."""
     return {
         "metadata": {"annotations": {GIVEN_UP: None}},
         "spec": {"taints": without_declaration(_taints(node)) or None},

@@ -117,7 +117,7 @@ class KindWatches:
                 await self._pause(self._pace.missing_s)
                 continue
             except Gone as error:
-                log.info("listing anew, the watch fell behind", kind=kind, reason=str(error))
+                log.info("watch expired, relisting", kind=kind, reason=str(error))
                 wait_s = backoff.next_s(error.retry_after_s)
             except (Unreachable, Temporary, Permanent, ConfigError) as error:
                 self._outage.begins(kind, error)
@@ -201,12 +201,14 @@ class _Outage:
     def begins(self, kind: str, error: Exception) -> None:
         if isinstance(error, Permanent):
             if kind not in self._refused:
-                log.warning("may not watch, trying on", kind=kind, server=self._url, reason=str(error))
+                log.warning(
+                    "watch forbidden (RBAC), retrying", kind=kind, server=self._url, reason=str(error)
+                )
             self._refused.add(kind)
             return
         if not self._failing:
             self._since = asyncio.get_running_loop().time()
-            log.warning("cannot watch, trying on", kind=kind, server=self._url, reason=str(error))
+            log.warning("watch failed, retrying", kind=kind, server=self._url, reason=str(error))
         self._failing.add(kind)
 
     def over(self, kind: str) -> None:
@@ -215,7 +217,7 @@ class _Outage:
             self._failing.discard(kind)
             if not self._failing:
                 lasted_s = round(asyncio.get_running_loop().time() - self._since, 1)
-                log.info("watching again", server=self._url, lasted_s=lasted_s)
+                log.info("watch recovered", server=self._url, lasted_s=lasted_s)
 
 
 def _version(event: Object) -> str | None:

@@ -1,7 +1,7 @@
-"""What became of a Job that works on a node. Pure decisions over Job, Pod and Node objects as the API server shows them.
+"""The result of a Job that works on a node. Pure decisions over Job, Pod and Node objects as the API server shows them.
 
-A reset and a validation are what their Job says. A reboot ends its own pod, so its Job proves nothing: it is done when the
-node reports another boot than the one it was decided for, and is Ready again. Source of the boot: Kubernetes, `NodeSystemInfo`.
+A reset or a validation has the result of its Job. A reboot kills its own pod, so its Job proves nothing: it is done when the
+node reports another boot id than when it was planned, and is Ready again. Source of the boot: Kubernetes, `NodeSystemInfo`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from streams.model.message import plain
 
 LOOK_AGAIN_S = 5.0
 REBOOT_GRACE_S = 90.0
-"""A node that goes down may take its pod's failure as its last word: for so long a failed reboot may still be under way."""
+"""A node that goes down may report its pod as failed last: the reboot may still be in progress for this long."""
 MAX_WORDS = 400
-"""Characters of a pod's last words that are kept."""
+"""Characters kept of a container's termination message."""
 
 State = Literal["running", "complete", "failed"]
 
 
 def state_of(job: Object) -> State:
-    """How far a Job has come, by its conditions."""
+    """The state of a Job, by its conditions."""
     for kind, state in _ENDS:
         if _condition(job, kind) is not None:
             return state
@@ -44,55 +44,55 @@ def is_of(job: Object, effect: Effect) -> bool:
 
 
 def boot_of(node: Object) -> str:
-    """The id of the node's present boot; empty where it reports none."""
+    """The id of the node's current boot; empty where it reports none."""
     return str(node.get("status", {}).get("nodeInfo", {}).get("bootID") or "")
 
 
 def judged(job: Object, pods: Sequence[Object], effect: Effect) -> Outcome:
-    """What a reset or a validation has come to."""
+    """The outcome of a reset or a validation."""
     name = effect.target.name
     match state_of(job):
         case "complete":
             return _done(job, effect, f"{_what(effect)} of {name} is done")
         case "failed":
             return Refused(f"{_what(effect)} of {name} failed: {failure(job, pods)}")
-    return Waiting(LOOK_AGAIN_S, f"{_where(job)} works on {name}: {_progress(pods)}", result_of(job))
+    return Waiting(LOOK_AGAIN_S, f"{_where(job)} is running on {name}: {_progress(pods)}", result_of(job))
 
 
 def judged_reboot(
     job: Object, pods: Sequence[Object], node: Object | None, effect: Effect, now: datetime
 ) -> Outcome:
-    """What a reboot has come to. `node` is None when it has left the cluster."""
+    """The outcome of a reboot. `node` is None when it is no longer in the cluster."""
     name, before = effect.target.name, annotations_of(job).get(WORK_BOOT_ID, "")
     if node is None:
-        return Refused(f"{name} has left the cluster while it was rebooted")
+        return Refused(f"{name} disappeared from the cluster during the reboot")
     if replaced(node, effect):
-        return Refused(f"{name} is another machine now: its uid is not the one this was decided for")
+        return Refused(f"{name} was replaced: its uid differs from the one in the plan")
     result = result_of(job)
     if boot_of(node) not in ("", before):
         if is_ready(node):
-            return _done(job, effect, f"{name} has booted anew and is ready")
-        return Waiting(LOOK_AGAIN_S, f"{name} has booted anew and is not ready yet", result)
+            return _done(job, effect, f"{name} has rebooted and is ready")
+        return Waiting(LOOK_AGAIN_S, f"{name} has rebooted and is not ready yet", result)
     failed = _condition(job, "Failed")
     if failed is None:
-        return Waiting(LOOK_AGAIN_S, f"{name} has not booted anew yet: {_progress(pods)}", result)
+        return Waiting(LOOK_AGAIN_S, f"{name} has not rebooted yet: {_progress(pods)}", result)
     since = failed.get("lastTransitionTime")
     settled = since is None or now >= parse_rfc3339(str(since)) + timedelta(seconds=REBOOT_GRACE_S)
     if settled and is_ready(node):
         return Refused(f"the reboot of {name} failed: {failure(job, pods)}")
-    return Waiting(LOOK_AGAIN_S, f"{name} has not booted anew yet, and its Job has failed", result)
+    return Waiting(LOOK_AGAIN_S, f"{name} has not rebooted yet, and its Job has failed", result)
 
 
 def failure(job: Object, pods: Sequence[Object]) -> str:
-    """Why a Job failed: its controller's word, and the last words of its pods, bounded and without control characters."""
+    """Why a Job failed: its condition and the termination messages of its pods, bounded and without control characters."""
     condition = _condition(job, "Failed") or {}
     told = [f"{condition.get('reason') or 'Failed'}: {condition.get('message') or 'no message'}"]
-    told += [f"{pod['metadata']['name']} said: {word}" for pod in pods for word in _last_words(pod)]
+    told += [f"{pod['metadata']['name']}: {word}" for pod in pods for word in _last_words(pod)]
     return _one_line("; ".join(told))
 
 
 def result_of(job: Object) -> Result:
-    """What is kept of the Job: where it is, and the boot for which it was decided."""
+    """The stored result: namespace and name of the Job, and the boot id when it was planned."""
     return {"job": _where(job), "boot_id": annotations_of(job).get(WORK_BOOT_ID, "")}
 
 
@@ -128,7 +128,7 @@ def _progress(pods: Sequence[Object]) -> str:
             None,
         )  # fmt: skip
         if unplaced is not None:
-            return _one_line(f"not placed: {unplaced.get('message') or unplaced.get('reason')}")
+            return _one_line(f"not scheduled: {unplaced.get('message') or unplaced.get('reason')}")
         for container in status.get("containerStatuses") or []:
             waiting = (container.get("state") or {}).get("waiting")
             if waiting:
@@ -138,7 +138,7 @@ def _progress(pods: Sequence[Object]) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Bounded, without control characters and line breaks: what a pod says is as little to be trusted as any log."""
+    """Bounded, without control characters and line breaks: messages of a pod are untrusted, like any log."""
     return " ".join(plain(text, MAX_WORDS).split())
 
 

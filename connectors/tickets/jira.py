@@ -76,7 +76,7 @@ class Jira:
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Withdraw an issue that nobody has taken up yet. Comments and closings stay: people have read them."""
         if effect.action != "open_ticket":
-            return Refused(f"{effect.action} is not taken back")
+            return Refused(f"{effect.action} cannot be undone")
         return await translated(self._withdraw(effect, lease))
 
     async def _apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
@@ -88,7 +88,7 @@ class Jira:
             case "close_ticket":
                 return await self._close(effect, lease)
             case other:
-                raise Permanent(f"no such action here: {other}")
+                raise Permanent(f"unknown action {other}")
 
     async def _lookup(self, effect: Effect) -> Outcome:
         if effect.action == "open_ticket":
@@ -111,7 +111,7 @@ class Jira:
         issues = await self._labelled(effect, label)
         if issues:
             await self._fold(issues, lease)
-            return AlreadyDone(self._result(issues[0]), f"{issues[0].key} was open already")
+            return AlreadyDone(self._result(issues[0]), f"{issues[0].key} was already open")
         # Nothing may follow the create that could fail: it happened, and only that may be reported.
         made = await self._api.create(self._fields(effect, label), lease)
         self._made[label] = self._made[incident_label(effect)] = made.id
@@ -145,9 +145,9 @@ class Jira:
         issue = issues[0]
         if not await self._api.has_comment(issue.id, token):
             if issue.is_done:
-                return AlreadyDone(self._result(issue), f"{issue.key} was closed by somebody else")
+                return AlreadyDone(self._result(issue), f"{issue.key} was closed by someone else")
             if issue.category != "new":
-                return Blocked.person(f"{issue.key} is {issue.status}: somebody works on it")
+                return Blocked.person(f"{issue.key} is {issue.status}: already in progress")
         if not issue.is_done:
             text = "The reason for this ticket no longer holds; it is withdrawn."
             await self._finish(issue, Message(text, (Paragraph(text),)), token, lease)
@@ -175,13 +175,15 @@ class Jira:
         for copy in later:
             if copy.is_done:
                 continue
-            text = f"The same incident as {first.key}; please go on there."
+            text = f"Duplicate of {first.key} (same incident); please continue there."
             try:
                 why = Message(text, (Paragraph(text),))
                 await self._finish(copy, why, f"faultline-copy-of-{first.key}", lease)
             except Permanent as error:
                 # The ticket itself is fine; a copy that its workflow will not close is left to a person.
-                log.warning("a second ticket stays open", first=first.key, copy=copy.key, reason=str(error))
+                log.warning(
+                    "could not close duplicate ticket", first=first.key, copy=copy.key, reason=str(error)
+                )
 
     async def _folded_ticket(self, effect: Effect, lease: LeaseHeld) -> Issue | None:
         issues = await self._labelled(effect, incident_label(effect))

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from connectors.jobs.suspension import marks_of
+from connectors.jobs.suspension import suspend_annotations_of
 from connectors.kubernetes.annotations import NODE_WORK, WORK_NODE, annotations_of, labels_of
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.cordon_ownership import hold_of, is_marked
+from connectors.kubernetes.cordon_ownership import is_marked, ownership_of
 from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.work_results import state_of
 from streams.model.entity import Entity, JobRef
@@ -127,7 +127,7 @@ class World:
         found: dict[str, Any] = {}
         for name in self.nodes:
             node = await self.admin.get(f"{NODES}/{name}")
-            hold = hold_of(node)
+            hold = ownership_of(node)
             found[f"{self.roles[name]} node"] = (
                 "closed" if node["spec"].get("unschedulable") else "open",
                 "marked" if is_marked(node) else "unmarked",
@@ -135,7 +135,7 @@ class World:
             )
         if self.job is not None:
             job = await self.admin.get(self._job_path)
-            marks = marks_of(job)
+            marks = suspend_annotations_of(job)
             found["job"] = (
                 "suspended" if job["spec"].get("suspend") else "running",
                 "held" if marks.held else "not held",

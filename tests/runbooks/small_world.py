@@ -15,7 +15,7 @@ from typing import Any
 
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome, Refused, Waiting
 from connectors.jobs import suspension
-from connectors.jobs.suspend_fields import LEVERS
+from connectors.jobs.suspend_fields import SUSPEND_FIELDS
 from connectors.kubernetes import cordon_ownership
 from connectors.kubernetes.guarded_patch import Change
 from runbooks.engine.run.transition import LOOKUPS, CallKind
@@ -27,7 +27,7 @@ from tests.runbooks.scenes import CLUSTER, JOB, NOW, OTHER_JOB
 
 Object = dict[str, Any]
 
-LEVER = LEVERS["PyTorchJob"]
+LEVER = SUSPEND_FIELDS["PyTorchJob"]
 EVAL = JobRef("PyTorchJob", OTHER_JOB.namespace, OTHER_JOB.name, OTHER_JOB.uid)
 PLACES = {JOB.key: (2, 3, 4, 5), EVAL.key: (5, 6)}
 NODES = 12
@@ -100,7 +100,7 @@ class SmallWorld:
             case "cordon_node":
                 return cordon_ownership.find(self.nodes[name], effect)
             case "uncordon_node":
-                hold = cordon_ownership.hold_of(self.nodes[name])
+                hold = cordon_ownership.ownership_of(self.nodes[name])
                 return Absent() if hold and hold.by_incident(effect.incident) else AlreadyDone()
             case "drain_node":
                 return Absent() if self._left_on(name) else AlreadyDone()
@@ -180,7 +180,7 @@ class SmallWorld:
         if LEVER.end(job) == "Succeeded":
             return AlreadyDone(detail="it has ended well")
         if LEVER.is_suspended(job):
-            marks, text = suspension.marks_of(job), "it is suspended"
+            marks, text = suspension.suspend_annotations_of(job), "it is suspended"
             return Blocked("Faultline", text) if marks.held else suspension.not_ours(marks, text)
         unfit = [n for n in self.pods[key] if cordon_ownership.is_marked(self.nodes[n])]
         if len(self.pods[key]) < len(PLACES[key]) or unfit:
@@ -275,12 +275,12 @@ class SmallWorld:
 
     def holders(self, node: str) -> set[str]:
         """The incidents that hold a node closed."""
-        hold = cordon_ownership.hold_of(self.nodes[node])
+        hold = cordon_ownership.ownership_of(self.nodes[node])
         return {owner.incident for owner in hold.owners} if hold else set()
 
     def held_job(self, job: JobRef) -> str | None:
         """The incident that holds a job suspended."""
-        marks = suspension.marks_of(self.jobs[job.key])
+        marks = suspension.suspend_annotations_of(self.jobs[job.key])
         return marks.incident if marks.held and LEVER.is_suspended(self.jobs[job.key]) else None
 
     def count(self, verb: str, pick: Callable[[Landed], bool] = lambda _: True) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.base import Absent, AlreadyDone, Done, NoLease, Refused, Waiting
-from connectors.jobs.suspend_fields import LEVERS
+from connectors.jobs.suspend_fields import SUSPEND_FIELDS
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Cluster, Object
 from connectors.kubernetes.nodes import Nodes
@@ -30,7 +30,7 @@ async def running_job(world: KubeWorld, kind: str, *, nodes: int) -> tuple[Targe
     for _ in range(nodes):
         await world.add_node(kubelet=True)
     build = workloads.indexed_job if kind == "Job" else workloads.pytorch_job
-    collection = LEVERS[kind].path(world.namespace, "train").removesuffix("/train")
+    collection = SUSPEND_FIELDS[kind].path(world.namespace, "train").removesuffix("/train")
     made = await world.cluster.create(collection, build("train", world.namespace, pool=world.namespace))
     pods = await world.all_run(4)
     return Target(kind, "train", world.namespace, made["metadata"]["uid"]), pods
@@ -46,7 +46,7 @@ async def test_a_job_leaves_its_bad_node_and_is_whole_elsewhere(world: KubeWorld
     verify = world.effect("verify_job", target)
     early = await jobs.apply(verify, LEASE)
     assert isinstance(early, Waiting)
-    assert f"{bad} (closed by Faultline)" in early.detail
+    assert f"{bad} (cordoned by Faultline)" in early.detail
 
     suspend = world.effect("suspend_job", target)
     assert isinstance(await until_over(jobs, suspend), Done)
@@ -106,7 +106,7 @@ async def test_a_job_suspends_while_a_pod_hangs_and_is_not_done_before_it_is_gon
     async def only_it_is_left() -> bool:
         outcome = await jobs.apply(suspend, LEASE)
         assert isinstance(outcome, Waiting)
-        return outcome.detail == f"1 pods are going: {name}"
+        return outcome.detail == f"1 pods terminating: {name}"
 
     await eventually(only_it_is_left, "all but the hanging pod are gone")
     hanging = await jobs.lookup(suspend)
@@ -131,13 +131,13 @@ async def test_a_suspend_that_finds_the_pods_gone_at_once_is_its_own_doing_all_t
     world: KubeWorld, kind: str
 ) -> None:
     target, _ = await running_job(world, kind, nodes=4)
-    lever, slow = LEVERS[kind], world.through_proxy(timeout_s=60)
+    field, slow = SUSPEND_FIELDS[kind], world.through_proxy(timeout_s=60)
     slow.__class__ = SlowPatch
     assert isinstance(slow, SlowPatch)
 
     async def no_pod_is_left() -> bool:
-        job = await world.cluster.get(lever.path(world.namespace, "train"))
-        return lever.is_suspension_seen(job) and not await world.pods()
+        job = await world.cluster.get(field.path(world.namespace, "train"))
+        return field.is_suspension_seen(job) and not await world.pods()
 
     slow.all_is_done = no_pod_is_left
     assert isinstance(await TrainingJobs(slow).apply(world.effect("suspend_job", target), LEASE), Done)

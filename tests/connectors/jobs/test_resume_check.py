@@ -6,7 +6,7 @@ import pytest
 
 from connectors.base import AlreadyDone, Blocked, Done, Outcome, Refused, Waiting
 from connectors.jobs.resume_check import judge, owned
-from connectors.jobs.suspend_fields import LEVERS
+from connectors.jobs.suspend_fields import SUSPEND_FIELDS
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import cordon
 from streams.model.run import Target
@@ -26,7 +26,7 @@ NODES = {
 
 
 def judged(*pods: Object, **job: object) -> Outcome:
-    return judge(merged(JOB, job), LEVERS["Job"], pods, NODES)
+    return judge(merged(JOB, job), SUSPEND_FIELDS["Job"], pods, NODES)
 
 
 def test_a_job_with_all_pods_ready_on_good_nodes_is_whole_and_says_where() -> None:
@@ -41,8 +41,8 @@ def test_a_job_with_all_pods_ready_on_good_nodes_is_whole_and_says_where() -> No
         (pod("b", "gpu-02", ready=False), "1 of 2"),
         (pod("b", None, phase="Pending"), "1 of 2"),
         (pod("b", "gpu-02", deletionTimestamp="2026-01-01T00:00:00Z"), "1 of 2"),
-        (pod("b", "gpu-03"), "gpu-03 (closed by Faultline)"),
-        (pod("b", "gpu-04"), "gpu-04 (not ready)"),
+        (pod("b", "gpu-03"), "gpu-03 (cordoned by Faultline)"),
+        (pod("b", "gpu-04"), "gpu-04 (NotReady)"),
         (pod("b", "gpu-99"), "gpu-99 (gone)"),
     ],
 )
@@ -82,7 +82,7 @@ def test_a_job_that_cannot_become_whole_is_not_waited_for(job: Object, outcome: 
 def test_a_large_job_reports_its_size_and_only_some_placements() -> None:
     pods = [pod(f"p{n:04}", "gpu-01") for n in range(1000)]
     outcome = judge(
-        merged(JOB, {"spec": {"parallelism": 1000, "completions": 1000}}), LEVERS["Job"], pods, NODES
+        merged(JOB, {"spec": {"parallelism": 1000, "completions": 1000}}), SUSPEND_FIELDS["Job"], pods, NODES
     )
     assert isinstance(outcome, Done)
     assert outcome.result["pods"] == 1000

@@ -1,4 +1,4 @@
-"""Who holds a job suspended, decided from the job alone, for every kind that has a lever."""
+"""Who holds a job suspended, decided from the job alone, for every kind that has a field."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 
 from connectors.base import Absent, AlreadyDone, Blocked, Refused
-from connectors.jobs.suspend_fields import LEVERS, Lever
+from connectors.jobs.suspend_fields import SUSPEND_FIELDS, SuspendField
 from connectors.jobs.suspension import (
     RESUMED,
     SOMEBODY_ELSE,
     SUSPENDED,
     find,
-    marks_of,
     resume,
     suspend,
+    suspend_annotations_of,
     take_back,
 )
 from connectors.kubernetes.annotations import INCIDENT, MANAGED
@@ -27,76 +27,76 @@ TARGET = Target("Job", "train", "team-a")
 SUSPEND, SUSPEND_AGAIN = effect("suspend_job", TARGET, 1), effect("suspend_job", TARGET, 2)
 RESUME = replace(effect("resume_job", TARGET, 1), key="resume-1")
 
-every_kind = pytest.mark.parametrize("lever", LEVERS.values(), ids=LEVERS)
+every_kind = pytest.mark.parametrize("field", SUSPEND_FIELDS.values(), ids=SUSPEND_FIELDS)
 
 
 def job(**metadata: object) -> Object:
     return {"metadata": {"name": "train", "namespace": "team-a", "uid": "uid-train"} | metadata, "spec": {}}
 
 
-def held(lever: Lever) -> Object:
-    return made(job(), suspend(job(), lever, SUSPEND))
+def held(field: SuspendField) -> Object:
+    return made(job(), suspend(job(), field, SUSPEND))
 
 
 @every_kind
-def test_a_job_is_suspended_and_resumed_once_and_remembers_both(lever: Lever) -> None:
-    suspended = held(lever)
-    assert lever.is_suspended(suspended)
-    assert isinstance(suspend(suspended, lever, SUSPEND), AlreadyDone)
-    resumed = made(suspended, resume(suspended, lever, RESUME))
-    assert not lever.is_suspended(resumed)
-    assert isinstance(resume(resumed, lever, RESUME), AlreadyDone)
+def test_a_job_is_suspended_and_resumed_once_and_remembers_both(field: SuspendField) -> None:
+    suspended = held(field)
+    assert field.is_suspended(suspended)
+    assert isinstance(suspend(suspended, field, SUSPEND), AlreadyDone)
+    resumed = made(suspended, resume(suspended, field, RESUME))
+    assert not field.is_suspended(resumed)
+    assert isinstance(resume(resumed, field, RESUME), AlreadyDone)
     assert isinstance(find(resumed, RESUME), AlreadyDone)
-    assert isinstance(suspend(resumed, lever, SUSPEND), AlreadyDone), (
+    assert isinstance(suspend(resumed, field, SUSPEND), AlreadyDone), (
         "a late second call must not suspend it again"
     )
 
 
 @every_kind
-def test_a_second_incident_suspends_it_again(lever: Lever) -> None:
-    suspended = held(lever)
-    assert isinstance(suspend(suspended, lever, SUSPEND_AGAIN), Blocked)
-    resumed = made(suspended, resume(suspended, lever, RESUME))
-    again = made(resumed, suspend(resumed, lever, SUSPEND_AGAIN))
-    assert lever.is_suspended(again)
-    assert marks_of(again).held
-    late = resume(again, lever, replace(RESUME, key="resume-late"))
+def test_a_second_incident_suspends_it_again(field: SuspendField) -> None:
+    suspended = held(field)
+    assert isinstance(suspend(suspended, field, SUSPEND_AGAIN), Blocked)
+    resumed = made(suspended, resume(suspended, field, RESUME))
+    again = made(resumed, suspend(resumed, field, SUSPEND_AGAIN))
+    assert field.is_suspended(again)
+    assert suspend_annotations_of(again).held
+    late = resume(again, field, replace(RESUME, key="resume-late"))
     assert isinstance(late, Blocked)
     assert late.by == "incident inc-2"
 
 
 @every_kind
-def test_a_new_incident_suspends_a_job_that_a_person_had_resumed(lever: Lever) -> None:
-    by_hand: Object = merged(held(lever), lever.suspend(False))
-    again = made(by_hand, suspend(by_hand, lever, SUSPEND_AGAIN))
-    assert marks_of(again).incident == "inc-2"
+def test_a_new_incident_suspends_a_job_that_a_person_had_resumed(field: SuspendField) -> None:
+    by_hand: Object = merged(held(field), field.suspend(False))
+    again = made(by_hand, suspend(by_hand, field, SUSPEND_AGAIN))
+    assert suspend_annotations_of(again).incident == "inc-2"
 
 
 @every_kind
-def test_taking_a_suspend_back_leaves_no_trace(lever: Lever) -> None:
-    suspended = held(lever)
-    after = made(suspended, take_back(suspended, lever, SUSPEND))
-    assert not lever.is_suspended(after)
+def test_taking_a_suspend_back_leaves_no_trace(field: SuspendField) -> None:
+    suspended = held(field)
+    after = made(suspended, take_back(suspended, field, SUSPEND))
+    assert not field.is_suspended(after)
     assert after["metadata"]["annotations"] == {}
     assert isinstance(find(after, SUSPEND), Absent)
-    assert isinstance(take_back(after, lever, SUSPEND), AlreadyDone)
+    assert isinstance(take_back(after, field, SUSPEND), AlreadyDone)
 
 
 @every_kind
-def test_what_a_person_switched_is_left_to_them(lever: Lever) -> None:
-    on, off = lever.suspend(False), lever.suspend(True)
-    suspended = held(lever)
-    resumed = made(suspended, resume(suspended, lever, RESUME))
+def test_what_a_person_switched_is_left_to_them(field: SuspendField) -> None:
+    on, off = field.suspend(False), field.suspend(True)
+    suspended = held(field)
+    resumed = made(suspended, resume(suspended, field, RESUME))
     by_hand = {
         "resumed after our suspend": [
-            suspend(merged(suspended, on), lever, SUSPEND),
-            suspend(merged(suspended, on), lever, replace(SUSPEND, key="key-of-another-step")),
-            resume(merged(suspended, on), lever, RESUME),
-            take_back(merged(suspended, on), lever, SUSPEND),
+            suspend(merged(suspended, on), field, SUSPEND),
+            suspend(merged(suspended, on), field, replace(SUSPEND, key="key-of-another-step")),
+            resume(merged(suspended, on), field, RESUME),
+            take_back(merged(suspended, on), field, SUSPEND),
         ],
         "suspended after our resume": [
-            resume(merged(resumed, off), lever, RESUME),
-            suspend(merged(resumed, off), lever, SUSPEND_AGAIN),
+            resume(merged(resumed, off), field, RESUME),
+            suspend(merged(resumed, off), field, SUSPEND_AGAIN),
         ],
     }
     for what, decisions in by_hand.items():
@@ -109,20 +109,22 @@ def test_what_a_person_switched_is_left_to_them(lever: Lever) -> None:
 @pytest.mark.parametrize(
     ("metadata", "says"),
     [
-        ({"labels": {MANAGED: "false"}}, "keeps Faultline off"),
-        ({"annotations": {MANAGED: "false"}}, "keeps Faultline off"),
+        ({"labels": {MANAGED: "false"}}, "is opted out"),
+        ({"annotations": {MANAGED: "false"}}, "is opted out"),
         ({"labels": {"kueue.x-k8s.io/queue-name": "team-a"}}, "Kueue"),
         (
             {"ownerReferences": [{"kind": "JobSet", "name": "big", "controller": True}]},
-            "belongs to JobSet big",
+            "is managed by JobSet big",
         ),
-        ({"uid": "of-a-later-job"}, "another"),
+        ({"uid": "of-a-later-job"}, "was replaced"),
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "being deleted"),
     ],
 )
-def test_a_job_out_of_reach_is_refused_with_the_reason(lever: Lever, metadata: Object, says: str) -> None:
+def test_a_job_out_of_reach_is_refused_with_the_reason(
+    field: SuspendField, metadata: Object, says: str
+) -> None:
     aimed = replace(SUSPEND, target=replace(TARGET, uid="uid-train"))
-    decided = suspend(job(**metadata), lever, aimed)
+    decided = suspend(job(**metadata), field, aimed)
     assert isinstance(decided, Refused)
     assert says in decided.reason
 
@@ -132,34 +134,34 @@ def test_a_job_out_of_reach_is_refused_with_the_reason(lever: Lever, metadata: O
     [("Job", "Complete"), ("Job", "Failed"), ("PyTorchJob", "Succeeded"), ("PyTorchJob", "Failed")],
 )
 def test_a_job_that_has_ended_is_neither_suspended_nor_resumed(kind: str, end: str) -> None:
-    lever = LEVERS[kind]
+    field = SUSPEND_FIELDS[kind]
     over: Object = {"status": {"conditions": [{"type": end, "status": "True"}]}}
     for decided in (
-        suspend(merged(job(), over), lever, SUSPEND),
-        resume(merged(held(lever), over), lever, RESUME),
+        suspend(merged(job(), over), field, SUSPEND),
+        resume(merged(held(field), over), field, RESUME),
     ):
         assert isinstance(decided, Refused)
         assert end in decided.reason
-    assert isinstance(take_back(merged(held(lever), over), lever, SUSPEND), AlreadyDone)
+    assert isinstance(take_back(merged(held(field), over), field, SUSPEND), AlreadyDone)
 
 
 @every_kind
-def test_a_job_that_was_suspended_before_us_is_in_the_way_but_overrules_nobody(lever: Lever) -> None:
-    found: Object = merged(job(), lever.suspend(True))
-    for decided in (suspend(found, lever, SUSPEND), resume(found, lever, RESUME)):
+def test_a_job_that_was_suspended_before_us_is_in_the_way_but_overrules_nobody(field: SuspendField) -> None:
+    found: Object = merged(job(), field.suspend(True))
+    for decided in (suspend(found, field, SUSPEND), resume(found, field, RESUME)):
         assert isinstance(decided, Blocked)
         assert decided.by == SOMEBODY_ELSE
 
 
 @every_kind
-def test_a_job_that_runs_and_was_never_ours_has_nothing_to_resume(lever: Lever) -> None:
-    assert isinstance(resume(job(), lever, RESUME), Refused)
+def test_a_job_that_runs_and_was_never_ours_has_nothing_to_resume(field: SuspendField) -> None:
+    assert isinstance(resume(job(), field, RESUME), Refused)
 
 
 def test_every_mark_names_its_incident_and_its_effect() -> None:
-    suspended = held(LEVERS["Job"])
+    suspended = held(SUSPEND_FIELDS["Job"])
     assert suspended["metadata"]["annotations"] == {INCIDENT: "inc-1", SUSPENDED: "key-1"}
-    resumed = made(suspended, resume(suspended, LEVERS["Job"], RESUME))
+    resumed = made(suspended, resume(suspended, SUSPEND_FIELDS["Job"], RESUME))
     assert resumed["metadata"]["annotations"] == {INCIDENT: "inc-1", SUSPENDED: "key-1", RESUMED: "resume-1"}
 
 
@@ -181,4 +183,4 @@ def test_every_mark_names_its_incident_and_its_effect() -> None:
     ],
 )
 def test_how_many_pods_a_job_should_have(kind: str, job_: Object, pods: int) -> None:
-    assert LEVERS[kind].pods(job_) == pods
+    assert SUSPEND_FIELDS[kind].pods(job_) == pods

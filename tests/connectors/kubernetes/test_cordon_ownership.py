@@ -10,7 +10,14 @@ import pytest
 from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome, Refused
 from connectors.kubernetes.annotations import EFFECT, INCIDENT, MANAGED, PRIOR
 from connectors.kubernetes.client import Object
-from connectors.kubernetes.cordon_ownership import Hold, Owner, cordon, find, hold_of, release
+from connectors.kubernetes.cordon_ownership import (
+    CordonOwner,
+    CordonOwnership,
+    cordon,
+    find,
+    ownership_of,
+    release,
+)
 from connectors.kubernetes.guarded_patch import Change
 from streams.model.run import Target
 from tests.connectors.objects import effect, made, merged, node
@@ -57,7 +64,7 @@ def test_a_released_node_is_as_it_was_before(before: Object) -> None:
 
 def test_a_node_a_person_cordoned_is_never_uncordoned() -> None:
     found = closed(FIRST, before=node(unschedulable=True))
-    hold = hold_of(found)
+    hold = ownership_of(found)
     assert hold is not None
     assert hold.prior == "unschedulable"
     assert made(found, undone(found, FIRST))["spec"] == {"unschedulable": True}
@@ -70,7 +77,9 @@ def test_a_node_opens_only_when_its_last_owner_goes(order: tuple[Effect, Effect]
     between = made(found, undone(found, first_out))
     assert between["spec"]["unschedulable"] is True
     assert between["spec"]["taints"][0]["value"] == last_out.incident
-    assert hold_of(between) == Hold((Owner(last_out.incident, last_out.key),), "schedulable")
+    assert ownership_of(between) == CordonOwnership(
+        (CordonOwner(last_out.incident, last_out.key),), "schedulable"
+    )
     assert isinstance(undone(between, first_out), AlreadyDone)
     assert made(between, undone(between, last_out))["spec"] == {}
 
@@ -78,12 +87,12 @@ def test_a_node_opens_only_when_its_last_owner_goes(order: tuple[Effect, Effect]
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (UNCORDONED, "a person uncordoned gpu-07"),
-        (UNTAINTED, "a person removed the taint"),
-        (OTHER_TAINT, "a person changed the taint"),
+        (UNCORDONED, "gpu-07 was uncordoned manually"),
+        (UNTAINTED, "was removed manually"),
+        (OTHER_TAINT, "was changed manually"),
         (
             {"spec": {"unschedulable": None, "taints": None}},
-            "a person uncordoned gpu-07 and removed its taint",
+            "gpu-07 was uncordoned and its taint removed manually",
         ),
     ],
 )
@@ -99,9 +108,9 @@ def test_what_a_person_changed_is_left_to_them(change: Object, says: str) -> Non
 def test_a_new_incident_closes_a_node_that_a_person_had_opened_again() -> None:
     opened: Object = merged(closed(FIRST), UNCORDONED)
     found = made(opened, cordon(opened, SECOND))
-    hold = hold_of(found)
+    hold = ownership_of(found)
     assert hold is not None
-    assert hold.owners == (Owner("inc-2", "key-2"),)
+    assert hold.owners == (CordonOwner("inc-2", "key-2"),)
     assert [taint["value"] for taint in found["spec"]["taints"]] == ["inc-2"]
     assert isinstance(undone(found, FIRST), AlreadyDone)
     assert made(found, undone(found, SECOND))["spec"] == {}
@@ -110,7 +119,7 @@ def test_a_new_incident_closes_a_node_that_a_person_had_opened_again() -> None:
 def test_a_call_that_a_person_answered_since_still_counts_as_made() -> None:
     found = find(merged(closed(FIRST), UNCORDONED), FIRST)
     assert isinstance(found, AlreadyDone)
-    assert "a person" in found.detail
+    assert "manually" in found.detail
 
 
 def test_a_node_people_keep_for_themselves_is_neither_closed_nor_opened() -> None:

@@ -72,7 +72,7 @@ async def test_a_reboot_is_over_when_the_node_is_back_with_another_boot(world: K
     await eventually(job_is_complete, "its Job is complete")
     still = await connector.apply(effect, LEASE)
     assert isinstance(still, Waiting)
-    assert "has not booted anew" in still.detail
+    assert "has not rebooted" in still.detail
     world.real.annotate("node", target.name, "ready=false")
     await eventually(lambda: _is_not_ready(world, target.name), "it is down")
     await new_boot(world, target.name, "boot-2")

@@ -71,7 +71,7 @@ async def test_a_budget_that_spares_one_pod_lets_one_go(world: KubeWorld) -> Non
     assert isinstance(outcome, Blocked)
     assert "keep-one" in outcome.by
     assert outcome.result == {"evicted": 1}
-    assert "1 leaving" in outcome.reason
+    assert "1 terminating" in outcome.reason
 
 
 async def test_two_budgets_over_one_pod_are_a_block_and_not_an_unclear_answer(world: KubeWorld) -> None:

@@ -95,7 +95,7 @@ def test_no_other_node_is_declared_out_of_service(one: Object, outcome: type[Out
 def test_a_node_that_another_incident_closed_is_not_ours_to_declare() -> None:
     decided = give_up(closed(), OTHER_DRAIN)
     assert isinstance(decided, Waiting)
-    assert "not Faultline's" in decided.detail
+    assert "not cordoned for this incident" in decided.detail
 
 
 def test_a_person_who_takes_the_declaration_back_has_the_last_word() -> None:

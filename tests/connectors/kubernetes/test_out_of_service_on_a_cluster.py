@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from connectors.base import AlreadyDone, Done, NoLease, Waiting
-from connectors.jobs.suspend_fields import LEVERS
+from connectors.jobs.suspend_fields import SUSPEND_FIELDS
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Object, path_of
 from connectors.kubernetes.cordon_ownership import is_marked
@@ -40,7 +40,7 @@ async def running_job(world: KubeWorld, kind: str, *, nodes: int, pods: int = 4)
         templates = [role["template"] for role in job["spec"]["pytorchReplicaSpecs"].values()]
     for template in templates:
         template["spec"]["terminationGracePeriodSeconds"] = GRACE_S
-    collection = LEVERS[kind].path(world.namespace, "train").removesuffix("/train")
+    collection = SUSPEND_FIELDS[kind].path(world.namespace, "train").removesuffix("/train")
     made = await world.cluster.create(collection, job)
     running = await world.all_run(pods)
     return Target(kind, "train", world.namespace, made["metadata"]["uid"]), running[0]["spec"]["nodeName"]

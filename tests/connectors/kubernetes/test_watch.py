@@ -155,7 +155,7 @@ async def test_an_outage_is_waited_out_and_told_once() -> None:
             server.failing = False
             assert await take(told, 2) == ["+a", {"a"}]
             await until(lambda: len(server.watched_from) >= 1)
-    assert [line["event"] for line in lines] == ["cannot watch, trying on", "watching again"]
+    assert [line["event"] for line in lines] == ["watch failed, retrying", "watch recovered"]
 
 
 async def test_a_kind_that_is_not_served_is_no_error_and_is_found_when_it_comes() -> None:
