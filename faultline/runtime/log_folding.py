@@ -1,7 +1,7 @@
-"""Kafka's client tells of a broker that is away with every try, sixty lines a second. Here that becomes a line with a meaning.
+"""Aggregates noisy log lines of the Kafka client: it logs sixty lines a second while a broker is unreachable.
 
-A trouble is told when it has lasted for longer than such things do by themselves (a leader moves, the first group of a new broker
-waits for its coordinator), then once in a while with how many lines were folded, and once when it is over.
+A problem is logged once it lasts longer than transient ones do (a leader election, the first group of a new broker waiting for
+its coordinator), then every `AGAIN_S` with the number of aggregated lines, and once when it is over.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import structlog
 log = structlog.get_logger("faultline.kafka")
 
 AGAIN_S = 60.0
-"""How often a trouble that lasts is told."""
+"""How often a problem that lasts is logged again."""
 
 QUIET_S = 12.0
-"""Without a word for so long it is over: members of a group talk to the broker every few seconds."""
+"""A problem without a line for this long is over: group members contact the broker every few seconds."""
 
 
 GAP_S = 3.0
-"""Lines further apart belong to two short troubles that pass by themselves, unless the first is told already."""
+"""Lines further apart belong to two transient problems, unless the first has been logged already."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """One kind of trouble: its name, how long it may last before it is told, how the client's lines begin and what they hold."""
+class KnownProblem:
+    """A known problem: its log event, the grace period before it is logged, and how to recognize the client's lines."""
 
     event: str
     over: str
@@ -37,9 +37,9 @@ class Trouble:
     says: str = ""
 
 
-AWAY = Trouble(
-    "Kafka does not answer, trying on",
-    "Kafka answers again",
+UNREACHABLE = KnownProblem(
+    "Kafka unreachable, retrying",
+    "Kafka reachable again",
     5.0,
     (
         "Unable connect to",
@@ -62,22 +62,22 @@ AWAY = Trouble(
         "FindCoordinator Request failed",
     ),
 )
-NO_COORDINATOR = Trouble(
-    "no broker coordinates the consumer group, trying on; is offsets.topic.replication.factor larger than there are brokers?",
-    "the consumer group has a coordinator",
+NO_COORDINATOR = KnownProblem(
+    "no group coordinator available, retrying; check that offsets.topic.replication.factor <= broker count",
+    "group coordinator available again",
     30.0,
     ("Group Coordinator Request failed", "FindCoordinator Request failed"),
-    "[Error 15]",  # an answer, and so not of a broker that is away
+    "[Error 15]",  # an error code in a response: the broker is reachable
 )
 ROUTINE = (
     "Heartbeat failed for group %s because it is rebalancing",
     "Topic %s is not available during auto-create",
 )
-"""What goes with every rebalance: told at `debug`."""
+"""Lines of every rebalance: logged at `debug` only."""
 
 
-class Folding(logging.Filter):
-    """A filter of a handler. Call `look` now and then; what has become of the troubles is told there.
+class KafkaLogFilter(logging.Filter):
+    """Filter for a log handler that holds lines of known problems back. `look`, called every second or so, logs the problems.
 
     Args:
         clock: Seconds.
@@ -86,49 +86,51 @@ class Folding(logging.Filter):
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._going: dict[Trouble, _Going] = {}
+        self._ongoing: dict[KnownProblem, _Ongoing] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is told as it is."""
+        """Whether the line is logged unchanged."""
         if not record.name.startswith("aiokafka"):
             return True
         text = str(record.msg)
         if text.startswith(ROUTINE):
             return logging.getLogger().level <= logging.DEBUG
-        for trouble in (NO_COORDINATOR, AWAY):
-            if text.startswith(trouble.begins) and trouble.says in record.getMessage():
-                self._note(trouble, record.getMessage())
+        for problem in (NO_COORDINATOR, UNREACHABLE):
+            if text.startswith(problem.begins) and problem.says in record.getMessage():
+                self._note(problem, record.getMessage())
                 return False
         return True
 
     def look(self) -> None:
-        """Tell what has lasted for long enough, again what still lasts, and what is over."""
+        """Log problems past their grace period, those that still last, and those that are over."""
         now = self._clock()
-        for trouble, going in list(self._going.items()):
-            lasted_s = round(going.last - going.since, 1)
-            if now - going.last >= QUIET_S:
-                del self._going[trouble]
-                if going.told_at is not None:
-                    log.info(trouble.over, lasted_s=lasted_s, tries=going.lines)
-            elif lasted_s >= trouble.grace_s and (going.told_at is None or now - going.told_at >= AGAIN_S):
-                going.told_at = now
-                log.error(trouble.event, lasted_s=lasted_s, tries=going.lines, reason=going.reason)
+        for problem, ongoing in list(self._ongoing.items()):
+            lasted_s = round(ongoing.last - ongoing.since, 1)
+            if now - ongoing.last >= QUIET_S:
+                del self._ongoing[problem]
+                if ongoing.logged_at is not None:
+                    log.info(problem.over, lasted_s=lasted_s, tries=ongoing.lines)
+            elif lasted_s >= problem.grace_s and (
+                ongoing.logged_at is None or now - ongoing.logged_at >= AGAIN_S
+            ):
+                ongoing.logged_at = now
+                log.error(problem.event, lasted_s=lasted_s, tries=ongoing.lines, reason=ongoing.reason)
 
-    def _note(self, trouble: Trouble, reason: str) -> None:
+    def _note(self, problem: KnownProblem, reason: str) -> None:
         now = self._clock()
-        going = self._going.get(trouble)
-        if going is None or (going.told_at is None and now - going.last > GAP_S):
-            going = self._going[trouble] = _Going(now, now, reason)
-        going.last, going.reason = now, reason
-        going.lines += 1
+        ongoing = self._ongoing.get(problem)
+        if ongoing is None or (ongoing.logged_at is None and now - ongoing.last > GAP_S):
+            ongoing = self._ongoing[problem] = _Ongoing(now, now, reason)
+        ongoing.last, ongoing.reason = now, reason
+        ongoing.lines += 1
 
 
 @dataclass(slots=True)
-class _Going:
-    """A trouble that is on."""
+class _Ongoing:
+    """An ongoing problem."""
 
     since: float
     last: float
     reason: str
     lines: int = 0
-    told_at: float | None = None
+    logged_at: float | None = None

@@ -8,7 +8,7 @@ from typing import Literal
 
 import structlog
 
-from faultline.runtime.log_folding import Folding
+from faultline.runtime.log_folding import KafkaLogFilter
 
 FAUST = ("streams.correlate.faust_app", "streams.correlate.faust_consumer")
 """Faust's services log under the modules of ours that derive from them; what they say at `info` is of no use to anybody."""
@@ -19,7 +19,7 @@ FIRST = ("event", "level", "timestamp", "process")
 
 def configure(
     process: str, *, level: str = "info", form: Literal["auto", "json", "line"] = "auto"
-) -> Folding:
+) -> KafkaLogFilter:
     """Set up structlog and the standard library's logging (Faust, aiokafka) alike; every line names `process`.
 
     Whoever runs for long calls `look` of what is returned about once a second.
@@ -44,7 +44,7 @@ def configure(
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[*final, renderer])
     )
-    folding = Folding()
+    folding = KafkaLogFilter()
     handler.addFilter(folding)
     root = logging.getLogger()
     root.handlers[:] = [handler]

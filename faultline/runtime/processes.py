@@ -1,11 +1,11 @@
-"""The names of Faultline's processes, what each does, in one place for the command line, the manifests and their tests."""
+"""Names and descriptions of Faultline's processes, used by the command line, the manifests and their tests."""
 
 from __future__ import annotations
 
 PROCESSES = {
-    "detector": "reads every raw record and writes the signals in it",
-    "inventory": "watches the API server and writes what runs where",
-    "correlator": "joins signals and inventory into incidents",
-    "responder": "carries runbooks out, once",
-    "chat": "keeps one thread per incident",
+    "detector": "reads raw records and publishes the signals in them",
+    "inventory": "watches Kubernetes and publishes nodes, pods, jobs and links",
+    "correlator": "correlates signals and inventory into incidents",
+    "responder": "executes runbooks, each effect exactly once",
+    "chat": "keeps one chat thread per incident up to date",
 }

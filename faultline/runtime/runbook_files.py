@@ -1,4 +1,4 @@
-"""Which files of runbooks a command is about: those it is given, beside those that ship."""
+"""Runbook files of a command: the ones it is given, and the built-in library."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ async def serve(
 
 
 async def _tell(pulse: Pulse, look: Callable[[], None]) -> NoReturn:
-    """A line every few minutes from which one sees that the process works, or on what it waits."""
+    """Log a status line every few minutes: whether the process is ready, its counters and its lag."""
     clock = asyncio.get_running_loop().time
     due = clock() + TELL_S
     while True:
@@ -81,11 +81,11 @@ async def _tell(pulse: Pulse, look: Callable[[], None]) -> NoReturn:
         look()
         if clock() >= due:
             due = clock() + TELL_S
-            log.info("at work", ready=pulse.is_ready, within_s=TELL_S, **await pulse.report())
+            log.info("status", ready=pulse.is_ready, within_s=TELL_S, **await pulse.report())
 
 
 async def _together(work: Awaitable[None], beside: Sequence[Coroutine[Any, Any, object]]) -> None:
-    """Do the work; what is done beside it ends with it, and ends it when it fails."""
+    """Run the work. Tasks beside it end with it, and end it when they fail."""
     main = asyncio.ensure_future(work)
     tasks = [main, *(asyncio.ensure_future(one) for one in beside)]
     try:
@@ -96,13 +96,13 @@ async def _together(work: Awaitable[None], beside: Sequence[Coroutine[Any, Any, 
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        # How the work has ended counts also where it was asked to end.
+        # An error of the work counts even if the work was cancelled because of another task.
         if not main.cancelled() and (error := main.exception()) is not None:
             raise error
 
 
 def _stop(name: str, task: asyncio.Future[None], stopping: asyncio.Event) -> None:
-    """Ask once; a library that hangs while closing must not keep the process for ever."""
+    """Cancel once, and exit after the grace period: a library may hang while closing."""
     if stopping.is_set():
         return
     stopping.set()
@@ -114,5 +114,5 @@ def _stop(name: str, task: asyncio.Future[None], stopping: asyncio.Event) -> Non
 
 
 def _give_up(name: str) -> None:
-    log.error("did not stop in time and is ended", grace_s=GRACE_S)
+    log.error("graceful shutdown timed out, exiting", grace_s=GRACE_S)
     os._exit(1)

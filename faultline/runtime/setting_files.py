@@ -1,6 +1,6 @@
-"""What settings point at: files, folders, runbooks, logins. A process looks at what it uses, `config check` at all of it.
+"""Checks what settings refer to: files, folders, runbooks, logins. A process checks what it uses, `config check` everything.
 
-It is apart from the settings themselves because what is mounted into one pod is not there in another.
+Separate from the settings, because a file mounted into one pod is missing in another.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from streams.model.errors import BadInput, ConfigError
 
 
 def require(settings: Settings, process: str) -> None:
-    """See that what a process needs is there.
+    """Check that everything a process needs exists.
 
     Raises:
-        ConfigError: with a line for everything that is not.
+        ConfigError: with a line for each problem.
     """
     if found := faults(settings, (process,)):
         raise ConfigError(
@@ -26,7 +26,7 @@ def require(settings: Settings, process: str) -> None:
 
 
 def faults(settings: Settings, processes: tuple[str, ...] = tuple(PROCESSES)) -> list[str]:
-    """What is wrong for any of the processes, each thing once."""
+    """The problems for any of the processes, without duplicates."""
     found = list(_kafka(settings))
     for name in processes:
         found += _LOOKS.get(name, _nothing)(settings)
@@ -72,7 +72,7 @@ def _responder(settings: Settings) -> Iterator[str]:
     if settings.jira.base_url:
         for key in ("user", "token"):
             if not getattr(settings.jira, key):
-                yield f"jira.{key}: not set, and tickets are opened at jira.base_url with it"
+                yield f"jira.{key}: not set, but required because jira.base_url is set"
 
 
 def _kubernetes(settings: Settings) -> Iterator[str]:
@@ -81,7 +81,7 @@ def _kubernetes(settings: Settings) -> Iterator[str]:
     wanted = settings.kubernetes
     if wanted.kubeconfig is None:
         if wanted.context is not None:
-            yield "kubernetes.context: nothing uses it, as kubernetes.kubeconfig is not set"
+            yield "kubernetes.context: ignored, because kubernetes.kubeconfig is not set"
         return
     try:
         check(wanted.kubeconfig, wanted.context)

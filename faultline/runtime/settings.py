@@ -56,7 +56,7 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "json", "line"] = Field(
         "auto", description="auto: a readable line on a terminal, else JSON"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least that is told")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="minimum log level")
     http_port: int = Field(
         0, ge=0, le=65535, description="port of /live and /ready of a process; 0 switches them off"
     )
@@ -72,13 +72,13 @@ class Settings(BaseSettings):
     jira: JiraSettings = JiraSettings()
 
     def contradictions(self) -> Iterator[Contradiction]:
-        """A frozen responder must have used its lease up when another one takes over, however far their clocks are apart."""
+        """The lease of a frozen responder must have expired when another one takes over, including clock skew."""
         lease_s, longest = self.responder.lease_s, longest_s(self.kafka)
         keys = ("responder.lease_s", "kafka.session_timeout_ms")
         if lease_s <= MARGIN_S:
             yield (
                 keys[:1],
-                f"{lease_s:g} s is not longer than the {MARGIN_S:g} s kept free for clocks that differ",
+                f"{lease_s:g} s must exceed the {MARGIN_S:g} s reserved for clock skew",
             )
         elif lease_s > longest:
             yield (
@@ -108,7 +108,7 @@ class Settings(BaseSettings):
 
 
 class _WithoutEnvironment(Settings):
-    """Settings from values that already hold what the environment says."""
+    """Settings from values that already include the environment."""
 
     @classmethod
     def settings_customise_sources(
@@ -147,7 +147,7 @@ def load(path: Path | None = None) -> Settings:
 
 
 def _further(error: ValidationError, values: Mapping[str, Any], root: yaml.Node | None) -> list[str]:
-    """What does not go together among the values that are fine: pydantic looks at it only when all of a section are."""
+    """Contradictions among the valid values: pydantic checks them only when the whole section is valid."""
     left, wrong, found = _merged(values, EnvSettingsSource(Settings)()), paths_of(error), list[str]()
     for _ in range(_LOOKS):
         for path in wrong:
@@ -163,7 +163,7 @@ def _further(error: ValidationError, values: Mapping[str, Any], root: yaml.Node 
 
 
 _LOOKS = 4
-"""How often settings are looked at again without what was wrong with them: once for each storey of sections, and once more."""
+"""How often settings are validated again without the wrong values: once per level of nested sections, and once more."""
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _take_out(values: Any, path: Sequence[int | str]) -> None:
-    """Take the value at a path out, or of a list's item all of the list: the others would change their numbers."""
+    """Remove the value at a path; for an item of a list the whole list, because the other items would change their index."""
     for number, part in enumerate(path):
         if not isinstance(values, dict) or part not in values:
             return
@@ -192,7 +192,7 @@ def _read_file(path: Path) -> tuple[yaml.Node | None, dict[str, Any]]:
     try:
         text = path.read_text()
         content = yaml.safe_load(text)
-        loader = yaml.SafeLoader(text)  # again: the places of keys, which the values no longer have
+        loader = yaml.SafeLoader(text)  # parsed again for line numbers of keys, which the values do not have
         loader.name = str(path)
         root = loader.get_single_node()
     except OSError as error:

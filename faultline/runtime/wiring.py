@@ -1,7 +1,7 @@
-"""How each process is put together from settings: the only place that knows every room.
+"""Composition root: builds each process from settings; the only module that imports every package.
 
-Each room is imported by the process that needs it. With all of them in every process, the detector would start twice as late and
-hold the clients of Kubernetes, Slack and Jira in its memory.
+Each process imports only the packages it needs. With all of them, the detector would take twice as long to start and keep the
+clients of Kubernetes, Slack and Jira in memory.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
             stack.push_async_callback(jira.close)
             connectors.append(jira)
         else:
-            log.info("no ticket system is configured (jira.base_url); steps that open tickets are skipped")
+            log.info("jira.base_url not set: ticket steps are skipped")
         await Responder(
             settings.kafka,
             settings.responder,
@@ -123,7 +123,7 @@ async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from faultline.chat.process import Chat
 
     if settings.slack.token is None:
-        log.info("no chat is configured (slack.token); nothing is posted")
+        log.info("slack.token not set: chat disabled")
         await _idle(pulse)
     slack = Slack(settings.slack)
     try:
@@ -141,7 +141,7 @@ async def _chat(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
 
 
 async def _idle(pulse: Pulse) -> None:
-    """A process with nothing to do that is as it should be: alive, ready, and ended like any other."""
+    """A disabled process: alive and ready, so that its probes pass, until it is stopped."""
     while True:
         pulse.ready()
         await asyncio.sleep(5)

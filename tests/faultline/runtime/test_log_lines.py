@@ -10,7 +10,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from faultline.runtime.log_folding import Folding
+from faultline.runtime.log_folding import KafkaLogFilter
 from faultline.runtime.logging_setup import configure
 
 CLIENT = "aiokafka.client"
@@ -23,11 +23,11 @@ class Clock:
         return self.now
 
 
-def said(folding: Folding, text: str, *args: object, name: str = CLIENT) -> bool:
+def said(folding: KafkaLogFilter, text: str, *args: object, name: str = CLIENT) -> bool:
     return folding.filter(logging.LogRecord(name, logging.ERROR, "client.py", 1, text, args, None))
 
 
-def outage(folding: Folding, clock: Clock, seconds: int) -> None:
+def outage(folding: KafkaLogFilter, clock: Clock, seconds: int) -> None:
     for _ in range(seconds):
         for _ in range(60):
             assert not said(folding, "Unable connect to node with id %s: %s", 1, "refused")
@@ -37,21 +37,21 @@ def outage(folding: Folding, clock: Clock, seconds: int) -> None:
 
 def test_an_outage_is_one_line_when_it_lasts_one_a_minute_and_one_when_it_is_over() -> None:
     clock = Clock()
-    folding = Folding(clock=clock)
+    folding = KafkaLogFilter(clock=clock)
     with capture_logs() as lines:
         outage(folding, clock, 130)
         for _ in range(15):
             clock.now += 1
             folding.look()
     told = [(line["log_level"], line["event"]) for line in lines]
-    assert told == [("error", "Kafka does not answer, trying on")] * 3 + [("info", "Kafka answers again")]
+    assert told == [("error", "Kafka unreachable, retrying")] * 3 + [("info", "Kafka reachable again")]
     assert lines[0]["reason"] == "Unable connect to node with id 1: refused"
     assert lines[-1]["tries"] == 130 * 60
 
 
 def test_a_moment_without_a_leader_or_a_coordinator_is_not_told_and_neither_are_two() -> None:
     clock = Clock()
-    folding = Folding(clock=clock)
+    folding = KafkaLogFilter(clock=clock)
     with capture_logs() as lines:
         for _ in range(2):
             outage(folding, clock, 2)
@@ -63,7 +63,7 @@ def test_a_moment_without_a_leader_or_a_coordinator_is_not_told_and_neither_are_
 
 def test_a_group_that_finds_no_coordinator_for_long_is_told() -> None:
     clock = Clock()
-    folding = Folding(clock=clock)
+    folding = KafkaLogFilter(clock=clock)
     with capture_logs() as lines:
         for _ in range(40):
             said(folding, "Group Coordinator Request failed: %s", "[Error 15] not available")
@@ -74,7 +74,7 @@ def test_a_group_that_finds_no_coordinator_for_long_is_told() -> None:
 
 
 def test_everything_else_is_told_as_it_is() -> None:
-    folding = Folding()
+    folding = KafkaLogFilter()
     assert said(folding, "Topic %s is not authorized for this client", "runs")
     assert said(folding, "Unable connect to the API server", name="connectors.kubernetes")
 

@@ -27,7 +27,7 @@ def test_the_environment_wins_over_the_file_key_by_key(
         ("kafka: {bootstrp: 'a:1'}", r"kafka\.bootstrp"),
         ("responder: {mode: yolo}", r"responder\.mode"),
         ("responder: {blast_radius: {max_share: 2}}", r"responder\.blast_radius\.max_share"),
-        ("responder: {lease_s: 2}", r"responder\.lease_s: 2 s is not longer than the 2 s"),
+        ("responder: {lease_s: 2}", r"responder\.lease_s: 2 s must exceed the 2 s"),
         ("responder: {lease_s: 14.1}", r"lease_s: 14\.1 s is too long .* 15000: .* set it to 14 or less"),
         ("kafka: {session_timeout_ms: 6000}", r"responder\.lease_s: 12 s .* set it to 6\.8 or less"),
         ("colour: blue", "colour"),
