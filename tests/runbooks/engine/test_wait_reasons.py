@@ -81,7 +81,7 @@ def test_a_step_that_only_asks_is_told_in_its_own_words() -> None:
     assert waits_for(MITIGATING, [run]) == "one person to take it on: please look at its kubelet"
     question = approval_message(MITIGATING, run, steps[0])
     assert question.summary == "🟣 Please look at its kubelet"
-    assert "Reject it if you do not" in json.dumps(render(question))
+    assert "Reject if nobody takes it" in json.dumps(render(question))
 
 
 def on_slack(about: Incident, run: Run) -> str:
