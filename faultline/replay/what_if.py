@@ -15,7 +15,7 @@ from faultline.replay.replay import facts_of as facts_in
 from faultline.replay.replay import replay_capture
 from faultline.runtime.settings import Settings
 from runbooks.engine.run.plan import plan
-from runbooks.language.cases import Told, ToldInventory, facts_of_inventory, incident_of
+from runbooks.language.cases import IncidentFixture, InventoryFixture, facts_of_inventory, incident_of
 from runbooks.language.conditions import facts_of
 from runbooks.language.schema import NODE_WORK, Runbook
 from runbooks.language.select import Choice, select, unmet
@@ -101,7 +101,7 @@ def from_capture(
 
 def from_json(raw: bytes, runbooks: Sequence[Runbook], installation: Installation) -> list[Planned]:
     """For incidents as the command line prints them. Raises BadInput that names what is wrong."""
-    return [_on_assumed(one, ToldInventory(), runbooks, installation) for one in _incidents(raw)]
+    return [_on_assumed(one, InventoryFixture(), runbooks, installation) for one in _incidents(raw)]
 
 
 def from_family(
@@ -116,15 +116,17 @@ def from_family(
     values = {name: _value(text) for name, text in _pairs(facts)}
     job = names.get("job") or "PyTorchJob/research/llm"
     try:
-        told = Told.model_validate({"family": family, "root": names, "facts": values, "jobs": [job]})
+        told = IncidentFixture.model_validate(
+            {"family": family, "root": names, "facts": values, "jobs": [job]}
+        )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise BadInput(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    return [_on_assumed(incident_of(told), ToldInventory(), runbooks, installation)]
+    return [_on_assumed(incident_of(told), InventoryFixture(), runbooks, installation)]
 
 
 def _on_assumed(
-    incident: Incident, inventory: ToldInventory, runbooks: Sequence[Runbook], installation: Installation
+    incident: Incident, inventory: InventoryFixture, runbooks: Sequence[Runbook], installation: Installation
 ) -> Planned:
     view = ClusterView(incident.cluster)
     for fact in facts_of_inventory(inventory, incident):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runbooks.language.lint import unanswered
-from runbooks.language.loader import CASES, LIBRARY, Shelf, files, inside, read, shelf_of
+from runbooks.language.loader import CASES, LIBRARY, RunbookLibrary, files, inside, library_of, read
 from runbooks.language.schema import Runbook
 from streams.config.settings import ResponderSettings
 from streams.model.errors import BadInput, ConfigError
@@ -22,12 +22,12 @@ def sources(paths: Sequence[Path], *, shipped: bool) -> Iterator[tuple[str, str]
         yield str(path), read(path, str(path))
 
 
-def shelf(paths: Sequence[Path], *, shipped: bool) -> Shelf:
+def shelf(paths: Sequence[Path], *, shipped: bool) -> RunbookLibrary:
     """Everything in the files, with its faults."""
-    return shelf_of(sources(paths, shipped=shipped))
+    return library_of(sources(paths, shipped=shipped))
 
 
-def sound_shelf(paths: Sequence[Path], *, shipped: bool = True) -> Shelf:
+def valid_library(paths: Sequence[Path], *, shipped: bool = True) -> RunbookLibrary:
     """The same. Raises BadInput with every fault when there is one."""
     found = shelf(paths, shipped=shipped)
     if found.faults:
@@ -41,7 +41,7 @@ def of_responder(policy: ResponderSettings) -> tuple[Runbook, ...]:
     Raises:
         ConfigError: with a line for every fault of the files, and for every approval in them that nobody could give.
     """
-    found = shelf_of(files(policy.runbook_dirs))
+    found = library_of(files(policy.runbook_dirs))
     faults = found.faults or [f"{one.place}: {one.message}" for one in unanswered(found, policy)]
     if faults:
         raise ConfigError("\n".join(faults))

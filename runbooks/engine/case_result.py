@@ -18,7 +18,7 @@ from runbooks.language.cases import (
     Case,
     Earlier,
     Expected,
-    ToldInventory,
+    InventoryFixture,
     facts_of_inventory,
     incident_of,
 )
@@ -41,10 +41,10 @@ class Result:
         return not self.differences
 
 
-def run_case(case: Case, runbooks: Sequence[Runbook], shared: ToldInventory | None = None) -> Result:
+def run_case(case: Case, runbooks: Sequence[Runbook], shared: InventoryFixture | None = None) -> Result:
     """Decide a case and compare. Pure: the same case and runbooks give the same result."""
     about = incident_of(case.incident)
-    inventory = case.inventory or shared or ToldInventory()
+    inventory = case.inventory or shared or InventoryFixture()
     policy = case.settings.model_copy(update={"mode": Mode.SHADOW})
     actions = ACTIONS | NODE_WORK if case.node_work else ACTIONS
     board = PartitionState(runbooks, policy, frozenset(actions))

@@ -48,7 +48,7 @@ class Root(Strict):
     storage: str | None = None
 
 
-class Told(Strict):
+class IncidentFixture(Strict):
     """An incident in a few words."""
 
     family: str
@@ -67,10 +67,10 @@ class Earlier(Strict):
     """An incident of before that is over. What was done about it counts on a ladder."""
 
     hours_ago: float = Field(gt=0, le=90 * 24)
-    incident: Told
+    incident: IncidentFixture
 
 
-class ToldNode(Strict):
+class NodeFixture(Strict):
     """What differs of a node from a healthy one that is open."""
 
     pool: str | None = None
@@ -84,7 +84,7 @@ class ToldNode(Strict):
     gpus: int = 8
 
 
-class ToldJob(Strict):
+class JobFixture(Strict):
     """Where a job's pods are, and what differs from one that runs."""
 
     nodes: tuple[str, ...] = ()
@@ -94,11 +94,11 @@ class ToldJob(Strict):
     managed: bool = True
 
 
-class ToldInventory(Strict):
+class InventoryFixture(Strict):
     """Nodes and jobs by name. Nodes that a job is on need not be named again."""
 
-    nodes: Mapping[str, ToldNode | None] = Field(default_factory=dict)
-    jobs: Mapping[JobName, ToldJob] = Field(default_factory=dict)
+    nodes: Mapping[str, NodeFixture | None] = Field(default_factory=dict)
+    jobs: Mapping[JobName, JobFixture] = Field(default_factory=dict)
 
 
 class Expected(Strict):
@@ -116,9 +116,9 @@ class Case(Strict):
     """One case."""
 
     name: str = Field(min_length=1, max_length=200)
-    incident: Told
+    incident: IncidentFixture
     earlier: tuple[Earlier, ...] = Field((), max_length=20)
-    inventory: ToldInventory | None = None
+    inventory: InventoryFixture | None = None
     settings: ResponderSettings = Field(default_factory=ResponderSettings, description="of the responder")
     node_work: bool = Field(True, description="whether resets, reboots and validations are set up")
     expect: Expected
@@ -127,7 +127,7 @@ class Case(Strict):
 class Cases(Strict):
     """A file of cases. `inventory` is for those that bring none."""
 
-    inventory: ToldInventory | None = None
+    inventory: InventoryFixture | None = None
     cases: tuple[Case, ...] = Field(min_length=1, max_length=200)
 
     @model_validator(mode="after")
@@ -140,7 +140,7 @@ class Cases(Strict):
         return self
 
 
-def incident_of(told: Told) -> Incident:
+def incident_of(told: IncidentFixture) -> Incident:
     """The incident, just opened, in the cluster `test`."""
     jobs = tuple(_job(name) for name in told.jobs)
     root = Entity(
@@ -173,16 +173,16 @@ def incident_of(told: Told) -> Incident:
     )
 
 
-def facts_of_inventory(told: ToldInventory, about: Incident) -> Iterator[Fact]:
+def facts_of_inventory(told: InventoryFixture, about: Incident) -> Iterator[Fact]:
     """Nodes, jobs and a pod of each job on each of its nodes. Without any node told, there are sixteen healthy ones besides."""
-    nodes = {name: node or ToldNode() for name, node in told.nodes.items()}
+    nodes = {name: node or NodeFixture() for name, node in told.nodes.items()}
     jobs = dict(told.jobs)
     for job in about.jobs:
-        jobs.setdefault(job.key, ToldJob(nodes=(about.root.node,) if about.root.node else ()))
+        jobs.setdefault(job.key, JobFixture(nodes=(about.root.node,) if about.root.node else ()))
     named = [about.root.node, *about.nodes, *(node for job in jobs.values() for node in job.nodes)]
     spare = [] if told.nodes else [f"spare-{number:02}" for number in range(16)]
     for name in [*(name for name in named if name), *spare]:
-        nodes.setdefault(name, ToldNode())
+        nodes.setdefault(name, NodeFixture())
     for name, node in sorted(nodes.items()):
         known = node.model_dump()
         yield NodeFact(

@@ -21,7 +21,7 @@ _MILDER = ("undo", "stop", "escalate", "continue")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RunbookChange:
     """One difference. `where` is its key, e.g. `steps.drain.deadline_s`."""
 
     weight: Literal["danger", "note"]
@@ -29,81 +29,83 @@ class Change:
     text: str
 
 
-def compare(old: Runbook | None, new: Runbook | None) -> tuple[Change, ...]:
+def compare(old: Runbook | None, new: Runbook | None) -> tuple[RunbookChange, ...]:
     """What is different in `new`, dangers first. None stands for a runbook that is not there."""
     if old is None or new is None:
         return tuple(_there_or_gone(old, new))
     changes = [*_head(old, new), *_parameters(old.parameters, new.parameters), *_steps(old, new)]
     if changes and old.revision == new.revision:
         text = f"still {old.revision}: runs and effects of both count as the same"
-        changes.append(Change("danger", "revision", text))
+        changes.append(RunbookChange("danger", "revision", text))
     elif old.revision != new.revision:
-        changes.append(Change("note", "revision", f"{old.revision} → {new.revision}"))
+        changes.append(RunbookChange("note", "revision", f"{old.revision} → {new.revision}"))
     return tuple(sorted(changes, key=lambda change: change.weight))
 
 
-def _there_or_gone(old: Runbook | None, new: Runbook | None) -> Iterator[Change]:
+def _there_or_gone(old: Runbook | None, new: Runbook | None) -> Iterator[RunbookChange]:
     if new is not None:
         steps = ", ".join(f"{s.action} {s.target}" for s in new.steps if s.action in DESTRUCTIVE)
         what = f"new, in mode {new.mode}, for {_one_line(new.match)}"
-        yield Change(
+        yield RunbookChange(
             "danger" if steps else "note", "runbook", f"{what}; destructive: {steps}" if steps else what
         )
     elif old is not None:
-        yield Change("danger", "runbook", f"gone: nothing is there any more for {_one_line(old.match)}")
+        yield RunbookChange(
+            "danger", "runbook", f"gone: nothing is there any more for {_one_line(old.match)}"
+        )
 
 
-def _head(old: Runbook, new: Runbook) -> Iterator[Change]:
+def _head(old: Runbook, new: Runbook) -> Iterator[RunbookChange]:
     if old.mode is not new.mode:
         safer = stricter(old.mode, new.mode) is new.mode
-        yield Change("note" if safer else "danger", "mode", f"{old.mode} → {new.mode}")
+        yield RunbookChange("note" if safer else "danger", "mode", f"{old.mode} → {new.mode}")
     if _one_line(old.match) != _one_line(new.match):
-        yield Change("danger", "match", f"{_one_line(old.match)} → {_one_line(new.match)}")
+        yield RunbookChange("danger", "match", f"{_one_line(old.match)} → {_one_line(new.match)}")
     if old.priority != new.priority:
-        yield Change("note", "priority", f"{old.priority} → {new.priority}")
+        yield RunbookChange("note", "priority", f"{old.priority} → {new.priority}")
     if old.escalation != new.escalation:
-        yield Change("danger", "escalation", f"{_shown(old.escalation)} → {_shown(new.escalation)}")
+        yield RunbookChange("danger", "escalation", f"{_shown(old.escalation)} → {_shown(new.escalation)}")
     for key in ("owner", "description"):
         if (before := getattr(old, key)) != (after := getattr(new, key)):
-            yield Change("note", key, f"{_one_line(before)} → {_one_line(after)}")
+            yield RunbookChange("note", key, f"{_one_line(before)} → {_one_line(after)}")
 
 
-def _parameters(old: Mapping[str, Parameter], new: Mapping[str, Parameter]) -> Iterator[Change]:
+def _parameters(old: Mapping[str, Parameter], new: Mapping[str, Parameter]) -> Iterator[RunbookChange]:
     for name in sorted({*old, *new}):
         where, before, after = f"parameters.{name}", old.get(name), new.get(name)
         if before is None or after is None:
-            yield Change("note", where, "new" if before is None else "gone")
+            yield RunbookChange("note", where, "new" if before is None else "gone")
             continue
         for key in ("type", "default", "min", "max", "describe"):
             one, other = getattr(before, key), getattr(after, key)
             if one != other or type(one) is not type(other):
-                yield Change("note", f"{where}.{key}", f"{_shown(one)} → {_shown(other)}")
+                yield RunbookChange("note", f"{where}.{key}", f"{_shown(one)} → {_shown(other)}")
 
 
-def _steps(old: Runbook, new: Runbook) -> Iterator[Change]:
+def _steps(old: Runbook, new: Runbook) -> Iterator[RunbookChange]:
     before, after = {s.id: s for s in old.steps}, {s.id: s for s in new.steps}
     for name, step in after.items():
         if name not in before:
             weight: Literal["danger", "note"] = "danger" if step.action in DESTRUCTIVE else "note"
             word = "new, destructive" if weight == "danger" else "new"
-            yield Change(weight, f"steps.{name}", f"{word}: {step.action} on {step.target}")
+            yield RunbookChange(weight, f"steps.{name}", f"{word}: {step.action} on {step.target}")
     for name, step in before.items():
         if name not in after:
             weight = "danger" if step.action in _GIVES_BACK else "note"
-            yield Change(weight, f"steps.{name}", f"gone: {step.action} on {step.target}")
+            yield RunbookChange(weight, f"steps.{name}", f"gone: {step.action} on {step.target}")
         else:
             yield from _step(step, after[name])
     kept = [[name for name in order if name in before and name in after] for order in (before, after)]
     if kept[0] != kept[1]:
-        yield Change("note", "steps", f"in another order: {', '.join(kept[0])} → {', '.join(kept[1])}")
+        yield RunbookChange("note", "steps", f"in another order: {', '.join(kept[0])} → {', '.join(kept[1])}")
 
 
-def _step(old: Step, new: Step) -> Iterator[Change]:
+def _step(old: Step, new: Step) -> Iterator[RunbookChange]:
     for key in Step.model_fields:
         before, after = getattr(old, key), getattr(new, key)
         if before != after or type(before) is not type(after):
             weight: Literal["danger", "note"] = "danger" if _is_danger(key, old, new) else "note"
-            yield Change(weight, f"steps.{new.id}.{key}", f"{_shown(before)} → {_shown(after)}")
+            yield RunbookChange(weight, f"steps.{new.id}.{key}", f"{_shown(before)} → {_shown(after)}")
 
 
 def _is_danger(key: str, old: Step, new: Step) -> bool:

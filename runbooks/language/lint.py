@@ -10,7 +10,7 @@ from runbooks.language.approval_rules import unanswerable
 from runbooks.language.cel_syntax import Conjunct, conjuncts, source_of
 from runbooks.language.cel_types import check
 from runbooks.language.conditions import INCIDENT, condition
-from runbooks.language.loader import Loaded, Shelf
+from runbooks.language.loader import Loaded, RunbookLibrary
 from runbooks.language.parameters import names_of
 from runbooks.language.schema import Runbook, Step, expressions
 from runbooks.language.select import rank
@@ -27,7 +27,7 @@ _DEMANDS = {"root_node": ("incident", "root", "node"), "root_job": ("incident", 
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LintFinding:
     """One thing to look at. `place` is `file:line:column`."""
 
     place: str
@@ -41,19 +41,19 @@ class Finding:
 
 
 def lint(
-    shelf: Shelf,
+    shelf: RunbookLibrary,
     families: Collection[str],
     *,
     complete: bool = True,
     policy: ResponderSettings | None = None,
-) -> tuple[Finding, ...]:
+) -> tuple[LintFinding, ...]:
     """Every fault and every warning, by place.
 
     Args:
         complete: Whether the shelf holds all runbooks that there are.
         policy: The settings they are to be used with; without them nobody knows who is in an approval group.
     """
-    faults = [Finding(*_parted(line)) for line in shelf.faults]
+    faults = [LintFinding(*_parted(line)) for line in shelf.faults]
     faults += unanswered(shelf, policy) if policy is not None else ()
     known = frozenset(families)
     warnings = [found for loaded in shelf.books.values() for found in _about(loaded, shelf, known)]
@@ -63,7 +63,7 @@ def lint(
     return tuple(sorted([*faults, *warnings], key=_reading_order))
 
 
-def unanswered(shelf: Shelf, policy: ResponderSettings) -> tuple[Finding, ...]:
+def unanswered(shelf: RunbookLibrary, policy: ResponderSettings) -> tuple[LintFinding, ...]:
     """Approvals that nobody could give with these settings: of a group that is not there, or of more people than it has."""
     found = []
     for loaded in shelf.books.values():
@@ -71,7 +71,7 @@ def unanswered(shelf: Shelf, policy: ResponderSettings) -> tuple[Finding, ...]:
             if isinstance(asks := step.approval, Asks) and (why := unanswerable(_asking(step, asks), policy)):
                 key = "group" if asks.group not in ("", *policy.approval_groups) else "quorum"
                 place = loaded.place("steps", number, "approval", key)
-                found.append(Finding(place, "fault", f"steps.{step.id}.approval: {why}"))
+                found.append(LintFinding(place, "fault", f"steps.{step.id}.approval: {why}"))
     return tuple(sorted(found, key=_reading_order))
 
 
@@ -91,22 +91,22 @@ def _asking(step: Step, asks: Asks) -> PlannedStep:
     )
 
 
-def _about(loaded: Loaded, shelf: Shelf, families: Families) -> Iterator[Finding]:
+def _about(loaded: Loaded, shelf: RunbookLibrary, families: Families) -> Iterator[LintFinding]:
     runbook = loaded.runbook
     taken = families_of(runbook.match, families)
     rungs = {one.runbook.escalation.to for one in shelf.books.values() if one.runbook.escalation}
     # A rung is begun by the one below it, and need not match anything itself.
     if runbook.id not in rungs and (why := _unreached(runbook, taken, shelf, families)):
-        yield Finding(loaded.place("match"), "warning", f"{runbook.id} is never taken: {why}")
+        yield LintFinding(loaded.place("match"), "warning", f"{runbook.id} is never taken: {why}")
     for number, step in enumerate(runbook.steps):
         if why := _idle(step, runbook, taken, families):
             key = "when" if step.when is not None else "id"
             what = f"step {step.id} is never used: {why}"
-            yield Finding(loaded.place("steps", number, key), "warning", what)
+            yield LintFinding(loaded.place("steps", number, key), "warning", what)
     yield from _names(loaded, families)
 
 
-def _unreached(runbook: Runbook, taken: Families, shelf: Shelf, families: Families) -> str:
+def _unreached(runbook: Runbook, taken: Families, shelf: RunbookLibrary, families: Families) -> str:
     """Why a runbook is surely never chosen; empty when it may be."""
     if not taken:
         return "no family fits it"
@@ -171,7 +171,7 @@ def _suspended_before(step: Step, runbook: Runbook) -> bool:
     return any(by_id[name].action == "suspend_job" for name in reached)
 
 
-def _names(loaded: Loaded, families: Families) -> Iterator[Finding]:
+def _names(loaded: Loaded, families: Families) -> Iterator[LintFinding]:
     """Families that nothing is ever told of, and parameters that nothing reads."""
     read: set[tuple[str, ...]] = set()
     for path, source, _ in expressions(loaded.runbook):
@@ -180,21 +180,23 @@ def _names(loaded: Loaded, families: Families) -> Iterator[Finding]:
         for mention in found.mentions:
             if mention.path == ("incident", "family") and mention.word not in families:
                 place = inside(loaded.node(*path), mention.line, mention.column)
-                yield Finding(place, "warning", f"there is no family {mention.word!r}")
+                yield LintFinding(place, "warning", f"there is no family {mention.word!r}")
     for name in loaded.runbook.parameters:
         if ("parameters", name) not in read:
-            yield Finding(loaded.place("parameters", name), "warning", f"parameter {name} is never used")
+            yield LintFinding(loaded.place("parameters", name), "warning", f"parameter {name} is never used")
 
 
-def _not_included(shelf: Shelf) -> Iterator[Finding]:
+def _not_included(shelf: RunbookLibrary) -> Iterator[LintFinding]:
     used = {one.place.rsplit(":", 2)[0] for book in shelf.books.values() for one in book.foreign()}
     for name, root in shelf.fragments.items():
         if root.start_mark.name not in used:
             place = f"{root.start_mark.name}:1:1"
-            yield Finding(place, "warning", f"fragment {plain(root).get('fragment', name)} is never included")
+            yield LintFinding(
+                place, "warning", f"fragment {plain(root).get('fragment', name)} is never included"
+            )
 
 
-def _uncovered(shelf: Shelf, families: Families) -> Iterator[Finding]:
+def _uncovered(shelf: RunbookLibrary, families: Families) -> Iterator[LintFinding]:
     """Families for which only a runbook that takes everything is left."""
     covered = {
         family
@@ -203,10 +205,10 @@ def _uncovered(shelf: Shelf, families: Families) -> Iterator[Finding]:
         for family in taken
     }
     for family in sorted(families - covered - {IncidentFamily.UNKNOWN}):
-        yield Finding("library:1:1", "warning", f"family {family} has no runbook of its own")
+        yield LintFinding("library:1:1", "warning", f"family {family} has no runbook of its own")
 
 
-def _reading_order(finding: Finding) -> tuple[str, list[int], str]:
+def _reading_order(finding: LintFinding) -> tuple[str, list[int], str]:
     """By file, then line and column as numbers."""
     numbers = finding.place.rsplit(":", 2)[1:]
     return finding.file, [int(number) for number in numbers if number.isdecimal()], finding.message

@@ -64,7 +64,7 @@ class Loaded:
 
 
 @dataclass(slots=True)
-class Shelf:
+class RunbookLibrary:
     """All that was read: the runbooks by id, and every fault of the files, each `file:line:column: what`."""
 
     books: dict[str, Loaded] = field(default_factory=dict)
@@ -88,7 +88,7 @@ def load(directories: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Run
     Raises:
         ConfigError: a file cannot be read, is not right, or an id is there twice; with a line for every fault.
     """
-    shelf = shelf_of(files(directories, shipped=shipped))
+    shelf = library_of(files(directories, shipped=shipped))
     if shelf.faults:
         raise ConfigError("\n".join(shelf.faults))
     return shelf.runbooks
@@ -114,9 +114,9 @@ def read(path: Path, name: str) -> str:
         raise ConfigError(f"{name}: cannot be read: {error}") from error
 
 
-def shelf_of(sources: Iterable[tuple[str, str]]) -> Shelf:
+def library_of(sources: Iterable[tuple[str, str]]) -> RunbookLibrary:
     """Everything in the files, and everything that is wrong with them. Pure: it reads nothing itself."""
-    shelf = Shelf()
+    shelf = RunbookLibrary()
     roots: dict[str, dict[str, yaml.MappingNode]] = {"id": {}, "override": {}, "fragment": {}}
     for file, text in sources:
         try:
@@ -145,7 +145,9 @@ def shelf_of(sources: Iterable[tuple[str, str]]) -> Shelf:
     return shelf
 
 
-def _shelve(root: yaml.MappingNode, kind: str, known: dict[str, yaml.MappingNode], shelf: Shelf) -> None:
+def _shelve(
+    root: yaml.MappingNode, kind: str, known: dict[str, yaml.MappingNode], shelf: RunbookLibrary
+) -> None:
     node = child(root, kind)
     name = node.value if isinstance(node, yaml.ScalarNode) else where(root)
     if name in known:

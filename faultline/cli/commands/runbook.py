@@ -12,12 +12,12 @@ import orjson
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import json_line, output_option, table
 from faultline.replay.what_if import Installation, Planned, from_capture, from_family, from_json
-from faultline.runtime.runbook_files import case_files, shelf, sound_shelf
+from faultline.runtime.runbook_files import case_files, shelf, valid_library
 from faultline.runtime.settings import load
 from runbooks.engine.case_result import Result, run_case
 from runbooks.language.cases import Cases
-from runbooks.language.diff import Change, compare
-from runbooks.language.lint import Finding, lint
+from runbooks.language.diff import RunbookChange, compare
+from runbooks.language.lint import LintFinding, lint
 from runbooks.language.loader import CASES, Loaded, read
 from runbooks.language.schema import Runbook
 from runbooks.language.yaml_source import parse
@@ -101,7 +101,7 @@ def plan_command(
     incident type, for a sample incident of it.
     """
     settings = load(ctx.obj)
-    books = sound_shelf(directories or settings.responder.runbook_dirs)
+    books = valid_library(directories or settings.responder.runbook_dirs)
     path = Path(source)
     if path.is_dir():
         planned = from_capture(path, prefix, books.runbooks, settings)
@@ -132,7 +132,7 @@ def test_command(
 ) -> None:
     """Run the test cases (`NAME.cases.yaml`) of files and directories; default: the built-in ones."""
     beside = {path if path.is_dir() else path.parent for path in paths}
-    books = sound_shelf([*(directories or load(ctx.obj).responder.runbook_dirs), *sorted(beside)])
+    books = valid_library([*(directories or load(ctx.obj).responder.runbook_dirs), *sorted(beside)])
     results = [(str(path), result) for path in case_files(paths) for result in _results(path, books.runbooks)]
     failed = sum(not result.passed for _, result in results)
     if output == "json":
@@ -180,7 +180,7 @@ def diff_command(ctx: click.Context, old: str, new: str, output: str) -> None:
     ctx.exit(EXIT_NO if changes else 0)
 
 
-def _is_in(finding: Finding, paths: Iterable[Path]) -> bool:
+def _is_in(finding: LintFinding, paths: Iterable[Path]) -> bool:
     file = Path(finding.file)
     return any(file == path or file.parent == path for path in paths)
 
@@ -194,11 +194,11 @@ def _results(path: Path, books: tuple[Runbook, ...]) -> Iterator[Result]:
 def _books(name: str) -> dict[str, Runbook]:
     """Runbooks by id. A file that overrides or includes built-in ones is read together with them."""
     if name == SHIPPED:
-        found = sound_shelf(()).books
+        found = valid_library(()).books
     elif Path(name).exists():
         path = Path(name)
         alone = shelf([path], shipped=False)
-        found = alone.books if not alone.faults else sound_shelf([path]).books
+        found = alone.books if not alone.faults else valid_library([path]).books
         found = {key: one for key, one in found.items() if _is_from(one, path)}
     else:
         raise BadInput(f"{name}: no such file or directory (`{SHIPPED}` means the built-in runbooks)")
@@ -211,7 +211,7 @@ def _is_from(one: Loaded, path: Path) -> bool:
     )
 
 
-def _weights(changes: list[tuple[str, Change]]) -> dict[str, int]:
+def _weights(changes: list[tuple[str, RunbookChange]]) -> dict[str, int]:
     dangers = sum(change.weight == "danger" for _, change in changes)
     return {"dangers": dangers, "notes": len(changes) - dangers}
 

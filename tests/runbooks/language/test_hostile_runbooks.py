@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from runbooks.engine.run.plan import plan
 from runbooks.language.conditions import condition, facts_of
-from runbooks.language.loader import load_text, shelf_of
+from runbooks.language.loader import library_of, load_text
 from runbooks.language.select import select
 from streams.model.entity import Entity, JobRef
 from streams.model.errors import ConfigError
@@ -51,7 +51,7 @@ def test_a_bomb_is_refused_with_its_place_and_in_no_time(name: str) -> None:
         load_text(text, "book.yaml")
     assert message in str(error.value)
     assert count[0] < 5_000 + 200 * len(text)
-    assert shelf_of([("book.yaml", text)]).books == {}
+    assert library_of([("book.yaml", text)]).books == {}
 
 
 @given(st.text(max_size=200))

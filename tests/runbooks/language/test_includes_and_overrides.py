@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runbooks.engine.run.plan import plan
-from runbooks.language.loader import load, load_text, shelf_of
+from runbooks.language.loader import library_of, load, load_text
 from runbooks.language.schema import Runbook
 from streams.model.errors import ConfigError
 from streams.model.run import Mode, run_id
@@ -66,13 +66,13 @@ FILES = {"base.yaml": BASE, "other.yaml": OTHER, "closing.yaml": FRAGMENT, "site
 
 
 def put_together(**changed: str) -> Runbook:
-    shelf = shelf_of((FILES | {f"{name}.yaml": text for name, text in changed.items()}).items())
+    shelf = library_of((FILES | {f"{name}.yaml": text for name, text in changed.items()}).items())
     assert shelf.faults == []
     return shelf.books["base"].runbook
 
 
 def test_what_is_included_stands_where_it_was_called_for() -> None:
-    (book,) = [b for b in shelf_of(FILES.items()).runbooks if b.id == "other"]
+    (book,) = [b for b in library_of(FILES.items()).runbooks if b.id == "other"]
     assert [step.id for step in book.steps] == ["cordon", "drain"]
     assert sorted(book.parameters) == ["tries", "wait_s"]
     cordon, drain = plan(incident(), book, cluster(), Mode.AUTO).steps
@@ -82,7 +82,7 @@ def test_what_is_included_stands_where_it_was_called_for() -> None:
 def test_an_include_changes_what_it_names_also_in_a_fragment_of_its_fragment() -> None:
     change = "include: outer\n    steps: {cordon: {describe: ours, retry: {first_s: 4}}}"
     outer = fragment("outer", "include: closing")
-    shelf = shelf_of(
+    shelf = library_of(
         (FILES | {"base.yaml": BASE.replace("include: closing", change), "o.yaml": outer}).items()
     )
     assert shelf.faults == []
@@ -105,7 +105,7 @@ def test_an_override_changes_what_it_names_and_nothing_else() -> None:
 
 
 def test_the_same_fragment_in_another_runbook_stays_as_it_is() -> None:
-    books = shelf_of(FILES.items()).books
+    books = library_of(FILES.items()).books
     assert books["base"].runbook.parameters["tries"].default == 7
     assert books["other"].runbook.parameters["tries"].default == 5
 
@@ -124,7 +124,7 @@ def test_every_pair_of_base_and_override_is_a_revision_of_its_own() -> None:
 
 
 def test_every_value_knows_its_file_line_and_column() -> None:
-    loaded = shelf_of(FILES.items()).books["base"]
+    loaded = library_of(FILES.items()).books["base"]
     places = {one.key: one.place for one in loaded.origins()}
     assert places["steps.drain.params.only"] == "site.yaml:10:20"
     assert places["steps.drain.params.bare"] == "base.yaml:15:31"
@@ -176,7 +176,7 @@ def test_a_fault_is_told_at_its_place_in_its_own_file(name: str) -> None:
     file, old, new, message = FAULTS[name]
     assert old in FILES[f"{file}.yaml"]
     files = FILES | {f"{file}.yaml": FILES[f"{file}.yaml"].replace(old, new, 1)}
-    faults = shelf_of(files.items()).faults
+    faults = library_of(files.items()).faults
     assert any(message in fault for fault in faults), faults
     assert len(set(faults)) == len(faults)
     assert all(fault.split(":")[0] in files for fault in faults)
@@ -203,7 +203,7 @@ def test_a_fragment_that_includes_itself_is_refused_however_long_the_way() -> No
         "two.yaml": fragment("two", "include: three"),
         "three.yaml": fragment("three", "include: one"),
     }
-    faults = shelf_of(files.items()).faults
+    faults = library_of(files.items()).faults
     assert faults == ["three.yaml:4:14: include: a fragment includes itself: one → two → three → one"]
 
 
@@ -212,7 +212,7 @@ def test_fragments_that_double_at_each_level_do_not_explode() -> None:
         f"f{i}.yaml": fragment(f"f{i}", f"include: f{i + 1}", f"include: f{i + 1}") for i in range(7)
     }
     files["f7.yaml"] = fragment("f7", *[step(f"s{i}") for i in range(30)])
-    (fault,) = shelf_of(files.items()).faults
+    (fault,) = library_of(files.items()).faults
     assert "more than 30 with what is included" in fault
 
 
@@ -220,7 +220,7 @@ def test_a_long_chain_of_fragments_is_refused() -> None:
     files = {"b.yaml": book("include: f0"), "f2000.yaml": fragment("f2000", step("end"))} | {
         f"f{i}.yaml": fragment(f"f{i}", f"include: f{i + 1}") for i in range(2000)
     }
-    (fault,) = shelf_of(files.items()).faults
+    (fault,) = library_of(files.items()).faults
     assert "fragments inside more than 8 fragments" in fault
 
 

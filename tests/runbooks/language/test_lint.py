@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runbooks.language.lint import families_of, lint
-from runbooks.language.loader import shelf_of
+from runbooks.language.loader import library_of
 from streams.config.settings import ResponderSettings
 from streams.model.run import Mode
 from tests.runbooks.language.test_includes_and_overrides import FILES, fragment, step
@@ -23,7 +23,7 @@ def book(name: str, match: str, *steps: str, priority: int = 0, more: str = "") 
 
 
 def warnings(*texts: str) -> list[str]:
-    shelf = shelf_of((f"f{i}.yaml", text) for i, text in enumerate(texts))
+    shelf = library_of((f"f{i}.yaml", text) for i, text in enumerate(texts))
     assert shelf.faults == []
     return [f"{found.place}: {found.message}" for found in lint(shelf, FAMILIES, complete=False)]
 
@@ -105,14 +105,14 @@ def test_names_that_lead_nowhere_are_told_at_their_place() -> None:
 
 
 def test_a_family_that_only_the_last_resort_takes_is_told_when_all_runbooks_are_there() -> None:
-    shelf = shelf_of({"a.yaml": book("a", OFF_BUS), "b.yaml": book("z", "'true'")}.items())
+    shelf = library_of({"a.yaml": book("a", OFF_BUS), "b.yaml": book("z", "'true'")}.items())
     told = [found.message for found in lint(shelf, FAMILIES)]
     assert told == [f"family {name} has no runbook of its own" for name in ("gpu_fault", "hang")]
 
 
 def test_faults_come_with_their_places_and_keep_the_rest_from_being_judged() -> None:
     files = FILES | {"site.yaml": FILES["site.yaml"].replace("drain:", "drian:")}
-    (fault,) = lint(shelf_of(files.items()), FAMILIES)
+    (fault,) = lint(library_of(files.items()), FAMILIES)
     assert (fault.place, fault.level, fault.file) == ("site.yaml:9:3", "fault", "site.yaml")
 
 
@@ -151,7 +151,7 @@ UNANSWERED = {
 def test_an_approval_that_nobody_could_give_is_a_fault_at_its_place(name: str) -> None:
     policy, asks, told = UNANSWERED[name]
     text = book("a", OFF_BUS, f"{{id: close, action: cordon_node, target: root_node, approval: {asks}}}")
-    shelf = shelf_of({"f0.yaml": text}.items())
+    shelf = library_of({"f0.yaml": text}.items())
     (found,) = lint(shelf, FAMILIES, policy=policy)
     assert (found.level, f"{found.place}: {found.message}") == ("fault", told)
     assert [found.level for found in lint(shelf, FAMILIES, complete=False)] == []
@@ -162,20 +162,20 @@ def test_an_approval_that_nobody_could_give_is_a_fault_at_its_place(name: str) -
 )
 def test_an_approval_that_somebody_can_give_is_none(asks: str) -> None:
     text = book("a", OFF_BUS, f"{{id: close, action: cordon_node, target: root_node, approval: {asks}}}")
-    assert lint(shelf_of({"f0.yaml": text}.items()), FAMILIES, complete=False, policy=GROUPS) == ()
+    assert lint(library_of({"f0.yaml": text}.items()), FAMILIES, complete=False, policy=GROUPS) == ()
     if "group" not in asks:
-        assert lint(shelf_of({"f0.yaml": text}.items()), FAMILIES, complete=False, policy=NONE) == ()
+        assert lint(library_of({"f0.yaml": text}.items()), FAMILIES, complete=False, policy=NONE) == ()
 
 
 def faults(*lines: str, head: str = 'match: incident.family == "hang"') -> list[str]:
     listed = "\n".join(f"  - {line}" for line in lines)
     text = f"id: a\nrevision: 1\nowner: t\nmode: auto\ndescription: to test with\n{head}\nsteps:\n{listed}\n"
-    return [fault.split(": Input should be")[0] for fault in shelf_of([("f", text)]).faults]
+    return [fault.split(": Input should be")[0] for fault in library_of([("f", text)]).faults]
 
 
 def test_a_wrong_action_is_one_fault_with_the_one_that_was_meant() -> None:
     text = book("a", OFF_BUS, "{id: close, action: cordn_node, target: root_node}")
-    (fault,) = shelf_of([("f", text)]).faults
+    (fault,) = library_of([("f", text)]).faults
     assert fault.startswith("f:9:25: steps.0.action: Input should be 'cordon_node'")
     assert fault.endswith("did you mean cordon_node?")
 
