@@ -6,7 +6,7 @@ from collections import defaultdict
 from datetime import datetime
 
 from faultline.chat.thread_plan import Slot, has_acted, is_worth_a_thread, still_told, wanted
-from runbooks.engine.containment import owed
+from runbooks.engine.containment import pending_repairs
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident
 from streams.model.run import Run
@@ -66,6 +66,6 @@ class ThreadSources:
             return ()
         standing = frozenset(post.slot for post in thread.posts if post.stands)
         owned = self._owned[incident.id].values() if incident.id in self._owned else ()
-        owing = owed(incident.id, runs, self._nodes.get(incident.cluster, {}), owned)
+        owing = pending_repairs(incident.id, runs, self._nodes.get(incident.cluster, {}), owned)
         slots = wanted(incident, runs, thread.log, standing, owing)
         return slots if is_worth_a_thread(incident, now) else still_told(thread, slots)

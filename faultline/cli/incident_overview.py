@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from aiokafka import ConsumerRecord
 
 from faultline.cli.read_topics import latest, read_raw, readable, revisions_of
-from runbooks.engine.containment import PendingRepair, is_contained, may_stand, owed, standing_of
+from runbooks.engine.containment import PendingRepair, is_contained, may_stand, pending_repairs, standing_of
 from runbooks.engine.guardrails.closed_nodes import is_held
 from runbooks.engine.run_summaries import PartialRun
 from runbooks.engine.wait_reasons import waits_for
@@ -81,7 +81,9 @@ def overview_of(told: Mapping[str, Sequence[ConsumerRecord]], *, everything: boo
         if (about := latest(found)) is None:
             continue
         of = tuple(runs.get(name, ()))
-        overview = Overview(about, of, owed(name, of, nodes.get(about.cluster, {}), marked.get(name, ())))
+        overview = Overview(
+            about, of, pending_repairs(name, of, nodes.get(about.cluster, {}), marked.get(name, ()))
+        )
         if everything or overview.rank < 2:
             shown.append(overview)
     shown.sort(key=lambda one: (one.incident.opened_at, one.incident.id), reverse=True)

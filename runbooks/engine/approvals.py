@@ -17,35 +17,35 @@ from streams.model.message import some
 from streams.model.run import Approval, Demand, PlannedStep, Run
 
 MAX_PEOPLE = 12
-"""Names of a group that a run document keeps to be shown; who may approve is always asked of the settings."""
+"""Names of a group that a run document keeps to be shown; the settings alone decide who may approve."""
 
 _WITH_ID = re.compile(r".*\((?P<id>[^()\s]+)\)\Z", re.DOTALL)
 
 
 def demands(planned: PlannedStep, run: Run, policy: ResponderSettings, now: datetime) -> tuple[Demand, ...]:
-    """What it takes to approve the step, with those who have given their word for the present plan."""
-    words = [word for word in run.approvals if word.approved and counts(word, run, policy, now)]
-    # Whoever lets a step be taken has not thereby taken over what another step asks of a person.
-    said = [word.actor for word in words if planned.action != "ask" or word.step == planned.id]
-    return tuple(_heard(demand, said) for demand in rules(planned, policy))
+    """What the step needs to be approved, with those who have approved the present plan."""
+    valid = [given for given in run.approvals if given.approved and counts(given, run, policy, now)]
+    # Approving a step of the plan does not take over what its `ask` steps ask of a person.
+    actors = [given.actor for given in valid if planned.action != "ask" or given.step == planned.id]
+    return tuple(_given_by(demand, actors) for demand in rules(planned, policy))
 
 
 def approved(planned: PlannedStep, run: Run, policy: ResponderSettings, now: datetime) -> bool:
-    """Whether people have given all the words that the step takes."""
+    """Whether the step has all the approvals that it needs."""
     return bool(run.approvals) and not any(demand.missing for demand in demands(planned, run, policy, now))
 
 
-def counts(word: Approval, run: Run, policy: ResponderSettings, now: datetime) -> bool:
-    """Whether a person's word is about this plan and fresh: what was held for long is asked about again before it begins."""
-    fresh = run.admitted_at is not None or (now - word.at).total_seconds() <= policy.freshness_s
-    return word.digest == run.plan.digest and fresh
+def counts(approval: Approval, run: Run, policy: ResponderSettings, now: datetime) -> bool:
+    """Whether an approval is for this plan and fresh: a step held for long needs a new one before the run starts to act."""
+    fresh = run.admitted_at is not None or (now - approval.at).total_seconds() <= policy.freshness_s
+    return approval.digest == run.plan.digest and fresh
 
 
 def person(actor: str, people: Iterable[str] | None) -> str | None:
-    """The member that the actor is, None for an outsider; without a group everybody is themselves.
+    """The group member that the actor is, None for an outsider; without a group the actor's own id or name.
 
-    A member with several names has a `|` between them (`ada|U024BE7LH`), so that one person counts once however they speak. Of
-    a chat's `name (id)` only the whole or the id names somebody: the name alone can be anybody's choice.
+    A member's aliases are separated by `|` (`ada|U024BE7LH`), so that one person counts once under any of them. Of a chat's
+    `name (id)` only the whole or the id identifies somebody: a display name can be chosen freely.
     """
     with_id = _WITH_ID.match(actor)
     names = {actor, *([with_id["id"]] if with_id else [])}
@@ -55,12 +55,12 @@ def person(actor: str, people: Iterable[str] | None) -> str | None:
 
 
 def may_decide(actor: str, steps: Iterable[PlannedStep], policy: ResponderSettings) -> bool:
-    """Whether the actor's word counts for one of the steps."""
+    """Whether an approval by the actor counts for one of the steps."""
     return any(person(actor, demand.people) is not None for step in steps for demand in rules(step, policy))
 
 
 def may_relax_controls(actor: str, policy: ResponderSettings) -> bool:
-    """Whether somebody may take back what keeps the cluster safe: whoever may approve anything at all."""
+    """Whether the actor may unkill, thaw or reset the breaker: whoever may approve anything at all."""
     people = {*policy.approvers, *(name for group in policy.approval_groups.values() for name in group)}
     return not people or person(actor, people) is not None
 
@@ -68,23 +68,23 @@ def may_relax_controls(actor: str, policy: ResponderSettings) -> bool:
 def has_already_approved(
     actor: str, steps: Iterable[PlannedStep], run: Run, policy: ResponderSettings, now: datetime
 ) -> bool:
-    """Whether the actor's word is in already wherever it counts: the same person twice is one."""
-    wanting = [
+    """Whether the actor has approved already wherever it counts: nobody counts twice."""
+    open_to = [
         demand
         for step in steps
         for demand in demands(step, run, policy, now)
         if person(actor, demand.people) is not None
     ]
-    return bool(wanting) and all(person(actor, demand.people) in demand.given for demand in wanting)
+    return bool(open_to) and all(person(actor, demand.people) in demand.given for demand in open_to)
 
 
 def wanted(asked: Sequence[Demand]) -> str:
-    """Who may approve and how many of them are missing, as half a sentence; empty when nobody is."""
+    """How many approvals are missing and from whom, as part of a sentence; empty when none are."""
     return " and ".join(_wanted(demand) for demand in asked if demand.missing)
 
 
 def who(demand: Demand) -> str:
-    """Whom a demand is made of, for people."""
+    """Whose approval is needed, as text."""
     if demand.people is None:
         return "anybody"
     if not demand.people:
@@ -94,15 +94,15 @@ def who(demand: Demand) -> str:
 
 
 def shown(asked: Iterable[Demand]) -> tuple[Demand, ...]:
-    """The demands as a run document keeps them: with a bounded number of names."""
+    """The demands as a run document keeps them, with a limited number of names."""
     return tuple(
         replace(demand, people=demand.people[:MAX_PEOPLE] if demand.people is not None else None)
         for demand in asked
     )
 
 
-def _heard(demand: Demand, said: Iterable[str]) -> Demand:
-    found = [member for actor in said if (member := person(actor, demand.people)) is not None]
+def _given_by(demand: Demand, actors: Iterable[str]) -> Demand:
+    found = [member for actor in actors if (member := person(actor, demand.people)) is not None]
     return replace(demand, given=tuple(dict.fromkeys(found)))
 
 

@@ -1,7 +1,7 @@
-"""What people and the breaker change for a whole cluster: command + control → control and what is said of it. Pure.
+"""Kill switch, freezes and breaker of a cluster: command + control → control and timeline entries. Pure.
 
-To stop is open to everybody who can write a command. To let go on (unkill, thaw, reset) is for approvers, and a word that
-has lain about for longer than `freshness_s` does not do it: who said it was looking at another cluster.
+Anyone who can write a command may stop the cluster. Relaxing it (unkill, thaw, reset) is for approvers, and only by a command not
+older than `freshness_s`: whoever wrote an older one was looking at another state of the cluster.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from streams.model.control import Change, Control, Freeze, Switch, Trip
 from streams.model.conversation import Command, Verb
 
 MAX_COMMANDS = 200
-"""Ids of decisions that a control remembers."""
+"""Ids of commands that a control remembers."""
 
 MAX_CHANGES = 50
-"""CommitBatch that it shows."""
+"""Changes that it keeps to be shown."""
 
 MAX_FREEZES = 100
 
 MAX_TEXT = 300
-"""Characters of a person's reason that are kept."""
+"""Characters kept of an operator's reason."""
 
-LETTING_GO = frozenset({Verb.UNKILL, Verb.THAW, Verb.RESET})
+RELAXING = frozenset({Verb.UNKILL, Verb.THAW, Verb.RESET})
 
 STOPPING = frozenset({Verb.KILL, Verb.FREEZE})
 
@@ -37,7 +37,7 @@ _SCOPE = re.compile(r"(?:(?:pool|namespace):[A-Za-z0-9][A-Za-z0-9._-]{0,252})?")
 
 @dataclass(frozen=True, slots=True)
 class ControlUpdate:
-    """A control after an event, and the lines for the timeline."""
+    """A control after an event, and the timeline entries."""
 
     control: Control
     notes: tuple[TimelineNote, ...] = ()
@@ -51,71 +51,73 @@ def commanded(
     *,
     in_flight_until: datetime | None = None,
 ) -> ControlUpdate:
-    """Take in a person's decision about the cluster; what it may not do is said on the timeline. Each counts once.
+    """Apply a command to the cluster; where it is not accepted, the timeline says why. Each counts once.
 
-    `in_flight_until` is when the last call of a former owner can start no more. Nobody can call it back before, so whoever
-    stops the cluster is told of it.
+    `in_flight_until` is until when a call of a former owner may still start. It cannot be called back, so the answer to whoever
+    stops the cluster says so.
     """
     if command.id in control.commands:
         return ControlUpdate(control)
-    heard = replace(
+    applied = replace(
         control, commands=(*control.commands, command.id)[-MAX_COMMANDS:], revision=control.revision + 1
     )
     refusal = _refusal(control, command, policy, now)
     if refusal:
-        said = f"{command.verb} of {command.actor} does not count: {refusal}"
-        return _said(heard, "control.refused", said, command.actor, now, command)
+        said = f"{command.verb} by {command.actor} not accepted: {refusal}"
+        return _said(applied, "control.refused", said, command.actor, now, command)
     why = command.reason[:MAX_TEXT]
     because = f": {why}" if why else ""
     match command.verb:
         case Verb.KILL:
-            heard = replace(heard, kill_switch=Switch(command.actor, command.at, why))
-            text = f"{command.actor} threw the kill switch{because}"
+            applied = replace(applied, kill_switch=Switch(command.actor, command.at, why))
+            text = f"{command.actor} engaged the kill switch{because}"
         case Verb.UNKILL:
-            heard = replace(heard, kill_switch=None)
-            text = f"{command.actor} took the kill switch back{because}"
+            applied = replace(applied, kill_switch=None)
+            text = f"{command.actor} released the kill switch{because}"
         case Verb.FREEZE:
             freeze = Freeze(command.scope, command.actor, command.at, why, command.until)
             others = tuple(f for f in control.freezes if f.scope != command.scope)
-            heard = replace(heard, freezes=(*others, freeze))
+            applied = replace(applied, freezes=(*others, freeze))
             until = f" until {to_the_second(command.until)}" if command.until else ""
             text = f"{command.actor} froze {_called(control, command.scope)}{until}{because}"
         case Verb.THAW:
-            heard = replace(heard, freezes=tuple(f for f in control.freezes if f.scope != command.scope))
+            applied = replace(applied, freezes=tuple(f for f in control.freezes if f.scope != command.scope))
             text = f"{command.actor} thawed {_called(control, command.scope)}{because}"
         case Verb.RESET:
-            heard = replace(heard, breaker=None, reset_at=now)
+            applied = replace(applied, breaker=None, reset_at=now)
             text = f"{command.actor} reset the breaker{because}"
         case _:
             raise ValueError(f"{command.verb} is no decision about a cluster")
     if in_flight_until is not None and command.verb in STOPPING:
-        text += f"; what a responder before this one has begun may still leave it until {rfc3339(in_flight_until)}"
-    return _said(heard, f"control.{command.verb}", text, command.actor, now, command)
+        text += (
+            f"; calls started by the previous responder may still be sent until {rfc3339(in_flight_until)}"
+        )
+    return _said(applied, f"control.{command.verb}", text, command.actor, now, command)
 
 
 def tripped(control: Control, trip: Trip) -> ControlUpdate:
-    """The breaker opens; it stays open until a person resets it."""
-    text = f"the breaker tripped by {trip.rule}: {trip.reason}; nothing destructive is begun until a person resets it"
+    """The breaker trips; it stays so until an approver resets it."""
+    text = f"the breaker tripped by {trip.rule}: {trip.reason}; no destructive step starts until an approver resets it"
     made = replace(control, breaker=trip, revision=control.revision + 1)
     return _said(made, "control.trip", text, None, trip.at)
 
 
 def unreadable_control(control: Control, why: str, now: datetime) -> ControlUpdate:
-    """The control of a cluster whose latest record cannot be read: what is known before that, and the kill switch on.
+    """The control of a cluster whose latest record is unreadable: the last known one with the kill switch engaged.
 
-    Freezes and a tripped breaker that only that record knew of are gone; the switch holds everything that they would.
+    Freezes and a tripped breaker that only that record had are lost; the kill switch stops everything that they would.
     """
     text = (
-        "the kill switch is on: what was switched off here cannot be read back, and it may have been in it; see to freezes and "
-        f"the breaker before it is taken back: {why[:MAX_TEXT]}"
+        "kill switch engaged (fail-safe): the control record of this cluster is unreadable and may have held one; check freezes "
+        f"and the breaker before you release it: {why[:MAX_TEXT]}"
     )
-    switch = Switch("responder", now, f"the record of what is switched off cannot be read: {why}"[:MAX_TEXT])
+    switch = Switch("responder", now, f"the control record is unreadable: {why}"[:MAX_TEXT])
     made = replace(control, kill_switch=switch, revision=control.revision + 1)
     return _said(made, "control.unreadable", text, None, now)
 
 
 def thawed(control: Control, now: datetime) -> ControlUpdate:
-    """Freezes that have run out are taken away."""
+    """Remove freezes that have ended."""
     over = [f for f in control.freezes if f.until is not None and f.until <= now]
     if not over:
         return ControlUpdate(control)
@@ -128,14 +130,14 @@ def thawed(control: Control, now: datetime) -> ControlUpdate:
 
 def _refusal(control: Control, command: Command, policy: ResponderSettings, now: datetime) -> str:
     age_s = (now - command.at).total_seconds()
-    if command.verb in LETTING_GO:
+    if command.verb in RELAXING:
         if not may_relax_controls(command.actor, policy):
             return f"{command.actor} is neither among responder.approvers nor in an approval group"
         if age_s > policy.freshness_s:
             return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
     match command.verb:
         case Verb.UNKILL if control.kill_switch is None:
-            return "the kill switch is not thrown by a command" + (
+            return "the kill switch is not engaged by a command" + (
                 ", it is on in the settings" if policy.kill_switch else ""
             )
         case Verb.RESET if control.breaker is None:
@@ -145,7 +147,7 @@ def _refusal(control: Control, command: Command, policy: ResponderSettings, now:
         case Verb.FREEZE if command.until is not None and command.until <= now:
             return f"it would have ended at {to_the_second(command.until)}"
         case Verb.FREEZE if len(control.freezes) >= MAX_FREEZES:
-            return f"{MAX_FREEZES} freezes are on already"
+            return f"{MAX_FREEZES} freezes are active already"
         case Verb.THAW if all(f.scope != command.scope for f in control.freezes):
             scopes = ", ".join(_called(control, f.scope) for f in control.freezes) or "nothing"
             return f"{_called(control, command.scope)} is not frozen, {scopes} is"
@@ -159,7 +161,7 @@ def _called(control: Control, scope: str) -> str:
 def _said(
     control: Control, event: str, text: str, actor: str | None, at: datetime, command: Command | None = None
 ) -> ControlUpdate:
-    """What changed, in the control and for the timeline; there it names the command that it answers."""
+    """Add a change to the control and to the timeline, where it names the command that it answers."""
     change = Change(at, actor or "responder", event, text)
     about = {"command": command.id, "via": command.via} if command is not None else {}
     return ControlUpdate(

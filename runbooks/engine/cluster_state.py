@@ -1,4 +1,4 @@
-"""One cluster as a whole: its inventory, its runs counted, and what people and the breaker have switched off in it."""
+"""One cluster as a whole: its inventory, the counts of its runs, and its kill switch, freezes and breaker."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from streams.model.run import EffectState, Mode, Run
 
 @dataclass(slots=True)
 class ClusterState:
-    """What the runs of a cluster have in common. The board feeds it; `control` is as last read or decided."""
+    """What the runs of a cluster share. `control` is as last read or decided."""
 
     cluster: str
     view: ClusterView = field(init=False)
     run_counts: RunCounts = field(default_factory=RunCounts)
     control: Control = field(init=False)
     inherited_until: datetime | None = None
-    """Until when a call that a former owner has begun may still leave."""
+    """Until when a call of a former owner may still start."""
     _would_trip: Trip | None = None
-    """What would have tripped the breaker, if the runs in shadow were real."""
+    """What would have tripped the breaker if the shadow-mode runs were real."""
 
     def __post_init__(self) -> None:
         self.view = ClusterView(self.cluster)
         self.control = Control(self.cluster)
 
     def note_inherited_calls(self, run: Run) -> None:
-        """Take note of the destructive calls of a run just taken over: they are looked up once they can start no more."""
+        """Note until when destructive calls of a run taken over may still start."""
         for planned in run.plan.steps:
             record = run.step(planned.id)
-            unseen = record.effect is not None and record.effect.state is EffectState.UNKNOWN
-            if planned.destructive and unseen and record.due_at is not None:
+            unknown = record.effect is not None and record.effect.state is EffectState.UNKNOWN
+            if planned.destructive and unknown and record.due_at is not None:
                 self.inherited_until = max(self.inherited_until or record.due_at, record.due_at)
 
     def watch(
@@ -48,7 +48,7 @@ class ClusterState:
         policy: ResponderSettings,
         now: datetime,
     ) -> ControlUpdate:
-        """Let freezes run out, and trip the breaker when that is due."""
+        """Remove freezes that have ended, and trip the breaker when that is due."""
         changed = thawed(self.control, now)
         seen = (self.run_counts, runs, incidents, self.view, policy, now)
         self._would_trip = trip(changed.control, *seen, shadow=True)
@@ -58,7 +58,7 @@ class ClusterState:
         return ControlUpdate(open_now.control, (*changed.notes, *open_now.notes))
 
     def control_of(self, run: Run) -> Control:
-        """What a run is held to. Runs in shadow see a breaker that trips as they alone would make it, and resets itself."""
+        """The controls that apply to a run. Shadow-mode runs see a breaker of their own, which resets itself."""
         if run.plan.mode is Mode.SHADOW and self.control.breaker is None and self._would_trip is not None:
             return replace(self.control, breaker=self._would_trip)
         return self.control

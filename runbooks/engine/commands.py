@@ -46,7 +46,7 @@ class CommandHandler:
             documents.apply(decided(run, command, self._policy, now), now)
         if runs:
             return
-        text = f"{command.actor}: {command.verb}, and no run is there to hear it"
+        text = f"{command.verb} by {command.actor}: this incident has no run"
         self._note(command, f"person.{command.verb}", text, command.at)
         if command.verb is Verb.RESOLVE:
             report = RunReport("run.resolved", actor=command.actor, reason=command.reason)
@@ -54,7 +54,7 @@ class CommandHandler:
 
     def refuse(self, command: Command, why: str) -> None:
         """Answer a command that changes nothing here."""
-        text = f"{command.verb} of {command.actor} does not count: {why}"
+        text = f"{command.verb} by {command.actor} not accepted: {why}"
         self._note(command, "command.refused", text, command.at)
 
     def _over_already(self, command: Command) -> str:
@@ -66,9 +66,9 @@ class CommandHandler:
             return ""
         incident = self._documents.incidents.get(name)
         if incident is None or incident.closed_at is None:
-            return f"{name} is over already"
+            return f"{name} is already over"
         part = f", as part of {incident.merged_into}" if incident.merged_into else ""
-        return f"{name} is over since {to_the_second(incident.closed_at)}{part}"
+        return f"{name} has been over since {to_the_second(incident.closed_at)}{part}"
 
     def _release(self, command: Command, now: datetime) -> None:
         """Return a node to service, or say what prevents it."""
@@ -81,7 +81,7 @@ class CommandHandler:
         if isinstance(chosen, NodeHold):
             documents.apply(release(chosen, command, holds_of(runs, node), now), now)
             return
-        text = f"{command.actor} cannot give {node[:253]} back: {chosen}"
+        text = f"release of {node[:253]} by {command.actor} not accepted: {chosen}"
         self._note(command, "person.release_refused", text, now)
 
     def _note(self, command: Command, event: str, text: str, at: datetime) -> None:

@@ -1,10 +1,9 @@
-"""What an incident still owes once nothing more is decided about it: nodes that stay closed until somebody has repaired them.
+"""Pending repairs: nodes that stay cordoned after an incident is over, until somebody has repaired them.
 
-An incident is over when its job runs again, but its node is not: it has a broken part and takes no work. As long as that is
-so the incident is *contained*. That is no state of its own, which somebody would have to take back: it is read off what stands
-anyway, the cordon in the run's record and the marks that the inventory shows on the node. So it ends by itself when the node is
-given back, opened by a person, made anew or gone, it holds for as many incidents as have closed the node, and where a run is long
-forgotten the marks on the node still tell.
+An incident is over when its job runs again, but its node still has a broken part. While it does, the incident is *contained*.
+That is not stored, so that nobody has to clear it: it is derived from the cordon in the run and from the annotations that the
+inventory shows on the node. It ends when the node is released, uncordoned, replaced or deleted; it holds for every incident that
+cordoned the node; and the annotations still tell of it when the run was deleted long ago.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from streams.model.incident import Incident
 from streams.model.run import EffectState, Mode, Run
 
 CONTAINED = "contained"
-"""How an incident is called that is over but for a node that it keeps closed."""
+"""The name for an incident that is over but still holds a node cordoned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,45 +32,45 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class PendingRepair:
-    """A node that stays closed for an incident. `since` is None where only the marks on the node are known."""
+    """A node that stays cordoned for an incident. `since` is None where only its annotations are known."""
 
     node: str
     gpus: int
     since: datetime | None = None
     ticket: Ticket | None = None
     opened: bool = False
-    """Somebody has opened the node again by hand, and our taint still keeps work off it."""
+    """It was uncordoned manually, and our taint still keeps work off it."""
 
     @property
     def text(self) -> str:
-        """What is owed and to whom: `gpu-15 stays closed for GPU-61`."""
-        stays = "is open again and keeps Faultline's taint" if self.opened else "stays closed"
+        """The node and the ticket of its repair: `gpu-15 stays cordoned for GPU-61`."""
+        stays = "was uncordoned manually but still has Faultline's taint" if self.opened else "stays cordoned"
         return f"{self.node} {stays}" + (
-            f" for {self.ticket.key}" if self.ticket else ", and no ticket asks for its repair"
+            f" for {self.ticket.key}" if self.ticket else ", without a repair ticket"
         )
 
     @property
     def way_out(self) -> str:
-        """What ends it, to be typed after the repair."""
+        """The command that ends it, to be run after the repair."""
         if self.opened:
-            # What a person has changed is theirs, and Faultline takes nothing of it back.
+            # Faultline reverts nothing that a person has changed.
             return f"kubectl taint node {self.node} faultline.dev/incident-"
         return f"faultline nodes release {self.node}"
 
 
-def owed(
+def pending_repairs(
     incident: str,
     runs: Iterable[Run],
     nodes: Mapping[str, NodeFact],
     marked: Iterable[NodeFact] | None = None,
 ) -> tuple[PendingRepair, ...]:
-    """The nodes that stay closed for an incident, by name.
+    """The nodes that stay cordoned for an incident, by name.
 
     Args:
         incident: Its id.
-        runs: Its runs, as far as they are known.
+        runs: Its known runs.
         nodes: The nodes of its cluster by name, as the inventory shows them; empty where nothing is known of them.
-        marked: Those of them that bear the incident's marks, for a caller who has them at hand; else all are looked through.
+        marked: Those of them with the incident's annotations, if the caller has them at hand; else all nodes are searched.
     """
     runs = list(runs)
     ticket = ticket_of(runs)
@@ -86,15 +85,15 @@ def owed(
             another = fact is not None and planned.target.uid and fact.uid != planned.target.uid
             if another or not may_stand(fact, since, known=bool(nodes)):
                 continue
-            found[planned.target.name] = _owed(planned.target.name, fact, since, ticket)
+            found[planned.target.name] = _repair_of(planned.target.name, fact, since, ticket)
     for fact in nodes.values() if marked is None else marked:
         if incident in fact.owners and fact.name not in found and is_held(fact):
-            found[fact.name] = _owed(fact.name, fact, None, ticket)
+            found[fact.name] = _repair_of(fact.name, fact, None, ticket)
     return tuple(found[name] for name in sorted(found))
 
 
 def ticket_of(runs: Iterable[Run]) -> Ticket | None:
-    """The ticket that the runs of an incident have opened, the latest where there are several."""
+    """The ticket that the runs of an incident opened, the latest where there are several."""
     found = None
     for run in runs:
         for record in run.steps:
@@ -107,7 +106,7 @@ def ticket_of(runs: Iterable[Run]) -> Ticket | None:
 
 
 def is_contained(incident: Incident, owing: Sequence[PendingRepair]) -> bool:
-    """Whether nothing more is decided about the incident, and a node still stays closed for it."""
+    """Whether the incident is over and a node still stays cordoned for it."""
     return incident.state.is_over and bool(owing)
 
 
@@ -137,7 +136,9 @@ def may_stand(fact: NodeFact | None, since: datetime | None, *, known: bool) -> 
     return fact.observed_at <= since + INVENTORY_LAG or is_held(fact)
 
 
-def _owed(name: str, fact: NodeFact | None, since: datetime | None, ticket: Ticket | None) -> PendingRepair:
+def _repair_of(
+    name: str, fact: NodeFact | None, since: datetime | None, ticket: Ticket | None
+) -> PendingRepair:
     if fact is None:
         return PendingRepair(name, 0, since, ticket)
     # Without our marks on it, an open node is news from before the cordon.

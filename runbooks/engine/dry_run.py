@@ -1,4 +1,4 @@
-"""The responder in memory, in shadow, on the time it is given: what would have been done. Nothing outside is ever called."""
+"""The responder in memory, in shadow mode, on a given clock: what would have been done. No connector is ever called."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from streams.model.signal import Signal
 ACTIONS = TICKETS | {
     "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
 }  # fmt: skip
-"""A replay decides as an installation would that leaves work on nodes to people."""
+"""A replay decides like an installation without connectors for node work (reset, reboot, replace)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionTarget:
-    """What would be acted on, as the command line prints it."""
+    """The target, as the command line prints it."""
 
     kind: str
     name: str
@@ -46,27 +46,27 @@ class ActionLine:
 
 
 class ShadowResponder:
-    """Feed it inventory, incidents and the time in the order of the capture; then ask for `actions`."""
+    """Give it inventory, incidents and the time in the order of the capture, then ask for `actions`."""
 
     def __init__(self, runbooks: Sequence[Runbook], settings: ResponderSettings | None = None) -> None:
         policy = (settings or ResponderSettings()).model_copy(update={"mode": Mode.SHADOW})
-        self._board = PartitionState(runbooks, policy, frozenset(ACTIONS))
+        self._state = PartitionState(runbooks, policy, frozenset(ACTIONS))
         self.timeline: list[TimelineEntry] = []
-        """Everything that was said, in its order."""
+        """All timeline entries, in their order."""
 
     def take_fact(self, key: str, fact: Fact | None, at: datetime | None = None) -> None:
-        """A record of the inventory; None for a tombstone. With its time, what others did is put on the timeline."""
-        self._board.take_fact(key, fact, at)
+        """A record of the inventory; None for a tombstone. With its time, changes by others are put on the timeline."""
+        self._state.take_fact(key, fact, at)
 
     def take_incident(self, incident: Incident, now: datetime) -> tuple[Signal, ...]:
-        """A revision of an incident; returns the `run.*` signals that the correlator would be told."""
-        self._board.take_incident(incident)
+        """A revision of an incident; returns the `run.*` signals for the correlator."""
+        self._state.take_incident(incident)
         return self.tick(now)
 
     def tick(self, now: datetime) -> tuple[Signal, ...]:
-        """Let time pass; returns the `run.*` signals of the moment."""
-        self._board.advance(now)
-        changes = self._board.collect()
+        """Advance the clock; returns the new `run.*` signals."""
+        self._state.advance(now)
+        changes = self._state.collect()
         assert not changes.calls, "a run in shadow makes no calls"
         self.timeline += changes.timeline
         return tuple(signal for batch in changes.signals for signal in batch.signals)
@@ -74,7 +74,7 @@ class ShadowResponder:
     @property
     def runs(self) -> tuple[Run, ...]:
         """Every run, in the order of their ids."""
-        return tuple(self._board.runs[key] for key in sorted(self._board.runs))
+        return tuple(self._state.runs[key] for key in sorted(self._state.runs))
 
     def actions(self) -> tuple[ActionLine, ...]:
         """What would have been done, by incident, in the order of the plan. The same feed gives the same lines."""

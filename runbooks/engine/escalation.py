@@ -1,10 +1,10 @@
-"""Which rung of the ladder? Restart elsewhere, then quarantine, reset, reboot, replace: what did not help is not done for ever.
+"""Escalation: reschedule, then quarantine, reset, reboot, replace, by how often the same entity has failed. Pure.
 
-A runbook names the next rung and after how many runs within how long it is that one's turn. Runs are counted for what they
-were about, the very GPU (by its UUID, else by its slot in its node), the node or the job, whatever code it reported: a GPU
-that falls off the bus today and loses memory tomorrow is one bad GPU. All that is needed stands in the run documents. Pure.
+A runbook names the next step, and after how many runs within what time it is due. Runs are counted for their faulty entity: the
+GPU (by its UUID, else by its slot in its node), the node or the job, whatever code was reported. A GPU that falls off the bus
+today and loses memory tomorrow is one bad GPU. The run documents have all that is needed.
 
-A program that crashes accuses no hardware, and its runbook closes nothing. But crashes that follow one GPU, whichever program
+A program crash proves no hardware fault, and its runbook cordons nothing. But crashes that follow one GPU, whatever program
 runs there, are counted for it; a crash on several GPUs is the program's and counts for none.
 """
 
@@ -22,15 +22,15 @@ from streams.model.run import Escalation, Mode, Run
 
 @dataclass(frozen=True, slots=True)
 class EscalationStep:
-    """The runbook whose turn it is, and why it is not the one that was chosen; empty when it is."""
+    """The runbook that is due, and why it is not the one that was selected; empty when it is."""
 
     runbook: Runbook
     why: str = ""
 
 
 def accused(incident: Incident) -> Entity:
-    """What the incident's runs are counted for, and what a rung above acts on: its root, or where that is a program, the one GPU
-    that the program crashed on."""
+    """The faulty entity: what runs are counted for and later steps act on. The incident's root, or where that is a program,
+    the one GPU that it crashed on."""
     node, pci, uuid = (str(incident.facts.get(name) or "") for name in ("gpu_node", "gpu_pci", "gpu_uuid"))
     if incident.root.node is not None or not node or not (pci or uuid):
         return incident.root
@@ -38,7 +38,7 @@ def accused(incident: Incident) -> Entity:
 
 
 def offenders(root: Entity) -> tuple[str, ...]:
-    """Every name under which runs about this root are counted, the most precise first."""
+    """Every name under which runs about this entity are counted, the most precise first."""
     names: list[str] = []
     if root.gpu is not None and root.gpu.uuid:
         names.append(f"gpu:{root.gpu.uuid}")
@@ -51,13 +51,13 @@ def offenders(root: Entity) -> tuple[str, ...]:
     return tuple(names)
 
 
-def offender(root: Entity, rung: Escalation | None) -> str:
-    """The name that this root's runs are counted under by `rung`, else its most precise one; empty when it has none."""
+def offender(root: Entity, step: Escalation | None) -> str:
+    """The name that the entity's runs are counted under by `step`, else its most precise one; empty when it has none."""
     names = offenders(root)
-    return next((n for n in names if rung is None or n.startswith(f"{rung.per}:")), "")
+    return next((n for n in names if step is None or n.startswith(f"{step.per}:")), "")
 
 
-def climb(
+def due_step(
     runbook: Runbook,
     root: Entity,
     history: Iterable[Run],
@@ -67,71 +67,71 @@ def climb(
     shadow: bool = False,
     incident: str = "",
 ) -> EscalationStep:
-    """The rung that the history asks for, beginning at `runbook`.
+    """The escalation step that is due by the history, starting at `runbook`.
 
     Args:
-        root: What the incident accuses.
-        history: All runs of the cluster. Those in shadow count only for a run in shadow, and the other way round. One that
-            takes nothing away counts once for its incident.
-        runbooks: All there are, by id. A rung that is not there is not climbed to, and then it is said.
-        incident: The incident itself, of which no earlier word counts against what it accuses.
+        root: The faulty entity of the incident.
+        history: All runs of the cluster. Shadow-mode runs count only for a shadow-mode run, and the other way round. Runs without
+            destructive steps count once per incident.
+        runbooks: All of them by id. A step whose runbook is missing is not taken, and `why` says so.
+        incident: The incident itself: its own runs without destructive steps do not count.
     """
     known = [run for run in history if (run.plan.mode is Mode.SHADOW) is shadow]
-    known = [run for run in known if not takes_nothing(run) or run.incident != incident]
-    said: list[str] = []
+    known = [run for run in known if not is_nondestructive(run) or run.incident != incident]
+    reasons: list[str] = []
     seen = {runbook.id}
-    while (rung := runbook.escalation) is not None:
-        since = now - timedelta(seconds=rung.within_s)
-        ran = [r for r in known if r.plan.runbook == runbook.id and _is_same(r, root, rung.per)]
+    while (step := runbook.escalation) is not None:
+        since = now - timedelta(seconds=step.within_s)
+        ran = [r for r in known if r.plan.runbook == runbook.id and _is_same(r, root, step.per)]
         recent = [r for r in ran if (began := _began(r)) is not None and began >= since]
-        acted = [r for r in recent if not takes_nothing(r)]
-        times = len(acted) + len({r.incident for r in recent if takes_nothing(r)})
-        if times < rung.after:
+        acted = [r for r in recent if not is_nondestructive(r)]
+        times = len(acted) + len({r.incident for r in recent if is_nondestructive(r)})
+        if times < step.after:
             break
-        of = offender(root, Escalation(rung.to, per=rung.per))
-        counted = f"{runbook.id} has run {times} times for {of} within {_span(rung.within_s)}"
-        if program := _one_program(root, [r for r in recent if takes_nothing(r)]):
+        of = offender(root, Escalation(step.to, per=step.per))
+        counted = f"{runbook.id} has run {times} times for {of} within {_span(step.within_s)}"
+        if program := _one_program(root, [r for r in recent if is_nondestructive(r)]):
             counted += f" (each time {program} crashed: it may be that program)"
-        above = runbooks.get(rung.to)
+        above = runbooks.get(step.to)
         if above is None or above.id in seen:
-            said.append(f"{counted}, and there is no runbook {rung.to} to go on with")
+            reasons.append(f"{counted}, but the next step {step.to} is no known runbook")
             break
-        said.append(f"{counted}, so {above.id} is next")
+        reasons.append(f"{counted}, so {above.id} is next")
         seen.add(above.id)
         runbook = above
-    return EscalationStep(runbook, "; ".join(said))
+    return EscalationStep(runbook, "; ".join(reasons))
 
 
 def _one_program(root: Entity, crashes: Iterable[Run]) -> str:
-    """The job whose crashes these are, with the one in hand, when it is the same each time; empty when there were none."""
+    """The job that crashed each time, this time included; empty where it is not always the same one."""
     jobs = {name.removeprefix("job:") for run in crashes for name in run.offenders if name.startswith("job:")}
     return root.job.key if root.job is not None and jobs == {root.job.key} else ""
 
 
-def takes_nothing(run: Run) -> bool:
-    """Whether nothing of the run's plan is destructive: it bears witness, and that is all."""
+def is_nondestructive(run: Run) -> bool:
+    """Whether the run's plan has no destructive step: it only records that the fault occurred."""
     return not any(step.destructive for step in run.plan.steps)
 
 
-def is_above(rung: str, runbook: Runbook, runbooks: Mapping[str, Runbook]) -> bool:
-    """Whether the ladder that begins at `runbook` leads to `rung`."""
+def is_above(later: str, runbook: Runbook, runbooks: Mapping[str, Runbook]) -> bool:
+    """Whether the escalation chain that starts at `runbook` leads to the runbook `later`."""
     seen: set[str] = set()
     at: Runbook | None = runbook
     while at is not None and at.escalation is not None and at.id not in seen:
         seen.add(at.id)
-        if at.escalation.to == rung:
+        if at.escalation.to == later:
             return True
         at = runbooks.get(at.escalation.to)
     return False
 
 
 def _began(run: Run) -> datetime | None:
-    """From when a run counts: once the limits have let it act, or at once where nothing of it needs letting in."""
-    return run.admitted_at or (run.created_at if takes_nothing(run) else None)
+    """From when a run counts: its admission, or its creation where it has no destructive step."""
+    return run.admitted_at or (run.created_at if is_nondestructive(run) else None)
 
 
 def _is_same(run: Run, root: Entity, per: str) -> bool:
-    """Whether a run was about the same thing. A GPU that was replaced in its slot has another UUID, and no history."""
+    """Whether a run was about the same entity. A GPU replaced in its slot has another UUID, and no history."""
     mine = [name for name in offenders(root) if name.startswith(f"{per}:")]
     theirs = [name for name in run.offenders or (run.offender,) if name.startswith(f"{per}:")]
     if per == "gpu":
@@ -142,5 +142,5 @@ def _is_same(run: Run, root: Entity, per: str) -> bool:
 
 
 def _span(seconds: float) -> str:
-    """A window for people: `24 h`, `90 min`."""
+    """A time span as text: `24 h`, `90 min`."""
     return f"{seconds / 3600:g} h" if seconds >= 7200 else f"{seconds / 60:g} min"

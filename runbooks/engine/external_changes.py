@@ -1,8 +1,8 @@
-"""What others do to nodes and jobs, read off the inventory: two states of one thing → what somebody did to it. Pure.
+"""Changes that others make to nodes and jobs, derived from the inventory: two states of an object → what was done to it. Pure.
 
-It is told on the timeline, so that what people did can be laid beside what a run in shadow would have done. What Faultline did
-itself is left out: a cordon by its marks, everything else by the runs' own record. What belongs to no incident is told of nodes
-only, and not more often than `MAX_LOOSE` in `LOOSE_WINDOW`: a whole cluster that is upgraded must not drown the timeline.
+They go to the timeline, so that operators' actions can be compared with what a shadow-mode run would have done. Faultline's own
+changes are left out: a cordon by its annotations, everything else by the runs' records. Changes that belong to no incident are
+reported for nodes only, at most `MAX_LOOSE` in `LOOSE_WINDOW`: the upgrade of a cluster must not flood the timeline.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from streams.model.run import EffectRecord, EffectState, Run, Target
 
 LOOSE_WINDOW = timedelta(minutes=10)
 MAX_LOOSE = 20
-"""Lines about nodes without an incident, per window and cluster; how many more there were is told once it is over."""
+"""Entries about nodes without an incident, per window and cluster; the number of further ones follows after the window."""
 
 MAX_INCIDENTS = 5
-"""Incidents that one change is told to."""
+"""Incidents on whose timeline one change is put."""
 
 AFTERMATH = timedelta(hours=24)
-"""How long after its end an incident still hears what is done to its nodes and jobs: repairs come late."""
+"""Changes to its nodes and jobs belong to an incident for this long after its end: repairs come late."""
 
 EARLY, LATE = timedelta(seconds=5), timedelta(minutes=2)
-"""How far from our own call the inventory may show what it did."""
+"""How long before and after our own call the inventory may show its effect."""
 
 _SYSTEM_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Taints that controllers set and take away by themselves, or that Faultline declares dead nodes with."""
+"""Taints that controllers set and remove by themselves, or that Faultline marks dead nodes with."""
 
 _WORDS = {
     "node_cordoned": "was cordoned", "node_uncordoned": "was uncordoned", "node_tainted": "was tainted",
     "node_untainted": "lost a taint", "node_maintenance": "was put into maintenance",
     "node_maintenance_ended": "was taken out of maintenance", "node_opted_out": "was opted out of automation",
-    "node_rebooted": "was rebooted", "node_replaced": "came back as another machine", "node_deleted": "was deleted",
+    "node_rebooted": "was rebooted", "node_replaced": "was replaced by another machine", "node_deleted": "was deleted",
     "node_drained": "was drained", "job_suspended": "was suspended", "job_resumed": "was resumed",
-    "job_deleted": "was deleted", "job_restarted": "was deleted and created anew",
+    "job_deleted": "was deleted", "job_restarted": "was deleted and recreated",
 }  # fmt: skip
 """Every act, as `observed.ACT` on the timeline."""
 
@@ -63,7 +63,7 @@ _TOUCHED = (
 
 @dataclass(frozen=True, slots=True)
 class ExternalChange:
-    """Something that was done to a node or a job. `at` is when the inventory saw it; who it was, the API server does not say."""
+    """Something done to a node or a job. `at` is when the inventory saw it; the API server does not say who did it."""
 
     act: str
     target: Target
@@ -71,17 +71,17 @@ class ExternalChange:
     at: datetime
     detail: str = ""
     left: tuple[tuple[str, datetime], ...] = ()
-    """Of a node that was drained: the jobs whose pods went while it was closed, by key, and when each did."""
+    """Of a drained node: the jobs whose pods left while it was cordoned, by key, and when each did."""
 
     @property
     def text(self) -> str:
-        """The act as a line of the timeline."""
+        """The text of the timeline entry."""
         return f"{self.target} {_WORDS[self.act]}, not by Faultline" + (
             f" ({self.detail})" if self.detail else ""
         )
 
     def note(self) -> TimelineNote:
-        """The act as a timeline entry; its attributes are what reports read."""
+        """The timeline entry; reports read its attributes."""
         about = {
             "act": self.act, "kind": self.target.kind, "name": self.target.name,
             "namespace": self.target.namespace or "", "at": rfc3339(self.at), "detail": self.detail,
@@ -91,24 +91,24 @@ class ExternalChange:
 
 @dataclass(slots=True)
 class _Loose:
-    """What has been told of one cluster outside of incidents."""
+    """What was reported for one cluster outside of incidents."""
 
-    told: deque[datetime] = field(default_factory=deque)
+    reported: deque[datetime] = field(default_factory=deque)
     left_out: int = 0
 
 
 class ExternalChanges:
-    """Collects acts as facts arrive, and says to which incidents they belong once everything else has been read."""
+    """Collects changes as facts arrive, and assigns them to incidents once everything else has been read."""
 
     def __init__(self) -> None:
         self._seen: list[ExternalChange] = []
         self._deleted: dict[str, str | None] = {}
         self._loose: dict[str, _Loose] = {}
         self._left: dict[tuple[str, str], dict[str, datetime]] = {}
-        """What has left a closed node so far: jobs by key and when, by cluster and node."""
+        """Jobs that have left a cordoned node so far, by key with the time, by cluster and node."""
 
     def observe(self, view: ClusterView, key: str, fact: Fact | None, at: datetime) -> None:
-        """A fact that is about to be put into the view, or None for a tombstone; `at` is when it was published."""
+        """A fact about to be put into the view, or None for a tombstone; `at` is when it was published."""
         _, kind, name = key.split("/", 2)
         match kind:
             case "node" if fact is None or isinstance(fact, NodeFact):
@@ -123,14 +123,14 @@ class ExternalChanges:
     def take(
         self, incidents: Iterable[Incident], runs_on: Callable[[str, str], Iterable[Run]]
     ) -> Iterator[tuple[ExternalChange, TimelineNote, str]]:
-        """Every act since the last time that somebody else did, with its line and the incident it belongs to, or none.
+        """Every change by somebody else since the last call, with its timeline entry and its incident (empty for none).
 
-        `runs_on` gives the runs of a cluster that act on a target, or did. Incidents that are long over may be left out.
+        `runs_on` returns the runs of a cluster with a step on a target. Incidents long over may be left out.
         """
         seen, self._seen = self._seen, []
         if not seen:
             return
-        # A whole cluster may be changed at once, with as many incidents open: nobody goes through all of them for each act.
+        # Index first: a whole cluster may change at once, with as many incidents open.
         by_place = _by_place(incidents)
         for act in seen:
             runs = list(runs_on(act.cluster, act.target.key))
@@ -144,20 +144,20 @@ class ExternalChanges:
 
     def _rationed(self, act: ExternalChange) -> Iterator[TimelineNote]:
         loose = self._loose.setdefault(act.cluster, _Loose())
-        while loose.told and loose.told[0] <= act.at - LOOSE_WINDOW:
-            loose.told.popleft()
-        if len(loose.told) >= MAX_LOOSE:
+        while loose.reported and loose.reported[0] <= act.at - LOOSE_WINDOW:
+            loose.reported.popleft()
+        if len(loose.reported) >= MAX_LOOSE:
             loose.left_out += 1
             return
         if loose.left_out:
             yield TimelineNote(
                 "observed.more",
-                f"{loose.left_out} more changes of nodes without an incident were seen and are not listed",
+                f"{loose.left_out} more changes of nodes without an incident were seen but not listed",
                 None,
                 {"count": loose.left_out},
             )
             loose.left_out = 0
-        loose.told.append(act.at)
+        loose.reported.append(act.at)
         yield act.note()
 
     def _of_job(
@@ -174,14 +174,14 @@ class ExternalChanges:
         if gone is not None and after.job.uid is not None and gone != after.job.uid:
             yield ExternalChange("job_restarted", _job(after), after.cluster, after.observed_at)
         elif before is not None and before.suspended is not after.suspended and not after.finished:
-            word = "job_suspended" if after.suspended else "job_resumed"
-            yield ExternalChange(word, _job(after), after.cluster, after.observed_at)
+            act = "job_suspended" if after.suspended else "job_resumed"
+            yield ExternalChange(act, _job(after), after.cluster, after.observed_at)
 
     def _of_pod(
         self, view: ClusterView, key: str, after: PodFact | None, at: datetime
     ) -> Iterator[ExternalChange]:
-        """A node that is closed has been drained when the last pod of a job goes from it. A job that came to its own end has not
-        been moved by anybody, and from a dead node Kubernetes itself takes the pods."""
+        """A cordoned node counts as drained when the last pod of a job leaves it, unless the job completed or the node is dead:
+        then Kubernetes itself evicts the pods."""
         before = view.pods.get(key)
         if before is None or before.node is None or before.job is None or before.ended_at is not None:
             return
@@ -203,7 +203,7 @@ class ExternalChanges:
 
 
 def _takes_pods_by_itself(node: NodeFact) -> bool:
-    """Whether Kubernetes evicts the node's pods because it does not answer."""
+    """Whether Kubernetes evicts the node's pods because the node does not answer."""
     return any(t.startswith(_SYSTEM_TAINTS) and t.endswith(":NoExecute") for t in node.taints)
 
 
@@ -247,7 +247,7 @@ def _job(fact: JobFact) -> Target:
 
 
 def _is_of_run(act: ExternalChange, run: Run) -> bool:
-    """Whether a run did it: its call lies so that the inventory would show it then."""
+    """Whether a run did it: one of its calls explains what the inventory showed at that time."""
     for planned in run.plan.steps:
         if planned.target is None or planned.target.key != act.target.key:
             continue
@@ -259,7 +259,7 @@ def _is_of_run(act: ExternalChange, run: Run) -> bool:
 
 
 def _has_moved(act: ExternalChange, runs_on: Callable[[str, str], Iterable[Run]]) -> bool:
-    """Whether pods went because a run has stopped their job: a node that is empty for that was not drained by somebody else."""
+    """Whether the pods left because a run suspended their job: then nobody else drained the node."""
     for job, at in act.left:
         for run in runs_on(act.cluster, job):
             if _is_of_run(replace(act, act="job_suspended", target=_target_of(job), at=at), run):
@@ -279,7 +279,7 @@ def _covers(row: EffectRecord, at: datetime) -> bool:
 
 
 def _concerned(act: ExternalChange, incidents: Iterable[Incident], runs: Iterable[Run]) -> list[str]:
-    """The incidents that the node or job belongs to, the latest first; those with a run on it too."""
+    """The incidents that name the node or job, or have a run on it, the latest first."""
     found = {
         incident.id: incident.opened_at
         for incident in incidents
@@ -292,7 +292,7 @@ def _concerned(act: ExternalChange, incidents: Iterable[Incident], runs: Iterabl
 
 
 def _by_place(incidents: Iterable[Incident]) -> Mapping[tuple[str, str], list[Incident]]:
-    """The incidents that each node and job belongs to, by cluster and key."""
+    """The incidents that name each node and job, by cluster and key."""
     found: defaultdict[tuple[str, str], list[Incident]] = defaultdict(list)
     for incident in incidents:
         jobs = (*incident.jobs, *([incident.root.job] if incident.root.job else []))

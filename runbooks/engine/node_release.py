@@ -1,7 +1,7 @@
-"""Giving a node back because a person says so: which runs hold it, what stands against it, and the undo that does it. Pure.
+"""Returning a node to service by command: which runs hold it, what prevents it, and the undo that does it. Pure.
 
-A node is held by each incident whose run closed it. One of them is given back at a time, through the same guarded undo that a
-run uses for itself: what a person has changed since stays as it is, and a node that somebody else holds too stays closed.
+A node is held by each incident whose run cordoned it. A command releases the hold of one of them, through the same guarded undo
+that a run uses itself: what a person has changed since stays, and a node that somebody else holds too stays cordoned.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import datetime
 
 from runbooks.engine.approvals import may_relax_controls
 from runbooks.engine.run.human_decisions import MAX_COMMANDS
-from runbooks.engine.run.rollback import way_back
+from runbooks.engine.run.rollback import undo_row
 from runbooks.engine.run.transition import RunTransition, TransitionResult
 from streams.config.settings import ResponderSettings
 from streams.model.conversation import Command
@@ -21,7 +21,7 @@ from streams.model.facts import NodeFact
 from streams.model.run import EffectState, Mode, PlannedStep, Run, StepRecord
 
 SCOPE = "node:"
-"""How the scope of a `release` begins; the name of the node follows."""
+"""Prefix of the scope of a `release`; the name of the node follows."""
 
 _NODE = re.compile(r"node:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 _HOLDS = (EffectState.INTENDED, EffectState.UNKNOWN, EffectState.WAITING, EffectState.CONFIRMED)
@@ -29,7 +29,7 @@ _HOLDS = (EffectState.INTENDED, EffectState.UNKNOWN, EffectState.WAITING, Effect
 
 @dataclass(frozen=True, slots=True)
 class NodeHold:
-    """One cordon that stands, or may stand, and the run that made it."""
+    """One cordon that is in place, or may be, and the run that made it."""
 
     run: Run
     planned: PlannedStep
@@ -37,12 +37,12 @@ class NodeHold:
 
     @property
     def since(self) -> datetime | None:
-        """When the node was closed, as far as that is known."""
+        """When the node was cordoned, as far as that is known."""
         return self.record.effect.confirmed_at if self.record.effect else None
 
 
 def holds_of(runs: Iterable[Run], node: str) -> tuple[NodeHold, ...]:
-    """The cordons of the node that have not been taken back, the oldest first."""
+    """The cordons of the node that have not been undone, the oldest first."""
     found: list[NodeHold] = []
     for run in runs:
         if run.plan.mode is Mode.SHADOW:
@@ -58,14 +58,14 @@ def holds_of(runs: Iterable[Run], node: str) -> tuple[NodeHold, ...]:
 
 
 def node_of(command: Command) -> str:
-    """The node that a `release` is about."""
+    """The node that a `release` names."""
     return command.scope.removeprefix(SCOPE)
 
 
 def choose(
     command: Command, runs: Sequence[Run], fact: NodeFact | None, policy: ResponderSettings, now: datetime
 ) -> NodeHold | str:
-    """The hold to give back, or what stands against it in words for a person.
+    """The hold to release, or the reason why none can be.
 
     `runs` are those of the cluster that act on the node, `fact` is what inventory shows of the node.
     """
@@ -74,7 +74,7 @@ def choose(
     if not _NODE.fullmatch(command.scope):
         return f"{command.scope[:80]!r} names no node: node:NAME"
     if not may_relax_controls(command.actor, policy):
-        return f"{command.actor} is not among those who may approve"
+        return f"{command.actor} is not an approver"
     if age_s > policy.freshness_s:
         return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
     holds = holds_of(runs, node)
@@ -83,7 +83,7 @@ def choose(
         return _nothing_held(node, command.incident, holds, fact)
     incidents = sorted({hold.run.incident for hold in mine})
     if len(incidents) > 1:
-        return f"{node} is held for {' and '.join(incidents)}: name the one that is over (--incident)"
+        return f"{node} is held for {' and '.join(incidents)}: choose one with --incident"
     if at_work := next((run for run in runs if _works_on(run, node)), None):
         return (
             f"{at_work.id} ({at_work.plan.runbook}) of {at_work.incident} is still at work on {node}; "
@@ -93,23 +93,23 @@ def choose(
         (hold for hold in mine if hold.record.is_being_undone and not hold.record.kept_for), None
     )
     if under_way is not None:
-        return f"{node} is being given back already, by {under_way.run.id}: {under_way.run.undoing}"
+        return f"{node} is already being returned to service by {under_way.run.id}: {under_way.run.undoing}"
     return mine[-1]
 
 
 def release(hold: NodeHold, command: Command, others: Sequence[NodeHold], now: datetime) -> TransitionResult:
-    """Mean to take the cordon back: the run does it at its next `advance`. A command that was heard before changes nothing."""
+    """Mark the cordon to be undone: the run does it at its next `advance`. A repeated command changes nothing."""
     transition = RunTransition(hold.run, now)
     if command.id in hold.run.commands:
         return transition.result()
     assert hold.record.effect is not None
-    why = f"given back by {command.actor}" + (f": {command.reason}" if command.reason else "")
-    row = way_back(transition, hold.planned, hold.record.effect)
+    why = f"released by {command.actor}" + (f": {command.reason}" if command.reason else "")
+    row = undo_row(transition, hold.planned, hold.record.effect)
     transition.change(commands=(*hold.run.commands, command.id)[-MAX_COMMANDS:], undoing=why)
     transition.set(hold.planned.id, undo=row, due_at=None, kept_for="")
     text = f"{hold.planned.target} {why}"
     if still := sorted({other.run.incident for other in others if other.run.incident != hold.run.incident}):
-        text += f"; it stays closed for {' and '.join(still)}"
+        text += f"; it stays cordoned for {' and '.join(still)}"
     transition.note(
         "person.released", text, actor=command.actor,
         command=command.id, via=command.via, step=hold.planned.id, node=node_of(command),
@@ -118,7 +118,7 @@ def release(hold: NodeHold, command: Command, others: Sequence[NodeHold], now: d
 
 
 def _works_on(run: Run, node: str) -> bool:
-    """Whether a run that is not over has begun to act on the node, or may any moment."""
+    """Whether a run that is not over acts on the node, or may start to at any moment."""
     if run.state.is_over or run.plan.mode is Mode.SHADOW or run.admitted_at is None:
         return False
     return any(s.destructive and s.target is not None and s.target.name == node for s in run.plan.steps)
@@ -128,12 +128,12 @@ def _nothing_held(node: str, incident: str, holds: Sequence[NodeHold], fact: Nod
     if holds:
         return f"{node} is not held for {incident}, but for {holds[0].run.incident}"
     if fact is None:
-        return f"no node {node} is known, and no run holds one of that name"
+        return f"no node {node} in the inventory, and no run holds one of that name"
     if fact.owner_incident is not None:
         return (
-            f"{node} bears the marks of {fact.owner_incident}, and no run is known that put them there; "
-            f"docs/operations.md says how to take them off by hand"
+            f"{node} has annotations of {fact.owner_incident}, and no known run has set them; "
+            f"docs/operations.md says how to remove them by hand"
         )
     if fact.unschedulable:
-        return f"{node} was closed by somebody else, and Faultline undoes only what it did"
+        return f"{node} was cordoned by somebody else, and Faultline undoes only its own changes"
     return f"{node} is not held"

@@ -20,7 +20,7 @@ from runbooks.engine.guardrails import switched_off
 from runbooks.engine.partition_documents import PartitionDocuments
 from runbooks.engine.planning import Planner
 from runbooks.engine.priority_queue import PriorityQueue
-from runbooks.engine.run.missing_incident import stand_in
+from runbooks.engine.run.missing_incident import placeholder
 from runbooks.engine.run.outcomes import concluded, recover
 from runbooks.engine.run.shadow_mode import guard_context
 from runbooks.engine.run.transition import MAX_REASON, Call, RunTransition, TimelineNote, shortened
@@ -234,7 +234,7 @@ class PartitionState:
         run = self.runs.get(call.run)
         if run is None or call.kind != "apply":
             return ""
-        context = self._schedule.context(run, self.incidents.get(run.incident) or stand_in(run), now)
+        context = self._schedule.context(run, self.incidents.get(run.incident) or placeholder(run), now)
         ruling = switched_off(guard_context(RunTransition(run, now), run.planned(call.step), context))
         return str(ruling) if ruling is not None else ""
 
@@ -319,8 +319,8 @@ class PartitionState:
                 continue
             self._reported_unreadable.add(run.id)
             text = (
-                f"the finished run {run.id} cannot be read back and is left out: no other run is begun for this incident, "
-                f"and what it holds closed is given back by hand: {run.reason[:MAX_REASON]}"
+                f"the finished run {run.id} cannot be read and is skipped: no other run is started for this incident, and nodes "
+                f"that it holds cordoned have to be returned to service manually: {run.reason[:MAX_REASON]}"
             )
             note = TimelineNote("run.lost", text, None, {"run": run.id})
             self._documents.outbox.note(note, run.incident, run.cluster, now)

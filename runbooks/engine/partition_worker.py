@@ -183,7 +183,7 @@ class PartitionWorker:
         await asyncio.gather(*late, return_exceptions=True)
         for one in stopped:
             if one.task in late and one.task.cancelled():
-                reason = f"given up after {LANDING_S:.0f} s, as something was switched off"
+                reason = f"cancelled after {LANDING_S:.0f} s because a switch was engaged"
                 given_up = Unknown(reason, after_s=SLOW_S, withheld=True)
                 self.state.take_outcome(one.call, given_up, self._around.clock())
 
@@ -224,7 +224,7 @@ class PartitionWorker:
     async def _outcome(self, call: Call, lease: Lease) -> Outcome:
         connector = self._around.connectors.get(call.effect.action)
         if connector is None:
-            return Unknown(f"nothing here knows {call.effect.action} any more", after_s=30.0)
+            return Unknown(f"no connector for {call.effect.action} any more", after_s=30.0)
         try:
             if call.kind in LOOKUPS:
                 return await connector.lookup(call.effect)

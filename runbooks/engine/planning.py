@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from runbooks.engine.escalation import accused, climb, is_above, offenders, takes_nothing
+from runbooks.engine.escalation import accused, due_step, is_above, is_nondestructive, offenders
 from runbooks.engine.partition_documents import PartitionDocuments
 from runbooks.engine.run.human_decisions import may_be_superseded, revised, superseded
 from runbooks.engine.run.machine import begin
@@ -106,25 +106,25 @@ class Planner:
             return
         if unreadable := runs.unreadable_of(incident.id):
             # What that run did to the job and the node is unknown, and must not be done again.
-            self._leave(incident, f"its finished run {unreadable[0].id} cannot be read back", now)
+            self._leave(incident, f"its finished run {unreadable[0].id} cannot be read", now)
             return
         step = after.plan.escalation if after is not None else None
         if step is None:
             choice = select(incident, self._runbooks)
             chosen, why = choice.runbook, choice.why
         else:
-            chosen, why = self._by_id.get(step.to), f"there is no runbook {step.to} to go on with"
+            chosen, why = self._by_id.get(step.to), f"the next escalation step {step.to} is no known runbook"
         if chosen is None:
             self._leave(incident, why, now)
             return
         chosen, why = self._escalated(incident, chosen, now)
         if after is not None:
-            reasons = (f"the next rung after {after.plan.runbook}", after.reason, why)
+            reasons = (f"next escalation step after {after.plan.runbook}", after.reason, why)
             why = "; ".join(reason for reason in reasons if reason)
         bound = self._bound(incident, chosen, self._policy.mode, now)
         if bound is None:
             if after is not None:
-                self._leave(incident, f"{chosen.id} cannot be bound to it", now)
+                self._leave(incident, f"{chosen.id} cannot be planned for it", now)
             return
         round_ = 1
         while run_id(incident.id, bound.runbook, bound.runbook_revision, round_) in runs:
@@ -132,14 +132,14 @@ class Planner:
         came_from = after.id if after is not None else ""
         result = begin(incident, bound, now, round_=round_, escalated_from=came_from, why=why)
         if (size := len(encode(result.run))) > MAX_PLANNED_BYTES:
-            why = f"a plan of {chosen.id} has {size} bytes, at most {MAX_PLANNED_BYTES} are begun with"
+            why = f"the plan of {chosen.id} has {size} bytes, limit {MAX_PLANNED_BYTES}"
             self._leave(incident, why, now)
             return
         self._documents.apply(result, now)
 
     def _leave(self, incident: Incident, why: str, now: datetime) -> None:
         """Say that no run is started for the incident and that it waits for an operator."""
-        note = TimelineNote("run.none", f"a person has to act: {why}")
+        note = TimelineNote("run.none", f"manual action required: {why}")
         self._documents.outbox.note(note, incident.id, incident.cluster, now)
         report = RunReport("run.awaiting_approval", reason=why)
         self._documents.outbox.report(report, incident.id, incident.cluster, now)
@@ -154,9 +154,9 @@ class Planner:
         history = [
             run
             for run in self._documents.runs.counted_for(incident.cluster, offenders(entity))
-            if not takes_nothing(run) or not self._is_merged(run.incident)
+            if not is_nondestructive(run) or not self._is_merged(run.incident)
         ]
-        step = climb(runbook, entity, history, self._by_id, now, shadow=shadow, incident=incident.id)
+        step = due_step(runbook, entity, history, self._by_id, now, shadow=shadow, incident=incident.id)
         return step.runbook, step.why
 
     def _is_merged(self, incident_id: str) -> bool:
@@ -170,7 +170,7 @@ class Planner:
         try:
             return plan(incident, runbook, view, ceiling, self._actions)
         except ValueError as error:
-            note = TimelineNote("run.none", f"a person has to act: {error}")
+            note = TimelineNote("run.none", f"manual action required: {error}")
             self._documents.outbox.note(note, incident.id, incident.cluster, now)
             return None
 
@@ -208,8 +208,8 @@ def _too_large(run: Run, before: Run) -> str:
         return ""
     if steps <= MAX_STEPS and (size := len(encode(run))) <= MAX_PLANNED_BYTES:
         return ""
-    has = f"{steps} steps, at most {MAX_STEPS}" if not size else f"{size} bytes, at most {MAX_PLANNED_BYTES}"
-    return f"a person has to act on what is new: with it the run would have {has}"
+    has = f"{steps} steps, limit {MAX_STEPS}" if not size else f"{size} bytes, limit {MAX_PLANNED_BYTES}"
+    return f"manual action required for the added steps: with them the run would have {has}"
 
 
 def _has_lost_its_node(run: Run, incident: Incident) -> bool:

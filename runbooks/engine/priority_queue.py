@@ -1,4 +1,4 @@
-"""Names that wait for their turn, in the order of a key each of them has. Pure."""
+"""Names that wait, ordered by a key. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 
 class PriorityQueue:
-    """A name is in the line once. Keys of one line have to be comparable."""
+    """A name is in the queue once. Keys of one queue have to be comparable."""
 
     def __init__(self) -> None:
         self._keys: dict[str, Any] = {}
         self._heap: list[tuple[Any, str]] = []
 
     def put(self, name: str, key: Any) -> None:
-        """Let it wait with this key; the smallest goes first. One that waits already is not put further back."""
+        """Add a name; the smallest key is first. A name that already waits is never moved back."""
         if name in self._keys and self._keys[name] <= key:
             return
         self._keys[name] = key
@@ -24,11 +24,11 @@ class PriorityQueue:
             heapify(self._heap)
 
     def drop(self, name: str) -> None:
-        """It waits no more."""
+        """Remove a name."""
         self._keys.pop(name, None)
 
     def take(self, most: int) -> list[str]:
-        """The first ones, at most so many, out of the line."""
+        """Remove and return the first names, at most `most`."""
         taken: list[str] = []
         while len(taken) < most and self._keys:
             key, name = heappop(self._heap)

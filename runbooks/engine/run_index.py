@@ -1,7 +1,7 @@
-"""All runs of one partition, found by what is asked of them: by incident, by target, by offender, and those with work left.
+"""All runs of one partition, indexed by incident, by target and by faulty entity, and those with work left.
 
-Most runs are finished, and a turn must not go through them. Those that nobody has asked for since the partition was taken up
-are only skimmed; see `shelf.py`.
+Most runs are finished, and no iteration goes through them. Those that nobody has asked for since the partition was acquired stay
+encoded; see `streams/kafka/lazy_documents.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streams.model.run import Run
 
 @dataclass(frozen=True, slots=True)
 class _IndexEntry:
-    """Under what a run is found, and the how-manieth it is."""
+    """The keys under which a run is found, and its number in the order of creation."""
 
     number: int
     incident: str
@@ -30,7 +30,7 @@ class _IndexEntry:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRun:
-    """A run of which only this is known: it was over and had no work left when it was written."""
+    """A finished run whose document cannot be decoded: only this is known of it."""
 
     id: str
     incident: str
@@ -46,7 +46,7 @@ class RunIndex(Mapping[str, Run]):
     ) -> None:
         self._documents = known
         self.unreadable: dict[str, UnreadableRun] = {run.id: run for run in unreadable}
-        """Finished runs that are there and cannot be read, by id. They are among the runs no more."""
+        """Finished runs that cannot be decoded, by id. They are not among the runs."""
         self._entries: dict[str, _IndexEntry] = {}
         self._count = 0
         self._by_incident: defaultdict[str, dict[str, None]] = defaultdict(dict)
@@ -62,20 +62,20 @@ class RunIndex(Mapping[str, Run]):
 
     @property
     def summaries(self) -> Mapping[str, RunSummary]:
-        """Finished runs that nobody has asked for, in summary."""
+        """Summaries of the finished runs that are still encoded."""
         return self._documents.summaries
 
     @property
     def decoded(self) -> int:
-        """How many of the documents that were read have been decoded so far."""
+        """How many documents have been decoded so far."""
         return self._documents.decoded
 
     def put(self, run: Run) -> None:
-        """Take in a run as it is now."""
+        """Add a run, or replace it by its new state."""
         known = self.get(run.id)
         self._documents[run.id] = run
         if known is None or known.plan is not run.plan or known.offenders != run.offenders:
-            # A plan only grows: what it was found by before still holds. What a run is counted for may change by itself.
+            # A plan only grows, so old targets stay valid. The entities that a run is counted for may change by themselves.
             self._index(run)
         if run.has_work:
             self.live[run.id] = None
@@ -83,7 +83,7 @@ class RunIndex(Mapping[str, Run]):
             self.live.pop(run.id, None)
 
     def forget(self, run_id: str) -> None:
-        """Take out a run that is not there any more."""
+        """Remove a run."""
         entry = self._entries.pop(run_id)
         del self._by_incident[entry.incident][run_id]
         for key in entry.targets:
@@ -94,48 +94,48 @@ class RunIndex(Mapping[str, Run]):
         del self._documents[run_id]
 
     def incidents(self) -> Iterable[str]:
-        """Ids of the incidents that there are runs of."""
+        """Ids of the incidents that have runs."""
         return self._by_incident
 
     def ids_of(self, incident: str) -> Sequence[str]:
-        """Ids of the runs of an incident, in the order in which they were begun."""
+        """Ids of the runs of an incident, oldest first."""
         return tuple(self._by_incident.get(incident, ()))
 
     def of(self, incident: str) -> list[Run]:
-        """The runs of an incident, in the order in which they were begun."""
+        """The runs of an incident, oldest first."""
         return self.read(self.ids_of(incident))
 
     def unreadable_of(self, incident: str) -> list[UnreadableRun]:
-        """The runs of an incident that cannot be read."""
+        """The unreadable runs of an incident."""
         return [run for run in self.unreadable.values() if run.incident == incident]
 
     def ids_on(self, cluster: str, target: str) -> Sequence[str]:
-        """Ids of the runs that act on a target, or did, or would."""
+        """Ids of the runs with a step on a target."""
         return tuple(self._by_target.get((cluster, target), ()))
 
     def on(self, cluster: str, target: str) -> list[Run]:
-        """The runs that act on a target, or did, or would."""
+        """The runs with a step on a target."""
         return self.read(self.ids_on(cluster, target))
 
     def counted_for(self, cluster: str, offenders: Iterable[str]) -> list[Run]:
-        """The runs that are counted under any of these names."""
+        """The runs counted for any of these faulty entities."""
         found = {run_id: None for name in offenders for run_id in self._by_offender.get((cluster, name), ())}
         return self.read(found)
 
     def targets(self, run_id: str) -> frozenset[str]:
-        """Keys of everything that a run acts on."""
+        """Keys of the targets of a run."""
         return self._entries[run_id].targets
 
     def number(self, run_id: str) -> int:
-        """A number that rises with each run, in the order in which they were begun."""
+        """A number that increases with each run, in the order of creation."""
         return self._entries[run_id].number
 
     def peers(self, run: Run) -> Peers:
-        """The other runs that have to do with what this one does."""
+        """The other runs that share a target or the incident with this one."""
         return Peers(self, run)
 
     def __getitem__(self, run_id: str) -> Run:
-        """The run. Raises KeyError, also for a finished one that cannot be read whole: it is among `unreadable` from then on."""
+        """The run. Raises KeyError, also for one whose document turns out unreadable: it is in `unreadable` from then on."""
         try:
             return self._documents[run_id]
         except BadInput as error:
@@ -154,7 +154,7 @@ class RunIndex(Mapping[str, Run]):
         return len(self._documents)
 
     def read(self, run_ids: Iterable[str]) -> list[Run]:
-        """The runs with these ids, without those that cannot be read."""
+        """The runs with these ids, without unreadable ones."""
         return [run for run_id in run_ids if (run := self.get(run_id)) is not None]
 
     def _index(self, run: Run | RunSummary) -> None:
@@ -182,7 +182,7 @@ class RunIndex(Mapping[str, Run]):
 
 
 class Peers(Sequence[Run]):
-    """The other runs of a cluster that act on something this run acts on, or are for the same incident; looked for when asked."""
+    """The other runs that share a target or the incident with a run, found when first asked for."""
 
     def __init__(self, runs: RunIndex, run: Run) -> None:
         self._runs = runs
@@ -191,7 +191,7 @@ class Peers(Sequence[Run]):
 
     @property
     def _all(self) -> list[Run]:
-        """They, in the order in which they were begun."""
+        """They, oldest first."""
         if self._found is None:
             run, runs = self._run, self._runs
             found = set(runs.ids_of(run.incident))
@@ -212,5 +212,5 @@ class Peers(Sequence[Run]):
 
 
 def age(run: Run | RunSummary) -> tuple[object, ...]:
-    """In this order the runs of an incident were begun."""
+    """The sort key for the order in which runs were started."""
     return (run.created_at, run.round, bool(run.escalated_from), run.id)

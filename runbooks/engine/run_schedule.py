@@ -9,12 +9,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from runbooks.engine.call_slots import CLUSTER, NEW_TICKETS, QUEUES
-from runbooks.engine.guardrails.breaker import has_leave
+from runbooks.engine.guardrails.breaker import may_act
 from runbooks.engine.guardrails.evidence import is_old
 from runbooks.engine.partition_documents import PartitionDocuments
 from runbooks.engine.priority_queue import PriorityQueue
 from runbooks.engine.run.machine import HELD_LOOK_S, advance, due_at
-from runbooks.engine.run.missing_incident import advance_blind, stand_in
+from runbooks.engine.run.missing_incident import advance_without_incident, placeholder
 from runbooks.engine.run.rollback import holds_a_job
 from runbooks.engine.run.transition import RunContext, RunTransition
 from runbooks.engine.run_index import age
@@ -79,7 +79,7 @@ class RunSchedule:
         if incident is not None:
             result = advance(run, self.context(run, incident, now), now)
         else:
-            result = advance_blind(run, self.context(run, stand_in(run), now), now)
+            result = advance_without_incident(run, self.context(run, placeholder(run), now), now)
         urgent_in = {queue: self._is_urgent(run, queue) for queue in QUEUES}
         self._documents.apply(result, now, urgent_in)
         for (queue, urgent), queued in self._waiting.items():
@@ -130,7 +130,7 @@ class RunSchedule:
         if incident is None or incident.certainty is not Certainty.DECISIVE:
             return False
         view = self._documents.cluster(run.cluster).view
-        return has_leave(run) or not is_old(incident, view, self._policy.freshness_s)
+        return may_act(run) or not is_old(incident, view, self._policy.freshness_s)
 
     def _is_urgent(self, run: Run, queue: str) -> bool:
         """Whether the run's calls in this queue go first. The ticket of a decisive fault does so also after its node is cordoned:

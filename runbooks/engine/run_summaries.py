@@ -1,8 +1,7 @@
-"""What is skimmed of runs and incidents that may be over: enough to find them, and to know that nobody waits for them.
+"""Summaries of finished runs and incidents: enough to find them, and to know that nothing waits for them.
 
-A summary comes from the same document as the whole, with most fields left out. So nothing else is written, and whatever
-compaction keeps can be skimmed. There may be ten thousand of them for weeks: each is few objects, so that neither memory nor
-the collector has much to do with them.
+A summary is decoded from the full document with most fields ignored, so that nothing else has to be written. There may be ten
+thousand of them for weeks: each is few objects, which keeps memory and garbage collection cheap.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """A run that is over and has no work left, by what it may still be asked for."""
+    """A finished run, by what it may still be asked for."""
 
     id: str
     incident: str
@@ -84,13 +83,13 @@ class RunSummary:
     round: int
     escalated_from: str
     targets: frozenset[str]
-    """Keys of everything that it acted on."""
+    """Keys of its targets."""
     offenders: frozenset[str]
     closes: tuple[tuple[str, datetime | None], ...]
     """As `PartialRun.closes`."""
 
     def may_hold(self, nodes: Mapping[str, NodeFact], now: datetime, window_s: float) -> bool:
-        """Whether a node may still be closed by it; `guardrails.run_counts` counts that exactly."""
+        """Whether a node may still be cordoned by it; `guardrails.run_counts` counts that exactly."""
         for name, confirmed_at in self.closes:
             fact = nodes.get(name)
             if confirmed_at is None or (fact is not None and fact.unschedulable):
@@ -103,7 +102,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class PartialRun:
-    """A run's document without its words, parameters and keys."""
+    """A run's document without texts, parameters and keys."""
 
     id: str
     incident: str
@@ -125,7 +124,7 @@ class PartialRun:
 
     @property
     def has_work(self) -> bool:
-        """As `Run.has_work` says it: whether anything is left to do or to find out."""
+        """As `Run.has_work`."""
         return not self.state.is_over or any(
             not step.state.is_over or (step.undo is not None and step.undo.state not in _SETTLED)
             for step in self.steps
@@ -133,9 +132,9 @@ class PartialRun:
 
     @property
     def closes(self) -> tuple[tuple[str, datetime | None], ...]:
-        """Nodes that it closed, may have closed or (in shadow) would have, and has not given back, with when that was known.
+        """Nodes that it cordoned, may have cordoned or (in shadow mode) would have, and has not uncordoned, with the time.
 
-        They are those that `guardrails.closed.cordons` finds in the whole document.
+        The same as `guardrails.closed_nodes.cordons` finds in the full document.
         """
         records = {step.id: step for step in self.steps}
         given_back = {
@@ -156,7 +155,7 @@ class PartialRun:
 
     @property
     def summary(self) -> RunSummary:
-        """What is kept of it while it rests."""
+        """What is kept while the document stays encoded."""
         return RunSummary(
             self.id,
             self.incident,
@@ -184,25 +183,24 @@ class IncidentSummary:
 
 
 def targets_of(steps: Iterable[PlannedStep | _Planned]) -> frozenset[str]:
-    """Keys of everything that steps act on."""
+    """Keys of the targets of steps."""
     return frozenset(step.target.key for step in steps if step.target is not None)
 
 
 def names_of(offender: str, offenders: Iterable[str]) -> frozenset[str]:
-    """Under what repeated runs are counted; documents of some time ago tell one name."""
+    """The entities that a run is counted for; older documents have a single name."""
     return frozenset(offenders or ((offender,) if offender else ()))
 
 
 def summary_if_finished(key: str, raw: bytes) -> RunSummary | None:
-    """The summary of a run's document when it may stay as it is; None when it has to be decoded now.
+    """The summary of a run's document when it may stay encoded; None when it has to be decoded now.
 
-    That is one that has work left, or lies under a key that is not its own, or is of another form than today's: only the whole
-    decoder knows how to read that.
+    That is one with work left, under a wrong key, or of another schema version: only the full decoder handles those.
     """
     try:
         skimmed = decode(PartialRun, raw)
     except BadInput:
-        # The decoder of the whole says better what is wrong with it.
+        # The full decoder gives the better error.
         return None
     if skimmed.has_work or skimmed.id != key or skimmed.schema != SCHEMA:
         return None
@@ -211,7 +209,7 @@ def summary_if_finished(key: str, raw: bytes) -> RunSummary | None:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRunHeader:
-    """What the record of a run without work says of it in a header, for whoever cannot read the document any more."""
+    """The header on the record of a finished run, for a reader that cannot decode the document any more."""
 
     incident: str
     cluster: str
@@ -219,16 +217,16 @@ class FinishedRunHeader:
 
 
 def finished_header(run: Run) -> tuple[tuple[str, bytes], ...]:
-    """The headers that a run's document is written with."""
+    """The headers to write a run's document with: none while it has work left."""
     if run.has_work:
         return ()
     return ((_FINISHED, encode(FinishedRunHeader(run.incident, run.cluster, run.schema))),)
 
 
 def read_finished_header(headers: Iterable[tuple[str, bytes]]) -> FinishedRunHeader | None:
-    """What these headers tell of a run that surely has no work left; None where they do not.
+    """The header of a run that certainly has no work left; None where there is none.
 
-    A document of a newer form is not damaged: it is for a newer version to read.
+    A document of a newer schema is not damaged: a newer version has to read it.
     """
     for name, value in headers:
         if name == _FINISHED:

@@ -1,8 +1,8 @@
-"""What runs in shadow would have done, next to what people did: the report that lets an operator dare to switch to `auto`. Pure.
+"""What shadow-mode runs would have done, compared with what operators did: the basis for switching to `auto`. Pure.
 
-A run is laid beside every act on its targets, and on the nodes and jobs of its incident, from shortly before the fault until
-`window` after its decision. It is judged by its first destructive step, and the first verdict that step had: what a person does
-meanwhile changes later ones (a node that is cordoned by hand asks before it is cordoned again).
+A run is compared with every action on its targets, and on the nodes and jobs of its incident, from shortly before the fault until
+`window` after its decision. It is judged by the first verdict of its first destructive step: what operators do meanwhile changes
+later verdicts (a node cordoned manually needs an approval before it is cordoned again).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from streams.model.incident import Incident
 from streams.model.run import Mode, PlannedStep, Run, RunOutcome, Target
 
 WINDOW = timedelta(hours=4)
-"""How long after its decision a run waits for people to act."""
+"""Operators' actions within this time after a run's decision are compared with it."""
 
 LEAD = timedelta(minutes=15)
-"""How long before the fault an act may lie: clocks differ, and a person may be quicker than the first log line."""
+"""How long before the fault an action may be: clocks differ, and a person may be faster than the first log line."""
 
 _CLOSES = frozenset({"node_cordoned", "node_tainted", "node_maintenance", "node_deleted", "node_replaced"})
 _SAME: Mapping[str, frozenset[str]] = {
@@ -35,10 +35,10 @@ _SAME: Mapping[str, frozenset[str]] = {
     "reboot_node": frozenset({"node_rebooted"}),
     "replace_node": frozenset({"node_deleted", "node_replaced"}),
 }
-"""What people do that amounts to the same as a step."""
+"""Actions of operators that amount to the same as a step."""
 
 _TAKES = _CLOSES | {"node_drained", "node_rebooted", "job_suspended", "job_deleted", "job_restarted"}
-"""Acts that take something away from somebody: those that answer a fault."""
+"""Actions that take a node or job out of service, as an answer to a fault."""
 
 
 class Agreement(StrEnum):
@@ -58,8 +58,8 @@ JUDGED = (Agreement.SAME, Agreement.NOTHING, Agreement.ELSE, Agreement.ELSEWHERE
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One act that was observed, as the timeline has it."""
+class OperatorAction:
+    """One observed action, as the timeline has it."""
 
     act: str
     target: Target
@@ -68,7 +68,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Would:
+class ShadowStep:
     """One step that would have been taken. `verdict` is the first that it had: `would`, `needs_approval` or `refused`."""
 
     step: str
@@ -82,21 +82,21 @@ class Would:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One run in shadow beside what people did. `later_s` is how much later than the run they did the same; negative: earlier."""
+    """One shadow-mode run and what operators did. `later_s` is how long after the run they did the same; negative: before it."""
 
     run: Run
     title: str
     root: str
-    would: tuple[Would, ...]
-    people: tuple[Seen, ...]
+    would: tuple[ShadowStep, ...]
+    people: tuple[OperatorAction, ...]
     agreement: Agreement
     later_s: float | None = None
     gpu_hours: float = 0.0
-    """What stood still between the run's decision and the people's same act."""
+    """GPU-hours idle between the run's decision and the operators' same action."""
 
     @property
     def closes(self) -> str:
-        """The node that it would have closed; empty where it would not."""
+        """The node that it would have cordoned; empty where none."""
         names = (
             w.target.name
             for w in self.would
@@ -107,16 +107,16 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """A node that people acted on although no incident named it. `planned`: it was put into maintenance besides."""
+    """A node that operators acted on although no incident named it. `planned`: it was also put into maintenance."""
 
     node: str
-    acts: tuple[Seen, ...]
+    acts: tuple[OperatorAction, ...]
     planned: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """The numbers that an operator needs to dare `auto`."""
+class ShadowSummary:
+    """The numbers to decide on `auto` by."""
 
     runs: int
     by_agreement: Mapping[str, int]
@@ -128,7 +128,7 @@ class Summary:
     minutes_saved_median: float | None
     gpu_hours_saved: float
     kept_in_service: tuple[str, ...]
-    """Nodes that it would have closed and that people kept in service."""
+    """Nodes that it would have cordoned and that operators kept in service."""
     missed: int
     missed_unplanned: int
 
@@ -141,7 +141,7 @@ class ShadowReport:
     until: datetime
     comparisons: tuple[Comparison, ...]
     missed: tuple[Missed, ...]
-    summary: Summary
+    summary: ShadowSummary
 
 
 def shadow_report(
@@ -153,7 +153,7 @@ def shadow_report(
     until: datetime,
     window: timedelta = WINDOW,
 ) -> ShadowReport:
-    """Compare the runs in shadow that began between `since` and `until` with what was observed.
+    """Compare the shadow-mode runs that began between `since` and `until` with what was observed.
 
     Raises:
         BadInput: an `observed.*` entry of the timeline is not one of ours.
@@ -176,9 +176,9 @@ def shadow_report(
     return ShadowReport(since, until, compared, missed, _summary(compared, missed))
 
 
-def _acts(entries: Iterable[TimelineEntry]) -> list[Seen]:
-    """Every act once, in the order of time: one is told to each incident that it concerns."""
-    found: dict[Seen, None] = {}
+def _acts(entries: Iterable[TimelineEntry]) -> list[OperatorAction]:
+    """Every action once, in the order of time: the timeline has it once for each incident."""
+    found: dict[OperatorAction, None] = {}
     for entry in entries:
         said = entry.attributes
         if not entry.event.startswith("observed.") or entry.event == "observed.more":
@@ -186,14 +186,16 @@ def _acts(entries: Iterable[TimelineEntry]) -> list[Seen]:
         if not all(isinstance(said.get(name), str) for name in ("act", "kind", "name", "at")):
             raise BadInput(f"timeline entry {entry.event} of {entry.at} lacks act, kind, name or at")
         target = Target(str(said["kind"]), str(said["name"]), str(said.get("namespace", "")) or None)
-        found[Seen(str(said["act"]), target, parse_rfc3339(str(said["at"])), str(said.get("detail", "")))] = (
-            None
-        )
+        found[
+            OperatorAction(
+                str(said["act"]), target, parse_rfc3339(str(said["at"])), str(said.get("detail", ""))
+            )
+        ] = None
     return sorted(found, key=lambda seen: (seen.at, seen.target.key, seen.act))
 
 
 def _first_verdicts(entries: Iterable[TimelineEntry]) -> dict[tuple[str, str], TimelineEntry]:
-    """The first thing said of each step of each run in shadow."""
+    """The first entry for each step of each shadow-mode run."""
     first: dict[tuple[str, str], TimelineEntry] = {}
     for entry in entries:
         if entry.event in ("step.would", "step.needs_approval", "step.refused"):
@@ -206,7 +208,7 @@ def _first_verdicts(entries: Iterable[TimelineEntry]) -> dict[tuple[str, str], T
 def _compare(
     run: Run,
     incident: Incident | None,
-    acts: Sequence[Seen],
+    acts: Sequence[OperatorAction],
     verdicts: Mapping[tuple[str, str], TimelineEntry],
     until: datetime,
     window: timedelta,
@@ -242,17 +244,19 @@ def _compare(
     return Comparison(*about, Agreement.EARLY if until < run.created_at + window else Agreement.NOTHING)
 
 
-def _would(run: Run, planned: PlannedStep, verdicts: Mapping[tuple[str, str], TimelineEntry]) -> Would | None:
+def _would(
+    run: Run, planned: PlannedStep, verdicts: Mapping[tuple[str, str], TimelineEntry]
+) -> ShadowStep | None:
     record, said = run.step(planned.id), verdicts.get((run.id, planned.id))
     verdict = said.event.removeprefix("step.") if said is not None else record.verdict
     if not verdict:
         return None
     at = said.at if said is not None else record.started_at or run.created_at
     reason = record.reason if said is None or record.verdict == verdict else said.text
-    return Would(planned.id, planned.action, planned.target, planned.destructive, verdict, reason, at)
+    return ShadowStep(planned.id, planned.action, planned.target, planned.destructive, verdict, reason, at)
 
 
-def _concerns(act: Seen, run: Run, incident: Incident | None) -> bool:
+def _concerns(act: OperatorAction, run: Run, incident: Incident | None) -> bool:
     if any(step.target is not None and step.target.key == act.target.key for step in run.plan.steps):
         return True
     if incident is None:
@@ -263,14 +267,14 @@ def _concerns(act: Seen, run: Run, incident: Incident | None) -> bool:
 
 
 def _missed(
-    acts: Iterable[Seen], incidents: Iterable[Incident], until: datetime, window: timedelta
+    acts: Iterable[OperatorAction], incidents: Iterable[Incident], until: datetime, window: timedelta
 ) -> tuple[Missed, ...]:
     spans: dict[str, list[tuple[datetime, datetime]]] = {}
     for incident in incidents:
         for node in {*incident.nodes, *([incident.root.node] if incident.root.node else [])}:
             end = incident.closed_at + window if incident.closed_at else until
             spans.setdefault(node, []).append((incident.fault_at - LEAD, end))
-    by_node: dict[str, list[Seen]] = {}
+    by_node: dict[str, list[OperatorAction]] = {}
     for act in acts:
         known = any(begin <= act.at <= end for begin, end in spans.get(act.target.name, ()))
         if act.target.kind == "Node" and act.act in _TAKES and not known:
@@ -281,14 +285,14 @@ def _missed(
     )
 
 
-def _summary(compared: Sequence[Comparison], missed: Sequence[Missed]) -> Summary:
+def _summary(compared: Sequence[Comparison], missed: Sequence[Missed]) -> ShadowSummary:
     counts = Counter(c.agreement for c in compared)
     judged, agreed = sum(counts[a] for a in JUDGED), counts[Agreement.SAME]
     later = [max(0.0, c.later_s) / 60 for c in compared if c.later_s is not None]
     kept = [
         c.closes for c in compared if c.agreement in (Agreement.NOTHING, Agreement.ELSEWHERE) and c.closes
     ]
-    return Summary(
+    return ShadowSummary(
         runs=len(compared),
         by_agreement={a.name.lower(): counts[a] for a in Agreement},
         judged=judged,

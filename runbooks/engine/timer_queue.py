@@ -1,4 +1,4 @@
-"""Which runs are to be looked at now: a turn costs what is due, not what is there. Pure."""
+"""Timers by name: finding those that are due costs what is due, not what is there. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from heapq import heapify, heappop, heappush
 
 
 class TimerQueue:
-    """A time for each of some names; the earliest is found without going through them."""
+    """A time for each name; the earliest is found without going through all of them."""
 
     def __init__(self) -> None:
         self._at: dict[str, datetime] = {}
         self._heap: list[tuple[datetime, str]] = []
 
     def put(self, name: str, at: datetime) -> None:
-        """Look at it then, and not at any other time that was put down before."""
+        """Set the timer, replacing an earlier setting."""
         if self._at.get(name) == at:
             return
         self._at[name] = at
@@ -24,17 +24,17 @@ class TimerQueue:
             heapify(self._heap)
 
     def sooner(self, name: str, at: datetime) -> None:
-        """Look at it then, unless that is to be done before."""
+        """Set the timer, unless it is already set to an earlier time."""
         known = self._at.get(name)
         if known is None or at < known:
             self.put(name, at)
 
     def drop(self, name: str) -> None:
-        """Do not look at it any more."""
+        """Remove the timer."""
         self._at.pop(name, None)
 
     def take_due(self, now: datetime) -> list[str]:
-        """Everything whose time has come, off the agenda, in order of time and name."""
+        """Remove and return the names that are due, in order of time and name."""
         found = []
         while (earliest := self.earliest) is not None and earliest <= now:
             _, name = heappop(self._heap)

@@ -1,6 +1,6 @@
-"""What an incident waits for, in a few words: a person, a switch, a limit, the next try, pods, progress, a repair. Pure.
+"""What an incident waits for, in a few words: an approval, a switch, a limit, a retry, pods, progress, a repair. Pure.
 
-`mitigating` says that a run is at work. Where it stands still all the same, a reader of the list has to see on what.
+`mitigating` means that a run is active. Where it is waiting all the same, the list of incidents has to say for what.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streams.model.run import EffectState, Mode, PlannedStep, Run, StepRecord, S
 
 
 class _Weight(IntEnum):
-    """Of several things that a run waits for, the least is told."""
+    """Of several things that a run waits for, the lowest is shown."""
 
     PERSON = 0
     HELD = 1
@@ -26,16 +26,16 @@ class _Weight(IntEnum):
     UNDER_WAY = 3
 
 
-def waits_for(incident: Incident, runs: Sequence[Run], owing: Sequence[PendingRepair] = ()) -> str:
-    """What has to happen before the incident goes on, or is done with; empty where a call is out or nothing is left.
+def waits_for(incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRepair] = ()) -> str:
+    """What the incident waits for; empty while a call is in flight or when nothing is left to do.
 
     Args:
-        incident: As it stands.
+        incident: Its latest revision.
         runs: Its runs, oldest first.
-        owing: The nodes that stay closed for it.
+        repairs: The nodes that stay cordoned for it.
     """
     if incident.state.is_over:
-        return "; ".join(f"repair: {one.text}" for one in owing)
+        return "; ".join(f"repair: {one.text}" for one in repairs)
     for run in reversed(runs):
         if run.plan.mode is not Mode.SHADOW and run.has_work and (said := held_by(run)):
             return said
@@ -43,14 +43,14 @@ def waits_for(incident: Incident, runs: Sequence[Run], owing: Sequence[PendingRe
         return ""
     last = next((run for run in reversed(runs) if run.plan.mode is not Mode.SHADOW), None)
     if last is None:
-        return "a person: no runbook acts on it"
-    return f"a person: run {last.outcome or last.state}" + (
+        return "manual action: no runbook applies"
+    return f"manual action: run {last.outcome or last.state}" + (
         f", {why}" if (why := ending_reason(last)) else ""
     )
 
 
 def held_by(run: Run) -> str:
-    """What the run's open steps wait for, the gravest first; empty where a call is simply out."""
+    """What the run's open steps wait for, the most severe; empty while a call is just in flight."""
     found = [
         (_order(weight, planned), text)
         for planned in run.plan.steps
@@ -63,12 +63,12 @@ def held_by(run: Run) -> str:
 
 
 def _order(weight: _Weight, planned: PlannedStep) -> tuple[bool, bool, _Weight, bool]:
-    """What goes first. A ticket that waits stops neither the fault nor the job, whatever it waits for."""
+    """The order of importance. A waiting ticket delays neither the mitigation nor the job, whatever it waits for."""
     return weight is not _Weight.PERSON, planned.action in TICKETS, weight, not planned.destructive
 
 
 def ending_reason(run: Run) -> str:
-    """Why a run was called off; empty for one that was not, which keeps the incident's own reason."""
+    """Why a run was ended early; empty for one that was not: its `reason` is the incident's."""
     return run.reason if run.outcome.is_early else ""
 
 
@@ -89,11 +89,11 @@ def _held(planned: PlannedStep, record: StepRecord) -> Iterator[tuple[_Weight, s
                 f"progress of {planned.target}{_until(record.due_at or record.deadline_at)}",
             )
     elif effect.state is EffectState.UNKNOWN:
-        yield _Weight.RETRY, f"what became of {_name(planned)}, looked up{_at(record)}: {record.reason}"
+        yield _Weight.RETRY, f"status of {_name(planned)}, checked{_at(record)}: {record.reason}"
     elif effect.state is EffectState.WAITING and effect.failures:
-        yield _Weight.RETRY, f"{_name(planned)} tried again{_at(record)}: {record.reason}"
+        yield _Weight.RETRY, f"retry of {_name(planned)}{_at(record)}: {record.reason}"
     elif effect.landed and record.reason and effect.state in (EffectState.WAITING, EffectState.INTENDED):
-        # It has taken hold and is looked at every few seconds, so that a look that is just out changes nothing.
+        # It has taken hold and is checked every few seconds, so that a check in flight changes nothing.
         pods = planned.action == "suspend_job" and planned.target is not None
         text = f"pods of {planned.target} to end" if pods else f"{_name(planned)}: {record.reason}"
         yield _Weight.UNDER_WAY, f"{text}{_until(record.deadline_at)}"
@@ -104,15 +104,15 @@ def _until(at: datetime | None) -> str:
 
 
 def cause_of(ruling: str) -> str:
-    """What a guardrail says against a step, in its first few words; empty where it said nothing."""
+    """The reason of a guardrail's ruling without its rule and what clears it; empty for an empty text."""
     _, _, reason = ruling.partition(": ")
     return reason.partition("; ")[0]
 
 
 def _question(planned: PlannedStep, people: str, cause: str) -> str:
-    """What a person is asked. A step that only asks is not approved but taken on, and its own text says what."""
+    """What a person is asked. An `ask` step is not approved but taken over, and its own text says what."""
     if planned.action == "ask":
-        return f"{people} to take it on: {planned.describe or 'a person is asked to look'}"
+        return f"{people} to take it over: {planned.describe or 'an operator is asked to investigate'}"
     return f"approval of {_name(planned)} by {people}" + (f": {cause}" if cause else "")
 
 

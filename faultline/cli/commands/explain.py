@@ -12,7 +12,7 @@ from faultline.cli.output import json_line, output_option
 from faultline.cli.read_topics import pick, read_incident, read_runs
 from faultline.replay.explain import explain
 from faultline.runtime.settings import Settings, load
-from runbooks.engine.containment import PendingRepair, owed
+from runbooks.engine.containment import PendingRepair, pending_repairs
 from streams.model.codec import encode_plain
 from streams.model.incident import Incident
 from streams.model.run import Run
@@ -46,7 +46,7 @@ async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run], t
     runs, nodes = await asyncio.gather(
         read_runs(settings.kafka, incident), read_nodes(settings.kafka, incident.cluster)
     )
-    return incident, runs, owed(incident.id, runs, nodes)
+    return incident, runs, pending_repairs(incident.id, runs, nodes)
 
 
 def _from_capture(

@@ -15,7 +15,7 @@ from faultline.cli.output import json_line, output_option, table
 from faultline.cli.read_topics import read_control, read_facts, read_runs_of
 from faultline.cli.send_command import command_of, decide, decision_options, report_answer
 from faultline.runtime.settings import Settings, load
-from runbooks.engine.guardrails.limit_usage import LimitUsage, budgets
+from runbooks.engine.guardrails.limit_usage import LimitUsage, limit_usage
 from streams.config.settings import ClosedTime, ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.model.clock import moment, parse_rfc3339, rfc3339, utc_now
@@ -147,7 +147,7 @@ async def _read(settings: Settings) -> tuple[Control, tuple[LimitUsage, ...]]:
         view.put(fact)
     runs = await read_runs_of(settings.kafka, settings.cluster)
     control = await read_control(settings.kafka, settings.cluster)
-    return control, budgets(view, runs, settings.responder, utc_now())
+    return control, limit_usage(view, runs, settings.responder, utc_now())
 
 
 def _switches(policy: ResponderSettings, control: Control, now: datetime) -> list[tuple[str, str, str]]:

@@ -16,7 +16,7 @@ from faultline.cli.read_topics import read_incident, read_runs, read_timeline
 from faultline.cli.send_command import command_of, decide, decision_options, report_answer
 from faultline.runtime.settings import Settings, load
 from runbooks.engine.approvals import wanted
-from runbooks.engine.containment import PendingRepair, owed, plain_of
+from runbooks.engine.containment import PendingRepair, pending_repairs, plain_of
 from streams.model.clock import moment
 from streams.model.codec import encode_plain
 from streams.model.conversation import Command, TimelineEntry, Verb
@@ -89,7 +89,7 @@ async def _show(settings: Settings, prefix: str, output: str) -> None:
         read_timeline(settings.kafka, incident),
         read_nodes(settings.kafka, incident.cluster),
     )
-    one = Overview(incident, tuple(runs), owed(incident.id, runs, nodes))
+    one = Overview(incident, tuple(runs), pending_repairs(incident.id, runs, nodes))
     if output == "json":
         values = {"runs": [encode_plain(r) for r in runs], "timeline": [encode_plain(t) for t in timeline]}
         json_line({"incident": encode_plain(incident), **_standing(one), **values})

@@ -15,7 +15,14 @@ from faultline.cli.arguments import Finite
 from faultline.cli.output import json_line, output_option, table
 from faultline.cli.read_topics import read_incidents, read_runs_of, read_timeline_of
 from faultline.runtime.settings import Settings, load
-from runbooks.engine.shadow_report import WINDOW, Comparison, Seen, ShadowReport, Summary, shadow_report
+from runbooks.engine.shadow_report import (
+    WINDOW,
+    Comparison,
+    OperatorAction,
+    ShadowReport,
+    ShadowSummary,
+    shadow_report,
+)
 from streams.model.clock import moment, parse_rfc3339, rfc3339, utc_now
 from streams.model.errors import BadInput
 from streams.model.run import Target
@@ -148,7 +155,7 @@ def _run_line(compared: Comparison) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _seen(act: Seen) -> dict[str, Any]:
+def _seen(act: OperatorAction) -> dict[str, Any]:
     return {"act": act.act, "target": _target(act.target), "at": rfc3339(act.at), "detail": act.detail}
 
 
@@ -159,7 +166,7 @@ def _target(target: Target | None) -> dict[str, str]:
     return {name: value for name, value in names.items() if value}
 
 
-def _numbers(summary: Summary) -> dict[str, Any]:
+def _numbers(summary: ShadowSummary) -> dict[str, Any]:
     share, middle = summary.agreed_share, summary.minutes_saved_median
     return {
         "runs": summary.runs,
@@ -217,7 +224,7 @@ def _later(compared: Comparison) -> str:
     return f", {minutes:.0f} min later" if minutes >= 0 else f", {-minutes:.0f} min earlier"
 
 
-def _told(summary: Summary) -> Iterator[str]:
+def _told(summary: ShadowSummary) -> Iterator[str]:
     rest = summary.runs - summary.judged
     yield f"{summary.runs} shadow-mode runs; {rest} of them not comparable (refused, approval only, or too recent)"
     if summary.agreed_share is not None:

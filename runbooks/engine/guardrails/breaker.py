@@ -1,11 +1,11 @@
-"""When all destructive steps of a cluster stop by themselves until a person says go on.
+"""The circuit breaker: stops all destructive steps of a cluster until an approver resets it.
 
-Either acting does not help (run after run fails), or so much is broken at once that a sensor or a change is the likelier
-cause: then closing what it accuses would close the cluster. RunIndex in shadow trip nothing that lasts; they only say what would.
+It trips when acting does not help (run after run fails), or when so much is broken at once that a sensor or a change is the
+likelier cause: cordoning every suspect would then cordon the cluster. Runs in shadow mode only report what would have tripped it.
 
-What is so much broken at once is what is broken now. Faults that were old when they were first read, such as a log that is
-shipped again, tell nothing of that: they are asked about and hold up no fresh one. Each counts once a person has approved it.
-A fresh fault counts even where a person is asked first: a sensor that is wrong about many nodes is wrong about the next one too.
+Mass faults are counted from current faults. One that was old when it was first read, such as a log shipped again, says nothing
+about now: it needs an approval, and counts once it has one. A current fault counts even if its run waits for an approval: a
+sensor that is wrong about many nodes is wrong about the next one too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streams.model.incident import Incident
 from streams.model.run import Run
 
 SHOWN = 5
-"""Names that a trip's reason gives."""
+"""Names that the reason of a trip lists."""
 
 
 def trip(
@@ -37,7 +37,7 @@ def trip(
     *,
     shadow: bool = False,
 ) -> Trip | None:
-    """The trip that is due now, None when none is. What came before the last reset does not count."""
+    """The trip that is due now, or None. Nothing from before the last reset counts."""
     return (None if shadow else _failures(control, run_counts, policy.breaker, now)) or _mass_faults(
         control, run_counts, runs, incidents, view, policy, now, shadow
     )
@@ -52,7 +52,7 @@ def _failures(control: Control, run_counts: RunCounts, limits: Breaker, now: dat
     return Trip(
         "failures",
         now,
-        f"{len(failed)} runs that had begun to act failed within {limits.failures_window_s:.0f} s, {limits.failures} trip it: "
+        f"{len(failed)} runs that had started to act failed within {limits.failures_window_s:.0f} s, limit {limits.failures}: "
         + _some(failed),
     )
 
@@ -77,8 +77,8 @@ def _mass_faults(
         incident = incidents.get(run.incident) if run is not None else None
         if run is None or incident is None or incident.state.is_over:
             continue
-        # A responder that was away plans old incidents all at once: when they were opened is what counts.
-        if incident.opened_at > since and (has_leave(run) or not is_old(incident, view, policy.freshness_s)):
+        # A responder that was down plans old incidents all at once, so the time they were opened counts.
+        if incident.opened_at > since and (may_act(run) or not is_old(incident, view, policy.freshness_s)):
             nodes |= wanted
     enough = max(limits.mass_min_nodes, ceil(limits.mass_share * len(view.nodes)))
     if len(nodes) < enough:
@@ -86,14 +86,14 @@ def _mass_faults(
     return Trip(
         "mass faults",
         now,
-        f"incidents of the last {limits.mass_window_s:.0f} s want to act on {len(nodes)} of {len(view.nodes)} nodes, {enough} "
-        f"trip it (mass_share {limits.mass_share:g}, mass_min_nodes {limits.mass_min_nodes}): {_some(sorted(nodes))}",
+        f"incidents of the last {limits.mass_window_s:.0f} s want to act on {len(nodes)} of {len(view.nodes)} nodes, "
+        f"limit {enough} (mass_share {limits.mass_share:g}, mass_min_nodes {limits.mass_min_nodes}): {_some(sorted(nodes))}",
     )
 
 
-def has_leave(run: Run) -> bool:
-    """Whether a run acts whatever stands against it at first: a person has approved it, or the limits have let it in."""
-    return run.admitted_at is not None or any(word.approved for word in run.approvals)
+def may_act(run: Run) -> bool:
+    """Whether a run was cleared to act: an approval was given, or the limits have admitted it."""
+    return run.admitted_at is not None or any(approval.approved for approval in run.approvals)
 
 
 def _since(control: Control, now: datetime, window_s: float) -> datetime:

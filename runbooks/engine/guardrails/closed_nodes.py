@@ -1,4 +1,4 @@
-"""What one run has let in and holds closed, by its own record and by the marks that inventory sees."""
+"""What one run had admitted and which nodes it holds cordoned, by its own record and by the inventory."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from streams.model.facts import NodeFact
 from streams.model.run import EffectState, Mode, PlannedStep, Run, RunState, StepRecord, StepState
 
 INVENTORY_LAG = timedelta(seconds=10)
-"""How old news of a node may be: a fact observed this soon after our own change may still show the state before it."""
+"""A node fact observed within this time after our own change may still show the state before it."""
 
 OWN_TAINT = "faultline.dev/incident="
-"""How the taint of a node that Faultline closed begins, in a `NodeFact`."""
+"""Prefix of the taint on a node that Faultline cordoned, as in `NodeFact.taints`."""
 
 _MADE = (EffectState.INTENDED, EffectState.CONFIRMED, EffectState.UNKNOWN, EffectState.WAITING)
 
 
 def is_shadow(run: Run) -> bool:
-    """Whether a run touches nothing: such runs are counted among themselves."""
+    """Whether a run changes nothing outside: such runs are counted separately."""
     return run.plan.mode is Mode.SHADOW or run.state is RunState.SHADOWED
 
 
 def admitted_at(run: Run, record: StepRecord) -> datetime | None:
-    """When the limits let a destructive step in; None while they have not.
+    """When the limits admitted a destructive step; None while they have not.
 
-    A run that was let in before steps kept this themselves was let in whole.
+    In documents from before steps kept this themselves, the admission of the run covers all of its steps.
     """
     if record.admitted_at is not None or run.admitted_at is None:
         return record.admitted_at
@@ -38,7 +38,7 @@ def node_targets(run: Run) -> set[str]:
 
 
 def cordons(run: Run) -> Iterator[tuple[StepRecord, PlannedStep]]:
-    """Cordons of a run that are made, may be made, or (in shadow) would be made, and are not taken back."""
+    """Cordons of a run that were made, may have been made, or (in shadow mode) would be made, and are not undone."""
     for planned in run.plan.steps:
         if planned.action != "cordon_node":
             continue
@@ -47,12 +47,12 @@ def cordons(run: Run) -> Iterator[tuple[StepRecord, PlannedStep]]:
             continue
         would = record.state is StepState.WOULD and not run.undoing
         made = record.effect is not None and record.effect.state in _MADE
-        if would or (made and not _given_back(run, planned)):
+        if would or (made and not _returned(run, planned)):
             yield record, planned
 
 
-def opened_since(record: StepRecord, fact: NodeFact) -> bool:
-    """Whether inventory shows a node open that this cordon had closed, by news that is surely later."""
+def uncordoned_since(record: StepRecord, fact: NodeFact) -> bool:
+    """Whether the inventory shows the node uncordoned, in a fact that is surely later than this cordon."""
     effect = record.effect
     if effect is None or effect.confirmed_at is None or fact.unschedulable:
         return False
@@ -60,13 +60,13 @@ def opened_since(record: StepRecord, fact: NodeFact) -> bool:
 
 
 def is_held(fact: NodeFact) -> bool:
-    """Closed under our name: who opens a node again by hand often leaves our annotations on it, and they mean nothing then."""
+    """Whether a node is cordoned or tainted for an incident. Annotations alone do not count: they outlast manual uncordoning."""
     tainted = any(taint.startswith(OWN_TAINT) for taint in fact.taints)
     return fact.owner_incident is not None and (fact.unschedulable or tainted)
 
 
-def _given_back(run: Run, cordon: PlannedStep) -> bool:
-    """Whether the run itself has opened the node again, as the last step of a repair does."""
+def _returned(run: Run, cordon: PlannedStep) -> bool:
+    """Whether the run itself has uncordoned the node, as the last step of a repair does."""
     for planned in run.plan.steps:
         same = (
             planned.target is not None

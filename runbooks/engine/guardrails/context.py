@@ -1,4 +1,4 @@
-"""What a guardrail looks at, and what it says."""
+"""What a guardrail is given, and its verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streams.model.run import PlannedStep, Run
 
 
 class RulingKind(StrEnum):
-    """What a ruling means for the step: ask a person, wait until it lifts, or give the run up."""
+    """What a ruling means for the step: ask for approval, wait until it clears, or end the run."""
 
     ASK = "ask"
     HOLD = "hold"
@@ -27,23 +27,38 @@ class RulingKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """Something against a step. `reason` carries the numbers, `lift` what would make it go on."""
+    """An objection to a step. `reason` has the numbers, `clears` says what would clear it."""
 
     kind: RulingKind
     rule: str
     reason: str
-    lift: str
+    clears: str
 
     def __str__(self) -> str:
-        return f"{self.rule}: {self.reason}; {self.lift}"
+        return f"{self.rule}: {self.reason}; {self.clears}"
+
+
+def ask(rule: str, reason: str, clears: str) -> Ruling:
+    """The step needs an approval."""
+    return Ruling(RulingKind.ASK, rule, reason, clears)
+
+
+def hold(rule: str, reason: str, clears: str) -> Ruling:
+    """The step waits."""
+    return Ruling(RulingKind.HOLD, rule, reason, clears)
+
+
+def refuse(rule: str, reason: str) -> Ruling:
+    """The step must not be taken: the run ends."""
+    return Ruling(RulingKind.REFUSE, rule, reason, "manual action required")
 
 
 @dataclass(frozen=True, slots=True)
 class GuardContext:
-    """Everything a stage may look at. `others` are all other runs of the cluster, finished ones included.
+    """Everything a stage may look at.
 
-    `run_counts` counts all runs of the cluster, and is made of `others` where it is not given; `control` is what people have
-    switched off in the cluster.
+    `others` are the runs that have a target or the incident in common with this one. `run_counts` counts all runs of the cluster
+    (built from `others` where it is not given), `control` holds its kill switch, freezes and breaker.
     """
 
     incident: Incident
@@ -57,13 +72,13 @@ class GuardContext:
     run_counts: RunCounts | None = None
 
     @property
-    def numbers(self) -> RunCounts:
-        """All runs of the cluster, counted."""
+    def counts(self) -> RunCounts:
+        """The counts of all runs of the cluster."""
         return self.run_counts if self.run_counts is not None else RunCounts((*self.others, self.run))
 
     @property
-    def let_in(self) -> bool:
-        """Whether the limits have let this step in: it may finish then, whatever they say now."""
+    def admitted(self) -> bool:
+        """Whether the limits have admitted this step: then it may finish, whatever they say now."""
         return admitted_at(self.run, self.run.step(self.step.id)) is not None
 
     @property
@@ -72,26 +87,26 @@ class GuardContext:
         return node_targets(self.run)
 
     @property
-    def closed(self) -> frozenset[str]:
-        """Names of the nodes that Faultline holds closed, or is about to close."""
+    def cordoned(self) -> frozenset[str]:
+        """Names of the nodes that Faultline holds cordoned, or is about to cordon."""
         window_s = self.policy.blast_radius.window_s
-        return self.numbers.closed(self.view, shadow=self.shadow, now=self.now, window_s=window_s)
+        return self.counts.cordoned(self.view, shadow=self.shadow, now=self.now, window_s=window_s)
 
     def schedulable(self, pool: str | None) -> frozenset[str]:
-        """Names of the pool's GPU nodes that take work: ready, not cordoned by anybody, and not about to be."""
-        return self.view.gpu_nodes()[pool].open - self.closed
+        """Names of the pool's schedulable GPU nodes: ready, not cordoned by anybody, and not about to be."""
+        return self.view.gpu_nodes()[pool].open - self.cordoned
 
     @property
     def node(self) -> NodeFact | None:
-        """The node the step acts on, as inventory knows it."""
+        """The node the step acts on, as the inventory shows it."""
         target = self.step.target
         return self.view.nodes.get(target.name) if target and target.kind == "Node" else None
 
     @property
     def shadow(self) -> bool:
-        """Whether this is a run that only says what it would do."""
+        """Whether this run is in shadow mode."""
         return is_shadow(self.run)
 
 
 Stage = Callable[[GuardContext], Ruling | None]
-"""One rule: None when it has nothing against the step."""
+"""One rule: None when it has no objection."""

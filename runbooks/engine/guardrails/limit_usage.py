@@ -1,4 +1,4 @@
-"""How much of each limit is used now, as `faultline guard status` shows it. Pure; counted as the guardrails count."""
+"""How much of each limit is in use, as `faultline guard status` shows it. Pure; counted as the guardrails count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_NAMES = 6
 
 @dataclass(frozen=True, slots=True)
 class LimitUsage:
-    """One limit: `used` of `allowed`, and the setting that says so."""
+    """One limit: `used` of `allowed`, and the setting that it comes from."""
 
     name: str
     used: int
@@ -28,12 +28,12 @@ class LimitUsage:
     detail: str = ""
 
 
-def budgets(
+def limit_usage(
     view: ClusterView, runs: Iterable[Run], policy: ResponderSettings, now: datetime
 ) -> tuple[LimitUsage, ...]:
-    """The limits of a cluster: nodes closed, destructive steps in the window, and those places that are in use."""
+    """The limits of a cluster: cordoned nodes, destructive steps in the window, and the pools, racks and leaves in use."""
     limit, run_counts = policy.blast_radius, RunCounts(runs)
-    closed = run_counts.closed(view, shadow=False, now=now, window_s=limit.window_s)
+    closed = run_counts.cordoned(view, shadow=False, now=now, window_s=limit.window_s)
     length = timedelta(seconds=limit.window_s)
     begun, reserved, first = run_counts.spent(shadow=False, since=now - length)
     return (
@@ -49,7 +49,7 @@ def budgets(
             begun + reserved,
             limit.max_per_window,
             "responder.blast_radius.max_per_window",
-            f"the first falls out at {rfc3339(first + length)}" if first else "",
+            f"the first expires at {rfc3339(first + length)}" if first else "",
         ),
         *_places(view, closed, limit),
     )

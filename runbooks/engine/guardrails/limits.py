@@ -1,4 +1,4 @@
-"""How much may be under action at once, and how much may be begun in a while. What gives something back is never counted."""
+"""Guardrails on how much is acted on at once and per time window. Steps that return something to service are never counted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 from math import floor
 
 from runbooks.engine.guardrails.closed_nodes import admitted_at
-from runbooks.engine.guardrails.context import GuardContext, Ruling, RulingKind
+from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, hold
 from streams.config.settings import Cap
 from streams.inventory.cluster_view import Place
 from streams.model.clock import to_the_second
@@ -15,24 +15,23 @@ PLACES: tuple[Place, ...] = ("pool", "rack", "leaf")
 
 
 def blast_radius(context: GuardContext) -> Ruling | None:
-    """Not more nodes closed by Faultline at once than the installation allows, absolute and as a share."""
+    """A limit on the nodes that Faultline holds cordoned at once, as a number and as a share."""
     wanted = context.nodes
-    closed = context.closed - wanted
+    closed = context.cordoned - wanted
     limit = context.policy.blast_radius
     allowed = min(limit.max_nodes, share_of(limit.max_share, len(context.view.nodes)))
     if not wanted or len(closed) + len(wanted) <= allowed:
         return None
-    return Ruling(
-        RulingKind.HOLD,
+    return hold(
         "blast radius",
-        f"{len(closed)} of {len(context.view.nodes)} nodes are closed by Faultline, {allowed} are allowed "
+        f"{len(closed)} of {len(context.view.nodes)} nodes are cordoned by Faultline, limit {allowed} "
         f"(max_nodes {limit.max_nodes}, max_share {limit.max_share:g})",
-        "a node given back or a higher responder.blast_radius lifts it",
+        "clears when a node is returned to service, or raise responder.blast_radius",
     )
 
 
 def blast_radius_of_places(context: GuardContext) -> Ruling | None:
-    """The same for each pool, rack, leaf and job, where the installation limits those."""
+    """The same for each pool, rack, leaf and job, where the settings limit those."""
     limit = context.policy.blast_radius
     wanted = context.nodes
     caps = {"pool": limit.per_pool, "rack": limit.per_rack, "leaf": limit.per_leaf}
@@ -43,7 +42,7 @@ def blast_radius_of_places(context: GuardContext) -> Ruling | None:
             {v for fact in facts if (v := getattr(fact, place)) is not None} if _limits(cap) else ()
         ):
             members = {fact.name for fact in context.view.nodes_by(place)[value]}
-            closed = (context.closed - wanted) & members
+            closed = (context.cordoned - wanted) & members
             over = _over(
                 context,
                 cap,
@@ -64,8 +63,8 @@ def _blast_radius_of_jobs(context: GuardContext) -> Ruling | None:
         return None
     for job in sorted({ref.key for ref in context.incident.jobs} | _jobs_of(context)):
         placed = context.view.nodes_of(job)
-        others = context.closed - context.nodes
-        closed = (others & placed) | context.numbers.closed_for(job, others, shadow=context.shadow)
+        others = context.cordoned - context.nodes
+        closed = (others & placed) | context.counts.cordoned_for(job, others, shadow=context.shadow)
         members = placed | closed | context.nodes
         over = _over(context, cap, f"job {job}", len(closed), len(context.nodes), len(members), "per_job")
         if over is not None:
@@ -74,14 +73,14 @@ def _blast_radius_of_jobs(context: GuardContext) -> Ruling | None:
 
 
 def window(context: GuardContext) -> Ruling | None:
-    """Not more destructive steps per window than the installation allows.
+    """A limit on the destructive steps started per time window.
 
-    A run is counted whole when it is let in, and a step that was let in counts until it has begun, however late that is: so no
-    stretch of time of that length sees more of them begin.
+    A run counts as a whole when it is admitted, and an admitted step counts until it has started, however late that is: so no
+    window of that length ever sees more of them start.
     """
     limit = context.policy.blast_radius
     length = timedelta(seconds=limit.window_s)
-    begun, reserved, first = context.numbers.spent(shadow=context.shadow, since=context.now - length)
+    begun, reserved, first = context.counts.spent(shadow=context.shadow, since=context.now - length)
     wanted = sum(
         planned.destructive and admitted_at(context.run, context.run.step(planned.id)) is None
         for planned in context.run.plan.steps
@@ -90,23 +89,21 @@ def window(context: GuardContext) -> Ruling | None:
         return None
     numbers = (
         f"{begun + reserved} destructive steps in {limit.window_s:.0f} s, this run adds {wanted}, "
-        f"{limit.max_per_window} are allowed"
+        f"limit {limit.max_per_window}"
     )
     if wanted > limit.max_per_window:
-        return Ruling(RulingKind.ASK, "window", numbers, "an approval lifts it")
-    when = f"first at {to_the_second(first + length)}" if first else "once those that were let in have begun"
-    return Ruling(RulingKind.HOLD, "window", numbers, f"time lifts it, {when}")
+        return ask("window", numbers, "clears when approved")
+    when = f"first at {to_the_second(first + length)}" if first else "once the admitted steps have started"
+    return hold("window", numbers, f"clears with time, {when}")
 
 
 def one_run_per_target(context: GuardContext) -> Ruling | None:
-    """Two runs must not pull at one node or job; the later one waits and then looks again."""
+    """Two runs must not act on the same node or job at once; the later one waits."""
     wanted = {s.target.key: s.target for s in context.run.plan.steps if s.destructive and s.target}
-    rival = context.numbers.rival(context.run, wanted)
+    rival = context.counts.rival(context.run, wanted)
     if rival is None:
         return None
-    return Ruling(
-        RulingKind.HOLD, "one run per target", f"{rival[0]} acts on {wanted[rival[1]]}", "its end lifts it"
-    )
+    return hold("one run per target", f"{rival[0]} acts on {wanted[rival[1]]}", "clears when that run ends")
 
 
 def _over(
@@ -124,12 +121,11 @@ def _over(
         for name, value in (("max_nodes", cap.max_nodes), ("max_share", cap.max_share))
         if value is not None
     )
-    return Ruling(
-        RulingKind.HOLD,
+    return hold(
         "blast radius",
-        f"{closed} of {members} nodes of {what} are closed by Faultline, this run adds {wanted}, "
-        f"{min(most)} are allowed ({set_to})",
-        f"a node given back or a higher responder.blast_radius.{setting} lifts it",
+        f"{closed} of {members} nodes of {what} are cordoned by Faultline, this run adds {wanted}, "
+        f"limit {min(most)} ({set_to})",
+        f"clears when a node is returned to service, or raise responder.blast_radius.{setting}",
     )
 
 
@@ -138,7 +134,7 @@ def _limits(cap: Cap) -> bool:
 
 
 def share_of(share: float, of: int) -> int:
-    """How many nodes a share allows: one always, unless it is 0."""
+    """How many nodes a share allows: at least one, unless it is 0."""
     return max(1, floor(share * of)) if share > 0 else 0
 
 

@@ -1,4 +1,4 @@
-"""The policy: which rules are asked, and in what order."""
+"""The policy: which guardrails are applied, and in what order."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ STAGES: tuple[Stage, ...] = (
     certainty,
     approval,
 )
-"""The policy, in its order. The first objection counts, but what forbids outweighs what holds, and what holds what asks:
-nobody is asked to approve what would be refused or held anyway."""
+"""The policy, in its order. The first objection counts, but a refusal outweighs a hold, and a hold outweighs a question: nobody
+is asked to approve what would be refused or held anyway."""
 
 ON_ADMISSION: frozenset[Stage] = frozenset(
     {
@@ -53,27 +53,28 @@ ON_ADMISSION: frozenset[Stage] = frozenset(
         one_run_per_target,
     }
 )
-"""Asked once, before the first destructive step of a run, for the whole run: what was let in may finish."""
+"""Applied once, before the first destructive step of a run, for the whole run: an admitted run may finish."""
 
 SWITCHES: tuple[Stage, ...] = (kill_switch, breaker, frozen)
-"""What a word or a trip can put against a step from one moment to the next, also while its call is under way."""
+"""What a command or a trip can turn on at any moment, also while the call of a step is in flight."""
 
 _GRAVITY = (RulingKind.ASK, RulingKind.HOLD, RulingKind.REFUSE)
 
 
 def judge(context: GuardContext, *, begun: bool = False) -> Ruling | None:
-    """What stands against the step, or None.
+    """The objection to the step that counts, or None.
 
-    Fresh approvals of this very plan, as many as the step takes, lift what only asks. A step that is under way (`begun`) is not
-    asked about any more, but it can still be held or refused; and when nothing has moved for long, only words that are younger
-    than that lift it.
+    Fresh approvals of this plan, as many as the step requires, clear what only asks. A step in progress (`begun`) is not asked
+    about again, but can still be held or refused. Once nothing has moved for `freshness_s`, only newer approvals clear it.
     """
-    lifted = begun or approved(context.step, context.run, context.policy, context.now)
+    cleared = begun or approved(context.step, context.run, context.policy, context.now)
     gravest: Ruling | None = None
     for ruling in _rulings(context):
         if ruling.kind is RulingKind.REFUSE:
             return ruling
-        if ruling.kind is RulingKind.ASK and (_lately(context) if ruling.rule == FRESHNESS else lifted):
+        if ruling.kind is RulingKind.ASK and (
+            _recently_approved(context) if ruling.rule == FRESHNESS else cleared
+        ):
             continue
         if gravest is None or _GRAVITY.index(ruling.kind) > _GRAVITY.index(gravest.kind):
             gravest = ruling
@@ -81,25 +82,25 @@ def judge(context: GuardContext, *, begun: bool = False) -> Ruling | None:
 
 
 def switched_off(context: GuardContext) -> Ruling | None:
-    """What was switched off since a step was begun and stops its call even now, as long as it has not left; None if nothing."""
+    """The switch that stops a step's call even now, as long as it has not left the process; None if there is none."""
     if not context.step.destructive:
         return None
     return next((ruling for stage in SWITCHES if (ruling := stage(context)) is not None), None)
 
 
-def _lately(context: GuardContext) -> bool:
-    """Whether people have approved within the time that counts as fresh, whatever they approved before."""
+def _recently_approved(context: GuardContext) -> bool:
+    """Whether the approvals given within `freshness_s` are enough on their own."""
     fresh = timedelta(seconds=context.policy.freshness_s)
-    words = tuple(word for word in context.run.approvals if context.now - word.at <= fresh)
-    return approved(context.step, replace(context.run, approvals=words), context.policy, context.now)
+    recent = tuple(approval for approval in context.run.approvals if context.now - approval.at <= fresh)
+    return approved(context.step, replace(context.run, approvals=recent), context.policy, context.now)
 
 
 def _rulings(context: GuardContext) -> Iterator[Ruling]:
     if not context.step.destructive:
         return
-    let_in = context.let_in
+    admitted = context.admitted
     for stage in STAGES:
-        if let_in and stage in ON_ADMISSION:
+        if admitted and stage in ON_ADMISSION:
             continue
         ruling = stage(context)
         if ruling is not None:

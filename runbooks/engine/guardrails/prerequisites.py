@@ -1,16 +1,16 @@
-"""Whether what the step builds on is there."""
+"""Guardrail: every destructive step that this one needs is confirmed."""
 
 from __future__ import annotations
 
-from runbooks.engine.guardrails.context import GuardContext, Ruling, RulingKind
+from runbooks.engine.guardrails.context import GuardContext, Ruling, hold
 from streams.model.run import EffectState, StepState
 
 
 def confirmed_before(context: GuardContext) -> Ruling | None:
-    """A destructive step is taken only when each destructive step it needs is confirmed, and stands.
+    """A destructive step is taken only when each destructive step it needs is confirmed and not rolled back.
 
-    A job that was moved before its node is closed could come back to it. The machine keeps the order of steps; this asks for
-    the outcome itself, so that no other way into a step leads past it.
+    A job that is moved before its node is cordoned could come back to it. The state machine keeps the order of steps; this checks
+    the outcomes themselves, so that no other way into a step bypasses it.
     """
     for need in context.step.needs:
         planned, record = context.run.planned(need), context.run.step(need)
@@ -27,11 +27,10 @@ def confirmed_before(context: GuardContext) -> Ruling | None:
         stands = effect is not None and effect.state is EffectState.CONFIRMED and record.undo is None
         if not stands:
             how = effect.state if effect is not None else record.state
-            return Ruling(
-                RulingKind.HOLD,
+            return hold(
                 "earlier step",
                 f"it needs {need} ({planned.action} {planned.target}), which is "
-                + ("being taken back" if record.undo is not None else f"{how}, not confirmed"),
-                "its confirmation lifts it",
+                + ("being rolled back" if record.undo is not None else f"{how}, not confirmed"),
+                "clears when that step is confirmed",
             )
     return None

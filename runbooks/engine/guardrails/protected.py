@@ -1,42 +1,32 @@
-"""Nodes that are kept: those that carry the cluster, those named in the settings, and what a pool or a job needs to go on."""
+"""Guardrails for nodes that must stay: the control plane, protected nodes, and what a pool or a job needs to continue."""
 
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
 from math import ceil
 
-from runbooks.engine.guardrails.context import GuardContext, Ruling, RulingKind
+from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, refuse
 
 
 def protected_node(context: GuardContext) -> Ruling | None:
-    """The control plane, and what the settings name, is never touched."""
+    """Control-plane nodes, and nodes protected by the settings, are never touched."""
     node = context.node
     target = context.step.target
     name = target.name if target is not None and target.kind == "Node" else None
     if node is not None and node.control_plane:
-        return Ruling(
-            RulingKind.REFUSE, "control plane", f"{node.name} carries the control plane", "a person acts here"
-        )
+        return refuse("control plane", f"{node.name} is a control-plane node")
     if node is not None and node.protected_by is not None:
-        return Ruling(
-            RulingKind.REFUSE,
-            "protected node",
-            f"{node.name} has the label {node.protected_by} of inventory.protected_labels",
-            "a person acts here",
+        return refuse(
+            "protected node", f"{node.name} has the label {node.protected_by} (inventory.protected_labels)"
         )
     pattern = next((p for p in context.policy.protect.nodes if name and fnmatchcase(name, p)), None)
     if pattern is not None:
-        return Ruling(
-            RulingKind.REFUSE,
-            "protected node",
-            f"{name} is {pattern} of responder.protect.nodes",
-            "a person acts here",
-        )
+        return refuse("protected node", f"{name} matches {pattern} of responder.protect.nodes")
     return None
 
 
 def pool_floor(context: GuardContext) -> Ruling | None:
-    """A pool keeps its last schedulable GPU node, and the share of them that the settings say."""
+    """A pool keeps its last schedulable GPU node, and the number and share that the settings require."""
     protect = context.policy.protect
     closing = {name: fact for name in context.nodes if (fact := context.view.nodes.get(name)) is not None}
     for pool in sorted({fact.pool for fact in closing.values()}, key=str):
@@ -46,18 +36,17 @@ def pool_floor(context: GuardContext) -> Ruling | None:
         size = context.view.gpu_nodes()[pool].count
         keep = max(protect.keep_per_pool, ceil(protect.keep_pool_share * size))
         if lost and left < keep:
-            return Ruling(
-                RulingKind.ASK,
+            return ask(
                 "pool floor",
-                f"{left} of {size} GPU nodes {_called(pool)} would be left schedulable, {keep} are kept "
+                f"{left} of {size} GPU nodes {_called(pool)} would stay schedulable, {keep} are required "
                 f"(keep_per_pool {protect.keep_per_pool}, keep_pool_share {protect.keep_pool_share:g})",
-                "an approval or another schedulable node there lifts it",
+                "clears when approved or when another node there becomes schedulable",
             )
     return None
 
 
 def job_floor(context: GuardContext) -> Ruling | None:
-    """A job is moved only where there is room for the share of its nodes that the settings say."""
+    """A job is stopped only where enough free nodes are left to run it, as a share of its nodes."""
     share = context.policy.protect.keep_job_share
     if share == 0:
         return None
@@ -68,12 +57,11 @@ def job_floor(context: GuardContext) -> Ruling | None:
         open_now = {name for pool in pools for name in context.schedulable(pool)} - context.nodes
         room = {name for name in open_now if name in placed or not _is_taken(context, name, job)}
         if placed and len(room) < needs:
-            return Ruling(
-                RulingKind.ASK,
+            return ask(
                 "job floor",
-                f"{job} runs on {len(placed)} nodes and would find room on {len(room)}, {needs} are asked for "
+                f"{job} runs on {len(placed)} nodes, {len(room)} are free for it, {needs} are required "
                 f"(keep_job_share {share:g})",
-                "an approval or free nodes in its pool lift it",
+                "clears when approved or when nodes in its pool become free",
             )
     return None
 

@@ -1,7 +1,7 @@
-"""All runs of one cluster, counted once and kept up to date, so that a rule need not go through a thousand runs for each step.
+"""Counts over all runs of a cluster, kept up to date, so that no guardrail iterates over a thousand runs for each step.
 
-A run is put in anew whenever it has changed. RunIndex in shadow are counted among themselves: they close nothing, and what they
-would close must not hold up what is real.
+A run is counted again whenever it has changed. Shadow-mode runs are counted separately: they cordon nothing, and what they
+would cordon must not hold real runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from runbooks.engine.guardrails.closed_nodes import (
     is_held,
     is_shadow,
     node_targets,
-    opened_since,
+    uncordoned_since,
 )
 from streams.inventory.cluster_view import ClusterView
 from streams.model.run import Run, RunOutcome, StepRecord, StepState
@@ -28,46 +28,46 @@ _FOREVER = datetime.max.replace(tzinfo=UTC)
 
 T = TypeVar("T")
 _Row = tuple[datetime, str]
-"""A time and the run it belongs to; lists of them are kept sorted."""
+"""A time and a run's id; lists of these are kept sorted."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one run adds to the numbers."""
+    """What one run adds to the counts."""
 
     shadow: bool
     created_at: datetime
     targets: frozenset[str]
-    """Keys of what it acts on, while it is let in and not over."""
+    """Keys of its targets, while it is admitted and not over."""
     busy: frozenset[str]
     """Names of the nodes among them."""
     cordons: tuple[tuple[str, StepRecord], ...]
     begun: tuple[datetime, ...]
-    """When each destructive step began."""
+    """When each destructive step started."""
     reserved: int
-    """Destructive steps that were let in and may still begin."""
+    """Admitted destructive steps that have not started yet."""
     failed_at: datetime | None
     wants: frozenset[str]
-    """Names of the nodes it acts on or would, let in or not."""
+    """Names of the nodes it acts on, admitted or not."""
     jobs: frozenset[str]
 
 
-class _Closed:
-    """The closed nodes as last counted, for one state of the inventory: only runs that have changed since are counted anew."""
+class _Cordoned:
+    """The cordoned nodes for one state of the inventory; only runs that have changed since are counted again."""
 
     def __init__(self, seen: object, marked: frozenset[str], changed: dict[str, None]) -> None:
         self.seen = seen
         self.until = _FOREVER
-        """Until when it holds while nothing changes."""
+        """When the count expires although nothing changes."""
         self.changed = changed
         self._marked = marked
-        """Nodes that bear our marks, whatever the runs say."""
+        """Nodes with our annotations, whatever the runs say."""
         self._by_run: dict[str, frozenset[str]] = {}
         self._times: Counter[str] = Counter()
         self._names: frozenset[str] | None = None
 
     def put(self, run_id: str, names: frozenset[str], until: datetime) -> None:
-        """Count what one run holds closed."""
+        """Set the nodes that one run holds cordoned."""
         known = self._by_run.pop(run_id, frozenset())
         if names:
             self._by_run[run_id] = names
@@ -83,14 +83,14 @@ class _Closed:
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of all closed nodes."""
+        """Names of all cordoned nodes."""
         if self._names is None:
             self._names = self._marked.union(self._times)
         return self._names
 
 
 class RunCounts:
-    """The numbers of one cluster's runs."""
+    """The counts of one cluster's runs."""
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         self._parts: dict[str, _Part] = {}
@@ -100,12 +100,12 @@ class RunCounts:
         self._reserved: dict[bool, int] = _both(int)
         self._failed: list[_Row] = []
         self._wanting: dict[bool, list[_Row]] = _both(list)
-        self._closed: dict[bool, _Closed] = {}
+        self._closed: dict[bool, _Cordoned] = {}
         for run in runs:
             self.put(run)
 
     def put(self, run: Run) -> None:
-        """Count a run as it is now."""
+        """Add a run, or update it."""
         part = _part(run)
         if self._parts.get(run.id) == part:
             return
@@ -125,7 +125,7 @@ class RunCounts:
             insort(self._wanting[part.shadow], (part.created_at, run.id))
 
     def drop(self, run_id: str) -> None:
-        """Count a run no more."""
+        """Remove a run."""
         part = self._parts.pop(run_id, None)
         if part is None:
             return
@@ -143,22 +143,21 @@ class RunCounts:
             _remove(self._wanting[part.shadow], (part.created_at, run_id))
 
     def rival(self, run: Run, keys: Iterable[str]) -> tuple[str, str] | None:
-        """Another run that was let in, is not over and acts on one of the targets: its id and the target's key."""
+        """Another admitted run that is not over and acts on one of the targets: its id and the target's key."""
         by_target = self._by_target[is_shadow(run)]
         found = [(other, key) for key in keys for other in by_target.get(key, ()) if other != run.id]
         return min(found, default=None)
 
-    def closed(self, view: ClusterView, *, shadow: bool, now: datetime, window_s: float) -> frozenset[str]:
-        """Names of the nodes that Faultline holds closed or is about to close.
+    def cordoned(self, view: ClusterView, *, shadow: bool, now: datetime, window_s: float) -> frozenset[str]:
+        """Names of the nodes that Faultline holds cordoned or is about to cordon, by the runs' records and by the inventory.
 
-        By the runs' own record and by the marks that inventory sees. A closed node that has left the cluster counts for
-        `window_s` more: it may only be not seen yet.
+        A cordoned node that the inventory does not show counts for `window_s`: it may just not be listed yet.
         """
         seen = (id(view), view.version, window_s)
         known = self._closed.get(shadow)
         if known is None or known.seen != seen or now >= known.until:
             marked = frozenset(name for name, fact in view.nodes.items() if is_held(fact))
-            known = self._closed[shadow] = _Closed(seen, marked, dict.fromkeys(self._closing[shadow]))
+            known = self._closed[shadow] = _Cordoned(seen, marked, dict.fromkeys(self._closing[shadow]))
         for run_id in known.changed:
             part = self._parts.get(run_id)
             if part is not None and run_id in self._closing[shadow]:
@@ -169,8 +168,8 @@ class RunCounts:
         known.changed.clear()
         return known.names
 
-    def closed_for(self, job: str, closed: Iterable[str], *, shadow: bool) -> set[str]:
-        """Those of the closed nodes that a run closed which moves this job."""
+    def cordoned_for(self, job: str, closed: Iterable[str], *, shadow: bool) -> set[str]:
+        """Those of the `closed` nodes that belong to a run that moves this job."""
         names = set(closed)
         parts = [self._parts[run_id] for run_id in self._closing[shadow]]
         return {
@@ -182,17 +181,17 @@ class RunCounts:
         }
 
     def spent(self, *, shadow: bool, since: datetime) -> tuple[int, int, datetime | None]:
-        """Destructive steps that began after `since`, those let in that may still begin, and when the first began."""
+        """Destructive steps started after `since`, admitted ones still to start, and when the first one started."""
         begun = self._begun[shadow]
         first = _after(begun, since)
         return len(begun) - first, self._reserved[shadow], begun[first][0] if first < len(begun) else None
 
     def failures(self, since: datetime) -> list[str]:
-        """RunIndex that acted and failed after `since`, in that order."""
+        """Ids of runs that acted and failed after `since`, oldest first."""
         return [run_id for _, run_id in self._failed[_after(self._failed, since) :]]
 
     def wanting(self, *, shadow: bool, since: datetime) -> Iterator[tuple[str, frozenset[str]]]:
-        """RunIndex planned after `since`, with the nodes they act on or would."""
+        """Runs planned after `since`, with the names of the nodes they act on."""
         wanting = self._wanting[shadow]
         for _, run_id in wanting[_after(wanting, since) :]:
             yield run_id, self._parts[run_id].wants
@@ -205,14 +204,14 @@ class RunCounts:
 def _closed_by(
     part: _Part, view: ClusterView, now: datetime, window: timedelta
 ) -> tuple[frozenset[str], datetime]:
-    """The nodes that one run holds closed or is about to close, and until when that holds while nothing changes."""
+    """The nodes that one run holds cordoned or is about to cordon, and when that expires although nothing changes."""
     closed = set(part.busy)
     until = _FOREVER
     for name, record in part.cordons:
         fact = view.nodes.get(name)
         effect = record.effect
         if fact is not None:
-            stands = not opened_since(record, fact)
+            stands = not uncordoned_since(record, fact)
         elif effect is None or effect.confirmed_at is None:
             stands = True
         else:
@@ -257,7 +256,7 @@ def _part(run: Run) -> _Part:
 
 
 def _failed_at(run: Run) -> datetime | None:
-    """When a run that had begun to act failed, or one of its destructive steps did."""
+    """When a run that had started to act failed, or one of its destructive steps did."""
     if run.admitted_at is None:
         return None
     failed = [r for r in run.steps if r.state is StepState.FAILED]
@@ -267,7 +266,7 @@ def _failed_at(run: Run) -> datetime | None:
 
 
 def _both(make: Callable[[], T]) -> dict[bool, T]:
-    """One for the runs in shadow, one for the others."""
+    """One for shadow-mode runs, one for the others."""
     return {True: make(), False: make()}
 
 

@@ -1,62 +1,57 @@
-"""What stops a whole cluster, or a part of it: the kill switch, the breaker, freezes and windows, the mode."""
+"""Guardrails that stop a cluster or a part of it: kill switch, breaker, freezes, maintenance windows, mode."""
 
 from __future__ import annotations
 
 from collections.abc import Container
 
-from runbooks.engine.guardrails.context import GuardContext, Ruling, RulingKind
+from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, hold
 from streams.config.settings import ClosedTime
 from streams.model.clock import to_the_second
 from streams.model.run import Mode
 
 
 def kill_switch(context: GuardContext) -> Ruling | None:
-    """One setting, or one command, stops every destructive step, running ones included at their next step."""
+    """A setting or a command stops every destructive step, also in runs that have started."""
     if context.policy.kill_switch:
-        return Ruling(
-            RulingKind.HOLD, "kill switch", "responder.kill_switch is on", "switching it off lifts it"
-        )
+        return hold("kill switch", "responder.kill_switch is on", "clears when it is switched off")
     switch = context.control.kill_switch if context.control else None
     if switch is None:
         return None
     why = f": {switch.reason}" if switch.reason else ""
-    return Ruling(
-        RulingKind.HOLD,
+    return hold(
         "kill switch",
-        f"{switch.actor} threw it at {to_the_second(switch.at)}{why}",
-        "the command unkill lifts it",
+        f"engaged by {switch.actor} at {to_the_second(switch.at)}{why}",
+        "clears with `faultline guard unkill`",
     )
 
 
 def breaker(context: GuardContext) -> Ruling | None:
-    """What trips by itself, when acting does not help or too much is broken at once, is reset by a person."""
+    """It trips by itself when acting does not help or too much is broken at once; an approver resets it."""
     trip = context.control.breaker if context.control else None
     if trip is None:
         return None
-    return Ruling(
-        RulingKind.HOLD,
+    return hold(
         "breaker",
         f"tripped by {trip.rule} at {to_the_second(trip.at)}: {trip.reason}",
-        "a person's reset lifts it",
+        "clears with `faultline guard reset`",
     )
 
 
 def closed_time(context: GuardContext) -> Ruling | None:
-    """A change freeze or a maintenance window in the settings that is on now and covers what the run acts on."""
+    """An active change freeze or maintenance window of the settings that covers a target of the run."""
     for window in context.policy.closed_times:
         until = window.until(context.now)
         if until is not None and _covers(window, context):
-            return Ruling(
-                RulingKind.HOLD,
+            return hold(
                 "freeze" if window.kind == "freeze" else "maintenance window",
-                f"{window.name} is on until {to_the_second(until)}",
-                "its end or a change of responder.closed_times lifts it",
+                f"{window.name} is active until {to_the_second(until)}",
+                "clears when it ends or responder.closed_times changes",
             )
     return None
 
 
 def frozen(context: GuardContext) -> Ruling | None:
-    """A freeze that a person has commanded."""
+    """A freeze started by command."""
     for freeze in context.control.freezes if context.control else ():
         if freeze.until is not None and freeze.until <= context.now:
             continue
@@ -66,25 +61,24 @@ def frozen(context: GuardContext) -> Ruling | None:
         what = freeze.scope or f"cluster {context.run.cluster}"
         until = f" until {to_the_second(freeze.until)}" if freeze.until else ""
         why = f": {freeze.reason}" if freeze.reason else ""
-        return Ruling(
-            RulingKind.HOLD,
+        return hold(
             "freeze",
             f"{freeze.actor} froze {what} at {to_the_second(freeze.at)}{until}{why}",
-            "the command thaw lifts it" + (", or its end" if freeze.until else ""),
+            "clears with `faultline guard thaw`" + (" or when it ends" if freeze.until else ""),
         )
     return None
 
 
 def mode(context: GuardContext) -> Ruling | None:
-    """Whoever tames the installation also tames the runs that were planned before. In shadow nothing is ever called."""
+    """A stricter responder.mode also applies to runs planned before. In shadow mode nothing is ever called."""
     planned, now = context.run.plan.mode, context.policy.mode
     order = (Mode.SHADOW, Mode.APPROVE, Mode.AUTO)
     if order.index(now) >= order.index(planned):
         return None
     reason = f"responder.mode is {now}, the run was planned in {planned}"
     if now is Mode.SHADOW:
-        return Ruling(RulingKind.HOLD, "mode", reason, f"responder.mode approve or {planned} lifts it")
-    return Ruling(RulingKind.ASK, "mode", reason, "an approval of this plan lifts it")
+        return hold("mode", reason, f"clears with responder.mode approve or {planned}")
+    return ask("mode", reason, "clears by approving this plan")
 
 
 def _covers(window: ClosedTime, context: GuardContext) -> bool:

@@ -1,11 +1,11 @@
-"""Steps of the engine itself: telling, asking, and waiting for a job to make progress. They change nothing outside."""
+"""Steps of the engine itself: notify, ask, and wait for a job's progress. They change nothing outside."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
 from runbooks.engine.approvals import approved, demands, shown, wanted
-from runbooks.engine.run.job_already_moved import ended_well
+from runbooks.engine.run.job_already_moved import completed
 from runbooks.engine.run.rollback import fail
 from runbooks.engine.run.transition import RunContext, RunTransition, same_target
 from streams.model.clock import to_the_second
@@ -13,13 +13,13 @@ from streams.model.run import PlannedStep, StepState
 
 
 def start_internal(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
-    """Begin a step that no connector is needed for."""
+    """Start a step that needs no connector."""
     record = transition.records[planned.id]
     match planned.action:
         case "notify":
             transition.finish(planned.id, StepState.DONE, planned.describe)
         case "ask" if approved(planned, transition.run, context.policy, transition.now):
-            transition.finish(planned.id, StepState.DONE, "a person has taken it")
+            transition.finish(planned.id, StepState.DONE, "taken over by a person")
         case "ask" if record.state is not StepState.AWAITING_APPROVAL:
             until = transition.in_seconds(planned.deadline_s)
             asked = demands(planned, transition.run, context.policy, transition.now)
@@ -32,7 +32,7 @@ def start_internal(transition: RunTransition, planned: PlannedStep, context: Run
                 due_at=until,
                 demands=shown(asked),
             )
-            text = f"{planned.describe or 'a person is asked'}; it takes {wanted(asked)} until {to_the_second(until)}"
+            text = f"{planned.describe or 'an operator is asked'}; needs {wanted(asked)} until {to_the_second(until)}"
             transition.note("step.awaiting_approval", text, step=planned.id)
         case "await_progress":
             transition.set(
@@ -45,7 +45,7 @@ def start_internal(transition: RunTransition, planned: PlannedStep, context: Run
 
 
 def watch(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
-    """`await_progress`: done at the first sign of progress after the resume, or when a job that never shows any has settled."""
+    """`await_progress`: done at the first progress after the resume, or after `settle_s` for a job that never reported any."""
     record, target = transition.records[planned.id], planned.target
     since = _resumed_at(transition, planned) or record.started_at or transition.now
     seen = [p for p in context.incident.progress if target is not None and p.job.key == target.key]
@@ -55,8 +55,8 @@ def watch(transition: RunTransition, planned: PlannedStep, context: RunContext) 
     if later:
         step = f" (step {later[-1].step})" if later[-1].step is not None else ""
         transition.finish(planned.id, StepState.DONE, f"{target} makes progress again{step}")
-    elif ended_well(planned, context):
-        transition.finish(planned.id, StepState.DONE, f"{target} has ended well")
+    elif completed(planned, context):
+        transition.finish(planned.id, StepState.DONE, f"{target} has completed")
     elif not seen and transition.now >= settled:
         transition.finish(
             planned.id,

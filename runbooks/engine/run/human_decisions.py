@@ -1,8 +1,8 @@
-"""What a person decides about a run, and what a new revision of its incident means. Part of the machine in `run.py`.
+"""Commands of operators to a run, and new revisions of its incident. Part of `machine.py`.
 
-A command is taken in once, whoever repeats it: its id is kept in the run. An approval counts only for the very plan that was
-shown (its digest) and only while it is asked for; who may give it, and how many it takes, is in `approvals.py`. The first word
-that decides wins: what comes later is answered with who decided, and when.
+A command is applied once, however often it is repeated: its id is kept in the run. An approval counts only for the plan that was
+shown (its digest) and only while one is pending; who may give it, and how many it takes, is in `approvals.py`. The first decision
+wins: later ones are answered with who decided, and when.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from runbooks.engine.approvals import demands, has_already_approved, may_decide, shown, wanted, who
-from runbooks.engine.escalation import accused, offender, offenders, takes_nothing
+from runbooks.engine.escalation import accused, is_nondestructive, offender, offenders
 from runbooks.engine.run.machine import context_of
 from runbooks.engine.run.plan import plan_digest
-from runbooks.engine.run.rollback import NOTHING, call_off, is_worked_on, take_back
+from runbooks.engine.run.rollback import NOTHING, call_off, is_worked_on, roll_back
 from runbooks.engine.run.transition import RunReport, RunTransition, TransitionResult
 from runbooks.language.approval_rules import rules
 from runbooks.language.schema import TICKETS
@@ -37,13 +37,13 @@ from streams.model.run import (
 from streams.model.signal import Attribute
 
 MAX_COMMANDS = 50
-"""Ids of commands a run remembers; a run is over long before."""
+"""Ids of commands that a run remembers; no run gets that many."""
 
 _NOT_BEGUN = (StepState.PENDING, StepState.BLOCKED, StepState.AWAITING_APPROVAL)
 
 
 def decided(run: Run, command: Command, policy: ResponderSettings, now: datetime) -> TransitionResult:
-    """Take in a person's decision; what it may not do is said on the timeline."""
+    """Apply a command; where it is not accepted, the timeline says why."""
     transition = RunTransition(run, now)
     if command.id in run.commands:
         return transition.result()
@@ -60,14 +60,14 @@ def decided(run: Run, command: Command, policy: ResponderSettings, now: datetime
             transition.reports.append(RunReport("run.resolved", actor=command.actor, reason=command.reason))
         case Verb.ACK:
             why = f": {command.reason}" if command.reason else ""
-            _say(transition, command, "person.ack", f"{command.actor} has seen it{why}")
+            _say(transition, command, "person.ack", f"acknowledged by {command.actor}{why}")
     return transition.result()
 
 
 def meant(runs: Sequence[Run], command: Command) -> Sequence[Run]:
-    """Those runs of an incident, oldest first, that a decision is about: a word on a plan is for the run of that plan.
+    """The runs of an incident, oldest first, that a command is for: a decision on a plan is for the run of that plan.
 
-    Where no run has that plan (any more), the latest says so.
+    Where no run has that plan (any more), the latest one answers.
     """
     if command.verb not in (Verb.APPROVE, Verb.REJECT) or command.digest is None:
         return runs
@@ -77,7 +77,7 @@ def meant(runs: Sequence[Run], command: Command) -> Sequence[Run]:
 def revised(
     run: Run, incident: Incident, plan: Plan | None, now: datetime, keep: Mapping[str, str] = NOTHING
 ) -> TransitionResult:
-    """Take in a new revision. `plan` is the runbook bound to it anew; `keep` are nodes that another incident holds guilty, and
+    """Apply a new revision. `plan` is the runbook bound to it; `keep` are nodes that another incident names as root cause, with
     that incident's id."""
     transition = RunTransition(run, now)
     if incident.revision <= run.incident_revision:
@@ -89,8 +89,8 @@ def revised(
         context=context_of(incident, run.plan),
         flaps=run.flaps if run.state.is_over else incident.flaps,
     )
-    if takes_nothing(run):
-        # Nothing was done to what it was counted for: a crash that turns out to be on several GPUs counts for none.
+    if is_nondestructive(run):
+        # Only runs without destructive steps: a crash that turns out to be on several GPUs counts for none of them.
         place = accused(incident)
         transition.change(offender=offender(place, run.plan.escalation), offenders=offenders(place))
     if incident.state.is_over:
@@ -106,7 +106,7 @@ def revised(
 
 
 def superseded(run: Run, by: str, now: datetime) -> TransitionResult:
-    """Another runbook fits the incident better now, and this run has opened a ticket at most."""
+    """End a run because another runbook fits better now; it has opened a ticket at most."""
     transition = RunTransition(run, now)
     why = f"runbook {by} fits better now"
     if run.plan.mode is Mode.SHADOW:
@@ -119,11 +119,11 @@ def superseded(run: Run, by: str, now: datetime) -> TransitionResult:
 
 
 def may_be_superseded(run: Run) -> bool:
-    """Whether a run has neither changed anything but a ticket nor been decided on by a person, nor is a rung of a ladder."""
+    """Whether a run has changed nothing but a ticket, has no decision of a person, and was not escalated to."""
     if run.outcome not in (RunOutcome.NONE, RunOutcome.SHADOWED) or run.approvals or run.escalated_from:
         return False
     touched = [run.planned(record.id) for record in run.steps if record.effect is not None]
-    # A ticket is no reason to stay: the run that fits better goes on with it.
+    # A ticket is no reason to keep the run: the next run of the incident takes it over.
     return all(planned.action in TICKETS for planned in touched)
 
 
@@ -131,9 +131,7 @@ def _approve(transition: RunTransition, command: Command, policy: ResponderSetti
     run, who = transition.run, command.actor
     asked = _asked(transition)
     if refusal := _against(transition, command, asked, policy):
-        _say(
-            transition, command, "person.approval_refused", f"the approval of {who} does not count: {refusal}"
-        )
+        _say(transition, command, "person.approval_refused", f"approval by {who} not accepted: {refusal}")
         return
     word = Approval(
         command.step or asked[0].id, True, who, command.at, run.plan.digest, command.reason, command.via
@@ -154,7 +152,7 @@ def _approve(transition: RunTransition, command: Command, policy: ResponderSetti
         f": {command.reason}" if command.reason else ""
     )
     if missing:
-        text += f"; it still takes {missing[0]}"
+        text += f"; still needs {missing[0]}"
     _say(transition, command, "person.approved", text, missing=len(missing))
 
 
@@ -168,9 +166,9 @@ def _against(
     if decided is not None and (not decided.approved or not asked):
         return _who_decided(decided)
     if command.digest != run.plan.digest:
-        return "it is bound to another plan than the present one"
+        return "it refers to an outdated plan (digest mismatch)"
     if not asked or transition.stopping:
-        return "nothing waits for an approval"
+        return "no step is pending approval"
     if age_s > policy.freshness_s:
         return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
     if not may_decide(actor, asked, policy):
@@ -178,17 +176,17 @@ def _against(
         return f"{actor} is not among {everybody}"
     if has_already_approved(actor, asked, run, policy, transition.now):
         left = next(filter(None, (wanted(demands(p, run, policy, transition.now)) for p in asked)), "")
-        return f"{actor} has approved it already; it still takes {left}"
+        return f"{actor} has already approved; still needs {left}"
     return None
 
 
 def _reject(transition: RunTransition, command: Command) -> None:
-    """Anybody may say no: it is the side on which nothing is touched."""
+    """Anyone may reject: rejecting is the safe side."""
     run, who = transition.run, command.actor
     asked = _asked(transition)
     if not asked or transition.stopping or command.digest not in (None, run.plan.digest):
         decided = next((word for word in reversed(run.approvals) if word.digest == run.plan.digest), None)
-        text = f"nothing here waits for the word of {who}"
+        text = f"no step is pending approval by {who}"
         if decided is not None:
             text += f": {_who_decided(decided)}"
         _say(transition, command, "person.rejection_refused", text)
@@ -207,14 +205,14 @@ def _who_decided(word: Approval) -> str:
 
 
 def _asked(transition: RunTransition) -> list[PlannedStep]:
-    """The steps that wait for a person, in the order of the plan."""
+    """The steps that are pending approval, in the order of the plan."""
     return [
         p for p in transition.run.plan.steps if transition.records[p.id].state is StepState.AWAITING_APPROVAL
     ]
 
 
 def _say(transition: RunTransition, command: Command, event: str, text: str, **attributes: Attribute) -> None:
-    """Answer a person on the timeline; the command's id says what is answered."""
+    """Answer a command on the timeline, under its id."""
     transition.note(event, text, actor=command.actor, command=command.id, via=command.via, **attributes)
 
 
@@ -231,20 +229,21 @@ def _reason_gone(transition: RunTransition, incident: Incident, keep: Mapping[st
     why = f"merged into {incident.merged_into}" if merged else f"the incident is over: {incident.reason}"
     if transition.run.plan.mode is Mode.SHADOW:
         transition.change(undoing=why)
-    elif not transition.stopping and (nodes := _to_be_given_back(transition) - keep.keys()):
-        # A node in the middle of a reset or a reboot is not opened: the run validates it first, and gives it back itself.
+    elif not transition.stopping and (nodes := _nodes_to_return(transition) - keep.keys()):
+        # A node in the middle of a reset or reboot is not uncordoned: the run validates it first, and returns it itself.
         if not transition.before.incident_over:
             transition.note(
-                "run.goes_on", f"{why}; work on {', '.join(sorted(nodes))} has begun and is finished first"
+                "run.goes_on",
+                f"{why}; work on {', '.join(sorted(nodes))} has already started and is completed first",
             )
     elif not transition.run.state.is_over and not transition.stopping:
         call_off(transition, RunOutcome.CANCELLED, why, undo=True, keep=keep)
     elif merged:
-        take_back(transition, why, keep=keep)
+        roll_back(transition, why, keep=keep)
 
 
-def _to_be_given_back(transition: RunTransition) -> set[str]:
-    """Nodes that the run has begun to reset or reboot, and will itself give back at the end."""
+def _nodes_to_return(transition: RunTransition) -> set[str]:
+    """Nodes that the run has started to reset or reboot, and will itself uncordon at the end."""
     begun = {
         planned.target.name
         for planned in transition.run.plan.steps
@@ -259,7 +258,7 @@ def _to_be_given_back(transition: RunTransition) -> set[str]:
 
 
 def _extend(transition: RunTransition, plan: Plan) -> None:
-    """Add what the new revision asks for and nothing it asked for before; what has begun stays as it began."""
+    """Add the steps that the new revision requires; steps that have started stay as they are."""
     run = transition.run
     grows = run.plan.mode is Mode.SHADOW or not (run.state.is_over or transition.stopping)
     same_book = (plan.runbook, plan.runbook_revision) == (run.plan.runbook, run.plan.runbook_revision)
@@ -279,12 +278,12 @@ def _extend(transition: RunTransition, plan: Plan) -> None:
     )
     if run.state is not RunState.SHADOWED:
         void = ", ".join(dict.fromkeys(a.actor for a in run.approvals if a.approved)) or "a person"
-        text = f"{len(added)} more steps; an approval of {void} for the former plan does not count for them"
+        text = f"{len(added)} steps added; the approval by {void} covers the previous plan only"
         transition.note("run.extended", text)
 
 
 def _newer(record: StepRecord, step: PlannedStep, fresh: dict[str, PlannedStep]) -> PlannedStep:
-    """What has not begun may wait for more, never for less: a job that has left the incident is still being moved."""
+    """A step not started may wait for more, never for less: a job that has left the incident is still being rescheduled."""
     newer = fresh.get(step.id)
     if newer is None or record.state not in _NOT_BEGUN:
         return step

@@ -2,16 +2,15 @@
 
     begin        a plan becomes a run
     advance      whatever is due now: the next step, a retry, a lookup, an expiry     (tick)
-    concluded    what became of a call                                               (outcome)   in outcomes.py
+    concluded    the outcome of a call                                               (outcome)   in outcomes.py
     recover      a successor takes over what its predecessor left                                in outcomes.py
-    decided      a person's command                                                              in decisions.py
-    revised      a new revision of the incident                                                  in decisions.py
+    decided      an operator's command                                                           in human_decisions.py
+    revised      a new revision of the incident                                                  in human_decisions.py
 
 Every event but the tick is followed by `advance`, which draws the consequences.
 
-Order is held by `needs` and by waves. Steps that do not wait for one another are taken at the same time, but never two calls
-to the same thing, whichever runs they belong to. A call is made only out of a turn whose run was committed with the call's
-effect as `intended`.
+`needs` and waves keep the order of steps. Independent steps run at the same time, but never two calls to the same target,
+whichever runs they belong to. A call starts only after its run was committed with the call's effect as `intended`.
 """
 
 from __future__ import annotations
@@ -54,16 +53,16 @@ from streams.model.run import (
 )
 
 LOOK_AGAIN_S = 30.0
-"""How long a lookup may take before another one is sent."""
+"""A lookup without an answer is sent again after this time."""
 
 HELD_LOOK_S = 5.0
-"""How often a step that a guardrail holds is looked at again."""
+"""How often a step held by a guardrail is checked again."""
 
 MAX_IN_FLIGHT = 8
 """Calls of one run at the same time: a plan with many jobs must not flood the API server."""
 
 INHERITED = ("open_ticket", "cordon_node")
-"""What a later run of the same incident goes on with rather than does again."""
+"""Actions that a later run of the same incident takes over instead of repeating."""
 
 _FIRM = (StepState.DONE, StepState.SKIPPED, StepState.WOULD)
 
@@ -77,12 +76,12 @@ def begin(
     escalated_from: str = "",
     why: str = "",
 ) -> TransitionResult:
-    """A plan becomes a run with a deterministic id. Nothing is done yet: `advance` it.
+    """A plan becomes a run with a deterministic id. `advance` starts its steps.
 
     Args:
-        round_: The how-manieth run of this runbook for this very incident it is.
-        escalated_from: The run that failed a rung below.
-        why: What people should know of the choice, e.g. which rung it is and why.
+        round_: 1 for the first run of this runbook for this incident, 2 for the second, ...
+        escalated_from: The failed run that escalated to this one.
+        why: Why this runbook was chosen, e.g. which escalation step it is; shown on the timeline.
     """
     run = Run(
         id=run_id(incident.id, plan.runbook, plan.runbook_revision, round_),
@@ -106,18 +105,18 @@ def begin(
         flaps=incident.flaps,
     )
     transition = RunTransition(run, now)
-    mode = "in shadow: nothing is touched" if plan.mode is Mode.SHADOW else f"in mode {plan.mode}"
+    mode = "in shadow mode, no changes are made" if plan.mode is Mode.SHADOW else f"in mode {plan.mode}"
     said = f"runbook {plan.runbook} with {len(plan.steps)} steps, {mode}" + (f"; {why}" if why else "")
     transition.note("run.planned", said)
     if plan.left_out:
-        transition.note("run.left_out", f"left to a person: {'; '.join(plan.left_out)}")
+        transition.note("run.left_out", f"left for manual handling: {'; '.join(plan.left_out)}")
     if plan.mode is not Mode.SHADOW:
         _report(transition, "run.started")
     return transition.result()
 
 
 def advance(run: Run, context: RunContext, now: datetime) -> TransitionResult:
-    """Do whatever is due. Call it after every event and at every tick; it changes nothing when nothing is due."""
+    """Do whatever is due. Called after every event and at every tick; it changes nothing when nothing is due."""
     transition = RunTransition(run, now)
     if run.blind_since is not None:
         transition.change(blind_since=None)
@@ -134,7 +133,7 @@ def advance(run: Run, context: RunContext, now: datetime) -> TransitionResult:
 
 
 def due_at(run: Run) -> datetime | None:
-    """The earliest time at which `advance` may have something to do; None when only news can move the run."""
+    """The earliest time at which `advance` may have something to do; None when only a new event can change the run."""
     times = [record.due_at for record in run.steps if record.due_at is not None]
     idle = any(
         not r.state.is_over
@@ -147,15 +146,15 @@ def due_at(run: Run) -> datetime | None:
 
 
 def settle(transition: RunTransition, context: RunContext) -> None:
-    """Bring the run's own state in line with its steps and report every change of it."""
+    """Derive the run's state from its steps, and report every change of it."""
     run, records = transition.run, transition.records
     if run.state.is_over:
         return
-    open_steps = [p for p in run.plan.steps if not records[p.id].state.is_over and not _is_errand(p)]
+    open_steps = [p for p in run.plan.steps if not records[p.id].state.is_over and not _is_best_effort(p)]
     undoing = any(record.is_being_undone and not record.kept_for for record in records.values())
     if not open_steps and not undoing:
         outcome = run.outcome or _ending(transition)
-        if outcome is RunOutcome.ESCALATED and (lacking := _no_rung(run, context)):
+        if outcome is RunOutcome.ESCALATED and (lacking := _missing_escalation(run, context)):
             outcome = RunOutcome.FAILED
             transition.change(reason=f"{run.reason}; {lacking}")
         transition.change(state=outcome.state, outcome=outcome, finished_at=transition.now)
@@ -177,7 +176,7 @@ def settle(transition: RunTransition, context: RunContext) -> None:
 
 
 def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | bool]:
-    """What people and connectors are told about the incident, in plain values."""
+    """What messages and connectors get to know about the incident, as plain values."""
     return {
         "title": incident.title,
         "reason": incident.reason,
@@ -192,28 +191,28 @@ def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | 
 
 
 def _ending(transition: RunTransition) -> RunOutcome:
-    """How a run ends that nobody called off. Where a person has taken it and nothing was done, nothing is cured either."""
+    """How a run ends whose plan was carried out: not `succeeded` where a person took over and nothing but a ticket was made."""
     if transition.run.plan.mode is Mode.SHADOW:
         return RunOutcome.SHADOWED
-    taken, done = False, False
+    taken_over, done = False, False
     for planned in transition.run.plan.steps:
         record = transition.records[planned.id]
-        taken |= planned.action == "ask" and record.state is StepState.DONE
+        taken_over |= planned.action == "ask" and record.state is StepState.DONE
         made = record.effect is not None and record.effect.state is EffectState.CONFIRMED
         done |= made and planned.action not in TICKETS
-    return RunOutcome.HANDED_OVER if taken and not done else RunOutcome.SUCCEEDED
+    return RunOutcome.HANDED_OVER if taken_over and not done else RunOutcome.SUCCEEDED
 
 
-def _no_rung(run: Run, context: RunContext) -> str:
-    """Why there is no next rung to go on with; empty when there is."""
-    rung = run.plan.escalation
-    if rung is None:
-        return "its runbook names no next rung"
-    return "" if rung.to in context.runbooks else f"there is no runbook {rung.to} to go on with"
+def _missing_escalation(run: Run, context: RunContext) -> str:
+    """Why there is no next escalation step; empty when there is."""
+    step = run.plan.escalation
+    if step is None:
+        return "its runbook names no next escalation step"
+    return "" if step.to in context.runbooks else f"the next escalation step {step.to} is no known runbook"
 
 
 def _gpu_of(incident: Incident) -> dict[str, str | int | float | bool]:
-    """The names of the culprit's GPU, or of the one that a program crashed on, as far as they are known."""
+    """The known names of the root-cause GPU, or of the one that a program crashed on."""
     gpu = accused(incident).gpu
     names = {"gpu_pci": gpu.pci, "gpu_uuid": gpu.uuid, "gpu_index": gpu.index} if gpu else {}
     return {name: value for name, value in names.items() if value is not None}
@@ -227,8 +226,8 @@ def _state(transition: RunTransition, open_steps: list[PlannedStep]) -> RunState
     return RunState.VERIFYING if tail else RunState.RUNNING
 
 
-def _is_errand(planned: PlannedStep) -> bool:
-    """A step whose fate does not change the run's: the job runs again whether or not the ticket system is up."""
+def _is_best_effort(planned: PlannedStep) -> bool:
+    """A step whose outcome does not change the run's: the job resumes whether or not the ticket system is up."""
     return planned.action in TICKETS and planned.on_failure == "continue"
 
 
@@ -248,7 +247,7 @@ def _step(transition: RunTransition, planned: PlannedStep, context: RunContext) 
     elif transition.stopping:
         transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
     elif effect is not None:
-        _go_on(transition, planned, context)
+        _continue(transition, planned, context)
     elif record.state is StepState.RUNNING:
         watch(transition, planned, context)
     else:
@@ -256,11 +255,11 @@ def _step(transition: RunTransition, planned: PlannedStep, context: RunContext) 
 
 
 def _start(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
-    """Begin a step when what it needs is done, its lane is free and nothing stands against it."""
+    """Start a step when what it needs is done, its target is free and no guardrail objects."""
     record = transition.records[planned.id]
     if record.deadline_at and transition.now >= record.deadline_at:
         if record.state is StepState.AWAITING_APPROVAL:
-            call_off(transition, RunOutcome.EXPIRED, f"nobody decided on {planned.id} in time", release=True)
+            call_off(transition, RunOutcome.EXPIRED, f"approval of {planned.id} expired", release=True)
             return
         if record.state is StepState.BLOCKED and holds_a_job(transition):
             fail(transition, planned, f"held for {planned.deadline_s:.0f} s: {record.reason}")
@@ -279,10 +278,10 @@ def _start(transition: RunTransition, planned: PlannedStep, context: RunContext)
         start_internal(transition, planned, context)
     elif planned.action not in context.actions:
         _unconfigured(transition, planned)
-    elif (legacy := _inherited(transition, planned, context)) is not None and planned.action in TICKETS:
-        if legacy.state is EffectState.CONFIRMED:
-            transition.set(planned.id, effect=legacy)
-            transition.finish(planned.id, StepState.DONE, "an earlier run of this incident has opened it")
+    elif (earlier := _made_earlier(transition, planned, context)) is not None and planned.action in TICKETS:
+        if earlier.state is EffectState.CONFIRMED:
+            transition.set(planned.id, effect=earlier)
+            transition.finish(planned.id, StepState.DONE, "already opened by an earlier run of this incident")
     elif not _allowed(transition, planned, context):
         return
     elif not transition.has_free_slot(planned, "apply", context.free_slots):
@@ -291,11 +290,13 @@ def _start(transition: RunTransition, planned: PlannedStep, context: RunContext)
     else:
         if planned.destructive and record.admitted_at is None:
             transition.admit()
-        transition.intend(planned, context.policy.lease_s, inherited=legacy)
+        transition.intend(planned, context.policy.lease_s, inherited=earlier)
 
 
-def _inherited(transition: RunTransition, planned: PlannedStep, context: RunContext) -> EffectRecord | None:
-    """The same ticket or cordon, as an earlier run of this incident has made it or still tries to: there is one of each."""
+def _made_earlier(
+    transition: RunTransition, planned: PlannedStep, context: RunContext
+) -> EffectRecord | None:
+    """The same ticket or cordon, as an earlier run of this incident made it or still tries to: there is only one of each."""
     if planned.action not in INHERITED:
         return None
     for other in reversed(context.siblings):
@@ -304,8 +305,8 @@ def _inherited(transition: RunTransition, planned: PlannedStep, context: RunCont
                 continue
             record = other.step(step.id)
             row = record.effect
-            taken_back = record.undo is not None and record.undo.state is not EffectState.REFUSED
-            if row is None or taken_back or row.state is EffectState.REFUSED:
+            rolled_back = record.undo is not None and record.undo.state is not EffectState.REFUSED
+            if row is None or rolled_back or row.state is EffectState.REFUSED:
                 continue
             if row.state is EffectState.CONFIRMED or not record.state.is_over:
                 return row
@@ -313,7 +314,7 @@ def _inherited(transition: RunTransition, planned: PlannedStep, context: RunCont
 
 
 def _allowed(transition: RunTransition, planned: PlannedStep, context: RunContext) -> bool:
-    """Ask the guardrails; when they say no, write down why and what would lift it."""
+    """Ask the guardrails; when one objects, record why and what would clear it."""
     record = transition.records[planned.id]
     ruling = judge(guard_context(transition, planned, context), begun=record.effect is not None)
     if ruling is None:
@@ -328,19 +329,19 @@ def _allowed(transition: RunTransition, planned: PlannedStep, context: RunContex
     state = StepState.AWAITING_APPROVAL if asks else StepState.BLOCKED
     wait_s = context.policy.approval_expiry_s if asks else None
     if holds_a_job(transition):
-        # A job that stands still for us is not kept waiting for a person or a limit: it is given back.
+        # A job that we suspended is not kept waiting for an approval or a limit: it is resumed at the deadline.
         wait_s = planned.deadline_s if wait_s is None else min(wait_s, planned.deadline_s)
-    # A deadline is that of the call under way, or of a job that stands still, or of a question that was asked already. A step
-    # that was held since then is asked about anew, with all the time that a question has.
-    keeps = record.effect is not None or record.state is state or holds_a_job(transition)
-    known = record.deadline_at if keeps else None
+    # Keep the deadline of a call in progress, of a suspended job, or of a question already asked. A step that was held since
+    # then is asked about again, with the full approval timeout.
+    keeps_deadline = record.effect is not None or record.state is state or holds_a_job(transition)
+    known = record.deadline_at if keeps_deadline else None
     expiry = known or (transition.in_seconds(wait_s) if wait_s is not None else None)
     asked = demands(planned, transition.run, context.policy, transition.now) if asks else ()
-    # The numbers of a rule change with every other run; that it is another rule is worth a line.
+    # The numbers of a rule change with every other run; only another rule is worth a timeline entry.
     if record.state is not state or not record.reason.startswith(f"{ruling.rule}: "):
         text = f"{planned.action} {planned.target} {'needs approval' if asks else 'is held'}: {ruling}"
         if asks and expiry:
-            text += f"; it takes {wanted(asked)} until {to_the_second(expiry)}"
+            text += f"; needs {wanted(asked)} until {to_the_second(expiry)}"
         transition.note(f"step.{state}", text, step=planned.id)
     transition.set(
         planned.id,
@@ -349,14 +350,14 @@ def _allowed(transition: RunTransition, planned: PlannedStep, context: RunContex
         reason=str(ruling),
         verdict="needs_approval" if asks else "refused",
         deadline_at=expiry,
-        # What is under way goes on as soon as what holds it lifts, not only at its deadline.
+        # A step in progress continues as soon as the hold clears, not only at its deadline.
         due_at=expiry if record.effect is None else record.due_at,
     )
     return False
 
 
-def _go_on(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
-    """A change under way or put off: call again when due, give up at the deadline."""
+def _continue(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
+    """A change in progress or postponed: call again when due, give up at the deadline."""
     record = transition.records[planned.id]
     if record.deadline_at is not None and transition.now >= record.deadline_at:
         fail(transition, planned, f"not done within {planned.deadline_s:.0f} s: {record.reason}")
@@ -371,7 +372,7 @@ def _go_on(transition: RunTransition, planned: PlannedStep, context: RunContext)
 
 
 def look_up(transition: RunTransition, planned: PlannedStep, free_slots: FreeSlots) -> None:
-    """Ask for what became of a call whose end nobody saw, when that is due."""
+    """Look up a call of unknown outcome, when that is due."""
     record = transition.records[planned.id]
     is_due = record.due_at is None or transition.now >= record.due_at
     if is_due and transition.has_free_slot(planned, "lookup", free_slots):
@@ -383,7 +384,7 @@ def _unconfigured(transition: RunTransition, planned: PlannedStep) -> None:
     if planned.action in TICKETS:
         transition.finish(planned.id, StepState.SKIPPED, "no ticket system configured")
     else:
-        fail(transition, planned, f"nothing here can {planned.action}")
+        fail(transition, planned, f"no connector for {planned.action}")
 
 
 def _missing_need(transition: RunTransition, planned: PlannedStep) -> str | None:
@@ -400,20 +401,20 @@ def _missing_need(transition: RunTransition, planned: PlannedStep) -> str | None
 
 
 def _is_occupied(transition: RunTransition, planned: PlannedStep, context: RunContext) -> bool:
-    """Whether a call to the same thing is in the in_flight or its fate unknown, or as many calls are as may be at once."""
+    """Whether a call to the same target is in flight, or as many calls of the run as are allowed at once."""
     if planned.action in INTERNAL:
         return False
-    flying = 0
+    in_flight = 0
     for other in transition.run.plan.steps:
         record = transition.records[other.id]
         if not calls_in_flight(record):
             continue
         if other.id != planned.id and same_target(other.target, planned.target):
             return True
-        flying += other.action not in TICKETS
-    if flying >= MAX_IN_FLIGHT or is_busy(transition, planned, context):
+        in_flight += other.action not in TICKETS
+    if in_flight >= MAX_IN_FLIGHT or is_busy(transition, planned, context):
         return True
-    # What an earlier run of the incident still has to take back must be back before it is done again.
+    # What an earlier run of the incident still has to roll back must be rolled back before it is done again.
     return any(
         record.is_being_undone and not record.kept_for and same_target(other.target, planned.target)
         for run in context.siblings

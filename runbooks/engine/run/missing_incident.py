@@ -1,8 +1,7 @@
-"""A run whose incident cannot be read: it takes no step further, says so, and after a while gives back what waits for its end.
+"""A run whose incident record is missing or damaged: no step is started, and after a timeout suspended jobs are resumed.
 
-That happens after a restart, when the incident's record is damaged or gone. Without it nobody knows whether the reason for the
-run still stands, so nothing new is begun; but a call whose end nobody saw is still looked up, a deadline still counts, and a
-job that stands still for the run is not left so for ever.
+That happens after a restart. Without the incident nobody knows whether the reason for the run still holds, so nothing new is
+started; but calls in flight are still looked up, deadlines still count, and a suspended job is not left suspended for ever.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from streams.model.run import EffectState, PlannedStep, Run, RunOutcome, StepSta
 from streams.model.signal import Severity
 
 
-def advance_blind(run: Run, context: RunContext, now: datetime) -> TransitionResult:
-    """Do what is safe without the incident. `context` is made with `stand_in`."""
+def advance_without_incident(run: Run, context: RunContext, now: datetime) -> TransitionResult:
+    """Do what is safe without the incident. `context` has a `placeholder` in its place."""
     transition = RunTransition(run, now)
     if run.blind_since is None:
         transition.change(blind_since=now)
-        transition.note("run.blind", f"{run.incident} cannot be read: no further step is taken for it")
+        transition.note("run.blind", f"{run.incident} cannot be read: no further step is started for it")
     elif now >= run.blind_since + timedelta(seconds=BLIND_S) and not run.state.is_over:
         call_off(
             transition, RunOutcome.FAILED, f"its incident could not be read for {BLIND_S:.0f} s", release=True
         )
-    long = run.blind_since is not None and now >= run.blind_since + timedelta(seconds=BLIND_S)
+    expired = run.blind_since is not None and now >= run.blind_since + timedelta(seconds=BLIND_S)
     for planned in run.plan.steps:
-        _step(transition, planned, context.free_slots, long=long)
+        _step(transition, planned, context.free_slots, expired=expired)
         look_up_undo(transition, planned, LOOK_AGAIN_S, context.free_slots)
     advance_undo(transition, context)
     settle(transition, context)
     return transition.result()
 
 
-def stand_in(run: Run) -> Incident:
-    """What the run itself remembers of its incident: enough to take things back, too little to act on."""
+def placeholder(run: Run) -> Incident:
+    """What the run itself knows of its incident: enough to roll back, too little to act on."""
     at = run.created_at
     return Incident(
         id=run.incident,
@@ -60,7 +59,7 @@ def stand_in(run: Run) -> Incident:
     )
 
 
-def _step(transition: RunTransition, planned: PlannedStep, free_slots: FreeSlots, *, long: bool) -> None:
+def _step(transition: RunTransition, planned: PlannedStep, free_slots: FreeSlots, *, expired: bool) -> None:
     record = transition.records[planned.id]
     effect = record.effect
     if record.state.is_over or (effect is not None and effect.state is EffectState.INTENDED):
@@ -69,8 +68,8 @@ def _step(transition: RunTransition, planned: PlannedStep, free_slots: FreeSlots
         look_up(transition, planned, free_slots)
     elif transition.stopping:
         transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
-    elif long:
-        # A run that is over may still owe a ticket: what it would say cannot be read any more.
+    elif expired:
+        # A finished run may still have a ticket to open, but its text was in the incident.
         transition.finish(
             planned.id, StepState.CANCELLED, f"its incident could not be read for {BLIND_S:.0f} s"
         )

@@ -1,4 +1,4 @@
-"""What became of a call, and what a successor does with calls whose end nobody saw. Part of the machine in `run.py`."""
+"""The outcome of a call applied to its run, and the recovery of calls in flight after a takeover. Part of `machine.py`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from streams.kafka.lease import MARGIN_S
 from streams.model.run import EffectRecord, EffectState, PlannedStep, Run, RunOutcome, StepState
 
 UNTOLD_S = 900.0
-"""How long after its deadline a step whose fate cannot be told keeps a job suspended: nobody may ever be able to tell."""
+"""A step of unknown outcome keeps a job suspended for this long after its deadline: it may stay unknown for ever."""
 
 MAX_SAID = 2000
-"""Characters of what a connector says that go any further."""
+"""Characters kept of a connector's texts."""
 
 LONGEST_PAUSE_S = 60.0
-"""The pause where nothing says how long it should be."""
+"""The pause where the outcome does not say how long it should be."""
 
 
 def concluded(run: Run, step_id: str, kind: CallKind, outcome: Outcome, now: datetime) -> TransitionResult:
-    """Take in the outcome of a call. An outcome that nobody waits for (any more) changes nothing."""
+    """Apply the outcome of a call. One that the run no longer waits for changes nothing."""
     transition, outcome = RunTransition(run, now), _bounded(outcome)
     planned, record = run.planned(step_id), run.step(step_id)
     if kind in ("undo", "compensate"):
@@ -42,7 +42,7 @@ def concluded(run: Run, step_id: str, kind: CallKind, outcome: Outcome, now: dat
             _undo(transition, planned, record.undo, outcome)
     elif kind in ("undo_lookup", "compensate_lookup"):
         if record.undo is not None and record.undo.state is EffectState.UNKNOWN:
-            # An undo is there when the change is not; a compensation is a change of its own.
+            # An undo took place when the change is absent; a compensation is a change of its own.
             _undo_looked(transition, planned, record.undo, outcome, there=kind == "compensate_lookup")
     elif record.effect is not None and not record.state.is_over:
         if kind == "lookup" and record.effect.state is EffectState.UNKNOWN:
@@ -53,7 +53,7 @@ def concluded(run: Run, step_id: str, kind: CallKind, outcome: Outcome, now: dat
 
 
 def _bounded(outcome: Outcome) -> Outcome:
-    """The outcome with no more words than the timeline and the run's own reason take: a server may say what it likes."""
+    """The outcome with texts cut to `MAX_SAID`: a server may return any amount."""
     said = {name: getattr(outcome, name, "") for name in ("reason", "detail", "by")}
     long: dict[str, Any] = {
         name: f"{text[:MAX_SAID]}…" for name, text in said.items() if len(text) > MAX_SAID
@@ -62,10 +62,10 @@ def _bounded(outcome: Outcome) -> Outcome:
 
 
 def recover(run: Run, now: datetime) -> TransitionResult:
-    """Take over a run: what a predecessor meant to do is unknown until its lease has run out and we have looked.
+    """Take over a run: the outcome of a predecessor's call is unknown until its lease has expired and it was looked up.
 
-    What it was looking up already is looked up anew: its answer may have died with it. The wait is never longer than the lease
-    itself, counted from now: a predecessor whose clock was ahead must not hold a run up for as long as it was.
+    A lookup in flight is sent again: its answer may have died with the predecessor. The wait is at most the lease
+    itself, counted from now: a predecessor whose clock was ahead must not delay a run by the difference.
     """
     transition = RunTransition(run, now)
     for record in run.steps:
@@ -80,7 +80,8 @@ def recover(run: Run, now: datetime) -> TransitionResult:
                 continue
             transition.set(record.id, **{name: replace(row, state=EffectState.UNKNOWN)}, due_at=due)
             transition.note(
-                "step.inherited", f"{row.action} {row.target} was under way; looking at {due:%H:%M:%S}"
+                "step.inherited",
+                f"{row.action} {row.target} was in flight at takeover; status check at {due:%H:%M:%S}",
             )
     return transition.result()
 
@@ -99,7 +100,7 @@ def _applied(transition: RunTransition, planned: PlannedStep, effect: EffectReco
             withheld = replace(effect, withheld=outcome.withheld)
             _unknown(transition, planned, withheld, outcome.after_s, outcome.reason)
         case Absent():
-            _unknown(transition, planned, effect, 1.0, "the connector does not say what it did")
+            _unknown(transition, planned, effect, 1.0, "the connector did not report what it did")
         case Refused():
             _refuse(transition, planned, effect, outcome)
         case Blocked(by_person=True):
@@ -121,29 +122,35 @@ def _looked(transition: RunTransition, planned: PlannedStep, effect: EffectRecor
             )  # fmt: skip
         case Absent() if transition.stopping:
             transition.set(
-                planned.id, effect=replace(effect, state=EffectState.REFUSED, reason="it was never made")
+                planned.id,
+                effect=replace(effect, state=EffectState.REFUSED, reason="the change was not made"),
             )
             transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
         case Absent() if effect.withheld:
             never = replace(effect, landed=False, withheld=False)
-            _again(transition, planned, never, 0.0, "it was held back, and never made")
+            _again(transition, planned, never, 0.0, "it was stopped before it was sent")
         case Absent():
             _failed_once(
-                transition, planned, replace(effect, landed=False), 0.0, "it was never made", at_once=True
+                transition,
+                planned,
+                replace(effect, landed=False),
+                0.0,
+                "the change was not made",
+                at_once=True,
             )
-        case Retry() | Unknown() | Blocked() | Refused() if _is_past_telling(transition, planned):
+        case Retry() | Unknown() | Blocked() | Refused() if _unknown_for_too_long(transition, planned):
             transition.set(planned.id, effect=replace(effect, reason=outcome.reason))
-            fail(transition, planned, f"what became of it cannot be told: {outcome.reason}")
+            fail(transition, planned, f"outcome unknown: {outcome.reason}")
         case Retry() | Unknown() | Blocked():
             _unknown(
-                transition, planned, effect, max(1.0, outcome.after_s), f"cannot be told: {outcome.reason}"
+                transition, planned, effect, max(1.0, outcome.after_s), f"status unknown: {outcome.reason}"
             )
         case Refused():
-            _unknown(transition, planned, effect, LONGEST_PAUSE_S, f"cannot be told: {outcome.reason}")
+            _unknown(transition, planned, effect, LONGEST_PAUSE_S, f"status unknown: {outcome.reason}")
 
 
-def _is_past_telling(transition: RunTransition, planned: PlannedStep) -> bool:
-    """Whether a job has stood still for long enough for a step of which nobody can tell what became of it."""
+def _unknown_for_too_long(transition: RunTransition, planned: PlannedStep) -> bool:
+    """Whether a job has been suspended long enough for a step of unknown outcome."""
     deadline = transition.records[planned.id].deadline_at
     if deadline is None or transition.now < deadline + timedelta(seconds=UNTOLD_S):
         return False
@@ -167,11 +174,11 @@ def _confirm(
 def _failed_once(
     transition: RunTransition, planned: PlannedStep, effect: EffectRecord, after_s: float, reason: str, *, at_once: bool = False
 ) -> None:  # fmt: skip
-    """A call surely did not work: once more by the step's own retry policy, or never again."""
+    """A call certainly failed: retry it by the step's own retry policy, or give up."""
     effect = replace(effect, failures=effect.failures + 1)
     if planned.retry.is_spent(effect.failures) and not transition.stopping:
         transition.set(planned.id, effect=_given_up(effect, reason))
-        fail(transition, planned, f"not done in {effect.failures} tries: {reason}")
+        fail(transition, planned, f"failed after {effect.failures} attempts: {reason}")
         return
     pause = after_s if at_once else max(after_s, planned.retry.pause_s(effect.failures))
     _again(transition, planned, effect, pause, reason)
@@ -181,7 +188,7 @@ def _again(
     transition: RunTransition, planned: PlannedStep, effect: EffectRecord, after_s: float, reason: str, *,
     result: object = None, blocked: bool = False,
 ) -> None:  # fmt: skip
-    """Another call is surely needed. When the next one would come after the deadline, there is no point in waiting."""
+    """Another call is certainly needed. When it would come after the deadline, the step fails now."""
     record = transition.records[planned.id]
     merged = {**effect.result, **(result if isinstance(result, dict) else {})}
     transition.set(
@@ -204,7 +211,9 @@ def _unknown(
 ) -> None:
     if transition.records[planned.id].reason != reason:
         transition.note(
-            "step.unknown", f"{planned.action} {planned.target}: {reason}; looking it up", step=planned.id
+            "step.unknown",
+            f"{planned.action} {planned.target}: {reason}; checking its status",
+            step=planned.id,
         )
     transition.set(
         planned.id,
@@ -221,20 +230,20 @@ def _refuse(transition: RunTransition, planned: PlannedStep, effect: EffectRecor
     if transition.stopping:
         transition.finish(planned.id, StepState.CANCELLED, reason)
     elif outcome.moot:
-        # A job that ended well before it was stopped needs no moving, and that is no failure of the run.
+        # A job that completed before it was suspended needs no rescheduling, and that is no failure of the run.
         transition.finish(planned.id, StepState.SKIPPED, reason)
     else:
         fail(transition, planned, reason)
 
 
 def _given_up(effect: EffectRecord, reason: str) -> EffectRecord:
-    """No more calls are made for it. A change under way stands all the same, and is taken back like any other."""
+    """No more calls are made for it. A change that has taken hold stays, and is rolled back like any other."""
     state = EffectState.WAITING if effect.landed else EffectState.REFUSED
     return replace(effect, state=state, reason=reason)
 
 
 def _overruled(transition: RunTransition, planned: PlannedStep, effect: EffectRecord, reason: str) -> None:
-    """A person has changed what we acted on: theirs is the last word, for this run as a whole."""
+    """A person has changed what we acted on: that ends the run as a whole."""
     transition.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=reason))
     transition.finish(planned.id, StepState.CANCELLED, reason)
     transition.change(overruled=True)
@@ -242,10 +251,10 @@ def _overruled(transition: RunTransition, planned: PlannedStep, effect: EffectRe
 
 
 def _undo(transition: RunTransition, planned: PlannedStep, undo: EffectRecord, outcome: Outcome) -> None:
-    what = f"taking back {planned.action} {planned.target}"
+    what = f"rolling back {planned.action} {planned.target}"
     match outcome:
         case Absent():
-            _undone(transition, planned, undo, f"{what}: it is gone")
+            _undone(transition, planned, undo, f"{what}: already gone")
         case Done() | AlreadyDone():
             _undone(transition, planned, undo, f"{what}: {outcome.detail or 'done'}")
         case Waiting():
@@ -262,26 +271,26 @@ def _undo(transition: RunTransition, planned: PlannedStep, undo: EffectRecord, o
         case Refused() | Blocked():
             row = replace(undo, state=EffectState.REFUSED, reason=outcome.reason)
             transition.set(planned.id, undo=row, due_at=None)
-            transition.note("step.not_undone", f"{what}: left as it is: {outcome.reason}", step=planned.id)
+            transition.note("step.not_undone", f"{what}: left in place: {outcome.reason}", step=planned.id)
 
 
 def _undo_looked(
     transition: RunTransition, planned: PlannedStep, undo: EffectRecord, outcome: Outcome, *, there: bool
 ) -> None:
-    """What a lookup says of an undo whose end nobody saw. `there` is whether finding it means that it was made."""
+    """Apply the lookup of an undo of unknown outcome. `there` is whether finding the change means that the undo was made."""
     match outcome:
         case Done() | AlreadyDone() | Absent() if isinstance(outcome, Absent) is not there:
-            _undone(transition, planned, undo, f"taking back {planned.action} {planned.target}: done")
+            _undone(transition, planned, undo, f"rolling back {planned.action} {planned.target}: done")
         case Done() | AlreadyDone() | Absent():
-            _undo_later(transition, planned, undo, 0.0, "it was not taken back yet")
+            _undo_later(transition, planned, undo, 0.0, "not rolled back yet")
         case Waiting():
             _undo_later(transition, planned, undo, outcome.after_s, outcome.detail)
         case Retry() | Unknown() | Blocked():
             _undo_unknown(
-                transition, planned, undo, max(1.0, outcome.after_s), f"cannot be told: {outcome.reason}"
+                transition, planned, undo, max(1.0, outcome.after_s), f"status unknown: {outcome.reason}"
             )
         case Refused():
-            _undo_unknown(transition, planned, undo, LONGEST_PAUSE_S, f"cannot be told: {outcome.reason}")
+            _undo_unknown(transition, planned, undo, LONGEST_PAUSE_S, f"status unknown: {outcome.reason}")
 
 
 def _undo_unknown(

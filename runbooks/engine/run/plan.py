@@ -1,4 +1,4 @@
-"""A runbook bound to an incident: real targets, one planned step each, and a digest over all that a person approves."""
+"""A runbook bound to an incident: one planned step per target, and a digest over everything that is approved."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from streams.model.run import Compensation, Escalation, Mode, Plan, PlannedStep,
 N = TypeVar("N", int, float)
 
 MAX_STEPS = 200
-"""A run with so many steps, each with what its connector said, still fits the journal; more jobs than that are for people."""
+"""A run with this many steps, each with its connector's texts, still fits the store; more need manual handling."""
 
 
 def plan(
@@ -47,9 +47,8 @@ def plan(
     """Bind `runbook` to `incident`. The mode is the stricter one of the runbook's and the installation's (`ceiling`).
 
     The same incident, inventory and runbook give the same plan and digest. A step without a target (no job to act on)
-    or whose `when` does not hold is left out, and what needs it waits for what it would have waited for. Work on the node that
-    is not among the `actions` that are carried out here is left out with everything that needs it: a node that nobody
-    validated is not opened again.
+    or whose `when` is false is left out, and the steps that need it wait for what it would have waited for. Node work without a
+    connector (`actions`) is left out with every step that needs it: a node that was not validated is not uncordoned.
 
     Raises:
         ValueError: a `when` is no yes or no, a value cannot be worked out or is out of range, a step would go before its node is
@@ -66,8 +65,8 @@ def plan(
         if step.when is not None and not condition(step.when).holds(facts, values):
             bound[step.id] = []
             continue
-        settled = _worked_out(step, runbook, facts, values)
-        # How sure it is that a program crashed says nothing of the GPU it crashed on: that is always for a person.
+        settled = _evaluated(step, runbook, facts, values)
+        # That a program certainly crashed proves nothing about the GPU it ran on: acting on that always needs an approval.
         asks = runbook.mode is Mode.APPROVE or accused(incident) != incident.root
         targets = enumerate(_targets(step, incident, view))
         bound[step.id] = [
@@ -75,14 +74,12 @@ def plan(
             for number, target in targets
         ]
     steps = tuple(planned for group in bound.values() for planned in group)
-    if (first := _before_closing(steps)) is not None:
-        raise ValueError(f"{runbook.id} would {first.action} {first.target} before any node is closed")
+    if (first := _before_cordon(steps)) is not None:
+        raise ValueError(f"{runbook.id} would {first.action} {first.target} before any node is cordoned")
     if len(steps) > MAX_STEPS:
-        raise ValueError(
-            f"{runbook.id} would take {len(steps)} steps, at most {MAX_STEPS} are taken for one incident"
-        )
+        raise ValueError(f"{runbook.id} would have {len(steps)} steps, limit {MAX_STEPS} per incident")
     mode = stricter(runbook.mode, ceiling)
-    rung = runbook.escalation
+    step_up = runbook.escalation
     return Plan(
         runbook=runbook.id,
         runbook_revision=runbook.revision,
@@ -91,26 +88,26 @@ def plan(
         digest=plan_digest(incident.id, runbook.id, runbook.revision, mode, steps),
         why=runbook.description.strip(),
         left_out=tuple(f"{step}: {why}" for step, why in left_out.items()),
-        escalation=Escalation(rung.to, rung.after, rung.within_s, rung.per) if rung else None,
+        escalation=Escalation(step_up.to, step_up.after, step_up.within_s, step_up.per) if step_up else None,
         parameters=values,
     )
 
 
 def _not_here(step: Step, actions: frozenset[str], left_out: Mapping[str, str]) -> str:
     if step.action in NODE_WORK - actions:
-        return f"nothing here can {step.action} (node_work.{step.action} is not set)"
+        return f"no connector for {step.action} (node_work.{step.action} is not set)"
     return next((f"it needs {need}" for need in step.needs if need in left_out), "")
 
 
 def plan_digest(
     incident: str, runbook: str, revision: int, mode: Mode, steps: tuple[PlannedStep, ...]
 ) -> str:
-    """Over everything that is approved: whoever approves one plan has not approved another."""
+    """Covers everything that is approved: an approval of one plan is none of another."""
     return digest(incident, runbook, revision, mode, *(encode(step).decode() for step in steps), size=16)
 
 
-def _worked_out(step: Step, runbook: Runbook, facts: dict[str, Any], values: Mapping[str, Plain]) -> Step:
-    """The step with a plain value in place of every expression, within the bounds that hold for plain values."""
+def _evaluated(step: Step, runbook: Runbook, facts: dict[str, Any], values: Mapping[str, Plain]) -> Step:
+    """The step with every expression replaced by its value, checked like plain values."""
     expressions = {path: source for path, source, _ in computed(step)}
     if not expressions:
         return step
@@ -172,7 +169,7 @@ def _planned(step: Step, number: int, target: Target, needs: set[str], *, asks: 
 
 
 def _settled(value: N | Computed) -> N:
-    """A number that is worked out by now."""
+    """A number whose expression has been evaluated."""
     assert not isinstance(value, Computed)
     return value
 
@@ -190,8 +187,8 @@ def _needs(
 ) -> set[str]:
     """A step on one job waits for the needed step on the same job; any other waits for all of them.
 
-    Where the needed step is left out, it waits for what that one needs: a job must not be moved before its node is closed
-    because something in between has nothing to do.
+    Where the needed step is left out, it waits for what that one needs: a job must not be rescheduled before its node is cordoned
+    because a step in between has nothing to do.
     """
     needs: set[str] = set()
     for need in step.needs:
@@ -203,8 +200,8 @@ def _needs(
     return needs
 
 
-def _before_closing(steps: Sequence[PlannedStep]) -> PlannedStep | None:
-    """The first step that may only be taken on a closed node, and waits for no step that closes one."""
+def _before_cordon(steps: Sequence[PlannedStep]) -> PlannedStep | None:
+    """The first step that requires a cordoned node and does not wait for a cordon."""
     after: set[str] = set()
     for planned in steps:  # what is needed stands before what needs it
         if planned.action == "cordon_node" or not after.isdisjoint(planned.needs):
@@ -233,9 +230,9 @@ def _targets(step: Step, incident: Incident, view: ClusterView) -> list[Target]:
 
 
 def _running(jobs: tuple[JobRef, ...], view: ClusterView) -> list[JobRef]:
-    """Jobs that are not known to have finished well, each once, in a fixed order.
+    """Jobs that are not known to have completed, each once, in a fixed order.
 
-    A service that holds GPUs is hit like a job, but nobody suspends and resumes it: the drain moves its pods.
+    A service that holds GPUs is affected like a job, but cannot be suspended and resumed: the drain moves its pods.
     """
     by_key = {job.key: job for job in jobs if job.kind not in names().services}
     return [

@@ -1,16 +1,15 @@
-"""Ending a run before its time, and taking back what it did: in reverse order, each under the guard of its connector.
+"""Cancels a run and rolls back its effects: in reverse order, each through a guarded undo of its connector.
 
-A step is taken back by its connector's own undo, or by the action that the runbook names as its compensation. Either way it
-is an effect like any other: intended, made, looked up when its end was not seen.
+A step is rolled back by its connector's own undo, or by the action that the runbook names as its compensation. Either way it is
+an effect like any other: intended, made, looked up when its outcome is unknown.
 
-What is taken back depends on why. A revision that removes the reason takes back everything the runbook marked with `undo`. A
-failure, an expiry, a refusal or a person's change only releases what must not be left waiting for a run that has ended: a
-suspended job; so does a person who resolves the incident. A bad node stays closed. A person's `stop` stops everything, this
-too.
+What is rolled back depends on the reason. A revision that removes the reason for the run rolls back the steps marked with `undo`.
+A failure, an expiry, a refusal, a person's change or a `resolve` only resumes suspended jobs, and a bad node stays cordoned. A
+`stop` rolls back nothing.
 
-A cordon that another incident's node needs as well (`keep`) is neither given back nor forgotten: it is given back once that
-incident's own run holds the node, or once that incident is over. Where that incident cannot be read any more, nobody can tell
-whether the node is well: it stays closed and is left to a person.
+A cordon that another incident needs as well (`keep`) is handed over: it is undone once that incident's own run holds the node, or
+once that incident is over. While its record cannot be read nobody knows whether the node is well, so the node stays cordoned and
+is left for manual handling.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from streams.model.run import EffectRecord, EffectState, PlannedStep, RunOutcome
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 KEPT_LOOK_S = 30.0
-"""How often what is kept for another incident is looked at."""
+"""How often a cordon kept for another incident is checked."""
 
 _LASTING = (*IN_FLIGHT, EffectState.WAITING, EffectState.CONFIRMED)
 
@@ -51,17 +50,17 @@ def call_off(
     undo: bool = False,
     keep: Mapping[str, str] = NOTHING,
 ) -> None:
-    """Decide how the run ends. Steps not begun are cancelled; a call in the in_flight is still waited for.
+    """Decide how the run ends. Steps not started are cancelled; a call in flight is still waited for.
 
-    `undo` takes back all that may be, later on targets whose names are in `keep` (with the incident they are kept for);
+    `undo` rolls back every step marked for it, later on targets whose names are in `keep` (with the incident they are kept for);
     `release` only resumes jobs.
     """
     if transition.stopping:
         if transition.run.overruled and transition.run.outcome is RunOutcome.ESCALATED:
-            # A person's word outweighs the next rung, also while the run still gives back its jobs.
+            # A person's decision outweighs the escalation, also while the run still resumes its jobs.
             transition.change(outcome=outcome, reason=reason)
             transition.note(
-                "run.called_off", f"{outcome}: {reason}; the next rung is not begun", outcome=str(outcome)
+                "run.called_off", f"{outcome}: {reason}; no further escalation", outcome=str(outcome)
             )
         return
     transition.change(outcome=outcome, reason=reason)
@@ -72,13 +71,13 @@ def call_off(
         if not record.state.is_over and not in_flight:
             transition.finish(planned.id, StepState.CANCELLED, reason)
     if undo or release:
-        take_back(transition, reason, only_jobs=not undo, keep=keep)
+        roll_back(transition, reason, only_jobs=not undo, keep=keep)
     if not undo:
-        _say_what_stands(transition)
+        _note_what_stays(transition)
 
 
 def fail(transition: RunTransition, planned: PlannedStep, reason: str) -> None:
-    """A step has failed for good: go on without it or end the run as the step says."""
+    """A step has failed for good: continue without it or end the run, as the step says."""
     transition.finish(planned.id, StepState.FAILED, reason)
     if transition.stopping:
         return
@@ -94,10 +93,10 @@ def fail(transition: RunTransition, planned: PlannedStep, reason: str) -> None:
             call_off(transition, RunOutcome.FAILED, why, release=True)
 
 
-def take_back(
+def roll_back(
     transition: RunTransition, reason: str, *, only_jobs: bool = False, keep: Mapping[str, str] = NOTHING
 ) -> None:
-    """Mark what the run did, or may have done, for taking back."""
+    """Mark what the run did, or may have done, to be rolled back."""
     for planned in transition.run.plan.steps:
         record = transition.records[planned.id]
         made = record.effect is not None and record.effect.state in _LASTING
@@ -106,17 +105,17 @@ def take_back(
             continue
         assert record.effect is not None
         assert planned.target is not None
-        row = way_back(transition, planned, record.effect)
+        row = undo_row(transition, planned, record.effect)
         kept = keep.get(planned.target.name, "")
         if not kept and planned.action == "cordon_node" and _is_in_work(transition, planned):
-            text = (
-                f"{planned.target} stays closed and is left to you: what was begun on it may not have ended"
-            )
+            text = f"{planned.target} stays cordoned for manual handling: a reset or reboot of it may still be running"
             transition.note("run.leaves", text, step=planned.id)
             continue
         if kept:
             transition.note(
-                "run.keeps", f"{planned.target} stays closed: {kept} accuses it too", step=planned.id
+                "run.keeps",
+                f"{planned.target} stays cordoned: {kept} also names it as root cause",
+                step=planned.id,
             )
         due = record.due_at if record.effect.state in IN_FLIGHT else None
         transition.set(planned.id, undo=row, due_at=due, kept_for=kept)
@@ -124,12 +123,12 @@ def take_back(
 
 
 def is_worked_on(planned: PlannedStep, record: StepRecord) -> bool:
-    """Whether the step has begun to reset or reboot its node: that goes on whether or not anybody waits for it."""
+    """Whether the step has started to reset or reboot its node: that continues whether or not anybody waits for it."""
     return planned.action in DISRUPTIVE and record.effect is not None and record.effect.state in _LASTING
 
 
 def _is_in_work(transition: RunTransition, cordon: PlannedStep) -> bool:
-    """Whether a reset or reboot of the node of a cordon has begun, and nobody has seen it end."""
+    """Whether a reset or reboot of the cordoned node has started and is not known to have ended."""
     for planned in transition.run.plan.steps:
         record = transition.records[planned.id]
         if is_worked_on(planned, record) and same_target(planned.target, cordon.target):
@@ -139,8 +138,8 @@ def _is_in_work(transition: RunTransition, cordon: PlannedStep) -> bool:
     return False
 
 
-def way_back(transition: RunTransition, planned: PlannedStep, effect: EffectRecord) -> EffectRecord:
-    """The row of an undo that is meant: of the connector's own, or of the action that the runbook names instead."""
+def undo_row(transition: RunTransition, planned: PlannedStep, effect: EffectRecord) -> EffectRecord:
+    """The effect row of an undo: by the connector itself, or by the action that the runbook names as compensation."""
     row = replace(effect, state=EffectState.WAITING, attempts=0, failures=0, reason="", confirmed_at=None)
     if planned.compensation is None:
         return row
@@ -149,7 +148,7 @@ def way_back(transition: RunTransition, planned: PlannedStep, effect: EffectReco
 
 
 def advance_undo(transition: RunTransition, context: RunContext) -> None:
-    """Take the next thing back, the latest first, once nothing of the run is in the in_flight."""
+    """Roll back the next step, the latest first, once no call of the run is in flight."""
     for planned in reversed(transition.run.plan.steps):
         record = transition.records[planned.id]
         if not record.is_being_undone:
@@ -164,7 +163,7 @@ def advance_undo(transition: RunTransition, context: RunContext) -> None:
             return
         if record.due_at is not None and transition.now < record.due_at:
             continue
-        if _rests_on_it(transition, planned):
+        if _is_needed_by_undo(transition, planned):
             continue
         kind: CallKind = "compensate" if planned.compensation else "undo"
         if not transition.has_free_slot(planned, kind, context.free_slots):
@@ -174,7 +173,7 @@ def advance_undo(transition: RunTransition, context: RunContext) -> None:
 
 
 def is_busy(transition: RunTransition, planned: PlannedStep, context: RunContext) -> bool:
-    """Whether a call to the step's target is in the in_flight in another run: two must never be."""
+    """Whether another run has a call in flight to the step's target: there must never be two."""
     if planned.target is None:
         return False
     return bool(context.busy.get(planned.target.key, frozenset()) - {transition.run.id})
@@ -183,10 +182,10 @@ def is_busy(transition: RunTransition, planned: PlannedStep, context: RunContext
 def _hand_over(
     transition: RunTransition, planned: PlannedStep, record: StepRecord, context: RunContext
 ) -> None:
-    """Let go of what is kept for another incident, once its run holds the same or it is over."""
+    """Hand over a cordon kept for another incident, once that incident's run holds it too or it is over."""
     survivor = _survivor(record.kept_for, context)
     if survivor is None:
-        _keep_for_the_lost(transition, planned, record)
+        _keep_for_unreadable(transition, planned, record)
         return
     if record.keeper_lost_since is not None:
         transition.set(planned.id, keeper_lost_since=None)
@@ -198,17 +197,17 @@ def _hand_over(
         if step.action == planned.action
     )
     if held or survivor.state.is_over:
-        why = "is held by its run now" if held else "is over"
+        why = "has a run that holds it now" if held else "is over"
         transition.note(
-            "run.hands_over", f"{planned.target} is let go of: {record.kept_for} {why}", step=planned.id
+            "run.hands_over", f"{planned.target} handed over: {record.kept_for} {why}", step=planned.id
         )
         transition.set(planned.id, kept_for="", due_at=None)
     elif record.due_at is None or transition.now >= record.due_at:
         transition.set(planned.id, due_at=transition.in_seconds(KEPT_LOOK_S))
 
 
-def _keep_for_the_lost(transition: RunTransition, planned: PlannedStep, record: StepRecord) -> None:
-    """Wait for the record of an incident that is not there, and in the end leave what was kept for it to a person."""
+def _keep_for_unreadable(transition: RunTransition, planned: PlannedStep, record: StepRecord) -> None:
+    """Wait for the missing record of the other incident, and in the end leave the cordon for manual handling."""
     since = record.keeper_lost_since or transition.now
     if transition.now < since + timedelta(seconds=BLIND_S):
         look_at = min(transition.in_seconds(KEPT_LOOK_S), since + timedelta(seconds=BLIND_S))
@@ -216,14 +215,16 @@ def _keep_for_the_lost(transition: RunTransition, planned: PlannedStep, record: 
             transition.set(planned.id, keeper_lost_since=since, due_at=look_at)
         return
     assert record.undo is not None
-    why = f"{record.kept_for}, which accuses it too, could not be read for {BLIND_S:.0f} s"
+    why = f"{record.kept_for} also names it as root cause and could not be read for {BLIND_S:.0f} s"
     row = replace(record.undo, state=EffectState.REFUSED, reason=why)
     transition.set(planned.id, undo=row, due_at=None, kept_for="", keeper_lost_since=None)
-    transition.note("run.leaves", f"{planned.target} stays closed and is left to you: {why}", step=planned.id)
+    transition.note(
+        "run.leaves", f"{planned.target} stays cordoned for manual handling: {why}", step=planned.id
+    )
 
 
 def _survivor(name: str, context: RunContext) -> Incident | None:
-    """The incident itself, or where it went when it was merged in turn; None where the last of them cannot be read."""
+    """The incident itself, or the end of its chain of merges; None where that cannot be read."""
     found, seen = context.incidents.get(name), {name}
     while found is not None and found.state is IncidentState.MERGED and found.merged_into not in seen:
         seen.add(found.merged_into or "")
@@ -236,8 +237,8 @@ def _stands(record: StepRecord) -> bool:
     return effect is not None and effect.state is EffectState.CONFIRMED and record.undo is None
 
 
-def _rests_on_it(transition: RunTransition, planned: PlannedStep) -> bool:
-    """Whether something that needed this step is still to be taken back: a put-off call must not turn the order around."""
+def _is_needed_by_undo(transition: RunTransition, planned: PlannedStep) -> bool:
+    """Whether a step that needed this one is still to be rolled back: a postponed call must not reverse the order."""
     reached = {planned.id}
     for other in transition.run.plan.steps:  # what is needed stands before what needs it
         if reached.isdisjoint(other.needs):
@@ -251,7 +252,7 @@ def _rests_on_it(transition: RunTransition, planned: PlannedStep) -> bool:
 def look_up_undo(
     transition: RunTransition, planned: PlannedStep, again_s: float, free_slots: FreeSlots
 ) -> None:
-    """An undo whose fate is unknown is looked up before it is sent again."""
+    """An undo of unknown outcome is looked up before it is sent again."""
     record = transition.records[planned.id]
     if record.undo is None or record.undo.state is not EffectState.UNKNOWN:
         return
@@ -286,11 +287,13 @@ def _needless(transition: RunTransition, planned: PlannedStep, record: StepRecor
     return False
 
 
-def _say_what_stands(transition: RunTransition) -> None:
+def _note_what_stays(transition: RunTransition) -> None:
     for planned in transition.run.plan.steps:
         record = transition.records[planned.id]
         stands = record.effect is not None and record.effect.state in _LASTING and record.undo is None
         if planned.undo and stands and not _needless(transition, planned, record):
             transition.note(
-                "run.leaves", f"{planned.action} {planned.target} stands and is left to you", step=planned.id
+                "run.leaves",
+                f"{planned.action} {planned.target} stays in place for manual handling",
+                step=planned.id,
             )

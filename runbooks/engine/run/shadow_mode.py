@@ -1,4 +1,4 @@
-"""A run in shadow: it decides everything and touches nothing, not even by looking."""
+"""Shadow mode: every step is decided, and no call is made, not even a lookup."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streams.model.run import PlannedStep, StepState
 
 
 def shadow(transition: RunTransition, context: RunContext) -> None:
-    """Decide everything, touch nothing, not even by looking. A new revision makes every step pending again."""
+    """Decide every step without a call. A new revision makes every step pending again."""
     for planned in transition.run.plan.steps:
         record = transition.records[planned.id]
         if record.state is not StepState.PENDING:
@@ -49,7 +49,7 @@ def _verdict(transition: RunTransition, planned: PlannedStep, context: RunContex
 
 
 def guard_context(transition: RunTransition, planned: PlannedStep, context: RunContext) -> GuardContext:
-    """What the guardrails look at for one step, as the run stands on the transition."""
+    """What the guardrails are given for one step, with the run as the transition has it."""
     run = replace(transition.run, steps=tuple(transition.records.values()))
     return GuardContext(
         context.incident,

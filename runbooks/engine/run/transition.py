@@ -31,26 +31,26 @@ from streams.model.run import (
 from streams.model.signal import Attribute
 
 CallKind = Literal["apply", "lookup", "undo", "undo_lookup", "compensate", "compensate_lookup"]
-"""`compensate` takes a step back by another action: for the connector it is an `apply`, for the run an undo."""
+"""`compensate` rolls a step back by another action: for the connector it is an `apply`, for the run an undo."""
 
 LOOKUPS: tuple[CallKind, ...] = ("lookup", "undo_lookup", "compensate_lookup")
 """Calls that change nothing."""
 
 MAX_REASON = 300
-"""Characters that a run keeps of each reason: a connector may hand on what a server said, whatever its length."""
+"""Characters that a run keeps of each reason: a connector may pass on a server's text of any length."""
 
 BLIND_S = 300.0
-"""How long an incident may be unreadable before what waits for it is given up: its correlator may write the record anew."""
+"""How long an incident may be unreadable before its run is ended: the correlator may write the record again."""
 
 IN_FLIGHT = (EffectState.INTENDED, EffectState.UNKNOWN)
-"""A call that may be under way, or whose fate is not known yet."""
+"""A call may be in flight, or its outcome is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a run is advanced against. `actions` are those that some connector here carries out.
+    """What a run is advanced against. `actions` are those that some connector carries out.
 
-    `run_counts` counts all runs of the cluster, `control` is what people have switched off in it.
+    `run_counts` counts all runs of the cluster, `control` has its kill switch, freezes and breaker.
     """
 
     incident: Incident
@@ -59,16 +59,16 @@ class RunContext:
     policy: ResponderSettings
     actions: frozenset[str]
     busy: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The runs that have a call in the in_flight, by the key of its target."""
+    """The runs that have a call in flight, by the key of its target."""
     incidents: Mapping[str, Incident] = field(default_factory=dict)
     runbooks: frozenset[str] = frozenset()
-    """Ids of the runbooks that there are."""
+    """Ids of all runbooks."""
     control: Control | None = None
     run_counts: RunCounts | None = None
     siblings: Sequence[Run] = ()
     """The other runs of the same incident, oldest first."""
     free_slots: FreeSlots = field(default_factory=FreeSlots)
-    """How many calls the run may begin now."""
+    """How many calls the run may start now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Call:
 
     @property
     def slot(self) -> tuple[str, str, str]:
-        """What tells it from every other call that is under way."""
+        """What distinguishes it from every other call in flight."""
         return (self.run, self.step, self.kind)
 
 
@@ -98,7 +98,7 @@ class TimelineNote:
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
-    """News of the run for the correlator: the kind of a `run.*` signal and what it says."""
+    """News of the run for the correlator: the kind of a `run.*` signal and its attributes."""
 
     kind: str
     outcome: str = ""
@@ -115,11 +115,11 @@ class TransitionResult:
     notes: tuple[TimelineNote, ...] = ()
     reports: tuple[RunReport, ...] = ()
     waits: frozenset[str] = frozenset()
-    """Queues in which the run has to stand for what it would begin next."""
+    """Queues for the call slots that the run lacks."""
 
 
 class RunTransition:
-    """One run being worked on at one moment."""
+    """One run while one event is applied to it."""
 
     def __init__(self, run: Run, now: datetime) -> None:
         self.before = run
@@ -133,7 +133,7 @@ class RunTransition:
 
     @property
     def stopping(self) -> bool:
-        """True once the run is to end before its time: nothing new is begun."""
+        """True once the run was ended early: nothing new is started."""
         return self.run.outcome.is_early
 
     def set(self, step_id: str, **changes: Any) -> None:
@@ -145,18 +145,18 @@ class RunTransition:
         self.run = replace(self.run, **changes)
 
     def note(self, event: str, text: str, *, actor: str | None = None, **attributes: Attribute) -> None:
-        """Say something on the timeline."""
+        """Add a timeline entry."""
         self.notes.append(TimelineNote(event, text, actor, {"run": self.run.id, **attributes}))
 
     def finish(self, step_id: str, state: StepState, reason: str = "") -> None:
-        """Put a step in a state it will not leave."""
+        """Put a step in a final state."""
         self.set(step_id, state=state, finished_at=self.now, due_at=None, reason=reason, verdict="")
         planned = self.run.planned(step_id)
         text = f"{planned.action} {planned.target}: {state}" + (f" ({reason})" if reason else "")
         self.note(f"step.{state}", text, step=step_id, action=planned.action)
 
     def admit(self) -> None:
-        """The limits have let a step in, and with it every destructive step that the plan has now."""
+        """The limits have admitted a step, and with it every destructive step that the plan has now."""
         self.change(admitted_at=self.run.admitted_at or self.now)
         for planned in self.run.plan.steps:
             if planned.destructive and self.records[planned.id].admitted_at is None:
@@ -181,10 +181,10 @@ class RunTransition:
         undo: bool = False,
         inherited: EffectRecord | None = None,
     ) -> None:
-        """Write down that a call is about to be made, and make it part of the turn.
+        """Record the intent of a call, and make the call part of the result.
 
-        `inherited` is the same change as another run of the incident made it: it is gone on with under its key, so that it
-        remains one change.
+        `inherited` is the same change as an earlier run of the incident made it: it continues under that key, so that it remains
+        one change.
         """
         assert planned.target is not None
         record = self.records[planned.id]
@@ -206,7 +206,7 @@ class RunTransition:
             self.call(planned, "compensate" if planned.compensation else "undo")
             return
         deadline = record.deadline_at if record.effect else None
-        # What a guardrail or a full queue held it for is over; what the connector said last still stands.
+        # The reason of a guardrail or a full queue no longer applies; the connector's last reason still does.
         was_held = record.effect is None or bool(record.verdict)
         self.set(
             planned.id,
@@ -221,7 +221,7 @@ class RunTransition:
         self.call(planned, "apply")
 
     def has_free_slot(self, planned: PlannedStep, kind: CallKind, free_slots: FreeSlots) -> bool:
-        """Whether there is a slot for this call, beside those that this turn has begun. If not, the run has to wait for one."""
+        """Whether there is a slot for this call, beside those taken by this transition. If not, the run queues for one."""
         if (self.run.id, planned.id, kind) in free_slots.in_flight:
             return True
         system = system_of(planned.action)
@@ -236,7 +236,7 @@ class RunTransition:
         return False
 
     def call(self, planned: PlannedStep, kind: CallKind) -> None:
-        """Make a call part of the turn. The effect as journaled is handed to the connector."""
+        """Make a call part of the result. The connector gets the effect as recorded in the run."""
         record = self.records[planned.id]
         back = planned.compensation if kind in ("compensate", "compensate_lookup") else None
         row = record.undo if back else record.effect
@@ -257,7 +257,7 @@ class RunTransition:
         self.calls.append(Call(self.run.id, planned.id, kind, effect))
 
     def result(self) -> TransitionResult:
-        """The outcome; the revision rises only when something changed."""
+        """The result; the revision increases only when something changed."""
         run = replace(self.run, steps=tuple(_bounded(self.records[record.id]) for record in self.run.steps))
         if run != self.before:
             run = replace(run, revision=self.before.revision + 1, updated_at=self.now)
@@ -267,7 +267,7 @@ class RunTransition:
 
 
 def _bounded(record: StepRecord) -> StepRecord:
-    """The record with no more than `MAX_REASON` characters of what others said: the document has to fit the journal."""
+    """The record with reasons cut to `MAX_REASON`: the document has to fit the store."""
     changes: dict[str, Any] = {}
     for name in ("effect", "undo"):
         row: EffectRecord | None = getattr(record, name)
@@ -285,7 +285,7 @@ def calls_in_flight(record: StepRecord) -> list[EffectRecord]:
 
 
 def shortened(text: str) -> str:
-    """The text as far as a run document keeps it; what is left out is marked."""
+    """The text cut to what a run document keeps, with a mark where it was cut."""
     return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"
 
 

@@ -1,4 +1,4 @@
-"""Targets in waves: a few first, and the others only when those are over and well. Part of the machine in `run.py`."""
+"""Targets in waves: a few first, the others only once those have succeeded. Part of `machine.py`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from streams.model.run import PlannedStep, StepRecord, StepState
 
 
 def held_by_wave(transition: RunTransition, planned: PlannedStep) -> bool:
-    """Whether the step has to wait for an earlier wave of its targets. What will never have its turn is cancelled here."""
+    """Whether the step has to wait for an earlier wave of its targets. A step that can never start is cancelled here."""
     before = _before(transition, planned)
     if any(not record.state.is_over for record in before):
         return True
     unwell = [record for record in before if not _is_well(record, planned)]
     if unwell:
-        why = f"wave {planned.wave} is not begun: {unwell[0].id} is {unwell[0].state}"
+        why = f"wave {planned.wave} is not started: {unwell[0].id} is {unwell[0].state}"
         transition.finish(planned.id, StepState.CANCELLED, why)
         return True
     last = max((record.finished_at for record in before if record.finished_at is not None), default=None)
@@ -38,7 +38,7 @@ def _before(transition: RunTransition, planned: PlannedStep) -> list[StepRecord]
 
 
 def _is_well(record: StepRecord, planned: PlannedStep) -> bool:
-    """Over without harm; a failure that the runbook goes on after does not count as harm."""
+    """Over without a failure, or with one after which the runbook continues."""
     if record.state is StepState.FAILED:
         return planned.on_failure == "continue"
     return record.state is not StepState.CANCELLED

@@ -140,12 +140,13 @@ def test_a_contained_incident_ends_with_what_is_owed_and_says_its_cause_once() -
     root, *_ = CASES["contained"]
     lines = _posting(root.message).lines
     assert (
-        lines[-1] == "🔧 node-07 stays closed for GPU-61; once repaired, run: faultline nodes release node-07"
+        lines[-1]
+        == "🔧 node-07 stays cordoned for GPU-61; once repaired, run: faultline nodes release node-07"
     )
     assert sum(incident().reason in line for line in lines) == 1
     assert not [line for line in lines if "GPU-hours" in line]
     assert "Out of service 8 GPUs" in lines
-    assert "node-07 stays closed for GPU-61" in root.message.summary
+    assert "node-07 stays cordoned for GPU-61" in root.message.summary
     assert "<https://jira.example/browse/GPU-61|GPU-61>" in json.dumps(render(root.message))
 
 

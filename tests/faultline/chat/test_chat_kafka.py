@@ -426,7 +426,7 @@ async def test_a_thread_is_not_green_while_the_node_stays_closed_and_is_when_it_
     with world.chat():
         await world.see(lambda: says("🔧 contained"), "the node is owed")
         (root,) = world.slack.roots()
-        assert root.lines[-1].startswith("🔧 node-07 stays closed")
+        assert root.lines[-1].startswith("🔧 node-07 stays cordoned")
     # Given back a while later, with no word in incidents or runs: a person has opened the node.
     later = now + timedelta(minutes=1)
     await world.tell(FactRecord(replace(node, unschedulable=False, owner_incident=None, observed_at=later)))

@@ -74,7 +74,7 @@ def test_sixty_closed_nodes_stand_after_what_is_open_and_before_what_is_over() -
     shown = seen(incidents, runs, nodes)
     assert [one.standing for one in shown] == ["mitigating", *["contained"] * 60]
     assert shown[1].incident == contained[-1], "the newest first"
-    assert shown[1].waits_for == "repair: node-59 stays closed, and no ticket asks for its repair"
+    assert shown[1].waits_for == "repair: node-59 stays cordoned, without a repair ticket"
     assert list(counts(shown)) == ["1 open", "60 contained: a node stays cordoned until it is repaired"]
     assert [one.standing for one in seen(incidents, runs, nodes, everything=True)][-1] == "resolved"
 

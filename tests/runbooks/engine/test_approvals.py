@@ -138,10 +138,10 @@ def test_two_different_people_are_needed_and_the_same_twice_is_one() -> None:
     play = asking(settings(approval_classes={"close": {"group": "oncall", "quorum": 2}}))
     say(play, "ada")
     assert play.air == []
-    assert "it still takes one more of oncall (ada, bob), ada having approved" in play.notes[-1]
+    assert "still needs one more of oncall (ada, bob), ada having approved" in play.notes[-1]
     say(play, "ada")
     assert play.air == []
-    assert "ada has approved it already" in play.notes[-1]
+    assert "ada has already approved" in play.notes[-1]
     say(play, "bob")
     assert [c.effect.action for c in play.air] == ["cordon_node"]
     assert [a.actor for a in play.run.approvals] == ["ada", "bob"]
@@ -152,7 +152,7 @@ def test_one_person_with_two_names_is_one_person() -> None:
     say(play, "bob")
     say(play, "robert (U024BE7LH)")
     assert play.air == []
-    assert "has approved it already" in play.notes[-1]
+    assert "has already approved" in play.notes[-1]
 
 
 def test_an_outsider_of_the_group_does_not_count_and_is_told_who_does() -> None:
@@ -200,7 +200,7 @@ def test_the_first_word_that_decides_wins_and_later_ones_hear_who_it_was_and_whe
     say(play, "ada")
     play.tick(60)
     say(play, "bob")
-    assert f"bob does not count: ada approved it at {at(0):%Y-%m-%dT%H:%M:%S}" in play.notes[-1]
+    assert f"bob not accepted: ada approved it at {at(0):%Y-%m-%dT%H:%M:%S}" in play.notes[-1]
     say(play, "bob", Verb.REJECT)
     assert "ada approved it at" in play.notes[-1]
     assert play.run.outcome == ""
@@ -208,7 +208,7 @@ def test_the_first_word_that_decides_wins_and_later_ones_hear_who_it_was_and_whe
     play = asking(settings())
     say(play, "eve", Verb.REJECT, reason="maintenance tonight")
     say(play, "ada")
-    assert "ada does not count: eve rejected it at" in play.notes[-1]
+    assert "ada not accepted: eve rejected it at" in play.notes[-1]
     assert play.run.outcome == "rejected"
     assert play.made == []
 
@@ -240,12 +240,12 @@ def test_words_for_a_plan_that_has_grown_count_for_nothing_and_that_is_said() ->
     say(play, "ada")
     revise(play, jobs=(*play.about.jobs, OTHER_JOB))
     assert play.run.plan.digest != before
-    assert any("an approval of ada for the former plan does not count" in note for note in play.notes)
+    assert any("the approval by ada covers the previous plan only" in note for note in play.notes)
     assert play.state("cordon") is StepState.AWAITING_APPROVAL
     (demand,) = play.run.step("cordon").demands
     assert demand.given == ()
     say(play, "bob", digest=before)
-    assert "another plan" in play.notes[-1]
+    assert "an outdated plan" in play.notes[-1]
     shown = approval_message(play.about, play.run, play.run.planned("cordon"))
     assert any("changed after ada approved it" in b.text for b in shown.blocks if isinstance(b, Paragraph))
     assert any(isinstance(block, Buttons) for block in shown.blocks)

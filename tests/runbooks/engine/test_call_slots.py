@@ -182,7 +182,7 @@ def test_more_tickets_than_may_be_opened_wait_and_an_incident_that_ends_meanwhil
     assert not world.board.is_behind(world.now), "it waits without turning in circles"
     waiting = [run for run in world.documents.values() if run.incident not in world.tickets()]
     assert {run.step("ticket").reason for run in waiting} == {
-        "5 tickets were opened within 10 minutes, the rest (1) is kept for fresh decisive faults; this one waits for its turn"
+        "5 tickets were opened within 10 minutes, the rest (1) is kept for fresh decisive faults; this one is queued"
     }
     told = [one for one in about if one.id in world.tickets()]
     over = [one for one in about if one.id not in world.tickets()][:4]

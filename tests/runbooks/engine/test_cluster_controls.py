@@ -69,7 +69,7 @@ def test_the_switch_stops_a_running_run_at_its_next_step_and_its_job_is_given_ba
     assert actions(changes) == []
     run = played.runs[call.run]
     held = [r for r in run.steps if r.state is StepState.BLOCKED]
-    assert "ada threw it" in held[0].reason
+    assert "engaged by ada" in held[0].reason
     changes = turn(played, at(602))
     assert [(c.kind, c.effect.action) for c in changes.calls][-1] in {
         ("undo", "suspend_job"),
@@ -109,7 +109,7 @@ def test_a_command_counts_once_and_what_is_kept_of_them_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("command", "settings", "says"),
     [
-        (say(Verb.UNKILL), AUTO, "not thrown by a command"),
+        (say(Verb.UNKILL), AUTO, "not engaged by a command"),
         (say(Verb.UNKILL), policy(kill_switch=True), "it is on in the settings"),
         (say(Verb.RESET), AUTO, "the breaker has not tripped"),
         (say(Verb.RESET, when=at(-3700)), AUTO, "given 3700 s ago, at most 3600 s"),
@@ -160,7 +160,7 @@ def test_mass_faults_trip_the_breaker_before_anything_is_closed() -> None:
     tripped = played.control(CLUSTER).breaker
     assert tripped is not None
     assert tripped.rule == "mass faults"
-    assert "8 of 16 nodes, 8 trip it (mass_share 0.3, mass_min_nodes 8)" in tripped.reason
+    assert "8 of 16 nodes, limit 8 (mass_share 0.3, mass_min_nodes 8)" in tripped.reason
     assert any(e.event == "control.trip" for e in changes.timeline)
 
 
@@ -253,7 +253,7 @@ def test_run_after_run_that_fails_trips_the_breaker() -> None:
     tripped = played.control(CLUSTER).breaker
     assert tripped is not None
     assert tripped.rule == "failures"
-    assert "2 runs that had begun to act failed within 7200 s, 2 trip it" in tripped.reason
+    assert "2 runs that had started to act failed within 7200 s, limit 2" in tripped.reason
     played.take_incident(broken(3))
     assert actions(turn(played, at(9))) == []
     turn(played, at(10), say(Verb.RESET, number=5, when=at(10)))

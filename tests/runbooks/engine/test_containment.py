@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.base import Done
-from runbooks.engine.containment import Ticket, is_contained, owed, plain_of, standing_of
+from runbooks.engine.containment import Ticket, is_contained, pending_repairs, plain_of, standing_of
 from runbooks.engine.partition_state import PartitionState
 from streams.config.settings import ResponderSettings
 from streams.model.conversation import Command, Verb
@@ -57,8 +57,8 @@ def over() -> Incident:
 
 
 def test_a_node_that_stays_closed_is_owed_under_its_ticket() -> None:
-    (one,) = owed(incident().id, runs_of(incident()), nodes())
-    assert one.text == f"{NODE} stays closed for GPU-61"
+    (one,) = pending_repairs(incident().id, runs_of(incident()), nodes())
+    assert one.text == f"{NODE} stays cordoned for GPU-61"
     assert one.way_out == f"faultline nodes release {NODE}"
     assert (one.gpus, one.ticket) == (8, Ticket("GPU-61", "https://jira.example/browse/GPU-61"))
     assert plain_of(one).keys() == {"node", "gpus", "since", "ticket", "url"}
@@ -85,28 +85,30 @@ def test_a_node_that_stays_closed_is_owed_under_its_ticket() -> None:
     ],
 )  # fmt: skip
 def test_what_the_inventory_shows_of_the_node_decides(changes: dict[str, Any], stays: bool) -> None:
-    assert bool(owed(incident().id, runs_of(incident()), nodes(**changes))) is stays
+    assert bool(pending_repairs(incident().id, runs_of(incident()), nodes(**changes))) is stays
 
 
 def test_a_node_that_is_gone_is_owed_no_more_and_without_any_inventory_the_run_is_believed() -> None:
     runs = runs_of(incident())
     gone = {name: fact for name, fact in nodes().items() if name != NODE}
-    assert owed(incident().id, runs, gone) == ()
-    assert [one.node for one in owed(incident().id, runs, {})] == [NODE]
+    assert pending_repairs(incident().id, runs, gone) == ()
+    assert [one.node for one in pending_repairs(incident().id, runs, {})] == [NODE]
 
 
 def test_a_node_opened_by_hand_that_keeps_our_taint_is_told_as_that() -> None:
-    (one,) = owed(incident().id, runs_of(incident()), nodes(unschedulable=False))
-    assert one.text == f"{NODE} is open again and keeps Faultline's taint for GPU-61"
+    (one,) = pending_repairs(incident().id, runs_of(incident()), nodes(unschedulable=False))
+    assert one.text == f"{NODE} was uncordoned manually but still has Faultline's taint for GPU-61"
     assert one.way_out == f"kubectl taint node {NODE} faultline.dev/incident-"
 
 
 def test_the_marks_tell_of_a_node_whose_run_is_long_forgotten() -> None:
-    (one,) = owed(incident().id, (), nodes())
-    assert one.text == f"{NODE} stays closed, and no ticket asks for its repair"
-    assert owed("inc-of-another", (), nodes()) == ()
+    (one,) = pending_repairs(incident().id, (), nodes())
+    assert one.text == f"{NODE} stays cordoned, without a repair ticket"
+    assert pending_repairs("inc-of-another", (), nodes()) == ()
     both = nodes(owner_incident=f"{incident().id},inc-of-another")
-    assert [one.node for name in (incident().id, "inc-of-another") for one in owed(name, (), both)] == [
+    assert [
+        one.node for name in (incident().id, "inc-of-another") for one in pending_repairs(name, (), both)
+    ] == [
         NODE,
         NODE,
     ]
@@ -116,7 +118,7 @@ def test_in_shadow_nothing_is_closed_and_nothing_owed() -> None:
     runs = runs_of(incident(), policy(mode=Mode.SHADOW))
     assert runs[0].outcome == "shadowed"
     open_ = nodes(unschedulable=False, owner_incident=None, taints=())
-    assert owed(incident().id, runs, open_) == ()
+    assert pending_repairs(incident().id, runs, open_) == ()
 
 
 def test_what_was_given_back_is_owed_no_more_before_the_inventory_shows_it() -> None:
@@ -126,7 +128,7 @@ def test_what_was_given_back_is_owed_no_more_before_the_inventory_shows_it() -> 
     for call in board.collect().calls:
         board.take_outcome(call, Done(), at(1001))
     gone = nodes(unschedulable=False, owner_incident=None, taints=())
-    assert owed(incident().id, board.runs.of(incident().id), gone) == ()
+    assert pending_repairs(incident().id, board.runs.of(incident().id), gone) == ()
 
 
 def test_an_incident_is_resolved_once_and_whoever_comes_later_is_told_since_when() -> None:
@@ -137,7 +139,7 @@ def test_an_incident_is_resolved_once_and_whoever_comes_later_is_told_since_when
     changes = board.collect()
     (answer,) = [e for e in changes.timeline if e.attributes.get("command") == "c-2"]
     assert answer.event == "command.refused"
-    assert answer.text.endswith(f"{incident().id} is over since 2026-03-01T12:15:00Z")
+    assert answer.text.endswith(f"{incident().id} has been over since 2026-03-01T12:15:00Z")
     assert not changes.signals
 
 

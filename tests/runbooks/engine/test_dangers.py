@@ -151,7 +151,7 @@ def test_an_incident_too_large_to_write_down_is_left_to_people_and_stops_nobody(
     played.advance(NOW)
     changes = played.collect()
     assert [call.effect.target.name for call in changes.calls] == ["node-07"]
-    assert any("at most" in entry.text for entry in changes.timeline if entry.incident == incident().id)
+    assert any("limit" in entry.text for entry in changes.timeline if entry.incident == incident().id)
 
     played = board()
     played.take_incident(incident())
@@ -160,7 +160,7 @@ def test_an_incident_too_large_to_write_down_is_left_to_people_and_stops_nobody(
     played.advance(at(1))
     run = played.runs[next(iter(played.runs))]
     assert len(run.steps) < 20
-    assert any("at most" in entry.text for entry in played.collect().timeline)
+    assert any("limit" in entry.text for entry in played.collect().timeline)
 
 
 def test_a_node_that_is_gone_for_good_does_not_use_up_the_blast_radius_for_ever() -> None:
@@ -260,7 +260,7 @@ def test_what_is_kept_for_an_incident_that_cannot_be_read_any_more_is_left_to_a_
     assert (changes.calls, run.has_work, run.state) == ((), False, RunState.CANCELLED)
     said = [entry.text for entry in changes.timeline if entry.event == "run.leaves"]
     assert len(said) == 1
-    assert "node-03 stays closed and is left to you" in said[0]
+    assert "node-03 stays cordoned for manual handling" in said[0]
     assert asks.id in said[0]
     assert [hold.run.id for hold in holds_of([run], "node-03")] == [name]
     played.take_incident(replace(merged, revision=3))
@@ -317,7 +317,7 @@ def test_resolving_an_incident_leaves_no_job_suspended_and_its_node_closed() -> 
     play.play()
     assert play.made[-1] == "undo suspend_job"
     assert "undo cordon_node" not in play.made
-    assert any("cordon_node Node node-03 stands" in note for note in play.notes)
+    assert any("cordon_node Node node-03 stays in place" in note for note in play.notes)
 
 
 def test_what_a_failed_run_leaves_behind_is_said() -> None:
@@ -325,8 +325,8 @@ def test_what_a_failed_run_leaves_behind_is_said() -> None:
     play.play(until="resume_job")
     play.answer(Refused("no permission"))
     play.play()
-    assert any("cordon_node Node node-03 stands" in note for note in play.notes)
-    assert not any("suspend_job" in note and "stands" in note for note in play.notes)
+    assert any("cordon_node Node node-03 stays in place" in note for note in play.notes)
+    assert not any("suspend_job" in note and "stays in place" in note for note in play.notes)
 
 
 def test_a_job_that_another_run_has_moved_since_the_fault_is_not_stopped_again() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from connectors.base import Absent, AlreadyDone, Done, Effect, Outcome, Refused
-from runbooks.engine.escalation import accused, climb, is_above, offender, offenders
+from runbooks.engine.escalation import accused, due_step, is_above, offender, offenders
 from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
 from runbooks.language.loader import load_text
@@ -134,7 +134,7 @@ def drains_fail(call: Call) -> Outcome:
 )
 def test_the_history_says_which_rung_it_is(history: list[tuple[str, float]], rung: str) -> None:
     runs = [ran(name, at(seconds)) for name, seconds in history]
-    found = climb(BY_ID["restart"], ROOT, runs, BY_ID, NOW)
+    found = due_step(BY_ID["restart"], ROOT, runs, BY_ID, NOW)
     assert found.runbook.id == rung
     assert ("GPU-old within 24 h" in found.why) is (rung != "restart")
 
@@ -153,7 +153,7 @@ def test_the_history_says_which_rung_it_is(history: list[tuple[str, float]], run
 def test_a_gpu_is_known_by_its_uuid_and_by_its_slot_only_where_that_is_missing(
     then: Entity, counts: bool
 ) -> None:
-    found = climb(BY_ID["restart"], ROOT, [ran("restart", at(-10), then)], BY_ID, NOW)
+    found = due_step(BY_ID["restart"], ROOT, [ran("restart", at(-10), then)], BY_ID, NOW)
     assert (found.runbook.id == "reset") is counts
 
 
@@ -161,7 +161,7 @@ def test_nodes_and_jobs_are_counted_whatever_gpu_it_was() -> None:
     job = Entity(CLUSTER, node="node-03", gpu=Gpu("0000:9a:00", "GPU-x"), job=JobRef("Job", "a", "b"))
     for per, root in (("node", replace(ROOT, gpu=None)), ("job", Entity(CLUSTER, job=job.job))):
         ladder = {"restart": book("restart", "reset", per=per), "reset": BY_ID["reboot"]}
-        found = climb(ladder["restart"], root, [ran("restart", at(-10), job)], ladder, NOW)
+        found = due_step(ladder["restart"], root, [ran("restart", at(-10), job)], ladder, NOW)
         assert found.why, per
 
 
@@ -230,7 +230,7 @@ def test_who_is_asked_is_told_when_it_was_the_same_program_each_time(job: JobRef
     board, _ = crashed(CRASH, CRASH)
     books = {runbook.id: runbook for runbook in LIBRARY}
     place = accused(replace(crash(3), root=Entity(CLUSTER, job=job)))
-    rung = climb(books["application"], place, board.runs.values(), books, at(3 * 3600))
+    rung = due_step(books["application"], place, board.runs.values(), books, at(3 * 3600))
     assert rung.runbook.id == "gpu-quarantine"
     assert ("it may be that program" in rung.why) is said
 
@@ -324,14 +324,14 @@ def test_a_crash_of_which_the_gpu_is_known_only_later_counts_before_a_restart_as
 
 def test_what_was_only_said_in_shadow_counts_in_shadow_only() -> None:
     runs = [ran("restart", at(-10), mode=Mode.SHADOW)]
-    assert climb(BY_ID["restart"], ROOT, runs, BY_ID, NOW).runbook.id == "restart"
-    assert climb(BY_ID["restart"], ROOT, runs, BY_ID, NOW, shadow=True).runbook.id == "reset"
+    assert due_step(BY_ID["restart"], ROOT, runs, BY_ID, NOW).runbook.id == "restart"
+    assert due_step(BY_ID["restart"], ROOT, runs, BY_ID, NOW, shadow=True).runbook.id == "reset"
 
 
 def test_a_rung_that_is_not_there_is_said_and_not_climbed_to() -> None:
-    found = climb(BY_ID["restart"], ROOT, [ran("restart", at(-10))], {"restart": BY_ID["restart"]}, NOW)
+    found = due_step(BY_ID["restart"], ROOT, [ran("restart", at(-10))], {"restart": BY_ID["restart"]}, NOW)
     assert found.runbook.id == "restart"
-    assert "no runbook reset" in found.why
+    assert "the next step reset is no known runbook" in found.why
 
 
 def test_above_is_whatever_the_ladder_leads_to() -> None:
@@ -392,7 +392,7 @@ def test_without_its_next_rung_a_run_fails_and_says_so() -> None:
     play(board, drains_fail)
     (run,) = board.runs.values()
     assert run.outcome == "failed"
-    assert "no runbook reset to go on with" in run.reason
+    assert "the next escalation step reset is no known runbook" in run.reason
 
 
 def over(about: Incident, **changes: object) -> Incident:

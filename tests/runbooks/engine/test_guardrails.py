@@ -232,14 +232,14 @@ def test_rule(name: str) -> None:
     assert (ruling.kind if ruling else None, ruling.rule if ruling else "") == (kind, rule)
     if ruling:
         assert ruling.reason
-        assert ruling.lift
+        assert ruling.clears
 
 
 def test_an_approval_lifts_what_asks_and_nothing_else() -> None:
     asked = case(about=incident(certainty=Certainty.LIKELY))
     word = Approval("cordon", True, "ada", NOW, asked.run.plan.digest)
     assert judge(replace(asked, run=replace(asked.run, approvals=(word,)))) is None
-    other = replace(word, digest="another plan")
+    other = replace(word, digest="an outdated plan")
     assert judge(replace(asked, run=replace(asked.run, approvals=(other,)))) is not None
     no = replace(word, approved=False)
     assert judge(replace(asked, run=replace(asked.run, approvals=(no,)))) is not None

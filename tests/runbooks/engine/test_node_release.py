@@ -83,10 +83,10 @@ def test_a_node_whose_run_is_over_is_given_back_by_the_undo_of_its_cordon() -> N
     assert call.effect.key == run.step("cordon").effect.key  # type: ignore[union-attr]
     board.take_outcome(call, Done(detail=f"{NODE} is schedulable again"), at(1001))
     said = [(e.actor, e.event, e.text) for e in (*changes.timeline, *board.collect().timeline)]
-    assert ("ada", "person.released", f"Node {NODE} given back by ada: new GPU") in said
+    assert ("ada", "person.released", f"Node {NODE} released by ada: new GPU") in said
     assert said[-1][1:] == (
         "step.undone",
-        f"taking back cordon_node Node {NODE}: {NODE} is schedulable again",
+        f"rolling back cordon_node Node {NODE}: {NODE} is schedulable again",
     )
     assert held(board) == []
     assert not board.runs[run.id].has_work
@@ -136,7 +136,7 @@ def test_a_node_that_two_incidents_hold_is_given_back_for_one_at_a_time() -> Non
     assert "--incident" in text
     ((event, text),) = ask(board, id="c-2", incident=other.id)
     assert event == "person.released"
-    assert f"it stays closed for {one.id}" in text
+    assert f"it stays cordoned for {one.id}" in text
     undone = {run.incident for run in board.runs.values() if run.step("cordon").undo is not None}
     assert undone == {other.id}
 
@@ -154,9 +154,9 @@ def opened(view_changes: dict[str, object]) -> Callable[[PartitionState], None]:
     ("arrange", "changes", "said"),
     [
         (opened({}), {}, "is not held"),
-        (opened({"unschedulable": True}), {}, "closed by somebody else"),
-        (opened({"owner_incident": "inc-old"}), {}, "bears the marks of inc-old"),
-        (opened({}), {"scope": "node:node-99"}, "no node node-99 is known"),
+        (opened({"unschedulable": True}), {}, "cordoned by somebody else"),
+        (opened({"owner_incident": "inc-old"}), {}, "has annotations of inc-old"),
+        (opened({}), {"scope": "node:node-99"}, "no node node-99 in the inventory"),
         (opened({}), {"scope": "node:$(reboot)"}, "names no node"),
         (opened({}), {"scope": ""}, "names no node"),
         (lambda board: None, {"incident": "inc-none"}, "is not held for inc-none, but for"),
@@ -185,7 +185,7 @@ def test_a_run_that_is_still_at_work_on_the_node_keeps_it() -> None:
 def test_only_who_may_approve_gives_a_node_back() -> None:
     board = played(incident(), settings=policy(approvers=("eve",)))
     ((event, text),) = ask(board)
-    assert (event, "ada is not among" in text) == ("person.release_refused", True)
+    assert (event, "ada is not an approver" in text) == ("person.release_refused", True)
     assert [event for event, _ in ask(board, id="c-2", actor="eve")] == ["person.released"]
 
 

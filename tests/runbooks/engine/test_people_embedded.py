@@ -153,9 +153,9 @@ async def test_without_any_chat_two_people_approve_and_the_node_is_given_back_la
             first = await here.type("incidents", "approve", about.id, "--as", "ada", "--reason", "seen")
             assert (first.code, cordons(tmp_path)) == (0, 0)
             assert first.out.startswith("accepted: ada approved the plan")
-            assert "it still takes one more of oncall" in first.out
+            assert "still needs one more of oncall" in first.out
             again = await here.type("incidents", "approve", about.id, "--as", "ada")
-            assert (again.code, "ada has approved it already" in again.out) == (1, True)
+            assert (again.code, "ada has already approved" in again.out) == (1, True)
 
             second = await here.type("incidents", "approve", about.id, "--as", "bob", "--output", "json")
             assert (second.code, second.json["accepted"]) == (0, True)
@@ -208,7 +208,7 @@ async def test_the_kill_switch_of_the_command_line_holds_what_was_approved_until
         async with here.responder(book(), approvers=["ada"]):
             await here.until(RunState.AWAITING_APPROVAL)
             thrown = await here.type("guard", "kill", "--as", "eve", "--reason", "smoke", "--output", "json")
-            assert (thrown.code, thrown.json["text"]) == (0, "eve threw the kill switch: smoke")
+            assert (thrown.code, thrown.json["text"]) == (0, "eve engaged the kill switch: smoke")
             status = await here.type("guard", "status", "--output", "json")
             assert status.json["kill_switch"] == {
                 "on": True, "by_setting": False, "by": "eve", "reason": "smoke", "at": status.json["kill_switch"]["at"],
@@ -222,7 +222,7 @@ async def test_the_kill_switch_of_the_command_line_holds_what_was_approved_until
             assert (refused.code, "eve is neither among" in refused.out) == (1, True)
             assert cordons(tmp_path) == 0
             back = await here.type("guard", "unkill", "--as", "ada")
-            assert (back.code, back.out) == (0, "accepted: ada took the kill switch back\n")
+            assert (back.code, back.out) == (0, "accepted: ada released the kill switch\n")
             await here.until(RunState.AWAITING_APPROVAL)
             approved = await here.type("incidents", "approve", about.id, "--as", "ada")
             assert approved.code == 0, approved.out
@@ -275,7 +275,7 @@ async def test_a_node_that_stays_closed_keeps_its_incident_in_the_list_until_it_
 
             late = await here.type("incidents", "approve", about.id, "--as", "bob", "--output", "json")
             assert (late.code, late.json["accepted"]) == (1, False)
-            assert "does not count: ada approved it at 20" in late.json["text"]
+            assert "not accepted: ada approved it at 20" in late.json["text"]
 
             await here.show(unschedulable=True, owner_incident=about.id)
             over = replace(about, state=IncidentState.RESOLVED, revision=9, closed_at=utc_now())
@@ -285,13 +285,13 @@ async def test_a_node_that_stays_closed_keeps_its_incident_in_the_list_until_it_
             assert [owed["node"] for owed in contained["owed"]] == [NODE]
             listed = await here.type("incidents")
             assert "1 contained" in listed.out
-            assert f"repair: {NODE} stays closed" in " ".join(listed.out.split())
+            assert f"repair: {NODE} stays cordoned" in " ".join(listed.out.split())
             shown = await here.type("incidents", "show", about.id)
             assert f"faultline nodes release {NODE}" in shown.out
             assert "  impact " not in shown.out
 
             again = await here.type("incidents", "resolve", about.id, "--as", "bob")
-            assert (again.code, "is over since" in again.out) == (1, True)
+            assert (again.code, "has been over since" in again.out) == (1, True)
 
             back = await here.type("nodes", "release", NODE, "--as", "ada")
             assert back.code == 0, back.out
@@ -313,7 +313,7 @@ async def test_after_a_rejection_the_list_and_the_late_comer_are_told_who_said_n
             assert (late.code, "ada rejected it at 20" in late.out) == (1, True)
             await here.publish(replace(about, state=IncidentState.AWAITING_HUMAN, revision=2))
             (waits,) = (await here.type("incidents", "list", "--output", "json")).lines
-            assert waits["waits_for"] == "a person: run rejected, rejected by ada: tonight"
+            assert waits["waits_for"] == "manual action: run rejected, rejected by ada: tonight"
             shown = await here.type("incidents", "show", about.id)
             assert "mode approve: rejected" in shown.out
             assert "cancelled" not in shown.out.split("\nwhen")[0].partition("Runbook")[2].splitlines()[0]

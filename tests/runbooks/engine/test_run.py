@@ -303,7 +303,7 @@ def test_likely_evidence_waits_for_an_approval_of_this_very_plan() -> None:
     assert play.air == []
     decide(play, Verb.APPROVE, digest="0" * 32)
     assert play.air == []
-    assert "another plan" in play.notes[-1]
+    assert "an outdated plan" in play.notes[-1]
     decide(play, Verb.APPROVE, id="cmd-2")
     assert [c.effect.action for c in play.air] == ["cordon_node"]
     assert play.reports == ["run.started", "run.awaiting_approval", "run.started"]
@@ -354,7 +354,7 @@ def test_stop_stops_at_the_next_step_and_says_what_stands() -> None:
     play.answer(Done())
     assert play.air == []
     assert play.stands() is RunState.CANCELLED
-    assert any("cordon_node Node node-03 stands" in note for note in play.notes)
+    assert any("cordon_node Node node-03 stays in place" in note for note in play.notes)
 
 
 def test_a_command_told_twice_counts_once() -> None:

@@ -65,7 +65,7 @@ def test_the_closed_nodes_are_the_same_counted_as_they_change_and_counted_anew(m
                 now += timedelta(minutes=minutes)
         for shadow in (False, True):
             kept, anew = (
-                counted.closed(view, shadow=shadow, now=now, window_s=WINDOW_S)
+                counted.cordoned(view, shadow=shadow, now=now, window_s=WINDOW_S)
                 for counted in (census, RunCounts(runs.values()))
             )
             assert kept == anew

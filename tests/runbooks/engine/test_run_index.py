@@ -279,7 +279,7 @@ def test_a_node_that_a_run_closed_which_cannot_be_read_counts_by_its_marks() -> 
     made.take_fact(fact.key, fact)
     made.recover(at(86400))
     census = made._documents.cluster("c1").run_counts
-    closed = census.closed(made.view("c1"), shadow=False, now=at(86400), window_s=3600)
+    closed = census.cordoned(made.view("c1"), shadow=False, now=at(86400), window_s=3600)
     assert (closed, list(made.runs.unreadable)) == (frozenset({"node-03"}), [HISTORY[0].id])
 
 
@@ -400,7 +400,7 @@ def test_a_finished_run_counts_against_the_limits_after_a_restart_while_its_node
         now = at(86400 * 10)
         made.recover(now)
         census = made._documents.cluster("c1").run_counts
-        ends.append(census.closed(made.view("c1"), shadow=False, now=now, window_s=3600))
+        ends.append(census.cordoned(made.view("c1"), shadow=False, now=now, window_s=3600))
         assert made.runs.decoded <= held
     assert ends[0] == ends[1] == frozenset({"node-03"} if held else ())
 
@@ -442,7 +442,7 @@ def test_a_run_too_large_to_be_kept_is_not_begun_and_a_person_is_told() -> None:
     assert not made.runs
     assert not changes.calls
     assert [line.event for line in changes.timeline] == ["run.none"]
-    assert "at most" in changes.timeline[0].text
+    assert "limit" in changes.timeline[0].text
 
 
 @pytest.mark.parametrize("ahead_s", [0.0, 60.0, 3500.0])

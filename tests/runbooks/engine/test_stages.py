@@ -165,13 +165,13 @@ CASES: dict[str, tuple[GuardContext, RulingKind | None, str, tuple[str, ...]]] =
         case(view=pool(1)),
         RulingKind.ASK,
         "pool floor",
-        ("0 of 1 GPU nodes of pool a100", "1 are kept", "keep_per_pool 1"),
+        ("0 of 1 GPU nodes of pool a100", "1 are required", "keep_per_pool 1"),
     ),
     "the last node of a pool that takes work": (
         case(view=pool(3, unschedulable=True)),
         RulingKind.ASK,
         "pool floor",
-        ("0 of 3 GPU nodes of pool a100", "1 are kept"),
+        ("0 of 3 GPU nodes of pool a100", "1 are required"),
     ),
     "a pool with one more": (case(view=pool(2)), None, "", ()),
     "a pool whose last node does not take work anyway": (
@@ -184,7 +184,7 @@ CASES: dict[str, tuple[GuardContext, RulingKind | None, str, tuple[str, ...]]] =
         case(view=pool(4), settings=policy(protect=Protection(keep_pool_share=0.8))),
         RulingKind.ASK,
         "pool floor",
-        ("3 of 4 GPU nodes", "4 are kept", "keep_pool_share 0.8"),
+        ("3 of 4 GPU nodes", "4 are required", "keep_pool_share 0.8"),
     ),
     "a job that finds room": (case(settings=policy(protect=Protection(keep_job_share=1.0))), None, "", ()),
     "a job that finds none": (
@@ -204,7 +204,7 @@ CASES: dict[str, tuple[GuardContext, RulingKind | None, str, tuple[str, ...]]] =
         (
             "1 of 8 nodes of rack r1",
             "adds 1",
-            "1 are allowed",
+            "limit 1",
             "max_nodes 1",
             "responder.blast_radius.per_rack",
         ),
@@ -227,13 +227,13 @@ CASES: dict[str, tuple[GuardContext, RulingKind | None, str, tuple[str, ...]]] =
         ),
         RulingKind.HOLD,
         "blast radius",
-        ("2 of 8 nodes of pool a100", "2 are allowed", "max_share 0.25", "responder.blast_radius.per_pool"),
+        ("2 of 8 nodes of pool a100", "limit 2", "max_share 0.25", "responder.blast_radius.per_pool"),
     ),
     "no node of a leaf": (
         case(view=placed(leaf="l1"), settings=radius(per_leaf=Cap(max_share=0.0))),
         RulingKind.HOLD,
         "blast radius",
-        ("0 of 8 nodes of leaf l1", "0 are allowed"),
+        ("0 of 8 nodes of leaf l1", "limit 0"),
     ),
     "a job": (
         case(
@@ -241,7 +241,7 @@ CASES: dict[str, tuple[GuardContext, RulingKind | None, str, tuple[str, ...]]] =
         ),
         RulingKind.HOLD,
         "blast radius",
-        ("1 of 4 nodes of job PyTorchJob/research/llm", "1 are allowed", "responder.blast_radius.per_job"),
+        ("1 of 4 nodes of job PyTorchJob/research/llm", "limit 1", "responder.blast_radius.per_job"),
     ),
     "an earlier step that nobody has confirmed": (
         case("drain_node", admitted_at=NOW),
@@ -270,7 +270,7 @@ def test_stage(name: str) -> None:
     ruling = judge(looked_at)
     assert (ruling.kind if ruling else None, ruling.rule if ruling else "") == (kind, rule), ruling
     if ruling:
-        assert ruling.lift
+        assert ruling.clears
     for words in said:
         assert words in str(ruling)
 
@@ -292,13 +292,13 @@ def test_a_job_that_finds_no_room_is_asked_about() -> None:
     ruling = judge(case(view=view, settings=policy(protect=Protection(keep_job_share=1.0))))
     assert ruling is not None
     assert ruling.rule == "job floor"
-    assert f"{JOB.key} runs on 4 nodes and would find room on 3, 4 are asked for" in ruling.reason
+    assert f"{JOB.key} runs on 4 nodes, 3 are free for it, 4 are required" in ruling.reason
     assert judge(case(view=view, settings=policy(protect=Protection(keep_job_share=0.75)))) is None
     for pod in [p for p in view.pods.values() if p.node == "node-06"]:
         view.put(replace(pod, gpus=8))
     ruling = judge(case(view=view, settings=policy(protect=Protection(keep_job_share=0.75))))
     assert ruling is not None
-    assert "would find room on 2, 3 are asked for" in ruling.reason
+    assert "2 are free for it, 3 are required" in ruling.reason
 
 
 def test_what_a_revision_adds_to_a_run_that_was_let_in_has_to_pass_the_limits() -> None:
@@ -313,7 +313,7 @@ def test_what_a_revision_adds_to_a_run_that_was_let_in_has_to_pass_the_limits() 
     ruling = judge(tight)
     assert ruling is not None
     assert (ruling.kind, ruling.rule) == (RulingKind.HOLD, "window")
-    assert "2 destructive steps in 3600 s, this run adds 1, 2 are allowed" in ruling.reason
+    assert "2 destructive steps in 3600 s, this run adds 1, limit 2" in ruling.reason
 
 
 def test_a_step_that_was_let_in_counts_until_it_begins_and_then_for_a_window() -> None:
@@ -329,7 +329,7 @@ def test_a_step_that_was_let_in_counts_until_it_begins_and_then_for_a_window() -
     view = with_node("node-09", observed_at=at(-1))
     ruling = judge(case(others=(other,), view=view, settings=radius(max_per_window=3)))
     assert ruling is not None
-    assert "first at 2026-03-01T12:58:50Z" in ruling.lift
+    assert "first at 2026-03-01T12:58:50Z" in ruling.clears
     running = replace(other, state=replace(other).state.RUNNING)
     ruling = judge(case(others=(running,), view=view, settings=radius(max_share=1.0, max_per_window=5)))
     assert ruling is not None

@@ -86,7 +86,7 @@ def test_a_call_is_tried_again_by_the_steps_own_policy_and_given_up_after_its_at
         assert [call.kind for call in play.air] == ["apply"]
     play.answer(Retry(0.0, "503"))
     assert play.stands() is RunState.FAILED
-    assert "cordon failed: not done in 4 tries: 503" in play.run.reason
+    assert "cordon failed: failed after 4 attempts: 503" in play.run.reason
 
 
 def test_what_the_other_side_asks_for_counts_where_it_is_longer() -> None:

@@ -35,7 +35,8 @@ def held(control: Control) -> str:
 def test_a_kill_switch_is_named_with_who_threw_it() -> None:
     said = held(Control("c1", 1, kill_switch=Switch("eve", NOW, "smoke")))
     assert said == (
-        "cordon_node node-03 held: kill switch: eve threw it at 2026-03-01T12:00:00Z: smoke; the command unkill lifts it"
+        "cordon_node node-03 held: kill switch: engaged by eve at 2026-03-01T12:00:00Z: smoke; "
+        "clears with `faultline guard unkill`"
     )
 
 
@@ -78,7 +79,7 @@ def test_a_step_that_only_asks_is_told_in_its_own_words() -> None:
     steps = (PlannedStep("ask", "ask", None, {}, False, describe="please look at its kubelet"),)
     record = StepRecord("ask", StepState.AWAITING_APPROVAL, reason="please look at its kubelet")
     run = replace(play.run, plan=replace(play.run.plan, steps=steps), steps=(record,))
-    assert waits_for(MITIGATING, [run]) == "one person to take it on: please look at its kubelet"
+    assert waits_for(MITIGATING, [run]) == "one person to take it over: please look at its kubelet"
     question = approval_message(MITIGATING, run, steps[0])
     assert question.summary == "🟣 Please look at its kubelet"
     assert "Reject if nobody takes it" in json.dumps(render(question))
@@ -98,7 +99,7 @@ def test_a_call_that_failed_is_named_with_its_next_try() -> None:
     play.play(until="cordon_node")
     play.answer(Retry(after_s=4.0, reason="the API server answers 503"), "cordon_node")
     assert held_by(play.run) == (
-        "cordon_node node-03 tried again at 2026-03-01T12:00:04Z: the API server answers 503"
+        "retry of cordon_node node-03 at 2026-03-01T12:00:04Z: the API server answers 503"
     )
 
 
@@ -125,8 +126,8 @@ def test_after_a_no_it_is_said_who_said_it_and_that_a_person_has_to_act() -> Non
     play.take(decided(play.run, no, settings, play.now))
     play.play()
     waiting = replace(MITIGATING, state=IncidentState.AWAITING_HUMAN)
-    assert waits_for(waiting, [play.run]) == "a person: run rejected, rejected by ada: tonight"
-    assert waits_for(waiting, []) == "a person: no runbook acts on it"
+    assert waits_for(waiting, [play.run]) == "manual action: run rejected, rejected by ada: tonight"
+    assert waits_for(waiting, []) == "manual action: no runbook applies"
 
 
 KILLED = Control("c1", 1, kill_switch=Switch("eve", NOW, "smoke"))
@@ -168,9 +169,7 @@ def test_what_a_connector_says_again_and_again_is_told_once() -> None:
 def test_what_holds_the_cordon_is_told_before_what_holds_its_ticket() -> None:
     """Neither a ticket that is not opened nor one whose system does not answer hides that the node stays open."""
     tripped = Control("c1", 1, breaker=Trip("mass faults", NOW, "9 of 16 nodes"))
-    room = FreeSlots(
-        {NEW_TICKETS: 0}, {}, "60 tickets were opened within 10 minutes; this one waits for its turn"
-    )
+    room = FreeSlots({NEW_TICKETS: 0}, {}, "60 tickets were opened within 10 minutes; this one is queued")
     play = Play(MITIGATING)
     play.take(advance(play.run, replace(play.situation, control=tripped, free_slots=room), play.now))
     assert play.run.step("ticket").reason
@@ -178,14 +177,12 @@ def test_what_holds_the_cordon_is_told_before_what_holds_its_ticket() -> None:
 
 
 def test_a_cordon_that_is_tried_again_is_told_before_its_ticket() -> None:
-    room = FreeSlots(
-        {NEW_TICKETS: 0}, {}, "60 tickets were opened within 10 minutes; this one waits for its turn"
-    )
+    room = FreeSlots({NEW_TICKETS: 0}, {}, "60 tickets were opened within 10 minutes; this one is queued")
     play = Play(MITIGATING)
     play.take(advance(play.run, replace(play.situation, free_slots=room), play.now))
     play.air = [call for call in play.air if call.effect.action == "cordon_node"]
     play.take(concluded(play.run, "cordon", "apply", Retry(4.0, "the API server answers 503"), play.now))
-    assert held_by(play.run).startswith("cordon_node node-03 tried again at ")
+    assert held_by(play.run).startswith("retry of cordon_node node-03 at ")
 
 
 def test_a_job_whose_pods_are_going_waits_for_them_also_while_they_are_looked_at() -> None:

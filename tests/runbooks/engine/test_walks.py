@@ -115,7 +115,7 @@ step.done drain_node Node node-03: done
 step.done resume_job PyTorchJob research/llm: done
 step.done verify_job PyTorchJob research/llm: done
 step.done await_progress PyTorchJob research/llm: done (PyTorchJob research/llm makes progress again (step 100))
-step.awaiting_approval reset_gpu Node node-03 needs approval: approval: the runbook asks first
+step.awaiting_approval reset_gpu Node node-03 needs approval: approval: the runbook requires it
 person.approved ada approved the plan
 step.done reset_gpu Node node-03: done
 step.done validate_node Node node-03: done
@@ -199,7 +199,7 @@ def test_where_nothing_repairs_the_job_is_moved_and_a_person_is_told(sample: Sam
     assert walk.made == [action for action in WAYS[sample.runbook] if action in (*MOVE, "cordon_node")]
     assert walk.world.closed == {NODE}
     (told,) = (line for line in walk.told if line.startswith("run.left_out "))
-    assert "left to a person: " in told
+    assert "left for manual handling: " in told
     assert "node_work." in told
 
 

@@ -49,7 +49,7 @@ DIFFERENT: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "another runbook": ("runbook: worked-out", "runbook: other", ("runbook: expected other, is worked-out",)),
     "none taken": (
         "family: gpu_off_bus", "family: hang",
-        ("runbook: expected worked-out, is none", "  it was said: a person has to act: no runbook matches family hang")),
+        ("runbook: expected worked-out, is none", "  it was said: manual action required: no runbook matches family hang")),
     "another mode": ("mode: auto\n      steps", "mode: approve\n      steps", ("mode: expected approve, is auto",)),
     "other steps": (
         "[cordon, drain]", "[cordon, ticket, drain]",
@@ -66,7 +66,7 @@ DIFFERENT: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "another list": ("needs: [cordon]", "needs: []", ("values.drain.needs: expected [], is ['cordon']",)),
     "no plan at all": (
         ", bare: true}\n    settings", "}\n    settings",
-        ("runbook: expected worked-out, is none", "  it was said: a person has to act: worked-out: step drain")),
+        ("runbook: expected worked-out, is none", "  it was said: manual action required: worked-out: step drain")),
 }  # fmt: skip
 
 

@@ -154,5 +154,5 @@ def test_a_value_that_fails_is_a_clear_error_and_the_runbook_is_not_taken(name: 
     assert changes.runs == ()
     (said,) = changes.timeline
     assert said.event == "run.none"
-    assert "a person has to act: worked-out: step " in said.text
+    assert "manual action required: worked-out: step " in said.text
     assert len(said.text) < 1000

@@ -263,5 +263,5 @@ def test_what_stands_behind_a_step_that_is_left_out_still_waits_for_the_node_to_
 
 def test_a_plan_that_would_stop_a_job_without_closing_its_node_is_refused() -> None:
     book = load_text(IN_BETWEEN % ", when: incident.flaps > 5", "ours.yaml")
-    with pytest.raises(ValueError, match="before any node is closed"):
+    with pytest.raises(ValueError, match="before any node is cordoned"):
         plan(incident(), book, cluster(), Mode.AUTO)
