@@ -103,10 +103,8 @@ class PartitionState:
         """Runs taken over with a call in flight, and what the timeline has to say about it."""
         self._reported_unreadable: set[str] = set()
         self._checked_for_old_at: datetime | None = None
-        if not acquired:
-            for name in self.runs:
-                if name not in self.runs.summaries:
-                    documents.count(self.runs[name])
+        for name in () if acquired else self._decoded():
+            documents.count(self.runs[name])
 
     def recover(self, now: datetime) -> None:
         """Take over a predecessor's runs: calls in flight are looked up once their lease is over."""
@@ -119,11 +117,13 @@ class PartitionState:
             self._count_finished(name, summary, now)
             if number % AT_A_TIME == 0:
                 yield
-        decoded = [name for name in self.runs if name not in self.runs.summaries]
-        for number, name in enumerate(decoded, start=1):
+        for number, name in enumerate(self._decoded(), start=1):
             self._recover(self.runs[name], now)
             if number % AT_A_TIME == 0:
                 yield
+
+    def _decoded(self) -> list[str]:
+        return [name for name in self.runs if name not in self.runs.summaries]
 
     def _recover(self, run: Run, now: datetime) -> None:
         documents = self._documents
@@ -186,8 +186,8 @@ class PartitionState:
     def take_unreadable_control(self, cluster: str, why: str, now: datetime) -> None:
         """A cluster's control record cannot be decoded: it may hold the kill switch, so that is engaged until an approver
         releases it. A new control record is written in place of the unreadable one."""
-        state = self._documents.cluster(cluster)
-        self._documents.control(state, unreadable_control(state.control, why, now), now)
+        update = unreadable_control(self.control(cluster), why, now)
+        self._documents.control(self._documents.cluster(cluster), update, now)
 
     def take_incident(self, incident: Incident) -> None:
         """A revision of an incident; one that is not newer than the known one is ignored."""
@@ -202,10 +202,9 @@ class PartitionState:
         known = self.incidents.summaries.get(summary.id)
         if not summary.state.is_over or (known is None and summary.id in self.incidents):
             return False
-        for name in self.runs.ids_of(summary.id):
-            run = self.runs.summaries.get(name)
-            if run is None or run.incident_revision < summary.revision:
-                return False
+        runs = [self.runs.summaries.get(name) for name in self.runs.ids_of(summary.id)]
+        if any(run is None or run.incident_revision < summary.revision for run in runs):
+            return False
         if known is None or summary.revision > known.revision:
             self.incidents.store(summary.id, raw, summary)
         return True
@@ -225,8 +224,7 @@ class PartitionState:
         if isinstance(outcome, Retry) and (system := system_of(call.effect.action)) == TICKET_SYSTEM:
             # It is down or asks for a pause: a thousand queued tickets must not find that out one by one.
             slots.hold(system, now + timedelta(seconds=min(outcome.after_s, LONGEST_HOLD_S)))
-        run = self.runs.get(call.run)
-        if run is not None:
+        if (run := self.runs.get(call.run)) is not None:
             self._documents.apply(concluded(run, call.step, call.kind, outcome, now), now)
 
     def switched_off(self, call: Call, now: datetime) -> str:
@@ -266,7 +264,7 @@ class PartitionState:
                 self._catch_up_with(run.incident, now)
                 self._schedule.advance(self.runs[name], now)
         self._delete_old(now)
-        # Again: a run that escalated just now is followed in the same commit.
+        # Again: what follows a run that escalated just now starts in the same commit.
         self._planner.continue_ended(now, self._budget.incidents)
         self._report_unreadable(now)
 
@@ -314,13 +312,16 @@ class PartitionState:
 
     def _report_unreadable(self, now: datetime) -> None:
         """Report each unreadable finished run once, with the consequences."""
-        for run in list(self.runs.unreadable.values()):
-            if run.id in self._reported_unreadable:
-                continue
+        for run in [
+            run for name, run in self.runs.unreadable.items() if name not in self._reported_unreadable
+        ]:
             self._reported_unreadable.add(run.id)
-            text = (
-                f"the finished run {run.id} cannot be read and is skipped: no other run is started for this incident, and nodes "
-                f"that it holds cordoned have to be returned to service manually: {run.reason[:MAX_REASON]}"
-            )
-            note = TimelineNote("run.lost", text, None, {"run": run.id})
-            self._documents.outbox.note(note, run.incident, run.cluster, now)
+            self._documents.outbox.note(_unreadable_note(run), run.incident, run.cluster, now)
+
+
+def _unreadable_note(run: UnreadableRun) -> TimelineNote:
+    text = (
+        f"the finished run {run.id} cannot be read and is skipped: no other run is started for this incident, and nodes "
+        f"that it holds cordoned have to be returned to service manually: {run.reason[:MAX_REASON]}"
+    )
+    return TimelineNote("run.lost", text, None, {"run": run.id})

@@ -13,8 +13,7 @@ from datetime import datetime
 
 from runbooks.engine.approvals import demands, has_already_approved, may_decide, shown, wanted, who
 from runbooks.engine.escalation import accused, is_nondestructive, offender, offenders
-from runbooks.engine.run.machine import context_of
-from runbooks.engine.run.plan import plan_digest
+from runbooks.engine.run.plan import context_of, plan_digest
 from runbooks.engine.run.rollback import NOTHING, call_off, is_worked_on, roll_back
 from runbooks.engine.run.transition import RunReport, RunTransition, TransitionResult
 from runbooks.language.approval_rules import rules

@@ -61,8 +61,7 @@ def _has_resumed(run: Run, planned: PlannedStep, context: RunContext) -> bool:
 
 def _skipped_with_suspend(transition: RunTransition, planned: PlannedStep, context: RunContext) -> str:
     """The reason to skip a step after a skipped suspend: a job not suspended is not resumed, a completed one not awaited."""
-    for other in transition.run.plan.steps:
-        record = transition.records[other.id]
+    for other, record in transition.steps():
         if record.state is not StepState.SKIPPED or not same_target(other.target, planned.target):
             continue
         if other.action == "suspend_job" and (planned.action == "resume_job" or completed(planned, context)):

@@ -23,6 +23,7 @@ from runbooks.engine.escalation import accused, offender, offenders
 from runbooks.engine.guardrails import RulingKind, judge
 from runbooks.engine.run.builtin_actions import start_internal, watch
 from runbooks.engine.run.job_already_moved import moved_already
+from runbooks.engine.run.plan import context_of
 from runbooks.engine.run.rollback import advance_undo, call_off, fail, holds_a_job, is_busy, look_up_undo
 from runbooks.engine.run.shadow_mode import guard_context, shadow
 from runbooks.engine.run.transition import (
@@ -175,28 +176,12 @@ def settle(transition: RunTransition, context: RunContext) -> None:
     _report(transition, f"run.{kind}")
 
 
-def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | bool]:
-    """What messages and connectors get to know about the incident, as plain values."""
-    return {
-        "title": incident.title,
-        "reason": incident.reason,
-        "family": incident.family,
-        "severity": str(incident.severity),
-        "certainty": str(incident.certainty),
-        "root": str(incident.root),
-        **_gpu_of(incident),
-        "jobs": ", ".join(str(job) for job in incident.jobs[:10]),
-        "runbook": f"{plan.runbook} revision {plan.runbook_revision}",
-    }
-
-
 def _ending(transition: RunTransition) -> RunOutcome:
     """How a run ends whose plan was carried out: not `succeeded` where a person took over and nothing but a ticket was made."""
     if transition.run.plan.mode is Mode.SHADOW:
         return RunOutcome.SHADOWED
     taken_over, done = False, False
-    for planned in transition.run.plan.steps:
-        record = transition.records[planned.id]
+    for planned, record in transition.steps():
         taken_over |= planned.action == "ask" and record.state is StepState.DONE
         made = record.effect is not None and record.effect.state is EffectState.CONFIRMED
         done |= made and planned.action not in TICKETS
@@ -209,13 +194,6 @@ def _missing_escalation(run: Run, context: RunContext) -> str:
     if step is None:
         return "its runbook names no next escalation step"
     return "" if step.to in context.runbooks else f"the next escalation step {step.to} is no known runbook"
-
-
-def _gpu_of(incident: Incident) -> dict[str, str | int | float | bool]:
-    """The known names of the root-cause GPU, or of the one that a program crashed on."""
-    gpu = accused(incident).gpu
-    names = {"gpu_pci": gpu.pci, "gpu_uuid": gpu.uuid, "gpu_index": gpu.index} if gpu else {}
-    return {name: value for name, value in names.items() if value is not None}
 
 
 def _state(transition: RunTransition, open_steps: list[PlannedStep]) -> RunState:
@@ -405,8 +383,7 @@ def _is_occupied(transition: RunTransition, planned: PlannedStep, context: RunCo
     if planned.action in INTERNAL:
         return False
     in_flight = 0
-    for other in transition.run.plan.steps:
-        record = transition.records[other.id]
+    for other, record in transition.steps():
         if not calls_in_flight(record):
             continue
         if other.id != planned.id and same_target(other.target, planned.target):

@@ -93,6 +93,21 @@ def plan(
     )
 
 
+def context_of(incident: Incident, plan: Plan) -> dict[str, str | int | float | bool]:
+    """What messages and connectors get to know about the incident, as plain values."""
+    return {
+        "title": incident.title,
+        "reason": incident.reason,
+        "family": incident.family,
+        "severity": str(incident.severity),
+        "certainty": str(incident.certainty),
+        "root": str(incident.root),
+        **_gpu_of(incident),
+        "jobs": ", ".join(str(job) for job in incident.jobs[:10]),
+        "runbook": f"{plan.runbook} revision {plan.runbook_revision}",
+    }
+
+
 def _not_here(step: Step, actions: frozenset[str], left_out: Mapping[str, str]) -> str:
     if step.action in NODE_WORK - actions:
         return f"no connector for {step.action} (node_work.{step.action} is not set)"
@@ -245,3 +260,10 @@ def _running(jobs: tuple[JobRef, ...], view: ClusterView) -> list[JobRef]:
 def _job(job: JobRef, view: ClusterView) -> Target:
     fact = view.jobs.get(job.key)
     return Target(job.kind, job.name, job.namespace, uid=job.uid or (fact.job.uid if fact else None))
+
+
+def _gpu_of(incident: Incident) -> dict[str, str | int | float | bool]:
+    """The known names of the root-cause GPU, or of the one that a program crashed on."""
+    gpu = accused(incident).gpu
+    names = {"gpu_pci": gpu.pci, "gpu_uuid": gpu.uuid, "gpu_index": gpu.index} if gpu else {}
+    return {name: value for name, value in names.items() if value is not None}

@@ -65,8 +65,7 @@ def call_off(
         return
     transition.change(outcome=outcome, reason=reason)
     transition.note("run.called_off", f"{outcome}: {reason}", outcome=str(outcome))
-    for planned in transition.run.plan.steps:
-        record = transition.records[planned.id]
+    for planned, record in transition.steps():
         in_flight = record.effect is not None and record.effect.state in IN_FLIGHT
         if not record.state.is_over and not in_flight:
             transition.finish(planned.id, StepState.CANCELLED, reason)
@@ -97,8 +96,7 @@ def roll_back(
     transition: RunTransition, reason: str, *, only_jobs: bool = False, keep: Mapping[str, str] = NOTHING
 ) -> None:
     """Mark what the run did, or may have done, to be rolled back."""
-    for planned in transition.run.plan.steps:
-        record = transition.records[planned.id]
+    for planned, record in transition.steps():
         made = record.effect is not None and record.effect.state in _LASTING
         wanted = planned.action == "suspend_job" if only_jobs else planned.undo
         if not made or not wanted or record.undo is not None:
@@ -129,8 +127,7 @@ def is_worked_on(planned: PlannedStep, record: StepRecord) -> bool:
 
 def _is_in_work(transition: RunTransition, cordon: PlannedStep) -> bool:
     """Whether a reset or reboot of the cordoned node has started and is not known to have ended."""
-    for planned in transition.run.plan.steps:
-        record = transition.records[planned.id]
+    for planned, record in transition.steps():
         if is_worked_on(planned, record) and same_target(planned.target, cordon.target):
             assert record.effect is not None
             if record.effect.state is not EffectState.CONFIRMED:
@@ -265,8 +262,7 @@ def look_up_undo(
 
 def holds_a_job(transition: RunTransition) -> bool:
     """Whether the run has suspended a job, or may have, and has not resumed it."""
-    for planned in transition.run.plan.steps:
-        record = transition.records[planned.id]
+    for planned, record in transition.steps():
         if planned.action == "suspend_job" and record.effect is not None and record.effect.state in _LASTING:
             undone = record.undo is not None and record.undo.state is EffectState.UNDONE
             if not undone and not _needless(transition, planned, record):
@@ -288,8 +284,7 @@ def _needless(transition: RunTransition, planned: PlannedStep, record: StepRecor
 
 
 def _note_what_stays(transition: RunTransition) -> None:
-    for planned in transition.run.plan.steps:
-        record = transition.records[planned.id]
+    for planned, record in transition.steps():
         stands = record.effect is not None and record.effect.state in _LASTING and record.undo is None
         if planned.undo and stands and not _needless(transition, planned, record):
             transition.note(

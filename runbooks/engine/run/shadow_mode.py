@@ -12,8 +12,7 @@ from streams.model.run import PlannedStep, StepState
 
 def shadow(transition: RunTransition, context: RunContext) -> None:
     """Decide every step without a call. A new revision makes every step pending again."""
-    for planned in transition.run.plan.steps:
-        record = transition.records[planned.id]
+    for planned, record in transition.steps():
         if record.state is not StepState.PENDING:
             continue
         if planned.action in TICKETS and planned.action not in context.actions:

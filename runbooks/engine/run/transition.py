@@ -6,7 +6,7 @@ every line; it lives for one event and never leaves the machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -161,6 +161,11 @@ class RunTransition:
         for planned in self.run.plan.steps:
             if planned.destructive and self.records[planned.id].admitted_at is None:
                 self.set(planned.id, admitted_at=self.now)
+
+    def steps(self) -> Iterator[tuple[PlannedStep, StepRecord]]:
+        """Each planned step with its record as it is now, in the order of the plan."""
+        for planned in self.run.plan.steps:
+            yield planned, self.records[planned.id]
 
     def in_seconds(self, seconds: float) -> datetime:
         """A due time."""
