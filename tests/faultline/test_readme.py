@@ -8,7 +8,9 @@ from click.testing import CliRunner
 from faultline.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FOLDERS = ("bench", "connectors", "docs", "faultline", "k8s", "runbooks", "sandbox", "streams", "tests")
+MODULES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
 
 
 def shown(page: Path) -> Iterator[tuple[str, list[str]]]:
@@ -55,3 +57,16 @@ def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
         file = (page.parent / name).resolve() if name else page
         assert file.exists(), f"{page.name} links to {target}"
         assert not anchor or anchor in anchors(file), f"{page.name} links to {target}"
+
+
+def paths_named(text: str) -> Iterator[str]:
+    """Paths below a folder of ours, wherever they are written; `*` is a pattern, as in a shell."""
+    yield from re.findall(rf"(?<![\w/.-])((?:{'|'.join(FOLDERS)})/[\w./*-]*\w)", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text().replace("\\_", "_")
+    missing = {path for path in paths_named(text) if not any(ROOT.glob(path))}
+    missing |= {name for name in re.findall(r"`(\w+\.py)`", text) if name not in MODULES}
+    assert not missing, f"{page.name} names {sorted(missing)}"
