@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from faultline.replay.replay import Replayed
 from sandbox.simulation.campaign import Simulated
-from sandbox.simulation.truth import Fault, Root
+from sandbox.simulation.truth import Fault, TrueRoot
 from streams.model.entity import Entity
 from streams.model.incident import Incident, IncidentState
 
@@ -129,7 +129,7 @@ def names(root: Entity, fault: Fault) -> bool:
     return any(fits(root, place) for place in (fault.root, *fault.roots))
 
 
-def fits(root: Entity, place: Root) -> bool:
+def fits(root: Entity, place: TrueRoot) -> bool:
     """Whether an entity is a place of the truth, as far as both say it."""
     if place.node is not None:
         if root.node != place.node:

@@ -11,7 +11,7 @@ from faultline.replay.explain import printable
 from sandbox.demo import stack, stories
 from sandbox.demo.director import LANGUAGE, Director
 from sandbox.demo.screens import line_of
-from sandbox.demo.spectator import Moment, Spectator
+from sandbox.demo.spectator import DemoMoment, Spectator
 from sandbox.demo.world import World
 from sandbox.fake_services.slack import Posting
 
@@ -20,11 +20,11 @@ WIDTH = 118
 SHORT = 45
 
 
-async def play() -> tuple[list[Moment], list[Posting]]:
+async def play() -> tuple[list[DemoMoment], list[Posting]]:
     """One GPU falls off the bus: what the demo shows of it, and the messages in its thread."""
     with tempfile.TemporaryDirectory() as folder:
         async with stack.running(Path(folder)) as running, World(running.api, running.kafka) as world:
-            moments: list[Moment] = []
+            moments: list[DemoMoment] = []
             spectator = Spectator(running.kafka, running.slack, moments.append)
             around = [asyncio.create_task(spectator.run()), asyncio.create_task(world.run())]
             await Director(running, world, spectator.seen, moments.append).play(

@@ -21,7 +21,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateLimit:
     """`per_s` calls a second in the long run, `burst` at once."""
 
     per_s: float
@@ -30,7 +30,7 @@ class Rate:
 
 @dataclass(slots=True)
 class _Bucket:
-    rate: Rate
+    rate: RateLimit
     tokens: float
     at: float
     closed_until: float = 0.0
@@ -57,8 +57,8 @@ class Limits:
         clock: MonotonicClock = boot_seconds,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._posts = Rate(posts_per_s, burst=3)
-        self._others = Rate(calls_per_minute / 60, burst=10)
+        self._posts = RateLimit(posts_per_s, burst=3)
+        self._others = RateLimit(calls_per_minute / 60, burst=10)
         self._clock = clock
         self._sleep = sleep
         self._buckets: dict[Key, _Bucket] = {}

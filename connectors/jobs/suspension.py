@@ -25,7 +25,7 @@ from connectors.kubernetes.annotations import (
     opted_out,
 )
 from connectors.kubernetes.client import Object
-from connectors.kubernetes.guarded_patch import Change
+from connectors.kubernetes.guarded_patch import GuardedChange
 
 SUSPENDED = effect_mark("suspend_job")
 RESUMED = effect_mark("resume_job")
@@ -57,7 +57,7 @@ def suspend_annotations_of(job: Object) -> SuspendAnnotations:
     return SuspendAnnotations(found.get(INCIDENT), found.get(SUSPENDED), found.get(RESUMED))
 
 
-def suspend(job: Object, field: SuspendField, effect: Effect) -> Change | Outcome:
+def suspend(job: Object, field: SuspendField, effect: Effect) -> GuardedChange | Outcome:
     """Set the suspend field to true, or find that this effect already did. Pods may still be running: see `_until_gone`."""
     marks, suspended, name = suspend_annotations_of(job), field.is_suspended(job), _name(job)
     if marks.held and not suspended and marks.incident == effect.incident and _is_it(job, effect):
@@ -73,10 +73,10 @@ def suspend(job: Object, field: SuspendField, effect: Effect) -> Change | Outcom
     if suspended:
         return not_ours(marks, f"{name} is suspended, and not by Faultline")
     patch = _write(field, True, {INCIDENT: effect.incident, SUSPENDED: effect.key, RESUMED: None})
-    return Change(patch, Waiting(PODS_PAUSE_S, f"{name} is suspended, its pods are terminating"))
+    return GuardedChange(patch, Waiting(PODS_PAUSE_S, f"{name} is suspended, its pods are terminating"))
 
 
-def resume(job: Object, field: SuspendField, effect: Effect) -> Change | Outcome:
+def resume(job: Object, field: SuspendField, effect: Effect) -> GuardedChange | Outcome:
     """Set the suspend field to false, if Faultline set it to true for this incident."""
     marks, suspended, name = suspend_annotations_of(job), field.is_suspended(job), _name(job)
     if marks.resumed == effect.key and _is_it(job, effect):
@@ -93,10 +93,10 @@ def resume(job: Object, field: SuspendField, effect: Effect) -> Change | Outcome
         return Blocked(f"incident {marks.incident}", f"{name} is suspended for {marks.incident}")
     if not suspended:
         return Blocked.person(f"{name} was resumed manually after Faultline had suspended it")
-    return Change(_write(field, False, {RESUMED: effect.key}), Done(detail=f"{name} is resumed"))
+    return GuardedChange(_write(field, False, {RESUMED: effect.key}), Done(detail=f"{name} is resumed"))
 
 
-def take_back(job: Object, field: SuspendField, effect: Effect) -> Change | Outcome:
+def take_back(job: Object, field: SuspendField, effect: Effect) -> GuardedChange | Outcome:
     """Undo a suspend: reset the field and the annotations, while both are still as the effect left them."""
     marks, name = suspend_annotations_of(job), _name(job)
     if marks.suspended != effect.key or not marks.held or not _is_it(job, effect):
@@ -108,7 +108,7 @@ def take_back(job: Object, field: SuspendField, effect: Effect) -> Change | Outc
     if opted_out(job):
         return Blocked.person(f"{name} is opted out ({MANAGED}=false)")
     patch = _write(field, False, dict.fromkeys((INCIDENT, SUSPENDED, RESUMED)))
-    return Change(patch, Done(detail=f"{name} is resumed"))
+    return GuardedChange(patch, Done(detail=f"{name} is resumed"))
 
 
 def find(job: Object, effect: Effect) -> Outcome:

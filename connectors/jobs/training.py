@@ -14,11 +14,11 @@ from connectors.jobs.suspend_fields import SUSPEND_FIELDS, SuspendField
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_held_for
 from connectors.kubernetes.errors import NotFound
-from connectors.kubernetes.guarded_patch import Change, attempted, change, look
+from connectors.kubernetes.guarded_patch import GuardedChange, attempted, change, look
 from connectors.kubernetes.out_of_service import hangs, is_ready
 from streams.model.clock import Clock, utc_now
 
-Decide = Callable[[Object, SuspendField, Effect], Change | Outcome]
+Decide = Callable[[Object, SuspendField, Effect], GuardedChange | Outcome]
 
 
 class TrainingJobs:

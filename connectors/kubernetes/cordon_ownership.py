@@ -31,7 +31,7 @@ from connectors.kubernetes.annotations import (
     opted_out,
 )
 from connectors.kubernetes.client import Object
-from connectors.kubernetes.guarded_patch import Change
+from connectors.kubernetes.guarded_patch import GuardedChange
 from connectors.kubernetes.out_of_service import OUT_OF_SERVICE, given_up_for, without_declaration
 
 Prior = Literal["schedulable", "unschedulable"]
@@ -102,7 +102,7 @@ def taken_over(node: Object, hold: CordonOwnership) -> str | None:
     return None
 
 
-def cordon(node: Object, effect: Effect) -> Change | Outcome:
+def cordon(node: Object, effect: Effect) -> GuardedChange | Outcome:
     """Cordon a node for an effect, or add its incident to those that hold it already."""
     name = node["metadata"]["name"]
     if replaced(node, effect):
@@ -125,7 +125,7 @@ def cordon(node: Object, effect: Effect) -> Change | Outcome:
         )
     else:
         hold = replace(hold, owners=(*hold.owners, owner))
-    return Change(_closed(node, hold), Done(_result(hold), _told(name, hold)))
+    return GuardedChange(_closed(node, hold), Done(_result(hold), _told(name, hold)))
 
 
 def find(node: Object, effect: Effect) -> Outcome:
@@ -136,7 +136,7 @@ def find(node: Object, effect: Effect) -> Outcome:
     return AlreadyDone(_result(hold), taken_over(node, hold) or "")
 
 
-def release(node: Object, effect: Effect, mine: Callable[[CordonOwner], bool]) -> Change | Outcome:
+def release(node: Object, effect: Effect, mine: Callable[[CordonOwner], bool]) -> GuardedChange | Outcome:
     """Remove the owners that are `mine`; the last one uncordons the node, if it was schedulable before."""
     name = node["metadata"]["name"]
     hold = None if replaced(node, effect) else ownership_of(node)
@@ -151,9 +151,9 @@ def release(node: Object, effect: Effect, mine: Callable[[CordonOwner], bool]) -
     if left:
         still = ", ".join(owner.incident for owner in left)
         patch = _in_service(_closed(node, replace(hold, owners=left)), node, left)
-        return Change(patch, Done(detail=f"{name} stays cordoned for {still}"))
+        return GuardedChange(patch, Done(detail=f"{name} stays cordoned for {still}"))
     kept = "stays cordoned, as it was before" if hold.prior == "unschedulable" else "is schedulable again"
-    return Change(_in_service(_opened(node, hold), node, left), Done(detail=f"{name} {kept}"))
+    return GuardedChange(_in_service(_opened(node, hold), node, left), Done(detail=f"{name} {kept}"))
 
 
 def replaced(node: Object, effect: Effect) -> bool:

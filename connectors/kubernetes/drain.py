@@ -32,7 +32,7 @@ from connectors.kubernetes.annotations import MANAGED, annotations_of, controlle
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_held_for, ownership_of, replaced, taken_over
 from connectors.kubernetes.errors import Conflict, EvictionBlocked, MaybeApplied, NotFound
-from connectors.kubernetes.guarded_patch import Change, attempted, change
+from connectors.kubernetes.guarded_patch import GuardedChange, attempted, change
 from connectors.kubernetes.out_of_service import (
     OUT_OF_SERVICE,
     declared,
@@ -72,7 +72,7 @@ class OnNode:
 
 
 @dataclass(slots=True)
-class Round:
+class EvictionRound:
     """Result of one round of evictions. `blocked` maps a pod to what prevents its eviction."""
 
     evicted: int = 0
@@ -104,7 +104,7 @@ def may_drain(node: Object, effect: Effect) -> Outcome | None:
     return None
 
 
-def give_up(node: Object, effect: Effect) -> Change | Outcome:
+def give_up(node: Object, effect: Effect) -> GuardedChange | Outcome:
     """Declare a node out of service if it is dead, held for this incident, and has only stuck pods left."""
     name = node["metadata"]["name"]
     if (no := may_drain(node, effect)) is not None:
@@ -126,10 +126,10 @@ def give_up(node: Object, effect: Effect) -> Change | Outcome:
     if given_up_for(node) == effect.incident:
         return Blocked.person(f"the taint {OUT_OF_SERVICE} was removed manually from {name}")
     then = f"{name} is dead and its pods are stuck Terminating: set the out-of-service taint, so that they are force-deleted"
-    return Change(declared(node, effect.incident), Waiting(LOOK_AGAIN_S, then, result))
+    return GuardedChange(declared(node, effect.incident), Waiting(LOOK_AGAIN_S, then, result))
 
 
-def back_in_service(node: Object, effect: Effect) -> Change | Outcome:
+def back_in_service(node: Object, effect: Effect) -> GuardedChange | Outcome:
     """Remove Faultline's out-of-service taint from a node that is ready again."""
     name = node["metadata"]["name"]
     if (no := may_drain(node, effect)) is not None:
@@ -137,7 +137,7 @@ def back_in_service(node: Object, effect: Effect) -> Change | Outcome:
     if given_up_for(node) is None or not is_ready(node):
         return Waiting(0.0, f"{name} is checked again")
     told = f"{name} is ready again: out-of-service taint removed"
-    return Change(taken_back(node), Waiting(0.0, told, _result(effect, out_of_service=False)))
+    return GuardedChange(taken_back(node), Waiting(0.0, told, _result(effect, out_of_service=False)))
 
 
 async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld, clock: Clock = utc_now) -> Outcome:
@@ -146,7 +146,7 @@ async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld, clock: Clock
     Raises:
         Fenced: the lease has expired; evictions made before stay.
     """
-    done = Round()
+    done = EvictionRound()
 
     async def once() -> Outcome:
         only = _only(effect)
@@ -201,7 +201,10 @@ async def find(cluster: Cluster, effect: Effect, clock: Clock = utc_now) -> Outc
 
 
 async def _node(
-    cluster: Cluster, effect: Effect, lease: LeaseHeld, decide: Callable[[Object, Effect], Change | Outcome]
+    cluster: Cluster,
+    effect: Effect,
+    lease: LeaseHeld,
+    decide: Callable[[Object, Effect], GuardedChange | Outcome],
 ) -> Outcome:
     """Patch the node, decided on a fresh read of it."""
     path, gone = (
@@ -222,7 +225,7 @@ async def _pods_on(cluster: Cluster, node: str) -> list[Object]:
     return await cluster.list_all(path_of("v1", "pods"), query={"fieldSelector": f"spec.nodeName={node}"})
 
 
-async def _evict(cluster: Cluster, pod: Object, lease: LeaseHeld, done: Round) -> None:
+async def _evict(cluster: Cluster, pod: Object, lease: LeaseHeld, done: EvictionRound) -> None:
     """Request one eviction and record its result. Errors that concern more than this pod are raised."""
     about = pod["metadata"]
     lease.check()
@@ -246,7 +249,7 @@ async def _evict(cluster: Cluster, pod: Object, lease: LeaseHeld, done: Round) -
         done.leaving += 1
 
 
-def _so_far(effect: Effect, pods: OnNode, done: Round) -> Outcome:
+def _so_far(effect: Effect, pods: OnNode, done: EvictionRound) -> Outcome:
     result = _result(effect, done.evicted)
     leaving = len(pods.leaving) + done.leaving
     if done.blocked:

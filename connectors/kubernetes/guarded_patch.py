@@ -32,14 +32,14 @@ _backoff = wait_random_exponential(multiplier=0.1, max=1.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class GuardedChange:
     """A merge patch to send, and what is true once the server has taken it."""
 
     patch: Object
     then: Outcome
 
 
-Decide = Callable[[Object], Change | Outcome]
+Decide = Callable[[Object], GuardedChange | Outcome]
 
 
 async def change(
@@ -57,7 +57,7 @@ async def change(
         except NotFound:
             return if_gone
         decided = decide(thing)
-        if not isinstance(decided, Change):
+        if not isinstance(decided, GuardedChange):
             return decided
         lease.check()
         try:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from connectors.base import Absent, AlreadyDone, Effect, LeaseHeld, Outcome, Refused
 from connectors.kubernetes import cordon_ownership, drain
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.guarded_patch import Change, change, look
+from connectors.kubernetes.guarded_patch import GuardedChange, change, look
 from streams.model.clock import Clock, utc_now
 
 
-class Nodes:
+class NodeConnector:
     """Effects on the nodes of one cluster. The target's `name` is the node's; its `uid`, if given, must still be its."""
 
     def __init__(self, cluster: Cluster, clock: Clock = utc_now) -> None:
@@ -79,7 +79,7 @@ class Nodes:
     async def _cordon(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         gone = Refused(f"there is no node {effect.target.name}")
 
-        def decide(node: Object) -> Change | Outcome:
+        def decide(node: Object) -> GuardedChange | Outcome:
             return cordon_ownership.cordon(node, effect)
 
         return await change(self._cluster, _path(effect), decide, lease, if_gone=gone)
@@ -88,7 +88,7 @@ class Nodes:
         def mine(owner: cordon_ownership.CordonOwner) -> bool:
             return owner.incident == effect.incident if whole_incident else owner.key == effect.key
 
-        def decide(node: Object) -> Change | Outcome:
+        def decide(node: Object) -> GuardedChange | Outcome:
             return cordon_ownership.release(node, effect, mine)
 
         gone = AlreadyDone(detail=f"there is no node {effect.target.name}")

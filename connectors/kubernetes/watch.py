@@ -54,7 +54,7 @@ class Backoff:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WatchPace:
     """How often. `missing_s`: how long a kind must stay unserved before its objects count as gone."""
 
     relist_s: float = 1800.0
@@ -75,13 +75,13 @@ class KindWatches:
         cluster: Cluster,
         kinds: Iterable[str],
         *,
-        pace: Pace | None = None,
+        pace: WatchPace | None = None,
         clock: Clock = utc_now,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._cluster = cluster
         self._kinds = frozenset(kinds)
-        self._pace = pace or Pace()
+        self._pace = pace or WatchPace()
         self._clock = clock
         self._pause = pause
         self._outage = _Outage(cluster.url)

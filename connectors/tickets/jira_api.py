@@ -47,7 +47,7 @@ class Created:
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class IssueTransition:
     """A change of status that the workflow offers from where the issue stands now."""
 
     id: str
@@ -131,12 +131,12 @@ class JiraApi:
         update = {"update": {"labels": [{"remove": label}]}}
         await change(self._http, "PUT", f"rest/api/3/issue/{issue}", lease=lease, json=update)
 
-    async def transitions(self, issue: str) -> list[Transition]:
+    async def transitions(self, issue: str) -> list[IssueTransition]:
         """What the workflow offers now."""
         answer = await read(self._http, "GET", f"rest/api/3/issue/{issue}/transitions")
-        return [Transition(str(raw["id"]), str(raw["name"])) for raw in answer.get("transitions", [])]
+        return [IssueTransition(str(raw["id"]), str(raw["name"])) for raw in answer.get("transitions", [])]
 
-    async def transition(self, issue: str, transition: Transition, lease: LeaseHeld) -> None:
+    async def transition(self, issue: str, transition: IssueTransition, lease: LeaseHeld) -> None:
         """Carry out a change of status."""
         path = f"rest/api/3/issue/{issue}/transitions"
         try:

@@ -10,12 +10,12 @@ from streams.detect.alerts import sheet as alert_sheet
 from streams.detect.catalog import load_catalog
 from streams.detect.kube_events import sheet as kube_sheet
 from streams.detect.matching.log_patterns import load_sheet, sheet_names
-from streams.detect.metrics import Row as MetricRow
+from streams.detect.metrics import MetricRow
 from streams.detect.metrics import sheet as metric_sheet
-from streams.detect.metrics.pause_counters import Sheet as PauseSheet
+from streams.detect.metrics.pause_counters import PauseSheet
 from streams.detect.sel import sheet as sel_sheet
 from streams.detect.sxid_catalog import catalog as sxids
-from streams.detect.xid_catalog import Code, catalog
+from streams.detect.xid_catalog import XidCode, catalog
 
 
 def catalog_page() -> Iterator[str]:
@@ -102,7 +102,7 @@ def _sxids() -> Iterator[str]:
     yield from table(("codes", "part of the switch"), units)
 
 
-def _xid(row: Code, codes: str) -> Row:
+def _xid(row: XidCode, codes: str) -> Row:
     return (
         codes, code(row.mnemonic), code(row.action), code(row.investigatory), row.severity.value, code(row.family),
         "yes" if row.eval_154 else "", text(row.cause),

@@ -47,7 +47,7 @@ async def _detector(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
 
 async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
     from connectors.kubernetes.client import Cluster
-    from connectors.kubernetes.watch import KindWatches, Pace
+    from connectors.kubernetes.watch import KindWatches, WatchPace
     from streams.inventory.names import names
     from streams.inventory.process import InventoryProcess
 
@@ -61,7 +61,9 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
             protected=wanted.protected_labels,
             host_names=wanted.host_name_labels,
         )
-        watches = KindWatches(cluster, kinds, pace=Pace(relist_s=wanted.relist_s, page_size=wanted.page_size))
+        watches = KindWatches(
+            cluster, kinds, pace=WatchPace(relist_s=wanted.relist_s, page_size=wanted.page_size)
+        )
         await InventoryProcess(
             settings.cluster,
             settings.kafka,
@@ -89,7 +91,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     from connectors.jobs.training import TrainingJobs
     from connectors.kubernetes.client import Cluster
     from connectors.kubernetes.node_work import NodeWork, read_templates
-    from connectors.kubernetes.nodes import Nodes
+    from connectors.kubernetes.nodes import NodeConnector
     from connectors.tickets.jira import Jira
     from faultline.runtime.runbook_files import of_responder
     from runbooks.engine.process import Responder
@@ -98,7 +100,7 @@ async def _responder(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
     templates = read_templates(settings.node_work)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(await Cluster.connect(settings.kubernetes))
-        connectors: list[Connector] = [Nodes(cluster), TrainingJobs(cluster)]
+        connectors: list[Connector] = [NodeConnector(cluster), TrainingJobs(cluster)]
         if templates:
             connectors.append(NodeWork(cluster, settings.node_work, templates))
         if settings.jira.base_url:

@@ -29,7 +29,7 @@ from streams.model.run import Mode, Run
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """What became of a case: lines that tell expected and found apart; none when it passed."""
 
     name: str
@@ -41,7 +41,7 @@ class Result:
         return not self.differences
 
 
-def run_case(case: Case, runbooks: Sequence[Runbook], shared: InventoryFixture | None = None) -> Result:
+def run_case(case: Case, runbooks: Sequence[Runbook], shared: InventoryFixture | None = None) -> CaseResult:
     """Decide a case and compare. Pure: the same case and runbooks give the same result."""
     about = incident_of(case.incident)
     inventory = case.inventory or shared or InventoryFixture()
@@ -61,7 +61,7 @@ def run_case(case: Case, runbooks: Sequence[Runbook], shared: InventoryFixture |
     changes = board.collect()
     run = changes.runs[-1] if changes.runs else None
     said = [entry.text for entry in changes.timeline]
-    return Result(case.name, tuple(_differences(case.expect, run, runbooks, said)))
+    return CaseResult(case.name, tuple(_differences(case.expect, run, runbooks, said)))
 
 
 def _before(told: Sequence[Earlier]) -> Iterator[Incident]:

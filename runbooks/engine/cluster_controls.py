@@ -14,7 +14,7 @@ from runbooks.engine.approvals import may_relax_controls
 from runbooks.engine.run.transition import TimelineNote
 from streams.config.settings import ResponderSettings
 from streams.model.clock import rfc3339, to_the_second
-from streams.model.control import Change, Control, Freeze, Switch, Trip
+from streams.model.control import Control, ControlChange, Freeze, Switch, Trip
 from streams.model.conversation import Command, Verb
 
 MAX_COMMANDS = 200
@@ -162,7 +162,7 @@ def _said(
     control: Control, event: str, text: str, actor: str | None, at: datetime, command: Command | None = None
 ) -> ControlUpdate:
     """Add a change to the control and to the timeline, where it names the command that it answers."""
-    change = Change(at, actor or "responder", event, text)
+    change = ControlChange(at, actor or "responder", event, text)
     about = {"command": command.id, "via": command.via} if command is not None else {}
     return ControlUpdate(
         replace(control, changes=(*control.changes, change)[-MAX_CHANGES:]),

@@ -51,7 +51,7 @@ SLOW_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class WorkerContext:
     """What all workers of a process share. `at` is called with the name of each crash point."""
 
     settings: ResponderSettings
@@ -75,7 +75,7 @@ class _InFlight:
 class PartitionWorker:
     """The worker of one partition, from its assignment to its revocation."""
 
-    def __init__(self, owned: OwnedPartition[Run], state: PartitionState, around: Surroundings) -> None:
+    def __init__(self, owned: OwnedPartition[Run], state: PartitionState, around: WorkerContext) -> None:
         self.owned = owned
         self.state = state
         self.news = asyncio.Event()

@@ -16,7 +16,7 @@ from connectors.base import Connector
 from runbooks.engine.call_slots import CallLimits
 from runbooks.engine.commit_batch import PROCESS
 from runbooks.engine.partition_state import PER_ITERATION, PartitionState
-from runbooks.engine.partition_worker import PartitionWorker, Surroundings
+from runbooks.engine.partition_worker import PartitionWorker, WorkerContext
 from runbooks.engine.run_index import UnreadableRun
 from runbooks.engine.run_summaries import (
     IncidentSummary,
@@ -76,7 +76,7 @@ class Responder:
         self._runbooks = runbooks
         by_action = {action: connector for connector in connectors for action in connector.actions}
         self._pulse = pulse or Pulse()
-        self._around = Surroundings(settings, by_action, clock, boot, self._pulse, at)
+        self._around = WorkerContext(settings, by_action, clock, boot, self._pulse, at)
         self._workers: dict[OwnedPartition[Run], PartitionWorker] = {}
         self._owner: PartitionOwner[Run] = PartitionOwner(
             kafka_settings,

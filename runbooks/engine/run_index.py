@@ -130,9 +130,9 @@ class RunIndex(Mapping[str, Run]):
         """A number that increases with each run, in the order of creation."""
         return self._entries[run_id].number
 
-    def peers(self, run: Run) -> Peers:
+    def peers(self, run: Run) -> RunPeers:
         """The other runs that share a target or the incident with this one."""
-        return Peers(self, run)
+        return RunPeers(self, run)
 
     def __getitem__(self, run_id: str) -> Run:
         """The run. Raises KeyError, also for one whose document turns out unreadable: it is in `unreadable` from then on."""
@@ -181,7 +181,7 @@ class RunIndex(Mapping[str, Run]):
             self._by_offender[entry.cluster, name][run.id] = None
 
 
-class Peers(Sequence[Run]):
+class RunPeers(Sequence[Run]):
     """The other runs that share a target or the incident with a run, found when first asked for."""
 
     def __init__(self, runs: RunIndex, run: Run) -> None:

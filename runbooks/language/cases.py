@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from runbooks.language.values import Strict
+from runbooks.language.values import StrictModel
 from runbooks.language.yaml_source import faulty
 from streams.config.settings import ResponderSettings
 from streams.model.entity import Entity, Gpu, JobRef, canonical_pci
@@ -35,7 +35,7 @@ JobName = Annotated[str, Field(pattern=r"^[^/]+/[^/]+/[^/]+$", description="KIND
 FactValue = str | int | float | bool | tuple[int, ...] | tuple[str, ...]
 
 
-class Root(Strict):
+class RootFixture(StrictModel):
     """The culprit, with those of its names that are known."""
 
     node: str | None = None
@@ -48,11 +48,11 @@ class Root(Strict):
     storage: str | None = None
 
 
-class IncidentFixture(Strict):
+class IncidentFixture(StrictModel):
     """An incident in a few words."""
 
     family: str
-    root: Root = Field(default_factory=Root)
+    root: RootFixture = Field(default_factory=RootFixture)
     severity: Severity = Severity.CRITICAL
     certainty: Certainty = Certainty.DECISIVE
     jobs: tuple[JobName, ...] = ()
@@ -63,14 +63,14 @@ class IncidentFixture(Strict):
     facts: Mapping[str, FactValue] = Field(default_factory=dict)
 
 
-class Earlier(Strict):
+class Earlier(StrictModel):
     """An incident of before that is over. What was done about it counts on a ladder."""
 
     hours_ago: float = Field(gt=0, le=90 * 24)
     incident: IncidentFixture
 
 
-class NodeFixture(Strict):
+class NodeFixture(StrictModel):
     """What differs of a node from a healthy one that is open."""
 
     pool: str | None = None
@@ -84,7 +84,7 @@ class NodeFixture(Strict):
     gpus: int = 8
 
 
-class JobFixture(Strict):
+class JobFixture(StrictModel):
     """Where a job's pods are, and what differs from one that runs."""
 
     nodes: tuple[str, ...] = ()
@@ -94,14 +94,14 @@ class JobFixture(Strict):
     managed: bool = True
 
 
-class InventoryFixture(Strict):
+class InventoryFixture(StrictModel):
     """Nodes and jobs by name. Nodes that a job is on need not be named again."""
 
     nodes: Mapping[str, NodeFixture | None] = Field(default_factory=dict)
     jobs: Mapping[JobName, JobFixture] = Field(default_factory=dict)
 
 
-class Expected(Strict):
+class Expected(StrictModel):
     """What must come of it. What is left out is not looked at; what is named must be so exactly."""
 
     runbook: str | None = Field(description="null when none may be taken")
@@ -112,7 +112,7 @@ class Expected(Strict):
     said: str | None = Field(None, description="what the timeline must say, when no plan can be made")
 
 
-class Case(Strict):
+class Case(StrictModel):
     """One case."""
 
     name: str = Field(min_length=1, max_length=200)
@@ -124,7 +124,7 @@ class Case(Strict):
     expect: Expected
 
 
-class Cases(Strict):
+class Cases(StrictModel):
     """A file of cases. `inventory` is for those that bring none."""
 
     inventory: InventoryFixture | None = None

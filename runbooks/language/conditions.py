@@ -55,7 +55,7 @@ _UNANSWERED = (CELEvalError, TypeError, ArithmeticError, LookupError, AttributeE
 ArithmeticError for an infinity made a whole number. None of it may stop the responder."""
 
 
-class Condition:
+class CelCondition:
     """One compiled condition.
 
     What stands between its outermost `&&` is asked first, each part for itself, with the answers that other runbooks have had to
@@ -134,9 +134,9 @@ class Condition:
 
 
 @lru_cache(maxsize=1024)
-def condition(source: str) -> Condition:
+def condition(source: str) -> CelCondition:
     """The compiled form of an expression. Raises CelFault when it is not CEL that is taken."""
-    return Condition(source)
+    return CelCondition(source)
 
 
 def _names(facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> dict[str, Any]:

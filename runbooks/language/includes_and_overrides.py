@@ -15,7 +15,7 @@ from pydantic import Discriminator, Field, Tag
 
 from runbooks.language.parameters import Name, Parameters, Value
 from runbooks.language.schema import Runbook, Step
-from runbooks.language.values import Id, Include, StepChange, Strict
+from runbooks.language.values import Id, Include, StepChange, StrictModel
 from runbooks.language.yaml_source import at, child, plain, validated, where
 from streams.model.errors import ConfigError
 from streams.model.run import Mode
@@ -45,7 +45,7 @@ class RunbookFile(Runbook):
     steps: tuple[_Item, ...] = Field(min_length=1, max_length=MAX_STEPS)  # type: ignore[assignment]
 
 
-class Fragment(Strict):
+class Fragment(StrictModel):
     """Steps that several runbooks share, and the parameters that these steps ask for."""
 
     fragment: Id
@@ -55,7 +55,7 @@ class Fragment(Strict):
     steps: tuple[_Item, ...] = Field(min_length=1, max_length=MAX_STEPS)
 
 
-class Override(Strict):
+class Override(StrictModel):
     """What an installation changes of a runbook without copying it. Raise `revision` with every change."""
 
     override: Id

@@ -25,7 +25,7 @@ LIBRARY = Path(str(resources.files("runbooks") / "library"))
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RunbookOrigin:
     """Where one value of a runbook comes from: its key, e.g. `steps.drain.deadline_s`, its text, and `file:line:column`."""
 
     key: str
@@ -42,15 +42,15 @@ class Loaded:
     file: str
     overridden_in: str = ""
 
-    def origins(self) -> Iterator[Origin]:
+    def origins(self) -> Iterator[RunbookOrigin]:
         """Every value, in the order of the document."""
         ids = [step.id for step in self.runbook.steps]
         for path, node in leaves(self.root):
             if path[0] == "steps" and len(path) > 1 and isinstance(path[1], int):
                 path = (path[0], ids[path[1]], *path[2:])
-            yield Origin(".".join(map(str, path)), str(node.value), where(node))
+            yield RunbookOrigin(".".join(map(str, path)), str(node.value), where(node))
 
-    def foreign(self) -> tuple[Origin, ...]:
+    def foreign(self) -> tuple[RunbookOrigin, ...]:
         """The values that are not from the runbook's own file."""
         return tuple(one for one in self.origins() if not one.place.startswith(f"{self.file}:"))
 

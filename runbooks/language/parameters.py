@@ -9,7 +9,7 @@ from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model
 
 from runbooks.language.cel_types import ANY, INTEGER, NUMBER, TEXT, YES_NO, Type, record
 from runbooks.language.conditions import INCIDENT, MAX_TEXT, Plain
-from runbooks.language.values import Strict
+from runbooks.language.values import StrictModel
 from runbooks.language.yaml_source import faulty
 
 ParameterType = Literal["number", "integer", "text", "yes_no"]
@@ -23,7 +23,7 @@ Value = StrictStr | StrictBool | StrictInt | StrictFloat
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 
 
-class Parameter(Strict):
+class Parameter(StrictModel):
     """One of the values that expressions see as `parameters.NAME`."""
 
     type: ParameterType

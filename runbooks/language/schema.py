@@ -28,7 +28,7 @@ from runbooks.language.values import (
     Id,
     Params,
     RetryPolicy,
-    Strict,
+    StrictModel,
     Waves,
 )
 from runbooks.language.yaml_source import Fault, HangsTogether, Path, faulty
@@ -93,14 +93,14 @@ PARAMS: Mapping[str, Mapping[str, Type]] = {
 """What an action may be given. One that is not here checks its parameters itself, when it is called."""
 
 
-class Compensate(Strict):
+class Compensate(StrictModel):
     """An ordinary action on the same target that takes the step back in place of the connector's own undo."""
 
     action: Action
     params: Params = Field(default_factory=dict)
 
 
-class Step(Strict):
+class Step(StrictModel):
     """One typed action. A step whose target is several jobs becomes one planned step per job."""
 
     id: Id
@@ -122,7 +122,7 @@ class Step(Strict):
     describe: str = Field("", max_length=300)
 
 
-class Runbook(Strict, HangsTogether):
+class Runbook(StrictModel, HangsTogether):
     """What to do about one kind of incident. Of those that match, the highest priority is taken, then the most specific."""
 
     id: Id

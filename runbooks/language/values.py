@@ -12,7 +12,7 @@ from runbooks.language.cel_syntax import CelFault
 from runbooks.language.conditions import condition
 
 
-class Strict(BaseModel):
+class StrictModel(BaseModel):
     """Base of everything in a runbook's file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -31,7 +31,7 @@ Cel = Annotated[str, AfterValidator(_compiled)]
 Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
 
-class Computed(Strict):
+class Computed(StrictModel):
     """`{cel: …}`: an expression over `parameters` and `incident`, worked out when the plan is made."""
 
     cel: Cel
@@ -62,7 +62,7 @@ Param = Annotated[
 Params = Mapping[str, Param]
 
 
-class RetryPolicy(Strict):
+class RetryPolicy(StrictModel):
     """When a call that did not work is made again."""
 
     attempts: Attempts | None = Field(None, description="calls at most; none for the deadline alone")
@@ -71,14 +71,14 @@ class RetryPolicy(Strict):
     longest_s: Pause = 60.0
 
 
-class Waves(Strict):
+class Waves(StrictModel):
     """Targets are taken `size` at a time; the next wave begins `pause_s` after the one before is over and well."""
 
     size: Size
     pause_s: Rest = 0.0
 
 
-class Asks(Strict):
+class Asks(StrictModel):
     """Whose approval a step wants, and of how many people."""
 
     group: str = Field("", max_length=63, description="a name of responder.approval_groups")
@@ -91,7 +91,7 @@ Approval = Annotated[
 ]
 
 
-class Escalate(Strict):
+class Escalate(StrictModel):
     """The next rung: which runbook is begun when this one has run so often for the same offender, or failed with `escalate`."""
 
     to: Id
@@ -100,7 +100,7 @@ class Escalate(Strict):
     per: Literal["gpu", "node", "job"] = "gpu"
 
 
-class StepChange(Strict):
+class StepChange(StrictModel):
     """What an override or an include may change of one step. Of `params`, `retry` and `waves` only the keys given change."""
 
     deadline_s: Deadline | None = None
@@ -112,7 +112,7 @@ class StepChange(Strict):
     describe: str | None = None
 
 
-class Include(Strict):
+class Include(StrictModel):
     """In place of a step: the steps of a fragment."""
 
     include: Id

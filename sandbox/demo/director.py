@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from runbooks.engine.containment import CONTAINED
 from sandbox.demo import stories
 from sandbox.demo.shippers import RunningPod
-from sandbox.demo.spectator import Moment, Seen
+from sandbox.demo.spectator import DemoMoment, Seen
 from sandbox.demo.stack import Stack
 from sandbox.demo.world import JOBS, World
 from sandbox.emulated.child_processes import ChildFailed
@@ -36,7 +36,7 @@ RESTART_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StoryReport:
     """A story that was played. `pods_before` and `pods_after` are the uids of every job's pods at its begin and end."""
 
     scene: stories.Scene
@@ -50,38 +50,38 @@ class Told:
 class Director:
     """Holds the strings of one performance."""
 
-    def __init__(self, stack: Stack, world: World, seen: Seen, tell: Callable[[Moment], None]) -> None:
+    def __init__(self, stack: Stack, world: World, seen: Seen, tell: Callable[[DemoMoment], None]) -> None:
         self._stack = stack
         self._world = world
         self._seen = seen
         self._tell = tell
 
-    async def play(self, programme: Sequence[tuple[Build, str]] = PROGRAMME) -> list[Told]:
+    async def play(self, programme: Sequence[tuple[Build, str]] = PROGRAMME) -> list[StoryReport]:
         """The stories in order, up to one that does not end well; then wait until every run has come to its end."""
         await self._world.write(stories.background(utc_now()))
         await self._until(self._all_move, MOVE_TIMEOUT_S)
-        told: list[Told] = []
+        told: list[StoryReport] = []
         for number, (build, job) in enumerate(programme, 1):
             told.append(await self._story(number, build, job))
             if told[-1].moving_at is None:
                 late = f"{job} did not run again in {STORY_TIMEOUT_S:g} s; the rest is not played"
-                self._tell(Moment(utc_now(), "story", late))
+                self._tell(DemoMoment(utc_now(), "story", late))
                 return told
         await self._until(lambda: self._settled(told), SETTLE_TIMEOUT_S)
         return told
 
-    async def _story(self, number: int, build: Build, job: str) -> Told:
+    async def _story(self, number: int, build: Build, job: str) -> StoryReport:
         await self._until(self._all_move, MOVE_TIMEOUT_S)
         world, begin = self._world, utc_now()
         scene = build(world.pods, job, begin)
-        self._tell(Moment(begin, "story", f"{number}. {scene.title}"))
+        self._tell(DemoMoment(begin, "story", f"{number}. {scene.title}"))
         if scene.node is None:
             world.workload.trainings[job].crash(begin + timedelta(seconds=RESTART_S))
         else:
             world.workload.broken.add(scene.node)
         if scene.name == "gpu":
             await self._stack.emulated.offer_gpus(str(scene.node), 7)
-        told = Told(scene, begin, world.pod_uids())
+        told = StoryReport(scene, begin, world.pod_uids())
         performing = asyncio.create_task(world.perform(scene, begin))
         try:
             over = await self._until(lambda: self._over(told), STORY_TIMEOUT_S)
@@ -93,10 +93,12 @@ class Director:
         if not over or moving is None or moving < begin:
             return told
         seconds = (moving - begin).total_seconds()
-        self._tell(Moment(utc_now(), "job", f"{job} runs again, {seconds:.1f} s after the first log line"))
+        self._tell(
+            DemoMoment(utc_now(), "job", f"{job} runs again, {seconds:.1f} s after the first log line")
+        )
         return replace(told, moving_at=moving)
 
-    def _over(self, told: Told) -> bool:
+    def _over(self, told: StoryReport) -> bool:
         """The job runs again, and for the application's fault somebody has been told."""
         moving = self._world.workload.trainings[told.scene.job].moving_since
         if moving is None or moving < told.began_at:
@@ -105,7 +107,7 @@ class Director:
             return told.scene.node not in self._world.placed(told.scene.job).values()
         return any(self._at_rest(incident) for incident in self._seen.of_family(told.scene.family))
 
-    def _settled(self, told: Sequence[Told]) -> bool:
+    def _settled(self, told: Sequence[StoryReport]) -> bool:
         incidents = [i for t in told for i in self._seen.of_family(t.scene.family)]
         return len(incidents) >= len(told) and all(map(self._at_rest, incidents)) and self._all_move()
 

@@ -21,7 +21,7 @@ class Interrupted(FaultlineError):
     """Somebody pressed Ctrl-C."""
 
 
-async def perform(screen: Screen, capture: Path) -> verdict.Verdict:
+async def perform(screen: Screen, capture: Path) -> verdict.DemoVerdict:
     """Play everything. Whatever happens, no process and no file but the capture is left behind.
 
     Raises:
@@ -53,7 +53,7 @@ def _once(asked: list[int], number: int, act: Callable[[], object]) -> Callable[
     return handle
 
 
-async def _perform(screen: Screen, capture: Path, folder: Path) -> verdict.Verdict:
+async def _perform(screen: Screen, capture: Path, folder: Path) -> verdict.DemoVerdict:
     screen.note("starting a broker, a cluster of 16 nodes, Slack, Jira and five processes …")
     async with stack.running(folder) as running, World(running.api, running.kafka) as world:
         spectator = Spectator(running.kafka, running.slack, screen.show)
@@ -74,7 +74,7 @@ async def _perform(screen: Screen, capture: Path, folder: Path) -> verdict.Verdi
 
 async def _play(
     screen: Screen, capture: Path, running: stack.Stack, world: World, spectator: Spectator
-) -> verdict.Verdict:
+) -> verdict.DemoVerdict:
     screen.note("three training jobs run on 12 nodes; now the faults")
     told = await Director(running, world, spectator.seen, screen.show).play()
     await world.look()

@@ -18,8 +18,8 @@ from rich.text import Text
 
 from faultline.cli.output import json_line
 from faultline.replay.explain import printable
-from sandbox.demo.spectator import Channel, Moment
-from sandbox.demo.verdict import Result, Verdict
+from sandbox.demo.spectator import Channel, DemoMoment
+from sandbox.demo.verdict import DemoVerdict, StoryResult
 from streams.model.clock import rfc3339
 
 _COLOURS: dict[Channel, str] = {
@@ -39,13 +39,13 @@ class Screen(Protocol):
     def note(self, text: str) -> None:
         """A word about the demo itself, e.g. what it waits for."""
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: DemoMoment) -> None:
         """One thing that happened."""
 
     def close(self) -> None:
         """Nothing more happens."""
 
-    def conclude(self, verdict: Verdict) -> None:
+    def conclude(self, verdict: DemoVerdict) -> None:
         """What became true."""
 
 
@@ -56,7 +56,7 @@ class JsonScreen:
         """A `note`."""
         json_line({"record": "note", "text": text})
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: DemoMoment) -> None:
         """A `moment`."""
         line = {"record": "moment", "at": rfc3339(moment.at), "channel": moment.channel, "text": moment.text}
         json_line(line | ({"incident": moment.incident} if moment.incident else {}))
@@ -64,7 +64,7 @@ class JsonScreen:
     def close(self) -> None:
         """Nothing to do."""
 
-    def conclude(self, verdict: Verdict) -> None:
+    def conclude(self, verdict: DemoVerdict) -> None:
         """Stories, checks and the summary."""
         for result in verdict.results:
             incident = result.incident
@@ -105,7 +105,7 @@ class LineScreen:
         """The text alone."""
         self._console.print(Text(text), soft_wrap=True)
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: DemoMoment) -> None:
         """Seconds since the first moment, what it is about, and the text."""
         self._began = self._began or moment.at
         if moment.channel == "story":
@@ -115,7 +115,7 @@ class LineScreen:
     def close(self) -> None:
         """Nothing to do."""
 
-    def conclude(self, verdict: Verdict) -> None:
+    def conclude(self, verdict: DemoVerdict) -> None:
         """Tables and checks."""
         self._console.print(conclusion(verdict), soft_wrap=True)
 
@@ -150,7 +150,7 @@ class LiveScreen:
         self._story = Text(text, style="bold magenta")
         self._refresh()
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: DemoMoment) -> None:
         """In the panel it belongs to."""
         self._began = self._began or moment.at
         if moment.channel == "story":
@@ -165,7 +165,7 @@ class LiveScreen:
         """Leave the last picture and give the terminal back."""
         self._live.stop()
 
-    def conclude(self, verdict: Verdict) -> None:
+    def conclude(self, verdict: DemoVerdict) -> None:
         """Tables and checks, under the panels."""
         self._console.print(conclusion(verdict), soft_wrap=True)
 
@@ -185,7 +185,7 @@ def screen_for(output: str) -> Screen:
     return LiveScreen(console) if console.is_terminal else LineScreen(console)
 
 
-def line_of(moment: Moment, began: datetime, *, named: bool = True) -> Text:
+def line_of(moment: DemoMoment, began: datetime, *, named: bool = True) -> Text:
     """A moment in a line: when, what it is about (if `named`), and the text."""
     after_s = max(0.0, (moment.at - began).total_seconds())
     line = Text(f"{after_s:6.1f}s ", style="dim")
@@ -194,7 +194,7 @@ def line_of(moment: Moment, began: datetime, *, named: bool = True) -> Text:
     return line.append(printable(moment.text, _WIDEST))
 
 
-def conclusion(verdict: Verdict) -> Group:
+def conclusion(verdict: DemoVerdict) -> Group:
     """What became true, for people."""
     stories = Text()
     for number, result in enumerate(verdict.results, 1):
@@ -220,14 +220,14 @@ def conclusion(verdict: Verdict) -> Group:
     return Group(title, stories, where, Text(), checks)
 
 
-def _closed(result: Result, verdict: Verdict) -> str:
+def _closed(result: StoryResult, verdict: DemoVerdict) -> str:
     mine = [
         n for n, owner in verdict.closed.items() if result.incident and result.incident.id in owner.split(",")
     ]
     return ", ".join(mine) or "nothing"
 
 
-def _recovery(result: Result) -> str:
+def _recovery(result: StoryResult) -> str:
     if result.told.scene.node is None:
         return "left to its owner"
     if result.recovered_s is None:

@@ -31,7 +31,7 @@ Channel = Literal["story", "signal", "incident", "step", "thread", "job"]
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class DemoMoment:
     """One thing that happened. `text` is plain and may hold log text: escape it where markup counts."""
 
     at: datetime
@@ -61,7 +61,9 @@ class Seen:
 class Spectator:
     """Follows the topics and the Slack stand-in; `tell` gets every moment as it comes."""
 
-    def __init__(self, settings: KafkaSettings, slack: SlackStandin, tell: Callable[[Moment], None]) -> None:
+    def __init__(
+        self, settings: KafkaSettings, slack: SlackStandin, tell: Callable[[DemoMoment], None]
+    ) -> None:
         self.seen = Seen()
         self._settings = settings
         self._slack = slack
@@ -84,7 +86,7 @@ class Spectator:
                 for moment in self._of_threads():
                     self._tell(moment)
 
-    def _moments(self, topic: str, record: ConsumerRecord) -> Iterator[Moment]:
+    def _moments(self, topic: str, record: ConsumerRecord) -> Iterator[DemoMoment]:
         at = from_millis(record.timestamp)
         if record.value is None:
             return
@@ -101,7 +103,7 @@ class Spectator:
             self._buried.add((letter.topic, letter.partition, letter.offset))
             self.seen.dead_letters = len(self._buried)
 
-    def _of_signals(self, batch: SignalBatch, at: datetime) -> Iterator[Moment]:
+    def _of_signals(self, batch: SignalBatch, at: datetime) -> Iterator[DemoMoment]:
         for signal in batch.signals:
             self.seen.signals[signal.kind] += 1
             if signal.kind == SignalKind.JOB_PROGRESS or signal.kind.startswith("run."):
@@ -110,19 +112,19 @@ class Spectator:
             crowd = (signal.kind, f"{signal.entity.node}/{signal.attributes.get('xid', '')}")
             self._crowd[crowd] += 1
             if self._crowd[crowd] == 1:
-                yield Moment(at, "signal", words(signal))
+                yield DemoMoment(at, "signal", words(signal))
 
-    def _of_incident(self, incident: Incident, at: datetime) -> Iterator[Moment]:
+    def _of_incident(self, incident: Incident, at: datetime) -> Iterator[DemoMoment]:
         known = self.seen.incidents.get(incident.id)
         if known is not None and known.revision > incident.revision:
             return
         self.seen.incidents[incident.id] = incident
         if known is None:
-            yield Moment(at, "incident", f"{incident.title}: {incident.reason}", incident.id)
+            yield DemoMoment(at, "incident", f"{incident.title}: {incident.reason}", incident.id)
         elif (known.state, known.family, known.title) != (incident.state, incident.family, incident.title):
-            yield Moment(at, "incident", f"{incident.title}: now {incident.state.value}", incident.id)
+            yield DemoMoment(at, "incident", f"{incident.title}: now {incident.state.value}", incident.id)
 
-    def _of_run(self, run: Run, at: datetime) -> Iterator[Moment]:
+    def _of_run(self, run: Run, at: datetime) -> Iterator[DemoMoment]:
         known = self.seen.runs.get(run.id)
         if known is not None and known.revision > run.revision:
             return
@@ -136,9 +138,11 @@ class Spectator:
             step = planned[record.id]
             target = f" {step.target}" if step.target else ""
             reason = f": {record.reason}" if record.reason else ""
-            yield Moment(at, "step", f"{record.state.value:<8} {step.action}{target}{reason}", run.incident)
+            yield DemoMoment(
+                at, "step", f"{record.state.value:<8} {step.action}{target}{reason}", run.incident
+            )
 
-    def _of_threads(self) -> Iterator[Moment]:
+    def _of_threads(self) -> Iterator[DemoMoment]:
         for root in self._slack.roots():
             for posting in (root, *self._slack.thread(root.ts)):
                 now = (posting.text, posting.edits)
@@ -148,7 +152,7 @@ class Spectator:
                 first = posting.ts not in self._told
                 self._told[posting.ts] = now
                 if first or posting is root:
-                    yield Moment(utc_now(), "thread", f"{mark} {' '.join(posting.text.split())}")
+                    yield DemoMoment(utc_now(), "thread", f"{mark} {' '.join(posting.text.split())}")
 
 
 def words(signal: Signal) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from connectors.kubernetes.annotations import INCIDENT, annotations_of
-from sandbox.demo.director import Told, incident_of
+from sandbox.demo.director import StoryReport, incident_of
 from sandbox.demo.spectator import Seen
 from sandbox.demo.stack import Stack
 from sandbox.demo.world import JOBS, World
@@ -33,10 +33,10 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class StoryResult:
     """What is true of one story."""
 
-    told: Told
+    told: StoryReport
     incident: Incident | None
     tickets: tuple[StandinIssue, ...]
     threads: tuple[Posting, ...]
@@ -44,10 +44,10 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DemoVerdict:
     """Everything that was read back. `closed` maps a node to the incident it names; `seconds` is how long all of it took."""
 
-    results: tuple[Result, ...]
+    results: tuple[StoryResult, ...]
     checks: tuple[Check, ...]
     closed: dict[str, str]
     placements: dict[str, tuple[str, ...]]
@@ -59,7 +59,7 @@ class Verdict:
         return all(check.good for check in self.checks)
 
 
-def judge(stack: Stack, world: World, seen: Seen, told: Sequence[Told], now: datetime) -> Verdict:
+def judge(stack: Stack, world: World, seen: Seen, told: Sequence[StoryReport], now: datetime) -> DemoVerdict:
     """Check everything; `world` is to have been read just now."""
     results = tuple(_result(stack, seen, one) for one in told)
     closed = {
@@ -72,10 +72,10 @@ def judge(stack: Stack, world: World, seen: Seen, told: Sequence[Told], now: dat
         checks += _of_story(seen, result, closed)
     placements = {job: tuple(sorted(world.placed(job).values())) for job in JOBS}
     seconds = (now - told[0].began_at).total_seconds() if told else 0.0
-    return Verdict(results, tuple(checks), closed, placements, seconds)
+    return DemoVerdict(results, tuple(checks), closed, placements, seconds)
 
 
-def _result(stack: Stack, seen: Seen, told: Told) -> Result:
+def _result(stack: Stack, seen: Seen, told: StoryReport) -> StoryResult:
     found = [i for i in seen.of_family(told.scene.family) if _fits(i, told)]
     incident = found[0] if len(found) == 1 else None
     tickets: list[StandinIssue] = []
@@ -90,17 +90,17 @@ def _result(stack: Stack, seen: Seen, told: Told) -> Result:
         tickets = [issue for issue in stack.jira.issues if keys & set(issue.labels)]
         threads = [root for root in stack.slack.roots() if incident_of(root.metadata) == incident.id]
     recovered = (told.moving_at - told.began_at).total_seconds() if told.moving_at else None
-    return Result(told, incident, tuple(tickets), tuple(threads), recovered)
+    return StoryResult(told, incident, tuple(tickets), tuple(threads), recovered)
 
 
-def _fits(incident: Incident, told: Told) -> bool:
+def _fits(incident: Incident, told: StoryReport) -> bool:
     if told.scene.node is not None:
         return incident.root.node == told.scene.node
     return incident.root.job is not None and str(incident.root.job) == told.scene.job
 
 
 def _of_cluster(
-    stack: Stack, world: World, seen: Seen, results: Sequence[Result], closed: dict[str, str]
+    stack: Stack, world: World, seen: Seen, results: Sequence[StoryResult], closed: dict[str, str]
 ) -> Iterator[Check]:
     culprits = {r.told.scene.node for r in results if r.told.scene.node}
     yield Check(
@@ -135,7 +135,7 @@ def _of_cluster(
     )
 
 
-def _of_story(seen: Seen, result: Result, closed: dict[str, str]) -> Iterator[Check]:
+def _of_story(seen: Seen, result: StoryResult, closed: dict[str, str]) -> Iterator[Check]:
     told, scene, incident = result.told, result.told.scene, result.incident
     name = scene.name
     if incident is None:

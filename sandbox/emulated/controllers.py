@@ -45,7 +45,7 @@ KUBEFLOW = "training.kubeflow.org"
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ControllerPace:
     """How long things take, in seconds."""
 
     start_s: float = 0.6
@@ -63,7 +63,7 @@ class Controllers:
     """All controllers of one cluster. `silent` are nodes whose kubelet says nothing; `gpus` overrides what a node offers."""
 
     store: Store
-    pace: Pace = field(default_factory=Pace)
+    pace: ControllerPace = field(default_factory=ControllerPace)
     silent: set[str] = field(default_factory=set)
     gpus: dict[str, int] = field(default_factory=dict)
     _seen: dict[str, datetime] = field(default_factory=dict)

@@ -54,7 +54,7 @@ KINDS = (NODES, PODS, NAMESPACES, EVENTS, JOBS, PYTORCH_JOBS, BUDGETS)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StoreEvent:
     """One entry of the log: what a watch of `kind` shows. `object` must not be modified."""
 
     version: int
@@ -89,7 +89,7 @@ class Store:
         self.clock = clock
         self.version = 1
         self._objects: dict[tuple[Kind, str | None, str], Object] = {}
-        self._log: deque[Change] = deque(maxlen=LOG_LENGTH)
+        self._log: deque[StoreEvent] = deque(maxlen=LOG_LENGTH)
         self._changed = asyncio.Event()
 
     def list(self, kind: Kind, selector: Selector = Selector()) -> list[Object]:
@@ -170,7 +170,7 @@ class Store:
         self._record(kind, "DELETED", last)
         return last
 
-    def since(self, version: int) -> Sequence[Change]:
+    def since(self, version: int) -> Sequence[StoreEvent]:
         """Every change after `version`, oldest first; 410 when the log does not reach that far back."""
         oldest = self._log[0].version if self._log else self.version + 1
         if version + 1 < oldest and len(self._log) == LOG_LENGTH:
@@ -190,7 +190,7 @@ class Store:
     def _record(self, kind: Kind, what: str, thing: Object) -> None:
         self.version += 1
         thing["metadata"]["resourceVersion"] = str(self.version)
-        self._log.append(Change(self.version, kind, what, thing))
+        self._log.append(StoreEvent(self.version, kind, what, thing))
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -25,7 +25,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Fault:
+class InjectedFault:
     """What to do wrong with the next `times` requests whose path contains `path`.
 
     `lose_answer` does the work and then cuts the connection; `lose_request` cuts it without doing anything; `hang` does the
@@ -43,9 +43,9 @@ class Fault:
 
 @dataclass(slots=True)
 class _Playing:
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[InjectedFault] = field(default_factory=list)
 
-    def take(self, path: str) -> Fault | None:
+    def take(self, path: str) -> InjectedFault | None:
         for fault in self.faults:
             if fault.path in path and fault.times > 0:
                 fault.times -= 1
@@ -100,7 +100,7 @@ class Standin:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def fail(self, fault: Fault) -> None:
+    def fail(self, fault: InjectedFault) -> None:
         """Play this fault on the requests to come."""
         self._playing.faults.append(fault)
 

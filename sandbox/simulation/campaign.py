@@ -12,7 +12,7 @@ from sandbox.simulation.layout import Layout
 from sandbox.simulation.scenario import Scenario
 from sandbox.simulation.shippers import Site, ship
 from sandbox.simulation.timeline import Stage
-from sandbox.simulation.topology import GPUS, Cluster
+from sandbox.simulation.topology import GPUS, SimulatedCluster
 from sandbox.simulation.truth import Truth
 from sandbox.simulation.workload import Job
 from streams.model.errors import BadInput
@@ -43,7 +43,7 @@ def simulate(scenario: Scenario, seed: int) -> Simulated:
         BadInput: when the scenario names a kind that does not exist.
     """
     rng = random.Random(f"{scenario.name}/{scenario.plant.nodes}/{seed}")
-    cluster = Cluster.build("sim", scenario.plant, rng)
+    cluster = SimulatedCluster.build("sim", scenario.plant, rng)
     stage = Stage(scenario, cluster, rng, BEGIN)
     _fill(stage)
     _play(stage)

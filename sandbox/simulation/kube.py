@@ -6,7 +6,7 @@ import uuid
 from datetime import datetime
 from typing import Any
 
-from sandbox.simulation.topology import GPUS, Cluster, Node
+from sandbox.simulation.topology import GPUS, Node, SimulatedCluster
 from streams.model.clock import rfc3339
 
 GPU = "nvidia.com/gpu"
@@ -18,7 +18,7 @@ _ENDINGS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def node(
-    cluster: Cluster, it: Node, since: datetime, *, ready: str = "True", more: Object | None = None
+    cluster: SimulatedCluster, it: Node, since: datetime, *, ready: str = "True", more: Object | None = None
 ) -> Object:
     """A node; `ready` is the status of its Ready condition, `more` replaces parts of its spec."""
     amount = {GPU: str(GPUS), "cpu": "192", "memory": "2Ti"}

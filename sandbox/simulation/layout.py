@@ -14,7 +14,7 @@ SAMPLE_NUMEL = 16_777_216
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class RankGroup:
     """A process group: its number in creation order, its description, its members in order of their local ranks."""
 
     guid: int
@@ -31,7 +31,7 @@ class Op:
     """One collective of a step as every member sees it. `members` take part in it; `seq` counts from 1 among
     the collectives of the same members (sends and receives count for each pair)."""
 
-    group: Group
+    group: RankGroup
     seq: int
     kind: str
     numel: int
@@ -69,7 +69,7 @@ class Layout:
         return rank // (self.data * self.tensor), rank // self.tensor % self.data, rank % self.tensor
 
     @cached_property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[RankGroup, ...]:
         """The default group and all groups of more than one rank, in the order in which they are made."""
         t, d, p = range(self.tensor), range(self.data), range(self.pipeline)
         cut = [("DATA_PARALLEL_GROUP", [tuple(self.rank(s, r, x) for r in d) for s in p for x in t])]
@@ -79,18 +79,18 @@ class Layout:
         cut.append(
             ("PIPELINE_MODEL_PARALLEL_GROUP", [tuple(self.rank(s, r, x) for s in p) for r in d for x in t])
         )
-        found = [Group(0, "default_pg", tuple(range(self.world)))]
+        found = [RankGroup(0, "default_pg", tuple(range(self.world)))]
         for about, members in cut:
             if len(members[0]) > 1:
-                found += [Group(len(found) + n, about, ranks) for n, ranks in enumerate(members)]
+                found += [RankGroup(len(found) + n, about, ranks) for n, ranks in enumerate(members)]
         return tuple(found)
 
-    def group_of(self, rank: int, about: str) -> Group | None:
+    def group_of(self, rank: int, about: str) -> RankGroup | None:
         """The rank's group of a kind, None when it is alone there."""
         return self._by_rank.get((rank, about))
 
     @cached_property
-    def _by_rank(self) -> dict[tuple[int, str], Group]:
+    def _by_rank(self) -> dict[tuple[int, str], RankGroup]:
         return {(rank, group.about): group for group in self.groups for rank in group.ranks}
 
     @cached_property
@@ -102,7 +102,7 @@ class Layout:
         counts: dict[tuple[int, tuple[int, ...]], int] = {}
         ops: list[Op] = []
 
-        def run(group: Group | None, kind: str, numel: int, pair: tuple[int, ...] = ()) -> None:
+        def run(group: RankGroup | None, kind: str, numel: int, pair: tuple[int, ...] = ()) -> None:
             if group is not None:
                 members = pair or group.ranks
                 seq = counts[group.guid, members] = counts.get((group.guid, members), 0) + 1

@@ -32,7 +32,7 @@ class Plant(_Strict):
     """Whether somebody has written down which NIC hangs on which port."""
 
 
-class Jobs(_Strict):
+class JobMix(_Strict):
     """The training jobs. Sizes are drawn from `nodes` until `busy` of the cluster is taken."""
 
     nodes: tuple[int, ...] = (2, 4, 8)
@@ -48,7 +48,7 @@ class Jobs(_Strict):
     """How often a job logs its iteration."""
 
 
-class Noise(_Strict):
+class NoiseLevel(_Strict):
     """What happens to lines between the program that writes them and Kafka."""
 
     delay_s: float = Field(default=0.8, ge=0)
@@ -88,10 +88,10 @@ class Scenario(_Strict):
     about: str
     """What happens, and where the shape of it comes from."""
     plant: Plant = Plant()
-    jobs: Jobs = Jobs()
+    jobs: JobMix = JobMix()
     campaign: Campaign
     look_alikes: LookAlikes = LookAlikes()
-    noise: Noise = Noise()
+    noise: NoiseLevel = NoiseLevel()
 
     def sized(self, nodes: int | None) -> Scenario:
         """The same on a cluster of another size."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from sandbox.simulation.scenario import Noise
+from sandbox.simulation.scenario import NoiseLevel
 from streams.kafka.topics import RAW_FABRIC, RAW_JOB_LOGS, RAW_K8S_EVENTS, RAW_METRICS, RAW_NODE_LOGS, Topic
 from streams.model.clock import rfc3339, to_millis
 from streams.model.record import RawRecord
@@ -328,7 +328,7 @@ class Site:
 
 
 def ship(
-    said: Iterable[Said], site: Site, noise: Noise, rng: random.Random
+    said: Iterable[Said], site: Site, noise: NoiseLevel, rng: random.Random
 ) -> dict[str, tuple[RawRecord, ...]]:
     """Records of each topic, in the order in which Kafka got them, with partitions and offsets."""
     skews: defaultdict[str, timedelta] = defaultdict(

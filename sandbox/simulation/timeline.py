@@ -17,7 +17,7 @@ import orjson
 from sandbox.simulation import driver_logs, framework_logs, kube
 from sandbox.simulation.scenario import Scenario
 from sandbox.simulation.shippers import RECORDER, Said
-from sandbox.simulation.topology import GPUS, Cluster, Leaf, Node
+from sandbox.simulation.topology import GPUS, Leaf, Node, SimulatedCluster
 from sandbox.simulation.truth import Truth
 from sandbox.simulation.workload import Job, Pod
 from streams.kafka.topics import RAW_FABRIC, RAW_JOB_LOGS, RAW_K8S_EVENTS, RAW_METRICS, RAW_NODE_LOGS
@@ -32,7 +32,9 @@ REPAIR_AFTER = timedelta(minutes=50)
 class Stage:
     """Everything of one run."""
 
-    def __init__(self, scenario: Scenario, cluster: Cluster, rng: random.Random, begin: datetime) -> None:
+    def __init__(
+        self, scenario: Scenario, cluster: SimulatedCluster, rng: random.Random, begin: datetime
+    ) -> None:
         self.scenario = scenario
         self.cluster = cluster
         self.rng = rng

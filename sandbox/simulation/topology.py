@@ -80,7 +80,7 @@ class Node:
 
 
 @dataclass(slots=True)
-class Cluster:
+class SimulatedCluster:
     """All of it. Nodes may be added and taken away while a campaign runs."""
 
     name: str
@@ -91,7 +91,7 @@ class Cluster:
     _next: int = 0
 
     @classmethod
-    def build(cls, name: str, spec: Plant, rng: random.Random) -> Cluster:
+    def build(cls, name: str, spec: Plant, rng: random.Random) -> SimulatedCluster:
         """Lay a cluster out; one driver branch and one switch vendor for all of it."""
         vendor = rng.choice(("sonic", "sonic", "arista"))
         count = -(-spec.nodes // spec.nodes_per_leaf)

@@ -14,7 +14,7 @@ TRUTH = "truth.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class TrueRoot:
     """Where a fault sits. Only what is really its place is set: a fault of a node names no GPU."""
 
     node: str | None = None
@@ -54,9 +54,9 @@ class Fault:
     until: datetime
     """Until when it, or what follows from it, may still show."""
     family: str
-    root: Root
+    root: TrueRoot
     accepted: tuple[str, ...] = ()
-    roots: tuple[Root, ...] = ()
+    roots: tuple[TrueRoot, ...] = ()
     jobs: tuple[Mapping[str, str], ...] = ()
     nodes: tuple[str, ...] = ()
     """Whose nodes and jobs suffer."""

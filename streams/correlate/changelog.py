@@ -21,7 +21,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
-from streams.kafka.read_progress import Progress
+from streams.kafka.read_progress import ReadProgress
 from streams.kafka.topics import CHANGELOG
 
 log = structlog.get_logger(__name__)
@@ -157,7 +157,7 @@ class Changelog:
         def missing() -> int:
             return sum(max(0, end - self._next[tp.partition]) for tp, end in ends.items())
 
-        progress = Progress(missing())
+        progress = ReadProgress(missing())
         while left := missing():
             if self._following.done():
                 self._following.result()

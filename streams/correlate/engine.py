@@ -9,12 +9,12 @@ import heapq
 from collections.abc import Sequence
 from datetime import datetime
 
-from streams.correlate.cause_sources.jobs import Jobs
-from streams.correlate.cause_sources.nodes import Hosts, Nodes
-from streams.correlate.cause_sources.ports import Cables, PortStorms
-from streams.correlate.cause_sources.shared import Shared
+from streams.correlate.cause_sources.jobs import JobCauses
+from streams.correlate.cause_sources.nodes import HostCauses, NodeCauses
+from streams.correlate.cause_sources.ports import CableCauses, PortStormCauses
+from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import Causes, Round
-from streams.correlate.cause_sources.switches import Switches
+from streams.correlate.cause_sources.switches import SwitchCauses
 from streams.correlate.changes import Changes
 from streams.correlate.fabric_rules.switch_faults import Neighbourhood
 from streams.correlate.hypothesis import Hypothesis
@@ -61,15 +61,15 @@ class Engine:
         self._pruned_at: datetime | None = None
         self._touched = self._ingest.everything()
 
-    def _set_sources(self) -> Jobs:
+    def _set_sources(self) -> JobCauses:
         """Make the table of sources, in the order in which they are evaluated. Returns that of jobs."""
         causes, links = self._causes, Neighbourhood()
-        shared = Shared(causes)
-        hosts = Hosts(causes, self._testimony, links, shared)
-        switches = Switches(causes, links, hosts, shared)
-        cables = Cables(causes, links, switches)
-        nodes = Nodes(causes, hosts, shared)
-        jobs = Jobs(causes, self._testimony, nodes, self._publisher)
+        shared = SharedCauses(causes)
+        hosts = HostCauses(causes, self._testimony, links, shared)
+        switches = SwitchCauses(causes, links, hosts, shared)
+        cables = CableCauses(causes, links, switches)
+        nodes = NodeCauses(causes, hosts, shared)
+        jobs = JobCauses(causes, self._testimony, nodes, self._publisher)
         causes.sources = (
             # Ports before hosts: what a switch says of a port is evidence on the host at it.
             cables,
@@ -77,7 +77,7 @@ class Engine:
             hosts,
             switches,
             # After switches: a bad cable is why a storm is on it, but not one that only lost its switch.
-            PortStorms(causes, hosts, cables),
+            PortStormCauses(causes, hosts, cables),
             # After switches: a node whose switch took it away is not missing together with its rack.
             shared,
             # Jobs are explained by all of these. What they accuse is looked at once more in the same order, switches first:

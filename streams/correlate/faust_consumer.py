@@ -27,7 +27,7 @@ from faust.transport.drivers import aiokafka
 from faust.types import TP
 
 from streams.kafka import clients
-from streams.kafka.backpressure import Waiting
+from streams.kafka.backpressure import FetchedBytes
 
 _FETCH_WAIT_MS = 100
 """How long the broker waits for something to send. What comes free meanwhile is asked for only when that request is answered;
@@ -64,7 +64,7 @@ class Consumer(aiokafka.Consumer):
         self.fetched: dict[TP, int] = {}
         """The last offset that was fetched."""
         self._handled: dict[TP, int] = {}
-        self._waiting = Waiting()
+        self._waiting = FetchedBytes()
 
         async def deliver(message: Any) -> None:
             if self._waiting.put(message.tp, _size(message)):

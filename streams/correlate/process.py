@@ -46,11 +46,11 @@ from streams.correlate.changes import Changes
 from streams.correlate.cluster_rows import Records, TableRows
 from streams.correlate.faust_app import build_app
 from streams.correlate.state.store import Rows
-from streams.correlate.write_ahead import Engine, Held
+from streams.correlate.write_ahead import Held, StepEngine
 from streams.kafka import clients
 from streams.kafka.clients import KafkaError
 from streams.kafka.dead_letters import dead_letter
-from streams.kafka.read_progress import Progress
+from streams.kafka.read_progress import ReadProgress
 from streams.kafka.topics import (
     CHANGELOG,
     DEAD_LETTERS,
@@ -92,7 +92,7 @@ STOPPING_S = 20.0
 """How long Faust may take to end; well within the time that Kubernetes gives a pod."""
 
 
-Step = tuple[str, Callable[[Engine], Changes]]
+Step = tuple[str, Callable[[StepEngine], Changes]]
 """What a record asks for: a cluster, and what its engine has to do."""
 
 
@@ -107,7 +107,7 @@ class Correlator:
         self,
         kafka_settings: KafkaSettings,
         settings: CorrelatorSettings,
-        make_engine: Callable[[str, Rows], Engine],
+        make_engine: Callable[[str, Rows], StepEngine],
         *,
         clock: Clock = utc_now,
         pulse: Pulse | None = None,
@@ -127,7 +127,7 @@ class Correlator:
         self._in_hand: float | None = None
         self._moved = self._looked = monotonic()
         self._silent: dict[int, float] = {}
-        self._behind: dict[int, Progress] = {}
+        self._behind: dict[int, ReadProgress] = {}
         self._gathered: dict[int, _Gathered] = {}
         self._latest_tick: dict[int, datetime] = {}
         self._read_at: dict[int, datetime] = {}
@@ -260,7 +260,7 @@ class Correlator:
             left = sum(consumer.left(tp) for tp in tps)
             progress = self._behind.get(partition)
             if left and progress is None:
-                self._behind[partition] = Progress(left)
+                self._behind[partition] = ReadProgress(left)
             elif left and progress is not None:
                 if told := progress.told(left):
                     log.info("catching up", partition=partition, progress=told)
@@ -629,9 +629,9 @@ class _Gathered:
         return [*found, *self.ticks]
 
 
-def _seen(signals: Sequence[Signal], at: datetime | None) -> Callable[[Engine], Changes]:
+def _seen(signals: Sequence[Signal], at: datetime | None) -> Callable[[StepEngine], Changes]:
     return lambda engine: engine.on_signals(signals, at)
 
 
-def _told(facts: Sequence[tuple[str, Fact | None, datetime]]) -> Callable[[Engine], Changes]:
+def _told(facts: Sequence[tuple[str, Fact | None, datetime]]) -> Callable[[StepEngine], Changes]:
     return lambda engine: engine.on_facts(facts)

@@ -30,7 +30,7 @@ PIECE = 500_000
 """Bytes of a piece; a broker takes more in one record."""
 
 
-class Engine(Protocol):
+class StepEngine(Protocol):
     """The pure engine, for one cluster."""
 
     def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
@@ -54,7 +54,7 @@ class _Head:
 class Held:
     """An engine with the rows under it. `make_engine(rows)` is called once the rows of a predecessor's record are written."""
 
-    def __init__(self, rows: TableRows, make_engine: Callable[[Rows], Engine]) -> None:
+    def __init__(self, rows: TableRows, make_engine: Callable[[Rows], StepEngine]) -> None:
         self.rows = rows
         self._left = _read(rows)
         if self._left is not None:

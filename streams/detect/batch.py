@@ -49,7 +49,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingSignals:
     """One record to write. `partition` None leaves it to the key."""
 
     topic: Topic
@@ -64,7 +64,7 @@ class Batch:
     """What is gathered from the records of one poll."""
 
     signals: list[Signal] = field(default_factory=list)
-    letters: list[Outgoing] = field(default_factory=list)
+    letters: list[OutgoingSignals] = field(default_factory=list)
     counts: defaultdict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
 
     def add_unread(self, topic: str, count: int) -> None:
@@ -81,7 +81,7 @@ class Batch:
         if detected.dead:
             counts.dead_letters += 1
             key, value, headers = dead_letter(record, stage=STAGE, reasons=detected.dead)
-            self.letters.append(Outgoing(DEAD_LETTERS, key, value, headers=headers))
+            self.letters.append(OutgoingSignals(DEAD_LETTERS, key, value, headers=headers))
         elif detected.signals or detected.repeats:
             counts.signalling += 1
         else:
@@ -91,14 +91,14 @@ class Batch:
         """Take in roll-ups whose window is over; their records are counted already."""
         self.signals += signals
 
-    def outgoing(self, cluster_partitions: int) -> list[Outgoing]:
+    def outgoing(self, cluster_partitions: int) -> list[OutgoingSignals]:
         """The records to write: signals by cluster, then dead letters. Counts the signals."""
         by_cluster: dict[str, list[Signal]] = {}
         for signal in self.signals:
             by_cluster.setdefault(signal.entity.cluster, []).append(signal)
             self.counts[signal.evidence[0].topic].signals += 1
         return [
-            Outgoing(
+            OutgoingSignals(
                 SIGNALS,
                 cluster.encode(),
                 encode(SignalBatch(cluster, tuple(signals[start : start + MAX_BATCH]))),

@@ -67,7 +67,7 @@ class Window:
 
 
 @dataclass(slots=True)
-class Condition:
+class LastReport:
     """The state last told of something, and the number of the change that brought it."""
 
     state: SignalState
@@ -83,7 +83,7 @@ class RollUp:
     """The roll-up of one source partition."""
 
     crowds: OrderedDict[Key, Crowd] = field(default_factory=OrderedDict)
-    conditions: OrderedDict[Key, Condition] = field(default_factory=OrderedDict)
+    conditions: OrderedDict[Key, LastReport] = field(default_factory=OrderedDict)
     clock_ms: int = 0
     changes: int = 0
     _size: int = 0
@@ -114,7 +114,7 @@ class RollUp:
             told = []
         if changed or condition is None:
             self.changes += 1
-            condition = self.conditions[matter] = Condition(finding.state, self.changes)
+            condition = self.conditions[matter] = LastReport(finding.state, self.changes)
             if len(self.conditions) > MAX_WINDOWS:
                 self.conditions.popitem(last=False)
         if window is not None and window.change != condition.change:

@@ -25,7 +25,7 @@ from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.prefilter import Interest, Prefilter
 from streams.detect.report import Report
-from streams.detect.rule_state import Memory, Table
+from streams.detect.rule_state import Memory, RuleTable
 from streams.ingest import (
     ENVELOPE_HINTS,
     MAX_LINE,
@@ -276,5 +276,5 @@ def _node_in(key: bytes) -> str | None:
     return fields(document).origin().node if isinstance(document, dict) else None
 
 
-def _unfinished(memory: Memory) -> Table:
+def _unfinished(memory: Memory) -> RuleTable:
     return memory.table("envelopes.unfinished", line_reassembly.MAX_WAITING)

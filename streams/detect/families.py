@@ -14,7 +14,7 @@ from streams.detect.comm_init import CommInit
 from streams.detect.finding import Finding, Stream
 from streams.detect.gpu_names import GpuNames
 from streams.detect.host import Host
-from streams.detect.job_progress import Progress
+from streams.detect.job_progress import JobProgress
 from streams.detect.kube_events import KubeEvents
 from streams.detect.kube_lines import KubeLines, PrintedEvents
 from streams.detect.matching.multiline import Ibstat, RootCause
@@ -22,7 +22,7 @@ from streams.detect.matching.pattern_family import Worded
 from streams.detect.metrics import MetricRules
 from streams.detect.metrics.dcgm_gauges import DcgmXid
 from streams.detect.metrics.pause_counters import PauseCounters
-from streams.detect.nccl import Ranks
+from streams.detect.nccl import NcclRanks
 from streams.detect.off_bus import OffBus
 from streams.detect.sel import Sel
 from streams.detect.smi_csv import SmiCsv
@@ -88,9 +88,9 @@ def line_families() -> tuple[LineFamily, ...]:
         query,
         SmiTables(),
         SmiCsv(query),
-        Ranks("nccl"),
-        Ranks("nccl_errors"),
-        Ranks("launcher"),
+        NcclRanks("nccl"),
+        NcclRanks("nccl_errors"),
+        NcclRanks("launcher"),
         CommInit(),
         RootCause(),
         Worded("nic"),
@@ -103,7 +103,7 @@ def line_families() -> tuple[LineFamily, ...]:
         Worded("switch"),
         Worded("subnet"),
         Ibstat(),
-        Progress(),
+        JobProgress(),
         PrintedEvents(),
         KubeLines(),
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import reported
-from streams.detect.rule_state import Table
+from streams.detect.rule_state import RuleTable
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.record import LogLine
@@ -78,12 +78,12 @@ def _address(found: re2_patterns.Match, line: LogLine) -> str | None:
     return canonical_pci(found["pci"].rstrip(".:"))
 
 
-def _known(stream: Stream) -> Table:
+def _known(stream: Stream) -> RuleTable:
     """UUID and serial number by cluster, node and address."""
     return stream.memory.table("gpu.names", _MAX_GPUS)
 
 
-def _headers(stream: Stream) -> Table:
+def _headers(stream: Stream) -> RuleTable:
     """The address in a node's last header line and its time."""
     return stream.memory.table("gpu.headers", _MAX_NODES)
 

@@ -10,7 +10,7 @@ from streams.detect.matching.quotation_filter import quoted
 from streams.model.record import LogLine
 
 
-class Progress:
+class JobProgress:
     """Reads lines of pods."""
 
     def __init__(self) -> None:

@@ -47,7 +47,7 @@ class EventRow(Strict):
         return kind in self.objects or (kind.endswith("Job") and "Job*" in self.objects)
 
 
-class Condition(Strict):
+class ConditionRow(Strict):
     """What a type of node conditions says."""
 
     type: str
@@ -65,7 +65,7 @@ class EventSheet(Strict):
     system_namespaces: str
     gpus: str
     rows: tuple[EventRow, ...]
-    conditions: tuple[Condition, ...]
+    conditions: tuple[ConditionRow, ...]
 
 
 @cache

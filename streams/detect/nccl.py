@@ -38,7 +38,7 @@ _UNWINDING_MS = 600_000
 _DEFAULT_GROUP = ("0", "default_pg")
 
 
-class Ranks:
+class NcclRanks:
     """Reads lines of ranks by the rows of a sheet. When a source last told an error is remembered: what follows is unwinding.
 
     Args:

@@ -14,7 +14,7 @@ from streams.detect.finding import Finding, Stream
 from streams.detect.gpu_names import named
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import reported
-from streams.detect.rule_state import Table
+from streams.detect.rule_state import RuleTable
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.kinds import SignalKind
@@ -71,7 +71,7 @@ def _of_first_line(line: LogLine, stream: Stream) -> str | None:
     return pci if isinstance(pci, str) and abs(now - int(at or 0)) <= _APART_MS else None
 
 
-def _begun(stream: Stream) -> Table:
+def _begun(stream: Stream) -> RuleTable:
     return stream.memory.table("off_bus.begun", _MAX_STREAMS)
 
 

@@ -22,7 +22,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from streams.config.settings import DetectorSettings, KafkaSettings
-from streams.detect.batch import Batch, Counts, Outgoing, read_safely
+from streams.detect.batch import Batch, Counts, OutgoingSignals, read_safely
 from streams.detect.detector import Detector
 from streams.detect.partition_state import PROCESS, Ends, Holding, Holdings
 from streams.kafka import clients
@@ -230,7 +230,7 @@ class DetectorProcess:
         if held.rollup.waiting:
             batch.add_counts(held.rollup.due(now_ms, self._clock()))
 
-    async def _write(self, producer: AIOKafkaProducer, messages: list[Outgoing]) -> None:
+    async def _write(self, producer: AIOKafkaProducer, messages: list[OutgoingSignals]) -> None:
         """Write all and wait for all; what failed for now is written again, for the rules have already seen the records."""
         self._at(crash_points.DETECTOR_BEFORE_PRODUCE)
         attempt = 0
@@ -238,7 +238,7 @@ class DetectorProcess:
             results = await asyncio.gather(
                 *(self._send(producer, message) for message in messages), return_exceptions=True
             )
-            failed: list[Outgoing] = []
+            failed: list[OutgoingSignals] = []
             for message, result in zip(messages, results, strict=True):
                 if isinstance(result, KafkaError) and result.retriable:
                     failed.append(message)
@@ -251,7 +251,7 @@ class DetectorProcess:
                 await asyncio.sleep(pause_s)
             messages = failed
 
-    async def _send(self, producer: AIOKafkaProducer, message: Outgoing) -> None:
+    async def _send(self, producer: AIOKafkaProducer, message: OutgoingSignals) -> None:
         await producer.send_and_wait(
             clients.topic_name(self._kafka, message.topic),
             message.value,

@@ -16,7 +16,7 @@ Key = tuple[Scalar, ...]
 Row = tuple[Scalar, ...]
 
 
-class Table(OrderedDict[Key, Row]):
+class RuleTable(OrderedDict[Key, Row]):
     """Rows by key; forgets what was written longest ago once it holds `limit` of them."""
 
     def __init__(self, limit: int, version: int = 1) -> None:
@@ -45,11 +45,11 @@ class Memory:
     """The tables of one source partition, made when a rule first asks for them."""
 
     def __init__(self) -> None:
-        self._tables: dict[str, Table] = {}
-        self._restored: dict[str, Table] = {}
+        self._tables: dict[str, RuleTable] = {}
+        self._restored: dict[str, RuleTable] = {}
         self._dropped: list[Dropped] = []
 
-    def table(self, name: str, limit: int, *, version: int = 1) -> Table:
+    def table(self, name: str, limit: int, *, version: int = 1) -> RuleTable:
         """The table of that name.
 
         Args:
@@ -59,7 +59,7 @@ class Memory:
         """
         table = self._tables.get(name)
         if table is None:
-            table = self._tables[name] = Table(limit, version)
+            table = self._tables[name] = RuleTable(limit, version)
             restored = self._restored.pop(name, None)
             if restored is not None and restored.version == version:
                 for key, row in restored.items():
@@ -68,7 +68,7 @@ class Memory:
                 self._dropped.append(Dropped(name, restored.version, version, len(restored)))
         return table
 
-    def tables(self) -> Iterator[tuple[str, Table]]:
+    def tables(self) -> Iterator[tuple[str, RuleTable]]:
         """All tables with their names, in the order of their names; also restored ones that no rule has asked for."""
         yield from sorted((self._restored | self._tables).items())
 
@@ -76,7 +76,7 @@ class Memory:
         """Put rows that were written down back into a table that no rule has asked for yet."""
         table = self._restored.get(name)
         if table is None:
-            table = self._restored[name] = Table(_UNBOUNDED, version)
+            table = self._restored[name] = RuleTable(_UNBOUNDED, version)
         table.update(rows)
 
     def take_dropped(self) -> list[Dropped]:

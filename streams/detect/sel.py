@@ -24,7 +24,7 @@ from streams.model.record import LogLine
 from streams.model.signal import Attribute, Severity, SignalState
 
 
-class Rule(Strict):
+class SelRule(Strict):
     """What an event is: `matches` is looked for in sensor and event."""
 
     matches: str
@@ -46,7 +46,7 @@ class SelSheet(Strict):
     """`catalog/sel.yaml`."""
 
     programs: tuple[str, ...]
-    rules: tuple[Rule, ...]
+    rules: tuple[SelRule, ...]
     well: str
     samples: tuple[SelSample, ...]
     look_alikes: tuple[str, ...]
@@ -95,7 +95,7 @@ class Sel:
     )
 
     def __init__(self) -> None:
-        self._rules: list[tuple[Pattern, Rule]] = [
+        self._rules: list[tuple[Pattern, SelRule]] = [
             (re2_patterns.compile(f"(?i){rule.matches}"), rule) for rule in sheet().rules
         ]
         self._well = re2_patterns.compile(f"(?i){sheet().well}")

@@ -45,7 +45,7 @@ _APART_MS = 120_000
 Attributes = dict[str, Attribute]
 
 
-class Row(Strict):
+class SmiRow(Strict):
     """One line that says something: `counts` makes its value a number under `count`, `named` a text under that name."""
 
     id: str
@@ -63,11 +63,11 @@ class Row(Strict):
     named: str | None = None
 
 
-class Sheet(Strict):
+class SmiSheet(Strict):
     """`catalog/smi.yaml`."""
 
     headings: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[SmiRow, ...]
     recovery: dict[str, str]
     elements: dict[str, str]
     """Names in the XML whose words are not those of the text."""
@@ -76,8 +76,8 @@ class Sheet(Strict):
 
 
 @cache
-def _sheet() -> Sheet:
-    return load_catalog("smi", Sheet)
+def _sheet() -> SmiSheet:
+    return load_catalog("smi", SmiSheet)
 
 
 class SmiQuery:
@@ -158,7 +158,7 @@ class SmiQuery:
                 yield found
             return
 
-    def _finding(self, row: Row, value: str, dump: Dump) -> Finding | None:
+    def _finding(self, row: SmiRow, value: str, dump: Dump) -> Finding | None:
         attributes: Attributes = dict(row.sets)
         severity = row.severity
         if row.counts:

@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 import zstandard
 
-from streams.detect.deduplication import Condition, Key, RollUp, Window
-from streams.detect.rule_state import Memory, Table
+from streams.detect.deduplication import Key, LastReport, RollUp, Window
+from streams.detect.rule_state import Memory, RuleTable
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput
 from streams.model.signal import Signal, SignalState
@@ -91,7 +91,7 @@ class Snapshot:
         if document["source"] != self.source:
             raise BadInput(f"a block of {document['source']} instead of {self.source}")
 
-    def _table(self, name: str, table: Table) -> Iterator[bytes]:
+    def _table(self, name: str, table: RuleTable) -> Iterator[bytes]:
         head = {"kind": "table", "table": name, "version": table.version}
         rows = iter(table.items())
         while block := list(islice(rows, ROWS_PER_BLOCK)):
@@ -114,7 +114,7 @@ class Snapshot:
         for what, *fields in rows:
             if what == "condition":
                 key, state, change = fields
-                rollup.conditions[_key(key)] = Condition(SignalState(state), change)
+                rollup.conditions[_key(key)] = LastReport(SignalState(state), change)
                 continue
             place, key, start_ms, clock_ms, change, seen, told, first_ms, last = fields
             window = Window(start_ms, clock_ms, change, seen, told, first_ms)

@@ -18,7 +18,7 @@ from streams.detect.matching import re2_patterns
 from streams.detect.matching.glued_lines import until_next
 from streams.detect.matching.log_patterns import MAX_HITS
 from streams.detect.matching.quotation_filter import reported
-from streams.detect.rule_state import Table
+from streams.detect.rule_state import RuleTable
 from streams.model.clock import to_millis
 from streams.model.entity import canonical_pci
 from streams.model.kinds import SignalKind
@@ -144,5 +144,5 @@ def _is_continuation(line: LogLine, stream: Stream, code: int, pci: str | None, 
     return further and isinstance(told, int) and abs(at - told) <= _APART_MS
 
 
-def _told(stream: Stream) -> Table:
+def _told(stream: Stream) -> RuleTable:
     return stream.memory.table("sxid.told", _MAX_ERRORS)

@@ -6,11 +6,11 @@ from functools import cache
 
 from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
-from streams.detect.matching.log_patterns import Sample
+from streams.detect.matching.log_patterns import PatternSample
 from streams.model.signal import Severity
 
 
-class Effect(Strict):
+class SxidEffect(Strict):
     """Codes that have the same effect; `fatal` is what counts when the line does not say."""
 
     codes: tuple[int, ...]
@@ -29,22 +29,22 @@ class Unit(Strict):
     family: str
 
 
-class Catalog(Strict):
+class SxidCatalog(Strict):
     """`catalog/sxid.yaml`."""
 
-    effects: tuple[Effect, ...]
-    unknown: Effect
+    effects: tuple[SxidEffect, ...]
+    unknown: SxidEffect
     units: tuple[Unit, ...]
-    samples: tuple[Sample, ...]
+    samples: tuple[PatternSample, ...]
     look_alikes: tuple[str, ...]
 
 
-class Code(Strict):
+class SxidCode(Strict):
     """One code: its effect, and which part of the switch it is about."""
 
     mnemonic: str
     family: str
-    effect: Effect
+    effect: SxidEffect
 
     @property
     def action(self) -> str:
@@ -53,25 +53,27 @@ class Code(Strict):
 
 
 @cache
-def catalog() -> Catalog:
+def catalog() -> SxidCatalog:
     """The catalog, read once."""
-    return load_catalog("sxid", Catalog)
+    return load_catalog("sxid", SxidCatalog)
 
 
 @cache
-def _effects() -> dict[int, Effect]:
+def _effects() -> dict[int, SxidEffect]:
     return {code: row for row in catalog().effects for code in row.codes}
 
 
 @cache
-def code(number: int) -> Code:
+def code(number: int) -> SxidCode:
     """What is known of a code; for one that no table lists, what is known of its range."""
     units = catalog().units
     unit = next((row for row in units if row.first <= number <= row.last), units[-1])
-    return Code(mnemonic=unit.mnemonic, family=unit.family, effect=_effects().get(number, catalog().unknown))
+    return SxidCode(
+        mnemonic=unit.mnemonic, family=unit.family, effect=_effects().get(number, catalog().unknown)
+    )
 
 
-def severity(row: Code, said: str) -> Severity:
+def severity(row: SxidCode, said: str) -> Severity:
     """The line's own word counts before the table: `Fatal`, `Non-fatal` or empty."""
     table = row.effect.severity
     if said == "Fatal":

@@ -10,11 +10,11 @@ from pydantic import Field
 from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
 from streams.detect.matching import re2_patterns
-from streams.detect.matching.log_patterns import Sample
+from streams.detect.matching.log_patterns import PatternSample
 from streams.model.signal import Severity
 
 
-class Code(Strict):
+class XidCode(Strict):
     """What is known of one code or of several that mean the same; `action` and `investigatory` are NVIDIA's buckets."""
 
     codes: tuple[int, ...]
@@ -78,11 +78,11 @@ class GluedSample(Strict):
     xids: tuple[int, ...]
 
 
-class Catalog(Strict):
+class XidCatalog(Strict):
     """`catalog/xid.yaml`."""
 
-    codes: tuple[Code, ...]
-    unknown: Code
+    codes: tuple[XidCode, ...]
+    unknown: XidCode
     recovery: tuple[Recovery, ...]
     nvlink5: tuple[Nvlink5Rule, ...]
     nvlink5_subcodes: dict[str, tuple[int | None, int | None]]
@@ -90,23 +90,23 @@ class Catalog(Strict):
     integers: tuple[str, ...]
     bodies: tuple[Body, ...]
     nvlink_registers: tuple[RegisterBits, ...]
-    samples: tuple[Sample, ...]
+    samples: tuple[PatternSample, ...]
     glued: tuple[GluedSample, ...]
     look_alikes: tuple[str, ...]
 
 
 @cache
-def catalog() -> Catalog:
+def catalog() -> XidCatalog:
     """The catalog, read once."""
-    return load_catalog("xid", Catalog)
+    return load_catalog("xid", XidCatalog)
 
 
 @cache
-def _by_code() -> dict[int, Code]:
+def _by_code() -> dict[int, XidCode]:
     return {code: row for row in catalog().codes for code in row.codes}
 
 
-def code(number: int) -> Code:
+def code(number: int) -> XidCode:
     """The row of a code; the row `unknown` for one that no catalog lists."""
     return _by_code().get(number, catalog().unknown)
 

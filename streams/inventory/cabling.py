@@ -43,7 +43,7 @@ class _End(BaseModel):
         return self
 
 
-class Place(BaseModel):
+class NodePosition(BaseModel):
     """Where a node stands. `rails` names the leaf of each NIC, where NICs of one node hang on different ones."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -55,18 +55,18 @@ class Place(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class Cabling:
     """What a cabling file says."""
 
     links: list[LinkFact] = field(default_factory=list)
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, NodePosition] = field(default_factory=dict)
 
 
 NODES = "nodes"
 """The section of a cabling file that is no switch."""
 
 
-def read_topology(cluster: str, content: str, at: datetime) -> Topology:
+def read_topology(cluster: str, content: str, at: datetime) -> Cabling:
     """A whole cabling file.
 
     Raises:
@@ -77,12 +77,12 @@ def read_topology(cluster: str, content: str, at: datetime) -> Topology:
     if not isinstance(nodes, dict):
         raise BadInput(f"topology: {NODES}: must be a mapping of nodes")
     places = {name: _place(n, said) for n, said in nodes.items() for name in hosts(str(n))}
-    return Topology(list(_links(cluster, switches, at)), places)
+    return Cabling(list(_links(cluster, switches, at)), places)
 
 
-def _place(node: object, said: object) -> Place:
+def _place(node: object, said: object) -> NodePosition:
     try:
-        return Place.model_validate(said)
+        return NodePosition.model_validate(said)
     except ValidationError as error:
         reason = error.errors(include_url=False)[0]
         where = ".".join(map(str, reason["loc"]))

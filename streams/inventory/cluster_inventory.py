@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from streams.inventory.cabling import Place
+from streams.inventory.cabling import NodePosition
 from streams.inventory.jobs import is_training, job_fact
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.nodes import node_fact
@@ -52,7 +52,7 @@ class Inventory:
         self._published: dict[str, FactRecord | None] = {}
         self._listed: set[str] = set()
         self._touched: dict[str, None] = {}
-        self._places: Mapping[str, Place] = {}
+        self._places: Mapping[str, NodePosition] = {}
 
     @property
     def settled(self) -> bool:
@@ -90,7 +90,7 @@ class Inventory:
             self._want(fact.key, fact)
         return self._changes()
 
-    def places(self, places: Mapping[str, Place]) -> None:
+    def places(self, places: Mapping[str, NodePosition]) -> None:
         """Learn where nodes stand, by their names; it counts for more than their labels. Call before the first event."""
         self._places = {**{folded(name): place for name, place in places.items()}, **places}
 

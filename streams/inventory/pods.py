@@ -15,13 +15,13 @@ from streams.inventory.objects import (
     text,
     time,
 )
-from streams.inventory.ranks import Ranks
+from streams.inventory.ranks import PodRanks
 from streams.model.entity import JobRef
 from streams.model.facts import PodFact
 
 
 def pod_fact(
-    cluster: str, pod: KubeObject, at: datetime, *, job: JobRef | None, ranks: Ranks | None = None
+    cluster: str, pod: KubeObject, at: datetime, *, job: JobRef | None, ranks: PodRanks | None = None
 ) -> PodFact:
     """What the API server says of a pod, given the job and the ranks that were worked out for it.
 
@@ -29,7 +29,7 @@ def pod_fact(
         BadInput: when the object has no name.
     """
     who, status = identity(pod), part(pod, "status")
-    held = ranks or Ranks()
+    held = ranks or PodRanks()
     return PodFact(
         cluster=cluster,
         namespace=who.namespace,

@@ -14,7 +14,7 @@ import structlog
 from aiokafka import AIOKafkaProducer
 
 from streams.config.settings import KafkaSettings
-from streams.inventory.cabling import Topology, read_topology
+from streams.inventory.cabling import Cabling, read_topology
 from streams.inventory.cluster_inventory import FactChange, Inventory
 from streams.inventory.lldp import SUFFIXES, Neighbour, cables, read_neighbours
 from streams.inventory.names import NodeLabels
@@ -91,7 +91,7 @@ class InventoryProcess:
             told = (
                 _topology(self._cluster, self._topology_file, self._clock)
                 if self._topology_file
-                else Topology()
+                else Cabling()
             )
             # What people wrote down counts for more than what devices hear of each other.
             self._inventory.links({link.key: link for link in (*heard, *told.links)}.values())
@@ -200,7 +200,7 @@ def _read(key: str, value: bytes) -> FactRecord | None:
         return None
 
 
-def _topology(cluster: str, file: Path, clock: Clock) -> Topology:
+def _topology(cluster: str, file: Path, clock: Clock) -> Cabling:
     try:
         return read_topology(cluster, file.read_text(), clock())
     except OSError as error:

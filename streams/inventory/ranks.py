@@ -21,7 +21,7 @@ _VOLCANO = "volcano.sh/"
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class PodRanks:
     """Ranks `first` to `first + count - 1`. `source` says where they were learned, and what another source says else."""
 
     first: int | None = None
@@ -29,21 +29,21 @@ class Ranks:
     source: str | None = None
 
 
-def ranks_of(pod: KubeObject, job: KubeObject | None) -> Ranks:
+def ranks_of(pod: KubeObject, job: KubeObject | None) -> PodRanks:
     """The ranks of a pod; `job` is its top-most owner when that is known."""
     if not _trains(pod, job):
-        return Ranks()
+        return PodRanks()
     spec = part(pod, "spec")
     count = ranks_per_pod(spec, job)
     position, source = _position(pod, job)
     from_env = _from_env(pod, job, count, position)
     if from_env is not None:
         if position is None or from_env == position * count:
-            return Ranks(from_env, count, "env")
-        return Ranks(from_env, count, f"env, {source} says {position * count}")
+            return PodRanks(from_env, count, "env")
+        return PodRanks(from_env, count, f"env, {source} says {position * count}")
     if position is None:
-        return Ranks(None, count, None)
-    return Ranks(position * count, count, source)
+        return PodRanks(None, count, None)
+    return PodRanks(position * count, count, source)
 
 
 def _trains(pod: KubeObject, job: KubeObject | None) -> bool:

@@ -18,7 +18,7 @@ PER_RECORD_BYTES = 1_000
 """What a record takes besides its key and value."""
 
 
-class Waiting:
+class FetchedBytes:
     """Bytes that were handed out and not yet taken, by topic and partition."""
 
     def __init__(self, limit: int = MAX_BYTES) -> None:

@@ -45,7 +45,7 @@ class Actual:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TopicChange:
     """One difference. `conflict` cannot be mended in place, `advice` does not keep a process from starting."""
 
     topic: str
@@ -72,31 +72,31 @@ def wanted_topics(settings: KafkaSettings, topics: Iterable[Topic] = (*ALL, CHAN
     ]
 
 
-def differences(wanted: Sequence[Wanted], actual: Mapping[str, Actual]) -> list[Change]:
+def differences(wanted: Sequence[Wanted], actual: Mapping[str, Actual]) -> list[TopicChange]:
     """Everything that differs, in the order of the table. Empty when all is as it has to be."""
     return [change for topic in wanted for change in _compare(topic, actual.get(topic.name))]
 
 
-def _compare(topic: Wanted, actual: Actual | None) -> list[Change]:
+def _compare(topic: Wanted, actual: Actual | None) -> list[TopicChange]:
     if actual is None:
-        return [Change(topic.name, "create", f"missing ({topic.partitions} partitions)", topic)]
+        return [TopicChange(topic.name, "create", f"missing ({topic.partitions} partitions)", topic)]
     changes = []
     count = f"{actual.partitions} partitions instead of {topic.partitions}"
     if actual.partitions != topic.partitions and not topic.may_have_more:
         why = "records of one cluster would land on two partitions; create a new topic_prefix or delete the topic"
-        changes.append(Change(topic.name, "conflict", f"{count}: {why}", topic))
+        changes.append(TopicChange(topic.name, "conflict", f"{count}: {why}", topic))
     elif actual.partitions < topic.partitions:
-        changes.append(Change(topic.name, "partitions", count, topic))
+        changes.append(TopicChange(topic.name, "partitions", count, topic))
     off = {key: value for key, value in topic.config.items() if actual.config.get(key) != value}
     if off:
         parts = [
             f"{key}={actual.config.get(key, 'default')} instead of {value}"
             for key, value in sorted(off.items())
         ]
-        changes.append(Change(topic.name, "config", ", ".join(parts), topic))
+        changes.append(TopicChange(topic.name, "config", ", ".join(parts), topic))
     if actual.replication < topic.replication:
         detail = f"{actual.replication} copies instead of {topic.replication}; reassign its partitions to add copies"
-        changes.append(Change(topic.name, "advice", detail, topic))
+        changes.append(TopicChange(topic.name, "advice", detail, topic))
     return changes
 
 
@@ -120,7 +120,7 @@ async def read_actual(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict
     }
 
 
-async def diff(settings: KafkaSettings) -> list[Change]:
+async def diff(settings: KafkaSettings) -> list[TopicChange]:
     """Connect, compare, disconnect.
 
     Raises:
@@ -131,7 +131,7 @@ async def diff(settings: KafkaSettings) -> list[Change]:
         return differences(wanted, await read_actual(client, [topic.name for topic in wanted]))
 
 
-async def apply(settings: KafkaSettings) -> list[Change]:
+async def apply(settings: KafkaSettings) -> list[TopicChange]:
     """Create and alter what differs and wait until the brokers show it. Returns what was found to differ.
 
     Raises:

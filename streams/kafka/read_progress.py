@@ -9,7 +9,7 @@ _EVERY_S = 5.0
 _WORTH_S = 2.0
 
 
-class Progress:
+class ReadProgress:
     """A reading of so many records, and what there is to tell of it every few seconds."""
 
     def __init__(

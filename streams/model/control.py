@@ -41,7 +41,7 @@ class Trip:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ControlChange:
     """One change of a cluster's control: who, when, what, why."""
 
     at: AwareDatetime
@@ -63,6 +63,6 @@ class Control:
     """When a person last reset the breaker: what came before does not trip it again."""
     commands: tuple[str, ...] = ()
     """Ids of the decisions that have been taken in, latest last, bounded."""
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ControlChange, ...] = ()
     """The latest changes, oldest first, bounded."""
     schema: int = 1

@@ -138,7 +138,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Retry:
+class PlannedRetry:
     """When a call that did not work is made again: after `first_s`, then `factor` times longer each, up to `longest_s`.
 
     What the other side asks for (Retry-After) counts where it is longer.
@@ -196,7 +196,7 @@ class PlannedStep:
     describe: str = ""
     undo: bool = False
     """Taken back when a revision of the incident removes the reason for it."""
-    retry: Retry = field(default_factory=Retry)
+    retry: PlannedRetry = field(default_factory=PlannedRetry)
     wave: int = 0
     """Which of the step's waves the target is in: it is begun when all of the wave before are over and well, and the pause is."""
     wave_pause_s: float = 0.0

@@ -6,7 +6,7 @@ from typing import Any
 
 from connectors.base import Effect, Outcome
 from connectors.kubernetes.client import Object
-from connectors.kubernetes.guarded_patch import Change
+from connectors.kubernetes.guarded_patch import GuardedChange
 from streams.model.run import Target
 
 
@@ -52,8 +52,8 @@ def merged(thing: Any, patch: Any) -> Any:
     return result
 
 
-def made(thing: Object, decided: Change | Outcome) -> Object:
+def made(thing: Object, decided: GuardedChange | Outcome) -> Object:
     """The object once the server has taken a decision that must be a change."""
-    assert isinstance(decided, Change), decided
+    assert isinstance(decided, GuardedChange), decided
     found: Object = merged(thing, decided.patch)
     return found

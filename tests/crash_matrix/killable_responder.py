@@ -29,7 +29,7 @@ from connectors.base import Connector, Effect, LeaseHeld, Outcome
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Cluster
 from connectors.kubernetes.node_work import ACTIONS, NodeWork, read_templates
-from connectors.kubernetes.nodes import Nodes
+from connectors.kubernetes.nodes import NodeConnector
 from connectors.kubernetes.work_templates import Template
 from connectors.tickets.jira import Jira
 from faultline.runtime.logging_setup import configure
@@ -190,7 +190,9 @@ async def live(life: Life) -> None:
     )
     cluster = Cluster(*await _way_in(life), REQUEST_TIMEOUT_S)
     work = NodeWork(cluster, NodeWorkSettings(), _templates())
-    connectors = [_Watched(one, fate) for one in (Nodes(cluster), work, TrainingJobs(cluster), Jira(jira))]
+    connectors = [
+        _Watched(one, fate) for one in (NodeConnector(cluster), work, TrainingJobs(cluster), Jira(jira))
+    ]
     runbooks = load((Path(life.books),), shipped=False)
     await Responder(kafka, policy, connectors, runbooks, at=fate.at).run()
 

@@ -17,7 +17,7 @@ from connectors.base import Absent, AlreadyDone, Blocked, Done, Effect, Outcome,
 from connectors.jobs import suspension
 from connectors.jobs.suspend_fields import SUSPEND_FIELDS
 from connectors.kubernetes import cordon_ownership
-from connectors.kubernetes.guarded_patch import Change
+from connectors.kubernetes.guarded_patch import GuardedChange
 from runbooks.engine.run.transition import LOOKUPS, CallKind
 from streams.inventory.jobs import job_fact
 from streams.inventory.nodes import node_fact
@@ -188,9 +188,9 @@ class SmallWorld:
         return Done({"pods": len(self.pods[key])})
 
     def _change(
-        self, thing: Object, decided: Change | Outcome, effect: Effect, at: datetime, before: str = ""
+        self, thing: Object, decided: GuardedChange | Outcome, effect: Effect, at: datetime, before: str = ""
     ) -> Outcome:
-        if not isinstance(decided, Change):
+        if not isinstance(decided, GuardedChange):
             return decided
         merge(thing, decided.patch)
         self._note(effect, at, before + effect.action)

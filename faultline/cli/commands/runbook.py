@@ -14,7 +14,7 @@ from faultline.cli.output import json_line, output_option, table
 from faultline.replay.what_if import Installation, Planned, from_capture, from_family, from_json
 from faultline.runtime.runbook_files import case_files, shelf, valid_library
 from faultline.runtime.settings import load
-from runbooks.engine.case_result import Result, run_case
+from runbooks.engine.case_result import CaseResult, run_case
 from runbooks.language.cases import Cases
 from runbooks.language.diff import RunbookChange, compare
 from runbooks.language.lint import LintFinding, lint
@@ -185,7 +185,7 @@ def _is_in(finding: LintFinding, paths: Iterable[Path]) -> bool:
     return any(file == path or file.parent == path for path in paths)
 
 
-def _results(path: Path, books: tuple[Runbook, ...]) -> Iterator[Result]:
+def _results(path: Path, books: tuple[Runbook, ...]) -> Iterator[CaseResult]:
     cases = parse(Cases, read(path, str(path)), str(path))
     for case in cases.cases:
         yield run_case(case, books, cases.inventory)

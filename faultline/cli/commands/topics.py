@@ -12,7 +12,7 @@ from faultline.cli.main import EXIT_NO
 from faultline.cli.output import json_line, output_option, table
 from faultline.runtime.settings import Settings, load
 from streams.kafka import installation, provisioning
-from streams.kafka.provisioning import Change
+from streams.kafka.provisioning import TopicChange
 
 
 @click.group("topics")
@@ -40,7 +40,7 @@ def apply(config: Path | None, old: str | None, output: str) -> None:
     _show(changes, output, empty="all topics match the expected configuration")
 
 
-async def _apply(settings: Settings, old: str | None) -> list[Change]:
+async def _apply(settings: Settings, old: str | None) -> list[TopicChange]:
     by = f"topics apply on {socket.gethostname()}"
     if old is not None:
         await installation.rename(settings.kafka, old, settings.cluster, by)
@@ -61,7 +61,7 @@ def diff(ctx: click.Context, output: str) -> None:
         ctx.exit(EXIT_NO)
 
 
-def _show(changes: list[Change], output: str, *, empty: str) -> None:
+def _show(changes: list[TopicChange], output: str, *, empty: str) -> None:
     if output == "json":
         for change in changes:
             json_line({"topic": change.topic, "change": change.kind, "detail": change.detail})

@@ -29,7 +29,16 @@ from streams.model.codec import encode
 from streams.model.digest import digest
 from streams.model.entity import JobRef
 from streams.model.incident import Incident
-from streams.model.run import Compensation, Escalation, Mode, Plan, PlannedStep, Retry, Target, stricter
+from streams.model.run import (
+    Compensation,
+    Escalation,
+    Mode,
+    Plan,
+    PlannedRetry,
+    PlannedStep,
+    Target,
+    stricter,
+)
 
 N = TypeVar("N", int, float)
 
@@ -169,7 +178,7 @@ def _planned(step: Step, number: int, target: Target, needs: set[str], *, asks: 
         on_failure=step.on_failure,
         describe=step.describe,
         undo=step.undo,
-        retry=Retry(
+        retry=PlannedRetry(
             attempts=None if retry.attempts is None else _settled(retry.attempts),
             first_s=_settled(retry.first_s),
             factor=_settled(retry.factor),

@@ -8,7 +8,7 @@ from sandbox.simulation.faults import hosts
 from sandbox.simulation.faults.kinds import Kind, write_down
 from sandbox.simulation.timeline import Stage
 from sandbox.simulation.topology import Node
-from sandbox.simulation.truth import Root
+from sandbox.simulation.truth import TrueRoot
 
 SHARE = 0.9
 """Of the nodes whose leases come too late for an API server that is overloaded."""
@@ -35,7 +35,7 @@ def _brownout(stage: Stage, at: datetime) -> bool:
         return False
     late = stage.rng.sample(nodes, max(3, round(SHARE * len(nodes))))
     until = _late_leases(stage, late, at, timedelta(minutes=stage.rng.uniform(3, 8)))
-    root = Root(cluster=stage.cluster.name)
+    root = TrueRoot(cluster=stage.cluster.name)
     write_down(stage, "control_plane_brownout", at, until, "nodes_not_ready", root, nodes=nodes)
     return True
 
@@ -57,11 +57,11 @@ def _brownout_and_death(stage: Stage, at: datetime) -> bool:
         gone,
         until,
         "node_down",
-        Root(node=dead.name),
+        TrueRoot(node=dead.name),
         nodes=[dead],
         may_cordon=[dead],
     )
-    root = Root(cluster=stage.cluster.name)
+    root = TrueRoot(cluster=stage.cluster.name)
     write_down(stage, "brownout_and_death", at, until, "nodes_not_ready", root, nodes=others)
     return True
 
@@ -86,7 +86,7 @@ def _kubelet_dead(stage: Stage, at: datetime) -> bool:
     until = at + timedelta(minutes=stage.rng.uniform(20, 30))
     stage.ready_again(node, until)
     write_down(
-        stage, "kubelet_dead", at, until, "node_down", Root(node=node.name),
+        stage, "kubelet_dead", at, until, "node_down", TrueRoot(node=node.name),
         jobs=[job], nodes=[node], may_cordon=[node], accepted=("platform_fault",),
         note="nobody may move its job",
     )  # fmt: skip

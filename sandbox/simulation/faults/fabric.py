@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from sandbox.simulation import framework_logs
-from sandbox.simulation.faults.kinds import Kind, Place, some_gpu, write_down
+from sandbox.simulation.faults.kinds import FaultPlace, Kind, some_gpu, write_down
 from sandbox.simulation.job_failure import again, retries, teardown
 from sandbox.simulation.timeline import Stage
 from sandbox.simulation.topology import GPUS, PRIORITY, Leaf, Node
-from sandbox.simulation.truth import Root
+from sandbox.simulation.truth import TrueRoot
 from sandbox.simulation.workload import Job
 
 SCRAPE_S = 15
@@ -79,7 +79,7 @@ def network_failure(
     return again(stage, job, down + _seconds(8), avoid, still=at)
 
 
-def _placed(stage: Stage, at: datetime) -> Place | None:
+def _placed(stage: Stage, at: datetime) -> FaultPlace | None:
     place = some_gpu(stage, at, idle_share=0)
     return place if place is not None and place.node.name in stage.cabled else None
 
@@ -103,10 +103,10 @@ def _nic_down(stage: Stage, at: datetime) -> bool:
 
 
 def _nic_truth(
-    stage: Stage, kind: str, at: datetime, until: datetime, place: Place, nodes: list[Node]
+    stage: Stage, kind: str, at: datetime, until: datetime, place: FaultPlace, nodes: list[Node]
 ) -> None:
     node, jobs = place.node, [place.job] if place.job else []
-    root = Root(node=node.name, nic=node.nic(place.gpu))
+    root = TrueRoot(node=node.name, nic=node.nic(place.gpu))
     write_down(stage, kind, at, until, "nic_link", root, jobs=jobs, nodes=nodes, may_cordon=[node])
 
 
@@ -191,7 +191,7 @@ def _leaf_down(stage: Stage, at: datetime) -> bool:
         teardown(stage, job, last + _seconds(4))
         until = max(until, again(stage, job, back + _seconds(30), still=at))
     write_down(
-        stage, "leaf_down", at, until, "fabric_fault", Root(switch=leaf.name), jobs=jobs,
+        stage, "leaf_down", at, until, "fabric_fault", TrueRoot(switch=leaf.name), jobs=jobs,
         nodes=sorted(hit, key=lambda n: n.name),
     )  # fmt: skip
     return True
@@ -224,7 +224,7 @@ def _uplink(stage: Stage, at: datetime) -> bool:
         back = until + timedelta(minutes=2)
         port_state(stage, leaf, port, back, "up", vital=True)
         write_down(
-            stage, "uplink_down", at, back, "fabric_fault", Root(switch=leaf.name, port=port), jobs=crossing,
+            stage, "uplink_down", at, back, "fabric_fault", TrueRoot(switch=leaf.name, port=port), jobs=crossing,
             nodes=sorted(hit, key=lambda n: n.name),
         )  # fmt: skip
         return True
@@ -260,10 +260,10 @@ def _storm(kind: str, *, counters: bool, port: bool) -> Kind:
         for other in neighbours:
             fractions = [0.0, *(stage.rng.uniform(0.2, 0.98) for _ in range(scrapes)), 0.0, 0.0, 0.0]
             pauses(stage, other, nic, at - _seconds(stage.rng.uniform(0, SCRAPE_S)), "received", fractions)
-        root = Root(node=node.name, nic=node.nic(nic))
+        root = TrueRoot(node=node.name, nic=node.nic(nic))
         write_down(
             stage, kind, at, until, "pfc_storm", root, jobs=[job], nodes=[*nodes, *neighbours],
-            may_cordon=[node], roots=(Root(node=node.name), Root(switch=leaf.name, port=node.port(nic))),
+            may_cordon=[node], roots=(TrueRoot(node=node.name), TrueRoot(switch=leaf.name, port=node.port(nic))),
         )  # fmt: skip
         return True
 
@@ -290,8 +290,8 @@ def _cycle(stage: Stage, at: datetime) -> bool:
         port = leaf.uplink(number % stage.cluster.spec.spines)
         watchdog(stage, leaf, port, at + _seconds(150 + number), restored=True, vital=True)
     write_down(
-        stage, "pause_cycle", at, at + timedelta(minutes=4), "pfc_storm", Root(switch=ring[0].name), nodes=hit,
-        accepted=("fabric_fault",), roots=tuple(Root(switch=leaf.name) for leaf in ring[1:]),
+        stage, "pause_cycle", at, at + timedelta(minutes=4), "pfc_storm", TrueRoot(switch=ring[0].name), nodes=hit,
+        accepted=("fabric_fault",), roots=tuple(TrueRoot(switch=leaf.name) for leaf in ring[1:]),
     )  # fmt: skip
     return True
 

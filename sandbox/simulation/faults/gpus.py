@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from sandbox.simulation import driver_logs
-from sandbox.simulation.faults.kinds import Kind, Place, gpu_root, some_gpu, write_down
+from sandbox.simulation.faults.kinds import FaultPlace, Kind, gpu_root, some_gpu, write_down
 from sandbox.simulation.job_failure import again, crash, hang
 from sandbox.simulation.timeline import Stage
 from sandbox.simulation.topology import GPUS
-from sandbox.simulation.truth import Root
+from sandbox.simulation.truth import TrueRoot
 from sandbox.simulation.workload import Job
 
-Tell = Callable[[Stage, Place, datetime], None]
+Tell = Callable[[Stage, FaultPlace, datetime], None]
 """Says what the driver prints about a fault of one GPU."""
 
 NVLINK_WORDS = "uncorrectable NVLink error detected during the execution"
@@ -45,7 +45,7 @@ def _broken(
     return play
 
 
-def _end(stage: Stage, place: Place, at: datetime, ends: Sequence[str], words: str) -> datetime:
+def _end(stage: Stage, place: FaultPlace, at: datetime, ends: Sequence[str], words: str) -> datetime:
     if place.job is None:
         return stage.send_away(place.node, at)
     if stage.rng.choice(list(ends)) == "crash":
@@ -54,27 +54,27 @@ def _end(stage: Stage, place: Place, at: datetime, ends: Sequence[str], words: s
     return hang(stage, place.job, at, [place.rank], avoid=[place.node])
 
 
-def _asks(stage: Stage, place: Place, at: datetime, to: int) -> None:
+def _asks(stage: Stage, place: FaultPlace, at: datetime, to: int) -> None:
     """Xid 154, where the driver has it."""
     if line := driver_logs.recovery(place.node, place.gpu, to):
         stage.xid(place.node, place.gpu, at + timedelta(seconds=0.4), line)
 
 
-def _pid(place: Place) -> int | None:
+def _pid(place: FaultPlace) -> int | None:
     return place.job.pod_of(place.rank).pid(place.rank) if place.job else None
 
 
-def _off_bus(stage: Stage, place: Place, at: datetime) -> None:
+def _off_bus(stage: Stage, place: FaultPlace, at: datetime) -> None:
     stage.xid(place.node, place.gpu, at, *driver_logs.off_bus(place.node, place.gpu))
     _asks(stage, place, at, 2)
     _switches_see(stage, place, at + timedelta(seconds=12))
 
 
-def _off_bus_quietly(stage: Stage, place: Place, at: datetime) -> None:
+def _off_bus_quietly(stage: Stage, place: FaultPlace, at: datetime) -> None:
     stage.kernel(place.node, at, *driver_logs.off_bus_quietly(place.node, place.gpu), vital=True)
 
 
-def _switches_see(stage: Stage, place: Place, at: datetime) -> None:
+def _switches_see(stage: Stage, place: FaultPlace, at: datetime) -> None:
     """Every NVSwitch of the board reports the links to a GPU that has gone (SXid 20034 about 12 s after 79)."""
     for switch in range(SWITCHES):
         words = f"Fatal, Link {stage.rng.randrange(64):02d} LTSSM Fault Up"
@@ -82,7 +82,7 @@ def _switches_see(stage: Stage, place: Place, at: datetime) -> None:
         stage.kernel(place.node, moment, driver_logs.sxid(switch, 20034, words))
 
 
-def _double_bit(stage: Stage, place: Place, at: datetime) -> None:
+def _double_bit(stage: Stage, place: FaultPlace, at: datetime) -> None:
     rng, pid = stage.rng, _pid(place)
     words = driver_logs.double_bit(rng.randrange(8), rng.randrange(2**20))
     stage.xid(place.node, place.gpu, at, driver_logs.xid(place.node, place.gpu, 48, words))
@@ -102,13 +102,13 @@ def _double_bit(stage: Stage, place: Place, at: datetime) -> None:
     _asks(stage, place, at, 1)
 
 
-def _uncontained(stage: Stage, place: Place, at: datetime) -> None:
+def _uncontained(stage: Stage, place: FaultPlace, at: datetime) -> None:
     words = "Uncontained: LTC TAG (0x2, 0x1). RST: Yes, D-RST: No"
     stage.xid(place.node, place.gpu, at, driver_logs.xid(place.node, place.gpu, 95, words, pid=_pid(place)))
     _asks(stage, place, at, 1)
 
 
-def _contained(stage: Stage, place: Place, at: datetime) -> None:
+def _contained(stage: Stage, place: FaultPlace, at: datetime) -> None:
     words = "Contained: SM (0x1). RST: No, D-RST: No"
     stage.xid(place.node, place.gpu, at, driver_logs.xid(place.node, place.gpu, 94, words, pid=_pid(place)))
     _more(
@@ -123,13 +123,13 @@ def _contained(stage: Stage, place: Place, at: datetime) -> None:
     _more(stage, place, at, 0.6, 45, "Ch 0000000b", _pid(place))
 
 
-def _remap_failure(stage: Stage, place: Place, at: datetime) -> None:
+def _remap_failure(stage: Stage, place: FaultPlace, at: datetime) -> None:
     words = "Row Remapper: Failed to remap row, no spare rows left in bank."
     stage.xid(place.node, place.gpu, at, driver_logs.xid(place.node, place.gpu, 64, words))
     _asks(stage, place, at, 1)
 
 
-def _gsp(stage: Stage, place: Place, at: datetime) -> None:
+def _gsp(stage: Stage, place: FaultPlace, at: datetime) -> None:
     line = driver_logs.xid(place.node, place.gpu, 119, driver_logs.gsp_timeout(place.gpu), pid=_pid(place))
     for number in range(3):
         stage.xid(place.node, place.gpu, at + timedelta(seconds=6 * number), line)
@@ -140,13 +140,13 @@ def _gsp(stage: Stage, place: Place, at: datetime) -> None:
         _asks(stage, place, at + timedelta(seconds=14), 2)
 
 
-def _context_switch(stage: Stage, place: Place, at: datetime) -> None:
+def _context_switch(stage: Stage, place: FaultPlace, at: datetime) -> None:
     words = "errorString CTX SWITCH TIMEOUT, Info 0x5c009"
     stage.xid(place.node, place.gpu, at, driver_logs.xid(place.node, place.gpu, 109, words, pid=_pid(place)))
     _asks(stage, place, at, 1)
 
 
-def _unknown(stage: Stage, place: Place, at: datetime) -> None:
+def _unknown(stage: Stage, place: FaultPlace, at: datetime) -> None:
     code = stage.rng.choice((201, 207, 219, 233))
     stage.xid(
         place.node,
@@ -156,7 +156,7 @@ def _unknown(stage: Stage, place: Place, at: datetime) -> None:
     )
 
 
-def _init_failure(stage: Stage, place: Place, at: datetime) -> None:
+def _init_failure(stage: Stage, place: FaultPlace, at: datetime) -> None:
     address, minor = place.node.gpu_pci(place.gpu), place.gpu
     for number in range(3):
         moment = at + timedelta(seconds=11 * number)
@@ -168,7 +168,7 @@ def _init_failure(stage: Stage, place: Place, at: datetime) -> None:
         )  # fmt: skip
 
 
-def _nvlink(stage: Stage, place: Place, at: datetime) -> None:
+def _nvlink(stage: Stage, place: FaultPlace, at: datetime) -> None:
     """A link fails: the GPU at fault tells of its cause, the one at the other end of an error that came to it."""
     rng, other = stage.rng, _other_gpu(stage, place.gpu)
     link = rng.randrange(18)
@@ -186,7 +186,7 @@ def _nvlink(stage: Stage, place: Place, at: datetime) -> None:
     _asks(stage, place, at, 4)
 
 
-def _nvlink5(stage: Stage, place: Place, at: datetime) -> None:
+def _nvlink5(stage: Stage, place: FaultPlace, at: datetime) -> None:
     """A link of a newer generation loses its signal (149, reason 2); the other end says that its peer is at fault (reason 33)."""
     other, link = _other_gpu(stage, place.gpu), stage.rng.randrange(18)
     words = driver_logs.nvlink5_down(place.node, link, reason=2)
@@ -197,7 +197,7 @@ def _nvlink5(stage: Stage, place: Place, at: datetime) -> None:
     _asks(stage, place, at, 4)
 
 
-def _overruled(stage: Stage, place: Place, at: datetime) -> None:
+def _overruled(stage: Stage, place: FaultPlace, at: datetime) -> None:
     """A contained error, for which a restart of the application would do; but the driver asks for more."""
     _contained(stage, place, at)
     _asks(stage, place, at, stage.rng.choice((1, 2)))
@@ -208,7 +208,7 @@ def _other_gpu(stage: Stage, gpu: int) -> int:
 
 
 def _more(
-    stage: Stage, place: Place, at: datetime, after_s: float, code: int, words: str, pid: int | None
+    stage: Stage, place: FaultPlace, at: datetime, after_s: float, code: int, words: str, pid: int | None
 ) -> None:
     line = driver_logs.xid(place.node, place.gpu, code, words, pid=pid)
     stage.xid(place.node, place.gpu, at + timedelta(seconds=after_s), line, vital=False)
@@ -227,7 +227,7 @@ def _board(stage: Stage, at: datetime) -> bool:
     nodes = place.job.nodes
     until = hang(stage, place.job, at, [first + gpu for gpu in lost], avoid=[place.node])
     write_down(
-        stage, "gpu_board_lost", at, until, "gpu_off_bus", Root(node=place.node.name),
+        stage, "gpu_board_lost", at, until, "gpu_off_bus", TrueRoot(node=place.node.name),
         jobs=[place.job], nodes=nodes, may_cordon=[place.node],
     )  # fmt: skip
     return True
@@ -254,7 +254,7 @@ def _nvswitch(stage: Stage, at: datetime) -> bool:
         avoid=[place.node],
     )  # fmt: skip
     write_down(
-        stage, "gpu_nvswitch", at, until, "gpu_nvlink", Root(node=place.node.name),
+        stage, "gpu_nvswitch", at, until, "gpu_nvlink", TrueRoot(node=place.node.name),
         jobs=[place.job], nodes=nodes, may_cordon=[place.node],
     )  # fmt: skip
     return True
@@ -305,7 +305,7 @@ def _repeat(stage: Stage, at: datetime) -> bool:
 
 def again_on(stage: Stage, job: Job, at: datetime) -> bool:
     """A GPU under a given job fails."""
-    place = Place(stage.rng.choice(job.nodes), stage.rng.randrange(GPUS), job)
+    place = FaultPlace(stage.rng.choice(job.nodes), stage.rng.randrange(GPUS), job)
     nodes = job.nodes
     _uncontained(stage, place, at)
     until = _end(stage, place, at, ("hang", "crash"), "uncorrectable ECC error encountered")

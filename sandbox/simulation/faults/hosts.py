@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
-from sandbox.simulation.faults.kinds import Kind, Place, some_gpu, write_down
+from sandbox.simulation.faults.kinds import FaultPlace, Kind, some_gpu, write_down
 from sandbox.simulation.job_failure import again, crash, hang, retries, teardown
 from sandbox.simulation.timeline import Stage
 from sandbox.simulation.topology import GPUS
-from sandbox.simulation.truth import Root
+from sandbox.simulation.truth import TrueRoot
 
 GRACE_S = (40.0, 58.0)
 """Until the node controller gives up a silent kubelet: 40 s, 50 s from Kubernetes 1.32 on, and its own period."""
@@ -19,7 +19,7 @@ def _seconds(value: float) -> timedelta:
     return timedelta(seconds=value)
 
 
-def _ranks(place: Place) -> range:
+def _ranks(place: FaultPlace) -> range:
     assert place.job is not None
     first = place.job.nodes.index(place.node) * GPUS
     return range(first, first + GPUS)
@@ -44,7 +44,7 @@ def _dead(kind: str, last_words: Iterable[str]) -> Kind:
         else:
             until = hang(stage, place.job, at, dead, avoid=[place.node])
         write_down(
-            stage, kind, at, until, "node_down", Root(node=place.node.name),
+            stage, kind, at, until, "node_down", TrueRoot(node=place.node.name),
             jobs=[place.job], nodes=nodes, may_cordon=[place.node],
         )  # fmt: skip
         return True
@@ -52,7 +52,7 @@ def _dead(kind: str, last_words: Iterable[str]) -> Kind:
     return play
 
 
-def crash_all(stage: Stage, place: Place, at: datetime) -> datetime:
+def crash_all(stage: Stage, place: FaultPlace, at: datetime) -> datetime:
     """Everybody gives up because a peer does not answer; the dead host itself says nothing more."""
     assert place.job is not None
     teardown(stage, place.job, at, spared=_ranks(place))
@@ -60,7 +60,11 @@ def crash_all(stage: Stage, place: Place, at: datetime) -> datetime:
 
 
 def _host(
-    kind: str, tell: Callable[[Stage, Place, datetime], None], *, ends: str, accepted: tuple[str, ...] = ()
+    kind: str,
+    tell: Callable[[Stage, FaultPlace, datetime], None],
+    *,
+    ends: str,
+    accepted: tuple[str, ...] = (),
 ) -> Kind:
     """A host gets ill and says so. `ends`: its ranks hang, one of them dies, or the job goes on until a person moves it."""
 
@@ -77,7 +81,7 @@ def _host(
         else:
             until = again(stage, job, at + timedelta(minutes=4), [place.node])
         write_down(
-            stage, kind, at, until, "host_fault", Root(node=place.node.name),
+            stage, kind, at, until, "host_fault", TrueRoot(node=place.node.name),
             jobs=[job], nodes=nodes, may_cordon=[place.node], accepted=accepted,
         )  # fmt: skip
         return True
@@ -85,7 +89,7 @@ def _host(
     return play
 
 
-def _machine_check(stage: Stage, place: Place, at: datetime) -> None:
+def _machine_check(stage: Stage, place: FaultPlace, at: datetime) -> None:
     cpu, assert_job = stage.rng.randrange(96), place.job
     assert assert_job is not None
     pid = assert_job.pod_of(place.rank).pid(place.rank)
@@ -100,7 +104,7 @@ def _machine_check(stage: Stage, place: Place, at: datetime) -> None:
     )  # fmt: skip
 
 
-def _uncorrected_memory(stage: Stage, place: Place, at: datetime) -> None:
+def _uncorrected_memory(stage: Stage, place: FaultPlace, at: datetime) -> None:
     stage.kernel(
         place.node, at,
         "EDAC MC1: 1 UE memory read error on CPU_SrcID#0_MC#1_Chan#0_DIMM#0 "
@@ -110,7 +114,7 @@ def _uncorrected_memory(stage: Stage, place: Place, at: datetime) -> None:
     )  # fmt: skip
 
 
-def _lockup(stage: Stage, place: Place, at: datetime) -> None:
+def _lockup(stage: Stage, place: FaultPlace, at: datetime) -> None:
     cpu = stage.rng.randrange(96)
     for number, seconds in enumerate((23, 49, 75)):
         text = f"watchdog: BUG: soft lockup - CPU#{cpu} stuck for {seconds}s! [python3:{30_000 + cpu}]"
@@ -119,7 +123,7 @@ def _lockup(stage: Stage, place: Place, at: datetime) -> None:
     stage.kernel(place.node, at + _seconds(60), stall)
 
 
-def _read_only(stage: Stage, place: Place, at: datetime) -> None:
+def _read_only(stage: Stage, place: FaultPlace, at: datetime) -> None:
     stage.kernel(
         place.node, at,
         "EXT4-fs error (device nvme0n1p2): ext4_journal_check_start:83: comm containerd: Detected aborted journal",
@@ -139,7 +143,7 @@ def _read_only(stage: Stage, place: Place, at: datetime) -> None:
     )
 
 
-def _disk(stage: Stage, place: Place, at: datetime) -> None:
+def _disk(stage: Stage, place: FaultPlace, at: datetime) -> None:
     stage.kernel(
         place.node, at,
         "nvme nvme1: I/O tag 114 (1072) opcode 0x1 (I/O Cmd) QID 12 timeout, aborting req_op:WRITE(1) size:131072",
@@ -156,7 +160,7 @@ def _disk(stage: Stage, place: Place, at: datetime) -> None:
     )
 
 
-def _bus_error(stage: Stage, place: Place, at: datetime) -> None:
+def _bus_error(stage: Stage, place: FaultPlace, at: datetime) -> None:
     stage.kernel(
         place.node, at,
         "pcieport 0000:40:01.1: AER: Uncorrected (Fatal) error received: 0000:41:00.0",
@@ -183,7 +187,7 @@ def _spot(stage: Stage, at: datetime) -> bool:
     until = crash_all(stage, place, at + _seconds(20))
     stage.not_ready(node, gone + _seconds(stage.rng.uniform(*GRACE_S)))
     write_down(
-        stage, "spot_notice", at, max(until, gone + timedelta(minutes=2)), "preemption", Root(node=node.name),
+        stage, "spot_notice", at, max(until, gone + timedelta(minutes=2)), "preemption", TrueRoot(node=node.name),
         jobs=[job], nodes=nodes, may_cordon=[node],
     )  # fmt: skip
     return True

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from sandbox.simulation.timeline import Stage
 from sandbox.simulation.topology import Node
-from sandbox.simulation.truth import Fault, Root
+from sandbox.simulation.truth import Fault, TrueRoot
 from sandbox.simulation.workload import Job
 
 Kind = Callable[[Stage, datetime], bool]
@@ -19,7 +19,7 @@ AFTER = timedelta(minutes=6)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FaultPlace:
     """A GPU of a node, and the job with a rank on it, if any."""
 
     node: Node
@@ -33,23 +33,23 @@ class Place:
         return self.job.nodes.index(self.node) * 8 + self.gpu
 
     @property
-    def root(self) -> Root:
+    def root(self) -> TrueRoot:
         """As the truth names it."""
         return gpu_root(self.node, self.gpu)
 
 
-def gpu_root(node: Node, gpu: int) -> Root:
+def gpu_root(node: Node, gpu: int) -> TrueRoot:
     """The root of a fault of one GPU."""
-    return Root(node=node.name, gpu={"pci": node.gpu_pci(gpu), "uuid": node.gpu_uuid(gpu), "index": gpu})
+    return TrueRoot(node=node.name, gpu={"pci": node.gpu_pci(gpu), "uuid": node.gpu_uuid(gpu), "index": gpu})
 
 
-def some_gpu(stage: Stage, at: datetime, *, idle_share: float = 0.1) -> Place | None:
+def some_gpu(stage: Stage, at: datetime, *, idle_share: float = 0.1) -> FaultPlace | None:
     """A GPU of a calm job, now and then of an idle node."""
     idle = stage.idle_nodes(at)
     if idle and stage.rng.random() < idle_share:
-        return Place(stage.rng.choice(idle), stage.rng.randrange(8), None)
+        return FaultPlace(stage.rng.choice(idle), stage.rng.randrange(8), None)
     job = stage.calm_job(at)
-    return Place(stage.rng.choice(job.nodes), stage.rng.randrange(8), job) if job else None
+    return FaultPlace(stage.rng.choice(job.nodes), stage.rng.randrange(8), job) if job else None
 
 
 def write_down(
@@ -58,13 +58,13 @@ def write_down(
     at: datetime,
     until: datetime,
     family: str,
-    root: Root,
+    root: TrueRoot,
     *,
     jobs: Iterable[Job] = (),
     nodes: Iterable[Node] = (),
     may_cordon: Iterable[Node] = (),
     accepted: tuple[str, ...] = (),
-    roots: tuple[Root, ...] = (),
+    roots: tuple[TrueRoot, ...] = (),
     note: str = "",
 ) -> None:
     """Note the truth about a fault, and keep its nodes for it until it is over."""

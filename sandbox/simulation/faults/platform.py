@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from sandbox.simulation.faults.kinds import Kind, write_down
 from sandbox.simulation.timeline import Stage
-from sandbox.simulation.truth import Root
+from sandbox.simulation.truth import TrueRoot
 from sandbox.simulation.workload import Job
 
 
@@ -37,7 +37,7 @@ def _pods_fail(kind: str, reason: str, message: str, *, every: bool) -> Kind:
                 )  # fmt: skip
         stage.run(job, until)
         write_down(
-            stage, kind, at, until, "platform_fault", Root(job=job.ref), jobs=[job], nodes=nodes,
+            stage, kind, at, until, "platform_fault", TrueRoot(job=job.ref), jobs=[job], nodes=nodes,
         )  # fmt: skip
         return True
 
@@ -66,7 +66,7 @@ def _device_plugin(stage: Stage, at: datetime) -> bool:
         )  # fmt: skip
     until = stage.send_away(node, at + timedelta(minutes=2))
     write_down(
-        stage, "device_plugin", at, until, "platform_fault", Root(node=node.name), nodes=[node],
+        stage, "device_plugin", at, until, "platform_fault", TrueRoot(node=node.name), nodes=[node],
         may_cordon=[node], accepted=("gpu_fault",),
     )  # fmt: skip
     return True

@@ -10,7 +10,7 @@ from sandbox.simulation.faults.kinds import Kind, gpu_root, some_gpu, write_down
 from sandbox.simulation.job_failure import again, hang, teardown
 from sandbox.simulation.timeline import Stage
 from sandbox.simulation.topology import GPUS, Node
-from sandbox.simulation.truth import Root
+from sandbox.simulation.truth import TrueRoot
 from sandbox.simulation.workload import Job
 
 SCRAPE_S = 30
@@ -96,7 +96,7 @@ def _on_a_rack(kind: str, play: Callable[[Stage, datetime, list[Node], list[Job]
         until = play(stage, at, nodes, jobs)
         hit = {node.name: node for job in jobs for node in job.nodes} | {node.name: node for node in nodes}
         write_down(
-            stage, kind, at, until, "power_cooling", Root(rack=rack), jobs=jobs,
+            stage, kind, at, until, "power_cooling", TrueRoot(rack=rack), jobs=jobs,
             nodes=[hit[name] for name in sorted(hit)], may_cordon=nodes,
         )  # fmt: skip
         return True
@@ -158,7 +158,7 @@ def _supply(stage: Stage, at: datetime) -> bool:
         about = {"name": f"PS{number} Status", "type": "Power Supply", "instance": node.name}
         stage.sample(node, at + _seconds(scrape * 30), "ipmi_sensor_state", state, **about)
     write_down(
-        stage, "power_supply", at, at + timedelta(minutes=6), "power_cooling", Root(node=node.name),
+        stage, "power_supply", at, at + timedelta(minutes=6), "power_cooling", TrueRoot(node=node.name),
         nodes=[node], jobs=stage.jobs_on([node]), may_cordon=[node],
     )  # fmt: skip
     return True
@@ -195,7 +195,7 @@ def _storage(kind: str, *, lustre: bool) -> Kind:
                     at + _seconds(125),
                     f"INFO: task python3:{31_000 + node.number} blocked for more than 120 seconds.",
                 )
-        write_down(stage, kind, at, back, "storage_fault", Root(storage=target), jobs=jobs, nodes=hit)
+        write_down(stage, kind, at, back, "storage_fault", TrueRoot(storage=target), jobs=jobs, nodes=hit)
         return True
 
     return play

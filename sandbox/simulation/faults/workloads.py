@@ -10,7 +10,7 @@ from sandbox.simulation.faults.kinds import Kind, write_down
 from sandbox.simulation.job_failure import again, crash, hang, launcher, report, teardown
 from sandbox.simulation.timeline import Stage
 from sandbox.simulation.topology import GPUS, Node
-from sandbox.simulation.truth import Root
+from sandbox.simulation.truth import TrueRoot
 from sandbox.simulation.wait_for import standstill
 from sandbox.simulation.workload import Job
 
@@ -42,9 +42,9 @@ def _silent(kind: str, *, whole_node: bool = False, nested: bool = False, pipeli
         untold = framework_logs.Speaker(job.release, 0).number < (2, 2) and _nested(job)
         until = hang(stage, job, at, stopped, place=place, avoid=[pod.node])
         write_down(
-            stage, kind, at, until, "silent_node", Root(node=pod.node.name), jobs=[job], nodes=nodes,
+            stage, kind, at, until, "silent_node", TrueRoot(node=pod.node.name), jobs=[job], nodes=nodes,
             may_cordon=[pod.node], accepted=("hang",) if untold else (),
-            roots=(Root(job=job.ref),) if untold else (),
+            roots=(TrueRoot(job=job.ref),) if untold else (),
             note=f"torch {job.release}, tensor {job.layout.tensor}, pipeline {job.layout.pipeline}, ranks {stopped}",
         )  # fmt: skip
         return True
@@ -54,7 +54,7 @@ def _silent(kind: str, *, whole_node: bool = False, nested: bool = False, pipeli
 
 def _own(stage: Stage, kind: str, at: datetime, until: datetime, job: Job, nodes: list[Node]) -> None:
     """The truth about a fault of a job's own: its root is the job, and nothing may be closed."""
-    write_down(stage, kind, at, until, "application", Root(job=job.ref), jobs=[job], nodes=nodes)
+    write_down(stage, kind, at, until, "application", TrueRoot(job=job.ref), jobs=[job], nodes=nodes)
 
 
 def _illegal_address(stage: Stage, at: datetime) -> bool:
@@ -215,7 +215,7 @@ def _kernel_stuck(stage: Stage, at: datetime) -> bool:
     nodes = job.nodes
     teardown(stage, job, down + _seconds(2))
     until = again(stage, job, down + _seconds(rng.uniform(6, 12)), still=at)
-    write_down(stage, "kernel_stuck", at, until, "hang", Root(job=job.ref), jobs=[job], nodes=nodes)
+    write_down(stage, "kernel_stuck", at, until, "hang", TrueRoot(job=job.ref), jobs=[job], nodes=nodes)
     return True
 
 

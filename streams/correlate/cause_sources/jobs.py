@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from streams.correlate.cause_sources.nodes import Nodes
+from streams.correlate.cause_sources.nodes import NodeCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.fabric_rules.pfc_storms import victims
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.job_rules.job_evidence import Evidence
+from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import Testimony
 from streams.correlate.job_rules.job_verdict import Judgement, judge
 from streams.correlate.publish.publisher import Publisher
@@ -21,12 +21,12 @@ from streams.correlate.state.touched import Touched
 from streams.model.entity import Entity
 
 
-class Jobs(CauseSource):
+class JobCauses(CauseSource):
     """Judges each job by what all the other sources found."""
 
     kind = PlaceKind.JOB
 
-    def __init__(self, causes: Causes, testimony: Testimony, nodes: Nodes, publisher: Publisher) -> None:
+    def __init__(self, causes: Causes, testimony: Testimony, nodes: NodeCauses, publisher: Publisher) -> None:
         super().__init__(causes)
         self._testimony, self._nodes, self._publisher = testimony, nodes, publisher
         self._judgements: dict[str, Judgement] = {}
@@ -77,7 +77,7 @@ class Jobs(CauseSource):
                 self.put_off.add(key)
         touched.jobs -= self.put_off
 
-    def _note(self, key: str, evidence: Evidence | None) -> None:
+    def _note(self, key: str, evidence: JobEvidence | None) -> None:
         """Remember by what a job was judged."""
         self._testimony.note(key, evidence)
         self._weights.pop(key, None)
@@ -87,7 +87,7 @@ class Jobs(CauseSource):
             if evidence.told:
                 self._causes.complaining[key] = max(t.sighting.at for t in evidence.told)
 
-    def _evidence(self, key: str) -> Evidence | None:
+    def _evidence(self, key: str) -> JobEvidence | None:
         stays = self._placements.stays_of(key)
         nodes = {stay.node for stay in stays}
         told = self._testimony.told(key, nodes)
@@ -100,7 +100,7 @@ class Jobs(CauseSource):
         nearest_first = sorted(self._causes.sources, key=lambda source: source.distance)
         causes = [h for source in nearest_first for h in source.offered_to(nodes, last)]
         row = self._state.jobs.get(key, JobRow())
-        return Evidence(
+        return JobEvidence(
             cluster=self._cluster,
             job=stays[-1].job if stays else job_ref(key),
             told=told,

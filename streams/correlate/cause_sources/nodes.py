@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from streams.correlate.cause_sources.shared import Shared
+from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
 from streams.correlate.fabric_rules.links import LinkFault, excuses, host_links, nic_link
 from streams.correlate.fabric_rules.pfc_storms import weigh
@@ -22,7 +22,7 @@ from streams.correlate.node_causes import hard_roots
 from streams.correlate.node_rules.node_death import Unheard, unheard_of, weighed
 from streams.correlate.node_rules.node_readiness import taken_away
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
-from streams.correlate.state.job_progress import Pulses
+from streams.correlate.state.job_progress import ProgressReports
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import DocumentRow, NodeRow
 from streams.correlate.state.touched import Touched
@@ -30,15 +30,17 @@ from streams.model.entity import Entity
 from streams.model.kinds import IncidentFamily, SignalKind
 
 
-class Hosts(CauseSource):
+class HostCauses(CauseSource):
     """What each host shows without its jobs being asked. Storms of several hosts are weighed against each other."""
 
     kind, distance = PlaceKind.NODE, 0
 
-    def __init__(self, causes: Causes, testimony: Testimony, links: Neighbourhood, shared: Shared) -> None:
+    def __init__(
+        self, causes: Causes, testimony: Testimony, links: Neighbourhood, shared: SharedCauses
+    ) -> None:
         super().__init__(causes)
         self._testimony, self._links, self._shared = testimony, links, shared
-        self._pulses = Pulses(self._state, self._placements, self._config.slack)
+        self._pulses = ProgressReports(self._state, self._placements, self._config.slack)
         self._unheard: dict[str, list[Unheard]] = {}
         """Nodes of which progress of their jobs may tell that they live although they are, or were, NotReady."""
         self._found: dict[str, list[Hypothesis]] = {}
@@ -157,12 +159,12 @@ class Hosts(CauseSource):
         yield from (h for h in self.storms.values() if h.root.node in nodes or began_by(h, last))
 
 
-class Nodes(CauseSource):
+class NodeCauses(CauseSource):
     """Nodes: what their hosts show and what jobs accuse them of, each taken in by what explains it."""
 
     kind = PlaceKind.NODE
 
-    def __init__(self, causes: Causes, hosts: Hosts, shared: Shared) -> None:
+    def __init__(self, causes: Causes, hosts: HostCauses, shared: SharedCauses) -> None:
         super().__init__(causes)
         self._hosts, self._shared = hosts, shared
         self._roots: dict[str, NodeRoots] = {}

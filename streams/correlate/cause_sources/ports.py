@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 
-from streams.correlate.cause_sources.nodes import Hosts
+from streams.correlate.cause_sources.nodes import HostCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
-from streams.correlate.cause_sources.switches import Switches
+from streams.correlate.cause_sources.switches import SwitchCauses
 from streams.correlate.fabric_rules.links import LinkFault, uplink
 from streams.correlate.fabric_rules.pfc_storms import fabric_storm
 from streams.correlate.fabric_rules.storm_propagation import Spread, spread
@@ -19,12 +19,12 @@ from streams.model.entity import Entity
 from streams.model.kinds import IncidentFamily
 
 
-class Cables(CauseSource):
+class CableCauses(CauseSource):
     """Faults of cables between switches. Each is judged once, at the port that comes first by name."""
 
     kind, distance = PlaceKind.PORT, 4
 
-    def __init__(self, causes: Causes, links: Neighbourhood, switches: Switches) -> None:
+    def __init__(self, causes: Causes, links: Neighbourhood, switches: SwitchCauses) -> None:
         super().__init__(causes)
         self._links, self._switches = links, switches
         self._faults: dict[str, list[Hypothesis]] = {}
@@ -81,12 +81,12 @@ class Cables(CauseSource):
                     yield h
 
 
-class PortStorms(CauseSource):
+class PortStormCauses(CauseSource):
     """Storms at ports without a host, followed to where they come from: a host, a bad cable, each other."""
 
     kind, distance = PlaceKind.PORT, 1
 
-    def __init__(self, causes: Causes, hosts: Hosts, cables: Cables) -> None:
+    def __init__(self, causes: Causes, hosts: HostCauses, cables: CableCauses) -> None:
         super().__init__(causes)
         self._hosts, self._cables = hosts, cables
         self._storms: dict[str, list[Hypothesis]] = {}

@@ -35,7 +35,7 @@ _JUDGED_EVERY = timedelta(seconds=1)
 _STORAGE_KINDS = (SignalKind.NODE_STORAGE, SignalKind.NODE_KERNEL)
 
 
-class Shared(CauseSource):
+class SharedCauses(CauseSource):
     """What nodes share. Kept up to date node by node; a group is judged anew when something in it changed."""
 
     kind, distance = PlaceKind.SHARED, 3

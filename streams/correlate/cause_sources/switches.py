@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 
-from streams.correlate.cause_sources.nodes import Hosts
-from streams.correlate.cause_sources.shared import Shared
+from streams.correlate.cause_sources.nodes import HostCauses
+from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
 from streams.correlate.fabric_rules.pfc_storms import shared_storms
 from streams.correlate.fabric_rules.switch_faults import (
@@ -22,12 +22,12 @@ from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import DocumentRow
 
 
-class Switches(CauseSource):
+class SwitchCauses(CauseSource):
     """Switches, and the one under the empty name where nobody knows which it is."""
 
     kind, distance = PlaceKind.SWITCH, 2
 
-    def __init__(self, causes: Causes, links: Neighbourhood, hosts: Hosts, shared: Shared) -> None:
+    def __init__(self, causes: Causes, links: Neighbourhood, hosts: HostCauses, shared: SharedCauses) -> None:
         super().__init__(causes)
         self._links, self._hosts, self._shared = links, hosts, shared
         self._faults: dict[str, list[SwitchFault]] = {}

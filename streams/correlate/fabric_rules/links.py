@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from streams.correlate.fabric_rules.nic_timeline import Moment, how_many, kind_of_name, moments_of, of_port
+from streams.correlate.fabric_rules.nic_timeline import LinkEvent, how_many, kind_of_name, moments_of, of_port
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
@@ -38,7 +38,7 @@ class LinkFault:
     """Where it is judged: a node, or the port of a cable between switches."""
     root: Entity
     incarnation: int
-    moments: tuple[Moment, ...]
+    moments: tuple[LinkEvent, ...]
     context: tuple[Sighting, ...] = ()
     switches: frozenset[str] = frozenset()
     """The switches it hangs on, as far as anybody knows; labels of leaves count."""
@@ -73,7 +73,7 @@ class LinkFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LinkVerdict:
     """How far the evidence of one fault goes. `alone` is False for what is no incident unless a job suffers from it."""
 
     rule: str
@@ -141,7 +141,7 @@ def uplink(name: str, root: Entity, ends: Sequence[PortRow], lives: Lives, confi
     return [replace(f, switches=frozenset(switches | {root.switch or ""})) for f in faults]
 
 
-def verdict(fault: LinkFault, config: Config) -> Verdict:
+def verdict(fault: LinkFault, config: Config) -> LinkVerdict:
     """What the fault amounts to by itself."""
     downs = fault.downs(config.skew)
     down = [m for m in fault.moments if m.part == "down"]
@@ -151,8 +151,10 @@ def verdict(fault: LinkFault, config: Config) -> Verdict:
     cleared_at = _cleared_at(fault, flapping, config)
     flaps = max(len(downs) - 1, 0)
 
-    def said(rule: str, certainty: Certainty, ready_at: datetime, says: str, alone: bool = True) -> Verdict:
-        return Verdict(rule, certainty, ready_at, says, alone, cleared_at, flaps, bool(lasting))
+    def said(
+        rule: str, certainty: Certainty, ready_at: datetime, says: str, alone: bool = True
+    ) -> LinkVerdict:
+        return LinkVerdict(rule, certainty, ready_at, says, alone, cleared_at, flaps, bool(lasting))
 
     if flapping:
         third = min(m.sighting.seen_at for m in fault.moments if m.at >= downs[config.flaps - 1])
@@ -214,7 +216,12 @@ def nic_link(
 
 
 def link_hypothesis(
-    fault: LinkFault, found: Verdict, family: str, why: str, facts: Mapping[str, Attribute], config: Config
+    fault: LinkFault,
+    found: LinkVerdict,
+    family: str,
+    why: str,
+    facts: Mapping[str, Attribute],
+    config: Config,
 ) -> Hypothesis:
     """What is found of a link, as a root of `family`."""
     return Hypothesis(
@@ -261,7 +268,7 @@ def _cleared_at(fault: LinkFault, flapping: bool, config: Config) -> datetime | 
 class _Group:
     incarnation: int
     leader: Entity
-    moments: list[Moment]
+    moments: list[LinkEvent]
     nics: set[str] = field(default_factory=set)
     kinds: set[str] = field(default_factory=set)
     """Kinds of the names that its NICs go by."""
@@ -270,7 +277,7 @@ class _Group:
     over_at: datetime | None = None
     """When the rest of it was over."""
 
-    def take(self, m: Moment) -> None:
+    def take(self, m: LinkEvent) -> None:
         """One more moment of it."""
         self.moments.append(m)
         self.nics.add(m.nic)
@@ -281,7 +288,7 @@ class _Group:
 
 
 def _grouped(
-    place: Place, domain: str, moments: Sequence[Moment], lives: Lives, config: Config
+    place: Place, domain: str, moments: Sequence[LinkEvent], lives: Lives, config: Config
 ) -> list[LinkFault]:
     groups: list[_Group] = []
     counts: dict[str, int] = {}
@@ -304,7 +311,7 @@ def _grouped(
     return [_fault(place, group, said, config) for group in groups]
 
 
-def _belongs(group: _Group, domain: str, m: Moment, lives: Lives, config: Config) -> bool:
+def _belongs(group: _Group, domain: str, m: LinkEvent, lives: Lives, config: Config) -> bool:
     first = group.moments[0]
     closed = lives.closing(group.leader, domain, group.incarnation)
     if closed is not None and m.at > closed + config.linger:
@@ -314,7 +321,7 @@ def _belongs(group: _Group, domain: str, m: Moment, lives: Lives, config: Config
     return _together(first, m, group.kinds, config)
 
 
-def _together(first: Moment, m: Moment, kinds: Collection[str], config: Config) -> bool:
+def _together(first: LinkEvent, m: LinkEvent, kinds: Collection[str], config: Config) -> bool:
     """Whether two NICs of a host that are in trouble at the same time are one fault: both broke, or both are one NIC.
 
     A name of another kind than all those known may be the same NIC: an address, an interface, an RDMA device, a switch port.
@@ -325,7 +332,7 @@ def _together(first: Moment, m: Moment, kinds: Collection[str], config: Config) 
     return broke or kind_of_name(m.name, m.by_host) not in kinds
 
 
-def _shown(first: Moment, moments: Sequence[Moment], config: Config) -> Entity:
+def _shown(first: LinkEvent, moments: Sequence[LinkEvent], config: Config) -> Entity:
     """The NIC under its best name: the host's own, else the cabling's, else an address, else the port.
 
     All that failed with it has a say, so that it does not matter whose clock runs ahead.
@@ -355,7 +362,7 @@ def _rank(name: Entity) -> int:
     return 0 if name.switch is None else 1
 
 
-def _fault(place: Place, group: _Group, said: Sequence[Moment], config: Config) -> LinkFault:
+def _fault(place: Place, group: _Group, said: Sequence[LinkEvent], config: Config) -> LinkFault:
     since = group.moments[0].at - config.before
     until = group.moments[-1].at + config.before
     near = tuple(m.sighting for m in said if m.nic in group.nics and since <= m.at <= until)

@@ -24,7 +24,7 @@ _RDMA = re.compile(r"mlx[45]_|bnxt_re|irdma|hfi1_|qib|rocep|ibp")
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class LinkEvent:
     """One sighting of one NIC, and when the trouble that it tells of was over (None while it lasts)."""
 
     sighting: Sighting
@@ -55,7 +55,7 @@ def of_port(row: PortRow) -> list[Sighting]:
     return [s for group in row.seen.values() for s in group if s.kind == SignalKind.FABRIC_LINK]
 
 
-def how_many(moments: Iterable[Moment]) -> int:
+def how_many(moments: Iterable[LinkEvent]) -> int:
     """How many NICs there are at least: what goes by names of different kinds may be the same, names of one kind are not."""
     kinds: dict[str, set[str]] = {}
     for m in moments:
@@ -72,7 +72,7 @@ def kind_of_name(name: Entity, by_host: bool) -> str:
     return "rdma" if _RDMA.match(name.nic) else "interface"
 
 
-def moments_of(told: Sequence[tuple[Sighting, Entity]], config: Config) -> list[Moment]:
+def moments_of(told: Sequence[tuple[Sighting, Entity]], config: Config) -> list[LinkEvent]:
     """Every firing sighting with the end of its spell, sorted. A counter that rose tells of a moment that is past."""
     table = parts()
     same = _aliases(told)
@@ -96,11 +96,11 @@ def moments_of(told: Sequence[tuple[Sighting, Entity]], config: Config) -> list[
             for s in spell.sightings:
                 part = table.of(s)
                 end = s.at if part == "bounced" else spell.end
-                moments.append(Moment(s, part, nic, names[s.id], spell.start, end, goes_on.get(s.id)))
+                moments.append(LinkEvent(s, part, nic, names[s.id], spell.start, end, goes_on.get(s.id)))
     return _seen_from_both_ends(sorted(moments, key=lambda m: order(m.sighting)), config)
 
 
-def _seen_from_both_ends(moments: list[Moment], config: Config) -> list[Moment]:
+def _seen_from_both_ends(moments: list[LinkEvent], config: Config) -> list[LinkEvent]:
     """Where only one end of a cable told that its link is up again, it is up at the other end, too: lines get lost.
 
     Only where it is sure which link that is: one of the host's own and one of a switch went down within the skew of clocks.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from streams.correlate.fabric_rules.links import LinkFault, link_hypothesis, verdict
-from streams.correlate.fabric_rules.nic_timeline import Moment
+from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.hypothesis import Blame, Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
@@ -97,12 +97,12 @@ def switch_faults(
     )
     root = Entity(cluster, switch=switch) if switch else Entity(cluster)
     stretches: list[Spell] = []
-    members: dict[str, tuple[Moment, LinkFault]] = {}
+    members: dict[str, tuple[LinkEvent, LinkFault]] = {}
     for episode in (
         *_episodes(lost, least, config.leaf_window),
         *_episodes(bounced, least, config.together),
     ):
-        first: dict[Place, tuple[Moment, LinkFault]] = {}
+        first: dict[Place, tuple[LinkEvent, LinkFault]] = {}
         for m, fault in episode:
             first.setdefault(fault.place, (m, fault))
         lines = tuple(m.sighting for m, _ in first.values())
@@ -225,7 +225,7 @@ def uplink_fault(fault: LinkFault, ends: Sequence[str], config: Config) -> Hypot
     return replace(hypothesis, rule=f"uplink: {found.rule}")
 
 
-def _falls(fault: LinkFault, config: Config) -> Iterable[Moment]:
+def _falls(fault: LinkFault, config: Config) -> Iterable[LinkEvent]:
     """Every time a link of it went down."""
     last: datetime | None = None
     for m in fault.moments:
@@ -234,16 +234,16 @@ def _falls(fault: LinkFault, config: Config) -> Iterable[Moment]:
             yield m
 
 
-def _is_brief(m: Moment, config: Config) -> bool:
+def _is_brief(m: LinkEvent, config: Config) -> bool:
     """Whether a link came back too soon to have been down."""
     return m.end is not None and m.end - m.start < config.link_settle
 
 
 def _episodes(
-    lost: Sequence[tuple[Moment, LinkFault]], least: int, window: timedelta
-) -> list[list[tuple[Moment, LinkFault]]]:
+    lost: Sequence[tuple[LinkEvent, LinkFault]], least: int, window: timedelta
+) -> list[list[tuple[LinkEvent, LinkFault]]]:
     """Stretches in which enough neighbours lost their links within the window; overlapping ones are one."""
-    found: list[list[tuple[Moment, LinkFault]]] = []
+    found: list[list[tuple[LinkEvent, LinkFault]]] = []
     until: datetime | None = None
     counts: dict[str, int] = defaultdict(int)
     begin = 0

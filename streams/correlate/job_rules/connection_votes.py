@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from streams.config.yaml_tables import Strict, load_table
-from streams.correlate.job_rules.rank_reports import Episode, Told
+from streams.correlate.job_rules.rank_reports import Episode, RankReport
 from streams.correlate.sightings import Sighting
 from streams.model.hostnames import folded
 from streams.model.kinds import SignalKind
@@ -107,14 +107,14 @@ def says(s: Sighting) -> Says:
     )
 
 
-def only_deaths(told: Iterable[Told]) -> bool:
+def only_deaths(told: Iterable[RankReport]) -> bool:
     """Whether ranks report no more than that others have ended: nobody timed out waiting, and no path or device failed."""
     return all(
         one.sighting.kind == SignalKind.NCCL_ERROR and says(one.sighting) in ("gone", "none") for one in told
     )
 
 
-def edges(told: Iterable[Told], addresses: Addresses) -> list[Edge]:
+def edges(told: Iterable[RankReport], addresses: Addresses) -> list[Edge]:
     """The failing connections that errors tell of, with their ends found in the inventory; earliest first."""
     found = []
     for one in told:

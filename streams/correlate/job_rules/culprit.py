@@ -22,7 +22,7 @@ _MAX_CLEARED = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HangFinding:
     """What the reports say. `node` is None when no single node can be named."""
 
     node: str | None
@@ -85,7 +85,7 @@ class _Case:
         return self.total - len(self.silent) - sum(stay.expected for stay in self.quiet_pods)
 
 
-def find_culprit(episode: Episode, stays: Sequence[Stay], addresses: Addresses = NO_ADDRESSES) -> Finding:
+def find_culprit(episode: Episode, stays: Sequence[Stay], addresses: Addresses = NO_ADDRESSES) -> HangFinding:
     """Judge one hang of a job that stood as `stays` say."""
     case = _case(episode, stays)
     ballot = vote(episode, addresses)
@@ -129,12 +129,12 @@ def _case(episode: Episode, stays: Sequence[Stay]) -> _Case:
     )
 
 
-def _judged(case: _Case, ballot: Vote) -> Finding:
+def _judged(case: _Case, ballot: Vote) -> HangFinding:
     """The rules, strongest first."""
     if (why := mismatch(case.groups.values())) is not None:
-        return Finding(None, Certainty.LIKELY, "mismatched collective", why, mismatch=True)
+        return HangFinding(None, Certainty.LIKELY, "mismatched collective", why, mismatch=True)
     if (why := _program_says(case)) is not None:
-        return Finding(None, Certainty.LIKELY, "mismatched collective", why, mismatch=True)
+        return HangFinding(None, Certainty.LIKELY, "mismatched collective", why, mismatch=True)
     behind = _behind(case)
     if behind is not None:
         near = {case.nodes_of.get(rank) for rank in behind.ranks}
@@ -151,7 +151,7 @@ def _judged(case: _Case, ballot: Vote) -> Finding:
         why = f"{len(case.spoke)} ranks report NCCL errors and none timed out waiting"
         if ballot.suspects:
             why = f"{why}; {ballot.why}"
-        return Finding(None, Certainty.WEAK, "errors only", why, suspects=ballot.suspects)
+        return HangFinding(None, Certainty.WEAK, "errors only", why, suspects=ballot.suspects)
     return _nobody_missing(case, ballot)
 
 
@@ -219,7 +219,7 @@ def _in(group: Group, collective: Collective) -> list[Waiter]:
 # Ranks that say nothing.
 
 
-def _silence(case: _Case, absent: frozenset[Rank]) -> Finding:
+def _silence(case: _Case, absent: frozenset[Rank]) -> HangFinding:
     """`absent` ranks speak but are awaited as well; where there are both, both are suspected."""
     spoke = f"{case.heard} of {case.total} ranks timed out waiting"
     awaited = [m for m in case.ends.missing if m.rank in case.silent]
@@ -235,7 +235,7 @@ def _silence(case: _Case, absent: frozenset[Rank]) -> Finding:
         nodes = at_end
     elif len(nodes) > 1 and case.heard * 2 < case.total:
         why = f"only {spoke}; that is too few to call the others silent"
-        return Finding(None, Certainty.WEAK, "too few reports", why, suspects=tuple(sorted(nodes)))
+        return HangFinding(None, Certainty.WEAK, "too few reports", why, suspects=tuple(sorted(nodes)))
     suspicion = _Suspicion(suspected, "silent ranks", f"{spoke}; {rest}", firm=not absent)
     return _verdict(case, suspicion, suspected, silent=True, more=nodes)
 
@@ -243,7 +243,7 @@ def _silence(case: _Case, absent: frozenset[Rank]) -> Finding:
 # Failing connections.
 
 
-def _voted(case: _Case, ballot: Vote) -> Finding | None:
+def _voted(case: _Case, ballot: Vote) -> HangFinding | None:
     """Connections fail and all of them meet at one node. Certain only where that node is silent as a whole besides.
 
     A process that ended before the others may have done so for any reason, most likely its own: its node is not named.
@@ -258,19 +258,19 @@ def _voted(case: _Case, ballot: Vote) -> Finding | None:
     if whole and case.groups:
         suspicion = _Suspicion(ranks, ballot.rule, f"{ballot.why}; nothing is heard of its ranks")
         return _verdict(case, suspicion, ranks, silent=True)
-    return Finding(node, Certainty.LIKELY, ballot.rule, ballot.why, _sorted(ranks), (node,), silent=whole)
+    return HangFinding(node, Certainty.LIKELY, ballot.rule, ballot.why, _sorted(ranks), (node,), silent=whole)
 
 
 # Nobody is missing.
 
 
-def _nobody_missing(case: _Case, ballot: Vote) -> Finding:
+def _nobody_missing(case: _Case, ballot: Vote) -> HangFinding:
     stuck = case.ends.stuck
     waiting = {w.rank for g in case.groups.values() for w in g.waiters.values() if w.seq is not None}
     if case.ends.circles and not stuck:
         ranks = frozenset().union(*case.ends.circles)
         why = f"ranks {ranges(_sorted(ranks))} wait for each other in different process groups: their order differs"
-        return Finding(None, Certainty.WEAK, "circular wait", why, _sorted(ranks))
+        return HangFinding(None, Certainty.WEAK, "circular wait", why, _sorted(ranks))
     inside = {w.rank for c in stuck for w in _in(case.groups[c.group], c)}
     nodes = {case.nodes_of.get(rank) for rank in inside}
     # Ranks that do not end do so for a reason of their own only when others wait for just them.
@@ -286,7 +286,7 @@ def _nobody_missing(case: _Case, ballot: Vote) -> Finding:
     why = f"all {len(case.spoke)} ranks wait in {where} and none is silent"
     if ballot.suspects:
         why = f"{why}; {ballot.why}"
-    return Finding(None, Certainty.WEAK, "all equal", why, suspects=ballot.suspects)
+    return HangFinding(None, Certainty.WEAK, "all equal", why, suspects=ballot.suspects)
 
 
 def _lag(group: Group, collective: Collective) -> _Suspicion | None:
@@ -319,7 +319,7 @@ def _verdict(
     *,
     silent: bool = False,
     more: Collection[str] = (),
-) -> Finding:
+) -> HangFinding:
     """Certain only when the whole node is suspected and every rank elsewhere has spoken."""
     stays = case.stays
     nodes = sorted({case.nodes_of[r] for r in suspected if r in case.nodes_of} | set(more))
@@ -332,13 +332,13 @@ def _verdict(
             if nodes
             else "where they stand is not known"
         )
-        return Finding(
+        return HangFinding(
             None, Certainty.LIKELY, suspicion.rule, f"{why}; {spread}", ranks, tuple(nodes), silent
         )
     node = nodes[0]
     if {stay.node for stay in stays} == {node}:
         text = f"{why}; the job has no other node to compare with"
-        return Finding(None, Certainty.WEAK, suspicion.rule, text, ranks, (node,), silent)
+        return HangFinding(None, Certainty.WEAK, suspicion.rule, text, ranks, (node,), silent)
     where = f"all of them on {node}" if silent else f"they stand on {node}"
     here = [stay for stay in stays if stay.node == node]
     whole = (
@@ -356,7 +356,7 @@ def _verdict(
     elif not suspicion.firm:
         text += "; that alone may be chance"
     certainty = Certainty.DECISIVE if certain else Certainty.LIKELY
-    return Finding(node, certainty, suspicion.rule, text, ranks, (node,), silent)
+    return HangFinding(node, certainty, suspicion.rule, text, ranks, (node,), silent)
 
 
 def _spoke(case: _Case, stay: Stay) -> bool:
@@ -365,7 +365,7 @@ def _spoke(case: _Case, stay: Stay) -> bool:
     return case.by_pod.get(stay.pod, 0) >= stay.expected
 
 
-def _cleared(case: _Case, finding: Finding) -> tuple[tuple[str, str], ...]:
+def _cleared(case: _Case, finding: HangFinding) -> tuple[tuple[str, str], ...]:
     """Nodes whose ranks are behind somewhere because they wait elsewhere."""
     found: dict[str, str] = {}
     for rank, (behind, waits) in case.ends.victims.items():

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.job_rules.culprit import Finding
-from streams.correlate.job_rules.job_evidence import Evidence
+from streams.correlate.job_rules.culprit import HangFinding
+from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.policy.config import Config
 from streams.model.incident import Certainty
@@ -15,7 +15,7 @@ from streams.model.kinds import IncidentFamily, SignalKind
 
 
 def explaining(
-    evidence: Evidence,
+    evidence: JobEvidence,
     start: datetime,
     told_at: datetime,
     end: datetime,
@@ -43,7 +43,9 @@ def explaining(
     return max(fitting, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
 
-def storm_for(evidence: Evidence, episode: Episode, finding: Finding, config: Config) -> Hypothesis | None:
+def storm_for(
+    evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
+) -> Hypothesis | None:
     """A storm elsewhere: it takes a job whose own ranks accuse nobody, or one that it surely reaches."""
     storms = [
         c
@@ -59,7 +61,9 @@ def storm_for(evidence: Evidence, episode: Episode, finding: Finding, config: Co
     )
 
 
-def fabric_for(evidence: Evidence, episode: Episode, finding: Finding, config: Config) -> Hypothesis | None:
+def fabric_for(
+    evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
+) -> Hypothesis | None:
     """A switch or uplink that failed near the job: it takes network errors, and waiting whose ranks accuse nobody."""
     if finding.node is not None and all(t.sighting.kind != SignalKind.NCCL_ERROR for t in episode.told):
         return None
@@ -73,7 +77,7 @@ def fabric_for(evidence: Evidence, episode: Episode, finding: Finding, config: C
     return max(near, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
 
-def gone_node(evidence: Evidence, node: str, episode: Episode, config: Config) -> Hypothesis | None:
+def gone_node(evidence: JobEvidence, node: str, episode: Episode, config: Config) -> Hypothesis | None:
     """The accused node itself went away as the hang began: connections fail within seconds, a kubelet is missed later."""
     found = [
         cause
@@ -88,7 +92,9 @@ def gone_node(evidence: Evidence, node: str, episode: Episode, config: Config) -
     return max(found, key=lambda c: (c.fault_at, c.id), default=None)
 
 
-def weak_cause(evidence: Evidence, episode: Episode, finding: Finding, config: Config) -> Hypothesis | None:
+def weak_cause(
+    evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
+) -> Hypothesis | None:
     """Weak evidence on just one of several suspects, from the moment the hang began: one incident, and still a weak one."""
     found = [
         cause
@@ -103,7 +109,7 @@ def weak_cause(evidence: Evidence, episode: Episode, finding: Finding, config: C
     return max(found, key=lambda c: (*c.strength, c.fault_at, c.id))
 
 
-def missed_nodes(evidence: Evidence, episode: Episode, config: Config) -> frozenset[str]:
+def missed_nodes(evidence: JobEvidence, episode: Episode, config: Config) -> frozenset[str]:
     """Nodes that were NotReady around the hang."""
     return frozenset(
         cause.root.node
@@ -115,7 +121,7 @@ def missed_nodes(evidence: Evidence, episode: Episode, config: Config) -> frozen
 
 
 def in_time(
-    cause: Hypothesis, start: datetime, told_at: datetime, evidence: Evidence, config: Config
+    cause: Hypothesis, start: datetime, told_at: datetime, evidence: JobEvidence, config: Config
 ) -> bool:
     """Whether symptoms from `start` on, told from `told_at` on, may follow from it: neither over before, nor begun after."""
     if cause.fault_at > told_at + cause.lag or was_outlived(cause, start, evidence, config):
@@ -131,7 +137,7 @@ def in_time(
     return cause.last_at >= start - config.before or over is None or over + config.linger >= start
 
 
-def was_outlived(cause: Hypothesis, start: datetime, evidence: Evidence, config: Config) -> bool:
+def was_outlived(cause: Hypothesis, start: datetime, evidence: JobEvidence, config: Config) -> bool:
     """Whether the job went on well after the last sign of a fault, and before it stood still.
 
     An incident may be open for days, because a person has to look or a part is on its way; what its jobs suffer later is new.

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.job_rules.applications import Burst
-from streams.correlate.job_rules.culprit import Finding
+from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.explaining_causes import in_time, was_outlived
-from streams.correlate.job_rules.job_evidence import Evidence, recovered
+from streams.correlate.job_rules.job_evidence import JobEvidence, recovered
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
@@ -19,7 +19,7 @@ from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
 
-def application_root(evidence: Evidence, burst: Burst, count: int, config: Config) -> Hypothesis | None:
+def application_root(evidence: JobEvidence, burst: Burst, count: int, config: Config) -> Hypothesis | None:
     """The job's own code, by the codes that its processes left; None where they say nothing by themselves."""
     if burst.says_nothing:
         return None
@@ -60,9 +60,9 @@ def application_root(evidence: Evidence, burst: Burst, count: int, config: Confi
 
 
 def hang_root(
-    evidence: Evidence,
+    evidence: JobEvidence,
     episode: Episode,
-    finding: Finding,
+    finding: HangFinding,
     count: int,
     family: str,
     ready_at: datetime,
@@ -92,7 +92,7 @@ def hang_root(
 
 
 def culprit_facts(
-    finding: Finding, episode: Episode
+    finding: HangFinding, episode: Episode
 ) -> dict[str, int | bool | str | tuple[int, ...] | tuple[str, ...]]:
     """What runbooks and people may want to know of a hang."""
     ranks = tuple(r for r in finding.ranks if isinstance(r, int))[:64]
@@ -113,7 +113,7 @@ def culprit_facts(
 
 
 def rejections(
-    evidence: Evidence, episode: Episode, finding: Finding, config: Config
+    evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
 ) -> tuple[Candidate, ...]:
     """What was weighed as the reason of a hang and found wanting, with the reason of that."""
     found = []

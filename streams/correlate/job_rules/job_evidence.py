@@ -8,7 +8,7 @@ from datetime import datetime
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
-from streams.correlate.job_rules.rank_reports import Told
+from streams.correlate.job_rules.rank_reports import RankReport
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Place, PlaceKind
@@ -19,12 +19,12 @@ from streams.model.incident import Certainty
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class JobEvidence:
     """Everything about one job that the judgement may use."""
 
     cluster: str
     job: JobRef
-    told: Sequence[Told]
+    told: Sequence[RankReport]
     codes: Sequence[Sighting]
     """XIDs on nodes where the job stood at that moment."""
     stays: Sequence[Stay]
@@ -93,7 +93,7 @@ def standing(stays: Sequence[Stay], at: datetime, config: Config) -> list[Stay]:
     return [latest[pod] for pod in sorted(latest)]
 
 
-def recovered(evidence: Evidence, after: datetime, config: Config | None) -> datetime | None:
+def recovered(evidence: JobEvidence, after: datetime, config: Config | None) -> datetime | None:
     """When a job that stood still was seen to move again, or came to its end."""
     slack = (config or Config()).together
     return min((at for at in (*evidence.moved, *evidence.ended) if at > after + slack), default=None)

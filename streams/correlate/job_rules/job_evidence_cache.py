@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from streams.correlate.job_rules.connection_votes import Addresses
-from streams.correlate.job_rules.job_evidence import Evidence
+from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.pod_failures import is_own
-from streams.correlate.job_rules.rank_reports import Told, told_by
+from streams.correlate.job_rules.rank_reports import RankReport, told_by
 from streams.correlate.policy.families import families
 from streams.correlate.policy.kinds import FAILURES, GPU_KINDS
 from streams.correlate.sightings import Sighting
@@ -48,7 +48,7 @@ class _Pod:
     row: PodRow
     stays: tuple[Stay, ...]
     job: str
-    told: tuple[Told, ...]
+    told: tuple[RankReport, ...]
     failed: tuple[Sighting, ...]
 
 
@@ -65,24 +65,24 @@ class Testimony:
         self._slack = slack
         self._nodes: dict[str, _Node] = {}
         self._pods: dict[str, _Pod] = {}
-        self._judged: dict[str, Evidence] = {}
+        self._judged: dict[str, JobEvidence] = {}
 
-    def is_known(self, job: str, evidence: Evidence) -> bool:
+    def is_known(self, job: str, evidence: JobEvidence) -> bool:
         """Whether the job was judged by the very same evidence before."""
         known = self._judged.get(job)
         return known is not None and known == evidence
 
-    def note(self, job: str, evidence: Evidence | None) -> None:
+    def note(self, job: str, evidence: JobEvidence | None) -> None:
         """Remember by what a job was judged; network errors are judged by addresses besides, so those are not remembered."""
         if evidence is None or any(t.sighting.kind == SignalKind.NCCL_ERROR for t in evidence.told):
             self._judged.pop(job, None)
         else:
             self._judged[job] = evidence
 
-    def told(self, job: str, nodes: set[str]) -> list[Told]:
+    def told(self, job: str, nodes: set[str]) -> list[RankReport]:
         """What the job's ranks said: in their own pods' logs, or in a node's log when only this job stood there."""
         heard = self._state.pods.told
-        found: list[Told] = []
+        found: list[RankReport] = []
         for pod in (*sorted(heard & self._placements.names_of(job)), *self._pod_jobs.unplaced(job)):
             found += self._heard_in(pod, job).told
         for node in sorted(nodes & self._state.nodes.told):
@@ -162,7 +162,7 @@ class Testimony:
         kept = self._pods.get(pod)
         if kept is not None and kept.row is row and kept.stays is stays and kept.job == job:
             return kept
-        told: list[Told] = []
+        told: list[RankReport] = []
         failed: list[Sighting] = []
         for s in (s for group in row.seen.values() for s in group):
             stay = stay_at(stays, s.at)

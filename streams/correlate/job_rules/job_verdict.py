@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from streams.correlate.hypothesis import Blame, Hypothesis
 from streams.correlate.job_rules.applications import Burst, bursts
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, only_deaths
-from streams.correlate.job_rules.culprit import Finding, find_culprit
+from streams.correlate.job_rules.culprit import HangFinding, find_culprit
 from streams.correlate.job_rules.explaining_causes import (
     explaining,
     fabric_for,
@@ -23,7 +23,7 @@ from streams.correlate.job_rules.explaining_causes import (
     weak_cause,
 )
 from streams.correlate.job_rules.job_causes import application_root, hang_root, rejections
-from streams.correlate.job_rules.job_evidence import Evidence, recovered, standing
+from streams.correlate.job_rules.job_evidence import JobEvidence, recovered, standing
 from streams.correlate.job_rules.pod_failures import PLATFORM, Obstacle, obstacles
 from streams.correlate.job_rules.rank_assignment import gpus_of, numbered
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
@@ -43,7 +43,7 @@ class Suspicion:
 
     node: str
     job: JobRef
-    finding: Finding
+    finding: HangFinding
     episode: Episode
     ready_at: datetime
     candidates: tuple[Candidate, ...]
@@ -65,7 +65,7 @@ class Judgement:
         self.claims.setdefault(cause, []).extend(symptoms)
 
 
-def judge(evidence: Evidence, config: Config) -> Judgement:
+def judge(evidence: JobEvidence, config: Config) -> Judgement:
     """What explains this job's symptoms.
 
     Its bursts and its hangs are numbered in the order of their times, whatever explains them: so an incarnation does not
@@ -119,12 +119,12 @@ def judge(evidence: Evidence, config: Config) -> Judgement:
     return judgement
 
 
-def _forgotten(evidence: Evidence, domain: str) -> tuple[int, datetime | None]:
+def _forgotten(evidence: JobEvidence, domain: str) -> tuple[int, datetime | None]:
     base = evidence.forgotten.get(domain)
     return (base.count, base.until) if base else (0, None)
 
 
-def _hangs(evidence: Evidence, config: Config) -> list[Episode]:
+def _hangs(evidence: JobEvidence, config: Config) -> list[Episode]:
     """The job's hangs: what the same pods report within minutes is still the same one being torn down."""
     _, until = _forgotten(evidence, IncidentFamily.HANG)
     told = [t for t in evidence.told if until is None or t.sighting.at > until]
@@ -142,14 +142,14 @@ def _hangs(evidence: Evidence, config: Config) -> list[Episode]:
     return found
 
 
-def _same_pods(evidence: Evidence, one: Episode, other: Episode) -> bool:
+def _same_pods(evidence: JobEvidence, one: Episode, other: Episode) -> bool:
     spoke = {t.pod for t in one.told} & {t.pod for t in other.told}
     before = {s.uid for s in evidence.stays if s.pod in spoke and s.overlaps(one.end, one.end)}
     after = {s.uid for s in evidence.stays if s.pod in spoke and s.overlaps(other.end, other.end)}
     return bool(before & after)
 
 
-def _finding(evidence: Evidence, episode: Episode, config: Config) -> Finding:
+def _finding(evidence: JobEvidence, episode: Episode, config: Config) -> HangFinding:
     """What the ranks themselves say of a hang."""
     numbers = numbered(standing(evidence.stays, episode.start, config), episode.told)
     stays = numbers.stays
@@ -162,7 +162,7 @@ def _finding(evidence: Evidence, episode: Episode, config: Config) -> Finding:
     return replace(finding, gpus=gpus_of(stays, finding.ranks), doubts=numbers.conflicts)
 
 
-def _doubt(evidence: Evidence, episode: Episode, stays: Sequence[Stay], finding: Finding) -> str:
+def _doubt(evidence: JobEvidence, episode: Episode, stays: Sequence[Stay], finding: HangFinding) -> str:
     """Why what the ranks prove may be another's fault all the same; empty where nothing speaks against it."""
     placed = sum(stay.expected for stay in stays)
     world = max((evidence.world or 0, *(t.nranks for stay in stays for t in stay.told)))
@@ -174,7 +174,7 @@ def _doubt(evidence: Evidence, episode: Episode, stays: Sequence[Stay], finding:
     return ""
 
 
-def _outweighed(cause: Hypothesis, finding: Finding) -> bool:
+def _outweighed(cause: Hypothesis, finding: HangFinding) -> bool:
     """Whether the ranks prove that they wait for another node than the one of a cause that is only likely."""
     return (
         cause.certainty is not Certainty.DECISIVE
@@ -185,7 +185,7 @@ def _outweighed(cause: Hypothesis, finding: Finding) -> bool:
 
 
 def _judge_hang(
-    evidence: Evidence,
+    evidence: JobEvidence,
     judgement: Judgement,
     episode: Episode,
     count: int,
@@ -234,7 +234,9 @@ def _judge_hang(
     judgement.hypotheses.append(hypothesis)
 
 
-def _blamed(evidence: Evidence, episode: Episode, finding: Finding, ready_at: datetime) -> Blame | None:
+def _blamed(
+    evidence: JobEvidence, episode: Episode, finding: HangFinding, ready_at: datetime
+) -> Blame | None:
     """The leaf under which the failing connections meet, when no node is accused."""
     vote = finding.vote
     if vote is None or vote.level != "leaf" or vote.leaf is None or finding.node or finding.mismatch:
@@ -243,7 +245,7 @@ def _blamed(evidence: Evidence, episode: Episode, finding: Finding, ready_at: da
     return Blame(vote.leaf, evidence.job, episode.start, episode.end, ready_at, lines, vote.why, vote.pairs)
 
 
-def _ready_at(finding: Finding, episode: Episode, config: Config) -> datetime:
+def _ready_at(finding: HangFinding, episode: Episode, config: Config) -> datetime:
     """From when on a hang may be told: the less is proven, the longer the ranks that have not spoken are waited for."""
     if finding.complete:
         return episode.seen_at
@@ -253,7 +255,7 @@ def _ready_at(finding: Finding, episode: Episode, config: Config) -> datetime:
     return episode.seen_at + (config.hang_settle if firm else max(config.hang_settle, config.doubt_settle))
 
 
-def _runs_again(evidence: Evidence, episode: Episode, until: datetime) -> bool:
+def _runs_again(evidence: JobEvidence, episode: Episode, until: datetime) -> bool:
     """Whether the job was started again, moved or came to its end meanwhile."""
     over = recovered(evidence, episode.end, None)
     return any(episode.start < stay.start <= until for stay in evidence.stays) or (
@@ -261,7 +263,7 @@ def _runs_again(evidence: Evidence, episode: Episode, until: datetime) -> bool:
     )
 
 
-def _was_ended(evidence: Evidence, episode: Episode, config: Config) -> bool:
+def _was_ended(evidence: JobEvidence, episode: Episode, config: Config) -> bool:
     """Whether the job was deleted, or had finished, shortly before its processes went; one that stood up again since was not."""
     return any(
         episode.start - config.before <= end <= episode.end
@@ -270,7 +272,7 @@ def _was_ended(evidence: Evidence, episode: Episode, config: Config) -> bool:
     )
 
 
-def _accused(finding: Finding, missed: frozenset[str]) -> str | None:
+def _accused(finding: HangFinding, missed: frozenset[str]) -> str | None:
     """The one node to name. Of several suspects it is the one that was also NotReady, if just one was."""
     gone = [node for node in finding.suspects if node in missed]
     if len(gone) == 1:
@@ -295,7 +297,7 @@ def _teardown(torn_down: Sequence[Burst], hang: Episode, config: Config) -> list
     return [s for burst in torn_down if _torn_down_by(burst, [hang], config) for s in burst.sightings]
 
 
-def _crash_explains(burst: Burst, episode: Episode, finding: Finding, config: Config) -> bool:
+def _crash_explains(burst: Burst, episode: Episode, finding: HangFinding, config: Config) -> bool:
     if only_deaths(episode.told):
         return episode.start - config.before <= burst.start <= episode.told_at + config.together
     # Peers may tell of a connection that is gone before the program that closed it has said why.
@@ -305,7 +307,7 @@ def _crash_explains(burst: Burst, episode: Episode, finding: Finding, config: Co
     return burst.is_shared or not finding.suspects or set(finding.suspects) <= set(burst.nodes)
 
 
-def _judge_obstacles(evidence: Evidence, judgement: Judgement, config: Config) -> None:
+def _judge_obstacles(evidence: JobEvidence, judgement: Judgement, config: Config) -> None:
     """What the platform does to the job, unless an incident that the job already has is why."""
     count, until = _forgotten(evidence, families()[PLATFORM].domain)
     failed = [s for s in evidence.failed if until is None or s.at > until]
@@ -337,7 +339,7 @@ def _judge_obstacles(evidence: Evidence, judgement: Judgement, config: Config) -
         )
 
 
-def _behind(evidence: Evidence, judgement: Judgement, obstacle: Obstacle, config: Config) -> Cause | None:
+def _behind(evidence: JobEvidence, judgement: Judgement, obstacle: Obstacle, config: Config) -> Cause | None:
     """The incident that took the job's pods away, or that the node has where they cannot start."""
     if not obstacle.may_follow:
         return None
@@ -358,7 +360,7 @@ def _behind(evidence: Evidence, judgement: Judgement, obstacle: Obstacle, config
     return Accused(Place(PlaceKind.NODE, min(accused))) if accused and not own else min(own, default=None)
 
 
-def _claim_teardown(evidence: Evidence, judgement: Judgement, config: Config) -> None:
+def _claim_teardown(evidence: JobEvidence, judgement: Judgement, config: Config) -> None:
     """Clean-up codes (45 and its like) go to whatever explains the job at that time; alone they mean nothing."""
     for s in evidence.codes if evidence.local else ():
         if (

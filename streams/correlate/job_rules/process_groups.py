@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from streams.correlate.job_rules.rank_reports import Episode, Rank, Told
+from streams.correlate.job_rules.rank_reports import Episode, Rank, RankReport
 from streams.correlate.sightings import Sighting
 from streams.model.kinds import SignalKind
 
@@ -122,7 +122,7 @@ def learn(episode: Episode, world: AbstractSet[Rank]) -> dict[str, Group]:
     return dict(sorted(groups.items()))
 
 
-def _of_all_ranks(told: Told) -> bool:
+def _of_all_ranks(told: RankReport) -> bool:
     """False for a line without a group whose rank inside its group is not its global one."""
     s = told.sighting
     if s.kind != SignalKind.NCCL_TIMEOUT or s.text("pg"):
@@ -130,7 +130,7 @@ def _of_all_ranks(told: Told) -> bool:
     return isinstance(told.rank, int) and s.number("pg_rank") in (None, told.rank)
 
 
-def _hear(groups: dict[str, Group], told: Told, unnamed: str) -> None:
+def _hear(groups: dict[str, Group], told: RankReport, unnamed: str) -> None:
     s = told.sighting
     name = s.text("pg") or unnamed
     group = groups.get(name)
@@ -267,7 +267,7 @@ def _members(group: Group, layouts: Mapping[str, _Layout], world: AbstractSet[Ra
 # The desync report.
 
 
-def _hear_desync(groups: dict[str, Group], told: Told, world: AbstractSet[Rank]) -> None:
+def _hear_desync(groups: dict[str, Group], told: RankReport, world: AbstractSet[Rank]) -> None:
     """PyTorch's desync report (TraceUtils.h): what the store knows of every rank, told by one."""
     s = told.sighting
     name = s.text("pg") or _spoken_of(groups, told.rank)

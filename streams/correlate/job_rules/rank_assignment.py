@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from streams.correlate.job_rules.rank_reports import Told
+from streams.correlate.job_rules.rank_reports import RankReport
 from streams.correlate.state.placement import Stay
 
 
@@ -26,7 +26,7 @@ class Numbered:
     conflicts: tuple[tuple[str, str], ...] = ()
 
 
-def numbered(stays: Sequence[Stay], told: Iterable[Told]) -> Numbered:
+def numbered(stays: Sequence[Stay], told: Iterable[RankReport]) -> Numbered:
     """Give ranks to the stays of one job that stood at the same time."""
     world = sum(stay.expected for stay in stays)
     conflicts = [

@@ -14,7 +14,7 @@ Rank = int | str
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RankReport:
     """One sighting with who told it and where that stood."""
 
     sighting: Sighting
@@ -33,7 +33,7 @@ class Episode:
     told_at: datetime
     end: datetime
     seen_at: datetime
-    told: tuple[Told, ...]
+    told: tuple[RankReport, ...]
 
     @property
     def reporters(self) -> dict[Rank, str | None]:
@@ -41,7 +41,7 @@ class Episode:
         return {t.rank: t.node for t in self.told}
 
 
-def told_by(s: Sighting, stay: Stay | None) -> Told:
+def told_by(s: Sighting, stay: Stay | None) -> RankReport:
     """Who told a line: its global rank, else a name made of pod and rank inside its group.
 
     Before PyTorch 2.2 the only rank in a line is that inside its group: one that its pod does not hold is no global rank.
@@ -50,7 +50,7 @@ def told_by(s: Sighting, stay: Stay | None) -> Told:
     pod = s.entity.pod.key if s.entity.pod else None
     if s.text("ip"):
         # A driver relays what a worker elsewhere said: where that stands is for the inventory to tell.
-        return Told(
+        return RankReport(
             s, rank if rank is not None else f"{s.text('ip')}#{s.number('pg_rank') or '?'}", None, None
         )
     if rank is not None and (stay is None or not stay.ranks or rank in stay.ranks):
@@ -60,10 +60,10 @@ def told_by(s: Sighting, stay: Stay | None) -> Told:
     else:
         place = s.number("pg_rank") if rank is None else rank
         who = f"{pod or s.entity.node}#{place if place is not None else '?'}"
-    return Told(s, who, pod, stay.node if stay else s.entity.node, stay.start if stay else None)
+    return RankReport(s, who, pod, stay.node if stay else s.entity.node, stay.start if stay else None)
 
 
-def doubted(told: Sequence[Told]) -> Sequence[Told]:
+def doubted(told: Sequence[RankReport]) -> Sequence[RankReport]:
     """Once one line's rank turns out to be that inside its group, no rank of a line like it is taken for a global one."""
     if not any(isinstance(t.rank, str) and t.sighting.number("rank") is not None for t in told):
         return told
@@ -75,12 +75,12 @@ def doubted(told: Sequence[Told]) -> Sequence[Told]:
     ]
 
 
-def episodes(told: Iterable[Told], gap: timedelta) -> list[Episode]:
+def episodes(told: Iterable[RankReport], gap: timedelta) -> list[Episode]:
     """Cut reports into hangs: reports belong together when their waiting overlaps, give or take the gap.
 
     What a pod tells that came when others had reported already is no part of that: the job has been started again since.
     """
-    found: list[list[Told]] = []
+    found: list[list[RankReport]] = []
     until: datetime | None = None
     for one in sorted(told, key=lambda t: (t.sighting.fault_at, t.sighting.at, t.sighting.id)):
         if until is None or one.sighting.fault_at > until + gap:
@@ -91,7 +91,7 @@ def episodes(told: Iterable[Told], gap: timedelta) -> list[Episode]:
     return [episode for group in found for episode in _restarts(group)]
 
 
-def _restarts(group: list[Told]) -> Iterator[Episode]:
+def _restarts(group: list[RankReport]) -> Iterator[Episode]:
     """One episode for each time that the job was started within a group of reports."""
     while group:
         told_at = min(t.sighting.at for t in group)
@@ -99,7 +99,7 @@ def _restarts(group: list[Told]) -> Iterator[Episode]:
         group = [t for t in group if _came_after(t, told_at)]
 
 
-def _came_after(told: Told, at: datetime) -> bool:
+def _came_after(told: RankReport, at: datetime) -> bool:
     """Whether the pod came after that time. One that spoke before it is known to have come did not."""
     return told.begun is not None and at < told.begun <= told.sighting.at
 
@@ -109,7 +109,7 @@ def joined(one: Episode, other: Episode) -> Episode:
     return _episode([*one.told, *other.told])
 
 
-def _episode(group: list[Told]) -> Episode:
+def _episode(group: list[RankReport]) -> Episode:
     lines = [t.sighting for t in group]
     return Episode(
         start=min(s.fault_at for s in lines),

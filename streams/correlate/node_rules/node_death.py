@@ -21,7 +21,7 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import at_most
 from streams.correlate.policy.link_parts import parts
 from streams.correlate.sightings import Sighting, order
-from streams.correlate.state.job_progress import Pulse
+from streams.correlate.state.job_progress import ProgressReport
 from streams.correlate.state.rows import NodeRow, PortRow
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -111,7 +111,11 @@ def unheard_of(h: Hypothesis) -> Unheard | None:
 
 
 def weighed(
-    h: Hypothesis, row: NodeRow, ports: Mapping[str, PortRow], pulses: Sequence[Pulse], config: Config
+    h: Hypothesis,
+    row: NodeRow,
+    ports: Mapping[str, PortRow],
+    pulses: Sequence[ProgressReport],
+    config: Config,
 ) -> Hypothesis:
     """A `node_down` with what else is known of the node. Others come back as they are."""
     if h.family != FAMILY or not (gone := _last_time(h, row)):
@@ -160,7 +164,7 @@ def _last_time(h: Hypothesis, row: NodeRow) -> list[Sighting]:
     return [s for s in gone if back is None or s.at > back]
 
 
-def _progress(h: Hypothesis, since: datetime, pulses: Iterable[Pulse]) -> str | None:
+def _progress(h: Hypothesis, since: datetime, pulses: Iterable[ProgressReport]) -> str | None:
     job = next((p.job for p in pulses if any(_is_meanwhile(at, h, since) for at in p.moves)), None)
     return f"{job} still makes progress" if job is not None else None
 
@@ -221,7 +225,7 @@ def _is_down(row: PortRow, since: datetime) -> bool:
     return bool(told) and told[-1].firing and told[-1].at >= since
 
 
-def _due(pulse: Pulse, since: datetime) -> datetime | None:
+def _due(pulse: ProgressReport, since: datetime) -> datetime | None:
     """By when a job that kept telling of its progress should have told more; None for one that has no rhythm, or has ended."""
     rhythm = death_policy().rhythm
     minutes: dict[datetime, datetime] = {}

@@ -30,7 +30,7 @@ _PLACE_WORDS = 200
 """Characters of an attribute that come into a reason at most."""
 
 
-class Family(Strict):
+class FamilyRow(Strict):
     """One row: how a family ranks, what follows from it and how it is told."""
 
     rank: int
@@ -111,7 +111,7 @@ class Families(Strict):
 
     model_config = ConfigDict(ignored_types=(cached_property,))
 
-    families: Mapping[str, Family]
+    families: Mapping[str, FamilyRow]
     actions: _Actions
     symptoms: frozenset[int]
     sympathetic: frozenset[str]
@@ -128,7 +128,7 @@ class Families(Strict):
             raise ValueError(f"no such family: {', '.join(sorted(unknown))}")
         return self
 
-    def __getitem__(self, name: str) -> Family:
+    def __getitem__(self, name: str) -> FamilyRow:
         return self.families[name]
 
     def in_domain(self, domain: str) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from streams.model.entity import JobRef
 
 
 @dataclass(frozen=True, slots=True)
-class Pulse:
+class ProgressReport:
     """A job that stood on a node at some time, and its signs of progress as long as it stood there."""
 
     job: JobRef
@@ -21,7 +21,7 @@ class Pulse:
     """Whether the job had finished or was deleted before it could report more progress."""
 
 
-class Pulses:
+class ProgressReports:
     """Reads progress out of the rows of pods. What is read of a job is kept until `forget`."""
 
     def __init__(self, state: State, placements: Placements, slack: timedelta) -> None:
@@ -34,7 +34,7 @@ class Pulses:
         """Drop the cache: more progress may have been reported since."""
         self._moves.clear()
 
-    def on(self, node: str, since: datetime) -> list[Pulse]:
+    def on(self, node: str, since: datetime) -> list[ProgressReport]:
         """Jobs with a pod on the node at that time. Progress after a job was placed anew does not count: it may run elsewhere."""
         stays: dict[str, list[Stay]] = {}
         for stay in self._placements.on_node(node, since, since):
@@ -42,7 +42,7 @@ class Pulses:
                 stays.setdefault(stay.job.key, []).append(stay)
         return [self._pulse(key, stays[key], since) for key in sorted(stays)]
 
-    def _pulse(self, key: str, stays: list[Stay], since: datetime) -> Pulse:
+    def _pulse(self, key: str, stays: list[Stay], since: datetime) -> ProgressReport:
         ends = [stay.end for stay in stays]
         anew = [stay.start for stay in self._placements.stays_of(key) if stay.start > since]
         until = None if None in ends else max(end for end in ends if end is not None)
@@ -51,7 +51,7 @@ class Pulses:
         row = self._state.jobs.get(key, JobRow())
         ended = [at for at in row.ends if at <= since + self._slack]
         gone = until is not None and until <= since + self._slack
-        return Pulse(stays[0].job, moves, bool(ended) or gone)
+        return ProgressReport(stays[0].job, moves, bool(ended) or gone)
 
     def _moves_of(self, key: str) -> tuple[datetime, ...]:
         if key not in self._moves:

@@ -29,7 +29,7 @@ MAX_MESSAGE = 4096
 """Characters after the opening words in which fields are looked for."""
 
 
-class Sample(Strict):
+class PatternSample(Strict):
     """A line a row must find (`expect`: the attributes it must give) or must not."""
 
     text: str
@@ -38,7 +38,7 @@ class Sample(Strict):
     expect: dict[str, Any] = Field(default_factory=dict)
 
 
-class Row(Strict):
+class PatternRow(Strict):
     """One wording. `source` says where it is known from; `samples` and `look_alikes` are loaded by the tests."""
 
     id: str
@@ -70,11 +70,11 @@ class Row(Strict):
     """Subtypes by the pattern that tells them; the first that is found in the message counts."""
     sets: dict[str, Attribute] = Field(default_factory=dict)
     source: str
-    samples: tuple[Sample, ...] = Field(min_length=1)
+    samples: tuple[PatternSample, ...] = Field(min_length=1)
     look_alikes: tuple[str, ...] = Field(min_length=1)
 
 
-class Sheet(Strict):
+class PatternSheet(Strict):
     """One file of wordings. `integers` names the fields that are numbers.
 
     `written_by` says whose lines they are: what the kernel says is a quotation in the mouth of any other program, and the host
@@ -84,7 +84,7 @@ class Sheet(Strict):
     written_by: Literal["host", "kernel", "pod", "switch"] = "host"
     integers: tuple[str, ...] = ()
     fields: tuple[str, ...] = ()
-    rows: tuple[Row, ...]
+    rows: tuple[PatternRow, ...]
 
 
 def sheet_names() -> list[str]:
@@ -92,20 +92,20 @@ def sheet_names() -> list[str]:
     return sorted(path.stem for path in (FOLDER / "lines").glob("*.yaml"))
 
 
-def load_sheet(name: str) -> Sheet:
+def load_sheet(name: str) -> PatternSheet:
     """The sheet `catalog/lines/NAME.yaml`.
 
     Raises:
         ConfigError: naming the file and the first key that is wrong.
     """
-    return load_catalog(f"lines/{name}", Sheet)
+    return load_catalog(f"lines/{name}", PatternSheet)
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
     """One wording found: where its opening words begin, where its message ends, and what it holds."""
 
-    row: Row
+    row: PatternRow
     start: int
     end: int
     fields: Mapping[str, Attribute]
@@ -114,7 +114,7 @@ class Hit:
 class _Compiled:
     """One row's patterns."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: PatternRow) -> None:
         self.row = row
         self.opens = re2_patterns.compile(row.opens)
         self.needs = re2_patterns.compile(row.needs) if row.needs else None
@@ -132,7 +132,7 @@ class _Compiled:
 class Wordings:
     """The compiled rows of one file."""
 
-    def __init__(self, sheet: Sheet) -> None:
+    def __init__(self, sheet: PatternSheet) -> None:
         self.sheet = sheet
         self.hints = tuple(dict.fromkeys(row.hint.encode() for row in sheet.rows))
         self._integers = frozenset(sheet.integers)

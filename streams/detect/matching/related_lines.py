@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
-from streams.detect.matching.log_patterns import Row
+from streams.detect.matching.log_patterns import PatternRow
 from streams.model.clock import to_millis
 from streams.model.record import LogLine
 
@@ -19,7 +19,7 @@ MAX_REPORTS = 10_000
 _MONOTONIC = re2_patterns.compile(r"\[\s{0,8}(\d{1,10})\.(\d{3})\d{0,6}\]")
 
 
-def told(row: Row, finding: Finding, line: LogLine, stream: Stream) -> bool:
+def told(row: PatternRow, finding: Finding, line: LogLine, stream: Stream) -> bool:
     """True when another row of the same report has said it just before; remembers that it is said now."""
     if row.report is None:
         return False

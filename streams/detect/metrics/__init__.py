@@ -1,6 +1,6 @@
 """Rules over samples of metrics: rows of `catalog/metrics/*.yaml` on one engine."""
 
 from streams.detect.metrics.family import MetricRules
-from streams.detect.metrics.rule_rows import Row, Sheet, sheet
+from streams.detect.metrics.rule_rows import MetricRow, MetricSheet, sheet
 
-__all__ = ["MetricRules", "Row", "Sheet", "sheet"]
+__all__ = ["MetricRow", "MetricRules", "MetricSheet", "sheet"]

@@ -13,7 +13,7 @@ from streams.detect.finding import Finding, Stream
 from streams.detect.metrics.dcgm_gauges import at_ms
 from streams.detect.metrics.levels import BETWEEN, PAST, WELL, Rule, tidy
 from streams.detect.metrics.peers import JobMedians
-from streams.detect.metrics.rule_rows import Named, Row
+from streams.detect.metrics.rule_rows import MetricRow, Named
 from streams.detect.metrics.sample_origin import exporter_of, owner_of
 from streams.model.record import Sample
 from streams.model.signal import Attribute
@@ -31,7 +31,7 @@ Usual = tuple[float, int, float, int, int, int, int]
 class Baseline(Rule):
     """Learns for `warmup` windows, then compares. What befalls the whole job is how the job goes on, and no part's fault."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: MetricRow) -> None:
         super().__init__(row)
         self._jobs = JobMedians(row)
 

@@ -13,8 +13,8 @@ from typing import cast
 from streams.detect.finding import Finding, Stream
 from streams.detect.metrics.dcgm_gauges import at_ms
 from streams.detect.metrics.levels import FIRING, MAX_PARTS, OVER, PAST, Rule, tidy
-from streams.detect.metrics.rule_rows import Named, Row
-from streams.detect.metrics.sample_origin import Place, exporter_of
+from streams.detect.metrics.rule_rows import MetricRow, Named
+from streams.detect.metrics.sample_origin import SamplePlace, exporter_of
 from streams.detect.rule_state import Key
 from streams.model.record import Sample
 from streams.model.signal import SignalState
@@ -29,10 +29,10 @@ Last = tuple[float, int, int, int, int]
 """Value, when (ms), the exporter, the phase, and when it last went up (ms, 0: never)."""
 
 
-class Counter(Rule):
+class CounterRule(Rule):
     """What both have in common: the value before this one."""
 
-    def __init__(self, row: Row, bit: int, zeros: str) -> None:
+    def __init__(self, row: MetricRow, bit: int, zeros: str) -> None:
         super().__init__(row)
         self._bit = 1 << bit
         self._zeros = zeros
@@ -78,17 +78,17 @@ class Counter(Rule):
 
     @abstractmethod
     def stepped(
-        self, before: Last, value: float, at: int, place: Place, sample: Sample, stream: Stream
+        self, before: Last, value: float, at: int, place: SamplePlace, sample: Sample, stream: Stream
     ) -> tuple[Last | None, Iterator[Finding] | None]:
         """What to remember (None: no change) and what to say of a counter that did not fall."""
         ...
 
 
-class Increase(Counter):
+class Increase(CounterRule):
     """Each increase is news, or with `quiet` the first one until it has been quiet for so long."""
 
     def stepped(
-        self, before: Last, value: float, at: int, place: Place, sample: Sample, stream: Stream
+        self, before: Last, value: float, at: int, place: SamplePlace, sample: Sample, stream: Stream
     ) -> tuple[Last | None, Iterator[Finding] | None]:
         """It went up, or was quiet for long enough."""
         last_value, last_at, exporter, phase, risen = before
@@ -104,11 +104,11 @@ class Increase(Counter):
         return ((value, at, exporter, phase, risen) if at - last_at >= self.row.gap // 2 else None), None
 
 
-class Rate(Counter):
+class RateRule(CounterRule):
     """So many `per` unit of time, over windows of the row's length; taken at once when a window's worth has come already."""
 
     def stepped(
-        self, before: Last, value: float, at: int, place: Place, sample: Sample, stream: Stream
+        self, before: Last, value: float, at: int, place: SamplePlace, sample: Sample, stream: Stream
     ) -> tuple[Last | None, Iterator[Finding] | None]:
         """Compare at the end of each window."""
         row = self.row

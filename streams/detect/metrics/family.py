@@ -9,11 +9,11 @@ from zlib import crc32
 
 from streams.detect.finding import Finding, Stream
 from streams.detect.metrics.baselines import Baseline
-from streams.detect.metrics.counters import Counter, Increase, Rate
+from streams.detect.metrics.counters import CounterRule, Increase, RateRule
 from streams.detect.metrics.levels import LEAST_BLANK, Bits, Rule, Value, is_blank
 from streams.detect.metrics.pairs import BusyGpus, pair
-from streams.detect.metrics.peers import Peers
-from streams.detect.metrics.rule_rows import TWO_METRICS, Named, Row, Sheet, sheet
+from streams.detect.metrics.peers import PeerRule
+from streams.detect.metrics.rule_rows import TWO_METRICS, MetricRow, MetricSheet, Named, sheet
 from streams.model.errors import ConfigError
 from streams.model.record import Sample
 
@@ -35,7 +35,7 @@ class MetricRules:
         ConfigError: when there are more counters than one row of memory has bits for.
     """
 
-    def __init__(self, rows: Sheet | None = None) -> None:
+    def __init__(self, rows: MetricSheet | None = None) -> None:
         rows = rows or sheet()
         self._known: dict[str, tuple[Reader, ...]] = {}
         self._named = [
@@ -105,18 +105,18 @@ def _plain(name: str) -> str:
     return name.removesuffix("_total")
 
 
-def _rule(row: Row, bits: Iterator[int], zeros: str) -> Rule:
+def _rule(row: MetricRow, bits: Iterator[int], zeros: str) -> Rule:
     if row.measure in TWO_METRICS:
         return pair(row)
     match row.measure:
         case "bits":
             return Bits(row)
         case "increase" | "rate":
-            kind: type[Counter] = Increase if row.measure == "increase" else Rate
+            kind: type[CounterRule] = Increase if row.measure == "increase" else RateRule
             return kind(row, next(bits), zeros)
         case "baseline":
             return Baseline(row)
         case "peers":
-            return Peers(row)
+            return PeerRule(row)
         case _:
             return Value(row)

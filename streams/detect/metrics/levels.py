@@ -13,9 +13,9 @@ from typing import Final, cast
 
 from streams.detect.finding import Finding, Stream
 from streams.detect.metrics.dcgm_gauges import at_ms
-from streams.detect.metrics.rule_rows import Named, Row
+from streams.detect.metrics.rule_rows import MetricRow, Named
 from streams.detect.metrics.sample_origin import (
-    Place,
+    SamplePlace,
     exporter_of,
     gpu_place,
     nic_place,
@@ -23,7 +23,7 @@ from streams.detect.metrics.sample_origin import (
     owner_of,
     with_parts,
 )
-from streams.detect.rule_state import Table
+from streams.detect.rule_state import RuleTable
 from streams.model.record import Sample
 from streams.model.signal import Attribute, SignalState
 
@@ -59,7 +59,7 @@ def is_blank(value: float) -> bool:
 class Rule(ABC):
     """One row at work. Holds the row and names of tables, nothing of any record."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: MetricRow) -> None:
         self.row = row
         self._table = f"metrics.{row.id}"
         self._lowest, self._highest = row.valid
@@ -73,11 +73,11 @@ class Rule(ABC):
         """Take in a sample of one of the row's metrics `of`."""
         return None
 
-    def states(self, stream: Stream) -> Table:
+    def states(self, stream: Stream) -> RuleTable:
         """What is pending, firing or lately over."""
         return stream.memory.table(self._table, MAX_PARTS)
 
-    def table(self, stream: Stream, name: str) -> Table:
+    def table(self, stream: Stream, name: str) -> RuleTable:
         """A further table of this row."""
         return stream.memory.table(f"{self._table}.{name}", MAX_PARTS)
 
@@ -89,7 +89,7 @@ class Rule(ABC):
         """False when the row asks for labels that the sample has not."""
         return all(sample.labels.get(name, "").lower() in wanted for name, wanted in self.row.where.items())
 
-    def place(self, sample: Sample, stream: Stream, named: Named) -> Place | None:
+    def place(self, sample: Sample, stream: Stream, named: Named) -> SamplePlace | None:
         """The part that the sample speaks of, None when it names none."""
         row = self.row
         place = (
@@ -123,7 +123,7 @@ class Rule(ABC):
         self,
         verdict: int,
         measured: dict[str, Attribute],
-        place: Place,
+        place: SamplePlace,
         sample: Sample,
         stream: Stream,
     ) -> Iterator[Finding] | None:
@@ -186,7 +186,7 @@ class Rule(ABC):
         state = (FIRING if enough else PENDING, since, at, count, exporter, owner)
         return state, SignalState.FIRING if enough else None
 
-    def finding(self, place: Place, measured: dict[str, Attribute], state: SignalState) -> Finding:
+    def finding(self, place: SamplePlace, measured: dict[str, Attribute], state: SignalState) -> Finding:
         """The row's signal about a place."""
         row = self.row
         return Finding(
@@ -217,7 +217,7 @@ class Value(Rule):
 class Bits(Rule):
     """A mask of reasons, of which some are faults and most are not."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: MetricRow) -> None:
         super().__init__(row)
         self._mask = 0
         for bit in row.bits:

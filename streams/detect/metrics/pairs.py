@@ -8,8 +8,8 @@ from typing import cast
 from streams.detect.finding import Finding, Stream
 from streams.detect.metrics.dcgm_gauges import at_ms
 from streams.detect.metrics.levels import MAX_PARTS, PAST, WELL, Rule, tidy
-from streams.detect.metrics.rule_rows import Named, Row
-from streams.detect.metrics.sample_origin import Place, exporter_of, gpu_place
+from streams.detect.metrics.rule_rows import MetricRow, Named
+from streams.detect.metrics.sample_origin import SamplePlace, exporter_of, gpu_place
 from streams.model.record import Sample
 
 BUSY_TABLE = "metrics.busy"
@@ -45,7 +45,7 @@ class Pair(Rule):
             return at - last > self.row.gap
         return at - last > self.row.gap // 2 or (at > last and abs(value - known) > _LITTLE * abs(known))
 
-    def beside(self, sample: Sample, stream: Stream, place: Place) -> float | None:
+    def beside(self, sample: Sample, stream: Stream, place: SamplePlace) -> float | None:
         """The second metric's value at about the same time, None when it is not known; it is not for a sample that is late."""
         second = cast("Second | None", self.table(stream, "second").get(place.key))
         if second is None or second[2] != exporter_of(sample.labels):
@@ -134,6 +134,6 @@ def _is_busy(sample: Sample, stream: Stream, gap_ms: int) -> bool:
     return busy and abs(at_ms(sample, stream) - at) <= gap_ms
 
 
-def pair(row: Row) -> Pair:
+def pair(row: MetricRow) -> Pair:
     """The rule of a row that measures two metrics."""
     return Zeros(row) if row.measure == "zeros" else Fraction(row)

@@ -20,7 +20,7 @@ from streams.model.signal import Severity, SignalState
 Measure = Literal["duration", "frames", "events"]
 
 
-class Metric(Strict):
+class PauseMetric(Strict):
     """One counter: `pattern` has a group `priority` where the counter belongs to one. `on_switch` makes its interface a port."""
 
     pattern: str
@@ -37,10 +37,10 @@ class Threshold(Strict):
     intervals: int
 
 
-class Sheet(Strict):
+class PauseSheet(Strict):
     """`catalog/pauses.yaml`."""
 
-    metrics: tuple[Metric, ...]
+    metrics: tuple[PauseMetric, ...]
     duration: Threshold
     frames: Threshold
     events: Threshold
@@ -49,12 +49,12 @@ class Sheet(Strict):
 
 
 @cache
-def _sheet() -> Sheet:
-    return load_catalog("pauses", Sheet)
+def _sheet() -> PauseSheet:
+    return load_catalog("pauses", PauseSheet)
 
 
 @dataclass(frozen=True, slots=True)
-class Counter:
+class PauseCounter:
     """What is remembered of one counter. `over` counts intervals above the threshold, one after the other."""
 
     value: float
@@ -68,7 +68,7 @@ class Counter:
         return self.value, self.at_ms, self.over, self.firing
 
     @classmethod
-    def of(cls, row: Row) -> Counter:
+    def of(cls, row: Row) -> PauseCounter:
         """From what was remembered."""
         value, at_ms, over, firing = row
         return cls(float(value or 0), int(at_ms or 0), int(over or 0), bool(firing))
@@ -102,7 +102,9 @@ class PauseCounters:
                 yield from self._counted(sample, stream, metric, int(priority) if priority else -1)
                 return
 
-    def _counted(self, sample: Sample, stream: Stream, metric: Metric, priority: int) -> Iterator[Finding]:
+    def _counted(
+        self, sample: Sample, stream: Stream, metric: PauseMetric, priority: int
+    ) -> Iterator[Finding]:
         nic = next((sample.labels[name] for name in _sheet().nic_labels if name in sample.labels), None)
         if nic is None or not 0 <= sample.value < 2**63:
             return
@@ -113,7 +115,7 @@ class PauseCounters:
             return
         key: _Key = (*place, metric.measures)
         row = counters.get(key)
-        before = Counter.of(row) if row is not None else None
+        before = PauseCounter.of(row) if row is not None else None
         if before is not None and at_ms <= before.at_ms:
             return  # a sample that was shipped late, or twice
         rate = None
@@ -126,22 +128,22 @@ class PauseCounters:
 
 
 def _judge(
-    before: Counter | None, rate: float | None, value: float, at_ms: int, measures: Measure
-) -> tuple[Counter, SignalState | None]:
+    before: PauseCounter | None, rate: float | None, value: float, at_ms: int, measures: Measure
+) -> tuple[PauseCounter, SignalState | None]:
     """The counter's new state and what changed. A reset (`rate` None) says nothing either way."""
     if before is None or rate is None:
-        return Counter(value, at_ms, firing=before is not None and before.firing), None
+        return PauseCounter(value, at_ms, firing=before is not None and before.firing), None
     threshold: Threshold = getattr(_sheet(), measures)
     per_second = rate / 1e6 if measures == "duration" else rate
     over = before.over + 1 if per_second >= threshold.fire else 0
     if not before.firing and over >= threshold.intervals:
-        return Counter(value, at_ms, over, firing=True), SignalState.FIRING
+        return PauseCounter(value, at_ms, over, firing=True), SignalState.FIRING
     if before.firing and per_second < threshold.clear:
-        return Counter(value, at_ms), SignalState.CLEARED
-    return Counter(value, at_ms, over, before.firing), None
+        return PauseCounter(value, at_ms), SignalState.CLEARED
+    return PauseCounter(value, at_ms, over, before.firing), None
 
 
-def _finding(metric: Metric, priority: int, nic: str, rate: float, state: SignalState) -> Finding:
+def _finding(metric: PauseMetric, priority: int, nic: str, rate: float, state: SignalState) -> Finding:
     queue: dict[str, int] = {"queue": priority, "priority": priority} if priority >= 0 else {}
     measured: dict[str, float] = {}
     if metric.measures == "duration":

@@ -15,9 +15,9 @@ from zlib import crc32
 from streams.detect.finding import Finding, Stream
 from streams.detect.metrics.dcgm_gauges import at_ms
 from streams.detect.metrics.levels import BETWEEN, PAST, WELL, Rule, tidy
-from streams.detect.metrics.rule_rows import Named, Row
+from streams.detect.metrics.rule_rows import MetricRow, Named
 from streams.detect.metrics.sample_origin import Owner, owner_of
-from streams.detect.rule_state import Key, Table
+from streams.detect.rule_state import Key, RuleTable
 from streams.model.record import Sample
 from streams.model.signal import Attribute
 
@@ -37,7 +37,7 @@ Summary = tuple[int, float, float, int, float]
 class JobMedians:
     """The medians of one row's jobs, by steps of its window. Keeps nothing itself: all of it is in the stream's memory."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: MetricRow) -> None:
         self._row = row
 
     def counted(self, sample: Sample, stream: Stream, owner: Owner, value: float, gpu: Key) -> Summary | None:
@@ -76,14 +76,14 @@ class JobMedians:
         low = sum(count for value, count in values if value <= below * median)
         return now[0], median, deviation, gpus, low / total
 
-    def _table(self, stream: Stream, name: str) -> Table:
+    def _table(self, stream: Stream, name: str) -> RuleTable:
         return stream.memory.table(f"metrics.{self._row.id}.{name}", _MAX_JOBS)
 
 
-class Peers(Rule):
+class PeerRule(Rule):
     """Compares samples of GPUs that are given to one job."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: MetricRow) -> None:
         super().__init__(row)
         self._jobs = JobMedians(row)
 

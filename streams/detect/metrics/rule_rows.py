@@ -100,7 +100,7 @@ class Series(Strict):
     gpus: tuple[int, ...] = (0,)
 
 
-class Transition(Strict):
+class MetricTransition(Strict):
     """What must be said, how long after the first sample, and with which attributes among others."""
 
     state: SignalState
@@ -114,10 +114,10 @@ class Story(Strict):
     step: Duration = 30_000
     series: tuple[Series, ...] = Field(min_length=1)
     why: str = ""
-    expect: tuple[Transition, ...] = ()
+    expect: tuple[MetricTransition, ...] = ()
 
 
-class Row(Strict):
+class MetricRow(Strict):
     """One rule.
 
     `above` and `below` are where it fires, `clear` where it is over; `for` and `samples` are how long, and in how many samples
@@ -173,7 +173,7 @@ class Row(Strict):
     look_alikes: tuple[Story, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Row:
+    def _is_whole(self) -> MetricRow:
         if self.measure == "increase":
             if self.above is not None or self.below is not None:
                 raise ValueError(f"{self.id}: any increase counts, it has no threshold")
@@ -210,17 +210,17 @@ class _File(Strict):
     """One file of `catalog/metrics`."""
 
     busy: Busy | None = None
-    rows: tuple[Row, ...]
+    rows: tuple[MetricRow, ...]
 
 
-class Sheet(Strict):
+class MetricSheet(Strict):
     """All of `catalog/metrics`."""
 
     busy: Busy
-    rows: tuple[Row, ...]
+    rows: tuple[MetricRow, ...]
 
     @model_validator(mode="after")
-    def _names_are_unique(self) -> Sheet:
+    def _names_are_unique(self) -> MetricSheet:
         ids = [row.id for row in self.rows]
         if twice := sorted({name for name in ids if ids.count(name) > 1}):
             raise ValueError(f"rows with the same id: {', '.join(twice)}")
@@ -228,7 +228,7 @@ class Sheet(Strict):
 
 
 @cache
-def sheet() -> Sheet:
+def sheet() -> MetricSheet:
     """The rows that ship.
 
     Raises:
@@ -236,4 +236,4 @@ def sheet() -> Sheet:
     """
     files = [load_catalog(f"metrics/{name}", _File) for name in FILES]
     (busy,) = (file.busy for file in files if file.busy is not None)
-    return Sheet(busy=busy, rows=tuple(row for file in files for row in file.rows))
+    return MetricSheet(busy=busy, rows=tuple(row for file in files for row in file.rows))

@@ -27,7 +27,7 @@ _CACHED = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SamplePlace:
     """One part of a node. `key` is what it is remembered by; the same object for the same GPU, so it is kept once."""
 
     key: Key
@@ -38,14 +38,14 @@ class Place:
 
 
 @lru_cache(_CACHED)
-def _of_gpu(cluster: str, node: str, gpu: Gpu) -> Place:
+def _of_gpu(cluster: str, node: str, gpu: Gpu) -> SamplePlace:
     named: dict[str, Attribute | None] = {"pci": gpu.pci, "uuid": gpu.uuid}
     name = gpu.uuid or (gpu.pci if gpu.pci else f"index-{gpu.index}")
     key = (cluster, node, name, gpu.mig) if gpu.mig else (cluster, node, name)
-    return Place(key, gpu, attributes=tuple((k, v) for k, v in named.items() if v is not None))
+    return SamplePlace(key, gpu, attributes=tuple((k, v) for k, v in named.items() if v is not None))
 
 
-def gpu_place(sample: Sample, stream: Stream, *, whole: bool) -> Place | None:
+def gpu_place(sample: Sample, stream: Stream, *, whole: bool) -> SamplePlace | None:
     """The GPU, or with `whole` False its MIG instance; None when the labels name no GPU, as those of sums and averages don't."""
     gpu = gpu_of(sample)
     if gpu.pci is None and gpu.uuid is None and gpu.index is None:
@@ -55,7 +55,7 @@ def gpu_place(sample: Sample, stream: Stream, *, whole: bool) -> Place | None:
     return _of_gpu(stream.cluster, sample.node or stream.lines, gpu)
 
 
-def nic_place(sample: Sample, stream: Stream) -> Place | None:
+def nic_place(sample: Sample, stream: Stream) -> SamplePlace | None:
     """The NIC and, where the labels have one, its port."""
     labels = sample.labels
     nic = next((labels[name] for name in _NIC_LABELS if labels.get(name)), None)
@@ -63,7 +63,7 @@ def nic_place(sample: Sample, stream: Stream) -> Place | None:
         return None
     port = labels.get("port") or None
     attributes: tuple[tuple[str, Attribute], ...] = (("device", nic), *((("port", port),) if port else ()))
-    return Place(
+    return SamplePlace(
         (stream.cluster, sample.node or stream.lines, nic, port or ""),
         None,
         nic,
@@ -72,18 +72,20 @@ def nic_place(sample: Sample, stream: Stream) -> Place | None:
     )
 
 
-def node_place(sample: Sample, stream: Stream) -> Place:
+def node_place(sample: Sample, stream: Stream) -> SamplePlace:
     """The node."""
-    return Place((stream.cluster, sample.node or stream.lines))
+    return SamplePlace((stream.cluster, sample.node or stream.lines))
 
 
-def with_parts(place: Place, labels: Mapping[str, str], parts: tuple[str, ...], told: Named) -> Place:
+def with_parts(
+    place: SamplePlace, labels: Mapping[str, str], parts: tuple[str, ...], told: Named
+) -> SamplePlace:
     """The place of one of several series of a part: a link, a sensor, a memory controller."""
     named = (*((part, labels[part]) for part in parts if labels.get(part)), *told)
     if not named:
         return place
     key = (*place.key, *(value for _, value in named))
-    return Place(key, place.gpu, place.nic, place.port, (*place.attributes, *named))
+    return SamplePlace(key, place.gpu, place.nic, place.port, (*place.attributes, *named))
 
 
 def exporter_of(labels: Mapping[str, str], metric: str = "") -> int:

@@ -12,7 +12,7 @@ from pydantic import SecretStr, ValidationError
 from connectors.base import Absent, AlreadyDone, Done, NoLease, Refused, Retry, Unknown
 from connectors.chat.rate_limits import MAX_WAIT_S, Limits
 from connectors.chat.slack import Slack
-from sandbox.fake_services.server import Fault
+from sandbox.fake_services.server import InjectedFault
 from sandbox.fake_services.slack import Posting, SlackStandin
 from streams.config.settings import SlackSettings
 from streams.model.errors import ConfigError, Fenced, Temporary
@@ -70,7 +70,7 @@ async def test_a_429_holds_back_its_own_method_and_channel_only(
 ) -> None:
     root = await connector.apply(ROOT, LEASE)
     assert isinstance(root, Done)
-    server.fail(Fault("chat.postMessage", "status", status=429, retry_after="30"))
+    server.fail(InjectedFault("chat.postMessage", "status", status=429, retry_after="30"))
     reply = effect("reply", Target("Thread", str(root.result["ts"]), namespace=CHANNEL), key="b" * 32)
     first = await connector.apply(reply, LEASE)
     assert isinstance(first, Retry)
@@ -122,7 +122,7 @@ async def test_a_message_is_found_behind_pages_of_others(server: SlackStandin, c
 async def test_a_message_not_yet_in_history_is_found_at_the_second_look(server: SlackStandin) -> None:
     server.lag_s = 0.2
     connector = slack(server.base_url, history_lag_s=0.4)
-    server.fail(Fault("chat.postMessage", "lose_answer"))
+    server.fail(InjectedFault("chat.postMessage", "lose_answer"))
     assert isinstance(await connector.apply(ROOT, LEASE), Unknown)
     assert isinstance(await connector.lookup(ROOT), AlreadyDone)
     await connector.close()

@@ -12,7 +12,7 @@ from connectors.base import Absent, AlreadyDone, Done, NoLease, Refused, Waiting
 from connectors.jobs.suspend_fields import SUSPEND_FIELDS
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Cluster, Object
-from connectors.kubernetes.nodes import Nodes
+from connectors.kubernetes.nodes import NodeConnector
 from streams.model.run import Target
 from tests.connectors.kube_world import KubeWorld
 from tests.connectors.responding import until_over
@@ -40,7 +40,7 @@ async def running_job(world: KubeWorld, kind: str, *, nodes: int) -> tuple[Targe
 async def test_a_job_leaves_its_bad_node_and_is_whole_elsewhere(world: KubeWorld, kind: str) -> None:
     target, pods = await running_job(world, kind, nodes=5)
     bad, before = pods[1]["spec"]["nodeName"], {pod["metadata"]["uid"] for pod in pods}
-    nodes, jobs = Nodes(world.cluster), TrainingJobs(world.cluster)
+    nodes, jobs = NodeConnector(world.cluster), TrainingJobs(world.cluster)
     cordon = world.effect("cordon_node", Target("Node", bad))
     assert isinstance(await nodes.apply(cordon, LEASE), Done)
     verify = world.effect("verify_job", target)
@@ -83,7 +83,7 @@ async def test_a_job_without_room_to_go_waits_with_the_schedulers_words(world: K
     target, pods = await running_job(world, kind, nodes=4)
     jobs = TrainingJobs(world.cluster)
     cordon = world.effect("cordon_node", Target("Node", pods[0]["spec"]["nodeName"]))
-    await Nodes(world.cluster).apply(cordon, LEASE)
+    await NodeConnector(world.cluster).apply(cordon, LEASE)
     await until_over(jobs, world.effect("suspend_job", target))
     await until_over(jobs, world.effect("resume_job", target, key="resume-1"))
 

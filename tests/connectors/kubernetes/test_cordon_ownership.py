@@ -18,7 +18,7 @@ from connectors.kubernetes.cordon_ownership import (
     ownership_of,
     release,
 )
-from connectors.kubernetes.guarded_patch import Change
+from connectors.kubernetes.guarded_patch import GuardedChange
 from streams.model.run import Target
 from tests.connectors.objects import effect, made, merged, node
 
@@ -37,7 +37,7 @@ def closed(*effects: Effect, before: Object | None = None) -> Object:
     return found
 
 
-def undone(of: Object, one: Effect) -> Change | Outcome:
+def undone(of: Object, one: Effect) -> GuardedChange | Outcome:
     return release(of, one, lambda owner: owner.key == one.key)
 
 
@@ -152,7 +152,7 @@ def test_another_machine_under_the_same_name_is_not_touched(decide: Any) -> None
 def test_a_second_incident_is_told_who_closed_the_node_first() -> None:
     found = closed(FIRST)
     decided = cordon(found, SECOND)
-    assert isinstance(decided, Change)
+    assert isinstance(decided, GuardedChange)
     assert isinstance(decided.then, Done)
     assert decided.then.result["owners"] == ("inc-1", "inc-2")
     assert "inc-1" in decided.then.detail

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.base import Connector, Effect, NoLease
 from connectors.kubernetes.node_work import NodeWork
-from connectors.kubernetes.nodes import Nodes
+from connectors.kubernetes.nodes import NodeConnector
 from connectors.kubernetes.work_templates import Template
 from streams.config.settings import NodeWorkSettings
 from streams.model.run import Target
@@ -52,7 +52,7 @@ class NodeWorkCase(Case):
 async def closed_node(world: KubeWorld) -> str:
     node = await world.add_node(kubelet=True)
     await new_boot(world, node, "boot-1")
-    await Nodes(world.cluster).apply(world.effect("cordon_node", Target("Node", node)), NoLease())
+    await NodeConnector(world.cluster).apply(world.effect("cordon_node", Target("Node", node)), NoLease())
     return node
 
 

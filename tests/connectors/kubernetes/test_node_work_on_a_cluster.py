@@ -9,7 +9,7 @@ import pytest
 from connectors.base import Absent, Blocked, Done, NoLease, Refused, Waiting
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.node_work import NodeWork
-from connectors.kubernetes.nodes import Nodes
+from connectors.kubernetes.nodes import NodeConnector
 from connectors.kubernetes.work_templates import Template, job_name
 from streams.config.settings import NodeWorkSettings
 from streams.model.run import Target
@@ -32,7 +32,9 @@ def work(world: KubeWorld, template: Object) -> NodeWork:
 async def closed(world: KubeWorld) -> Target:
     target = Target("Node", await world.add_node(kubelet=True))
     await new_boot(world, target.name, "boot-1")
-    assert isinstance(await Nodes(world.cluster).apply(world.effect("cordon_node", target), LEASE), Done)
+    assert isinstance(
+        await NodeConnector(world.cluster).apply(world.effect("cordon_node", target), LEASE), Done
+    )
     return target
 
 
@@ -104,7 +106,7 @@ async def test_nothing_is_done_on_a_node_in_service_or_reopened_by_a_person(worl
     target = Target("Node", await world.add_node(kubelet=True))
     connector, effect = work(world, a_template(outcome="complete")), world.effect("validate_node", target)
     assert isinstance(await connector.apply(effect, LEASE), Refused)
-    await Nodes(world.cluster).apply(world.effect("cordon_node", target), LEASE)
+    await NodeConnector(world.cluster).apply(world.effect("cordon_node", target), LEASE)
     world.real.kubectl("uncordon", target.name)
     blocked = await connector.apply(effect, LEASE)
     assert isinstance(blocked, Blocked)

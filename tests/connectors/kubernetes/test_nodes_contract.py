@@ -9,7 +9,7 @@ import pytest
 from connectors.base import Connector, Effect, NoLease
 from connectors.kubernetes.annotations import annotations_of
 from connectors.kubernetes.client import Object, path_of
-from connectors.kubernetes.nodes import Nodes
+from connectors.kubernetes.nodes import NodeConnector
 from connectors.kubernetes.out_of_service import TAINT
 from streams.model.clock import utc_now
 from streams.model.run import Target
@@ -37,7 +37,7 @@ class NodeCase(Case):
         return self.world.effect(self.action, Target("Node", self.node))
 
     def connector(self) -> Connector:
-        return Nodes(self.world.through_proxy())
+        return NodeConnector(self.world.through_proxy())
 
     async def snapshot(self) -> object:
         node = await self.world.node(self.node)
@@ -91,7 +91,7 @@ class DeadNodeCase(NodeCase):
     action = "drain_node"
 
     def connector(self) -> Connector:
-        return Nodes(self.world.through_proxy(), clock=lambda: utc_now() + timedelta(hours=1))
+        return NodeConnector(self.world.through_proxy(), clock=lambda: utc_now() + timedelta(hours=1))
 
     async def changes(self) -> int:
         return [TAINT in body["spec"]["taints"] for body in self.taken()].count(True)
@@ -113,7 +113,7 @@ class TestUncordonNode(EffectContract):
         world = either_world
         node = await world.add_node()
         cordon = world.effect("cordon_node", Target("Node", node))
-        await Nodes(world.cluster).apply(cordon, NoLease())
+        await NodeConnector(world.cluster).apply(cordon, NoLease())
         return UncordonCase(world, node)
 
 
@@ -137,7 +137,7 @@ class TestDrainDeadNode(EffectContract):
         world = either_world
         node = await world.add_node(kubelet=True)
         pod = await world.add_pod(node)
-        await Nodes(world.cluster).apply(world.effect("cordon_node", Target("Node", node)), NoLease())
+        await NodeConnector(world.cluster).apply(world.effect("cordon_node", Target("Node", node)), NoLease())
         await world.silenced(node)
         await world.cluster.delete(path_of("v1", "pods", namespace=world.namespace, name=pod))
         return DeadNodeCase(world, node)

@@ -12,7 +12,7 @@ from connectors.base import AlreadyDone, Blocked, Done, NoLease, Refused, Waitin
 from connectors.kubernetes.annotations import INCIDENT, MANAGED, annotations_of
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.drain import MIRROR
-from connectors.kubernetes.nodes import Nodes
+from connectors.kubernetes.nodes import NodeConnector
 from streams.model.run import Target
 from tests.connectors.kube_world import KubeWorld
 from tests.connectors.responding import until_over
@@ -50,7 +50,7 @@ async def two_train_pods(world: KubeWorld) -> tuple[str, list[str]]:
 async def test_a_budget_blocks_a_drain_by_name_until_it_is_released(world: KubeWorld) -> None:
     node, pods = await two_train_pods(world)
     path = await budget(world, "keep-two", min_available=2)
-    nodes, drain = Nodes(world.cluster), world.effect("drain_node", Target("Node", node))
+    nodes, drain = NodeConnector(world.cluster), world.effect("drain_node", Target("Node", node))
     blocked = await nodes.apply(drain, LEASE)
     assert isinstance(blocked, Blocked)
     assert blocked.by == f"PodDisruptionBudget {world.namespace}/keep-two"
@@ -67,7 +67,9 @@ async def test_a_budget_blocks_a_drain_by_name_until_it_is_released(world: KubeW
 async def test_a_budget_that_spares_one_pod_lets_one_go(world: KubeWorld) -> None:
     node, _ = await two_train_pods(world)
     await budget(world, "keep-one", min_available=1)
-    outcome = await Nodes(world.cluster).apply(world.effect("drain_node", Target("Node", node)), LEASE)
+    outcome = await NodeConnector(world.cluster).apply(
+        world.effect("drain_node", Target("Node", node)), LEASE
+    )
     assert isinstance(outcome, Blocked)
     assert "keep-one" in outcome.by
     assert outcome.result == {"evicted": 1}
@@ -78,7 +80,9 @@ async def test_two_budgets_over_one_pod_are_a_block_and_not_an_unclear_answer(wo
     node, pods = await two_train_pods(world)
     await budget(world, "one", min_available=1)
     await budget(world, "other", min_available=1)
-    outcome = await Nodes(world.cluster).apply(world.effect("drain_node", Target("Node", node)), LEASE)
+    outcome = await NodeConnector(world.cluster).apply(
+        world.effect("drain_node", Target("Node", node)), LEASE
+    )
     assert isinstance(outcome, Blocked)
     assert outcome.by == "several PodDisruptionBudgets"
     assert pods[0] in outcome.reason
@@ -98,7 +102,9 @@ async def test_only_what_a_drain_concerns_leaves_the_node(world: KubeWorld) -> N
     }
     training = await world.add_pod(node)
     await world.patch_node(node, {"spec": {"unschedulable": True}})
-    await until_over(Nodes(world.cluster), world.effect("drain_node", Target("Node", node), only="gpu"))
+    await until_over(
+        NodeConnector(world.cluster), world.effect("drain_node", Target("Node", node), only="gpu")
+    )
     assert {pod["metadata"]["name"] for pod in await world.pods()} == kept
     assert [write.name for write in world.writes(subresource="eviction")] == [training]
 
@@ -107,7 +113,7 @@ async def test_a_pod_nobody_would_bring_back_is_left_for_a_person_to_decide(worl
     node = await world.add_node(kubelet=True)
     pod = await world.add_pod(node, controlled=False)
     await world.patch_node(node, {"spec": {"unschedulable": True}})
-    nodes, drain = Nodes(world.cluster), world.effect("drain_node", Target("Node", node))
+    nodes, drain = NodeConnector(world.cluster), world.effect("drain_node", Target("Node", node))
     outcome = await nodes.apply(drain, LEASE)
     assert isinstance(outcome, Blocked)
     assert pod in outcome.reason
@@ -119,7 +125,7 @@ async def test_a_pod_that_hangs_in_its_end_is_waited_for_and_never_deleted(world
     node = await world.add_node(kubelet=True)
     pod = await world.add_pod(node, annotations={"testbed.faultline.dev/on-delete": "hang"})
     await world.patch_node(node, {"spec": {"unschedulable": True}})
-    nodes, drain = Nodes(world.cluster), world.effect("drain_node", Target("Node", node))
+    nodes, drain = NodeConnector(world.cluster), world.effect("drain_node", Target("Node", node))
     for _ in range(3):
         outcome = await nodes.apply(drain, LEASE)
         assert isinstance(outcome, Waiting)
@@ -145,7 +151,7 @@ async def test_a_pod_made_anew_under_the_same_name_is_not_evicted(world: KubeWor
     cluster.__class__ = StaleList
     assert isinstance(cluster, StaleList)
     cluster.stale = [item | {"metadata": item["metadata"] | {"uid": "gone"}} for item in await world.pods()]
-    outcome = await Nodes(cluster).apply(world.effect("drain_node", Target("Node", node)), LEASE)
+    outcome = await NodeConnector(cluster).apply(world.effect("drain_node", Target("Node", node)), LEASE)
     await cluster.close()
     assert isinstance(outcome, Waiting)
     assert [write.code for write in world.writes(subresource="eviction")] == [409]
@@ -157,7 +163,7 @@ async def test_a_pod_made_anew_under_the_same_name_is_not_evicted(world: KubeWor
 async def test_a_persons_uncordon_stops_the_drain_and_stands(world: KubeWorld) -> None:
     node = await world.add_node(kubelet=True)
     await world.add_pod(node)
-    nodes, target = Nodes(world.cluster), Target("Node", node)
+    nodes, target = NodeConnector(world.cluster), Target("Node", node)
     cordon, drain = world.effect("cordon_node", target), world.effect("drain_node", target)
     assert isinstance(await nodes.apply(cordon, LEASE), Done)
     world.real.kubectl("uncordon", node)
@@ -174,7 +180,7 @@ async def test_a_persons_uncordon_stops_the_drain_and_stands(world: KubeWorld) -
 
 async def test_what_the_reason_tells_a_person_to_run_removes_the_rest(world: KubeWorld) -> None:
     node = await world.add_node()
-    nodes, cordon = Nodes(world.cluster), world.effect("cordon_node", Target("Node", node))
+    nodes, cordon = NodeConnector(world.cluster), world.effect("cordon_node", Target("Node", node))
     await nodes.apply(cordon, LEASE)
     world.real.kubectl("uncordon", node)
     blocked = await nodes.undo(cordon, LEASE)
@@ -189,7 +195,7 @@ async def test_what_the_reason_tells_a_person_to_run_removes_the_rest(world: Kub
 async def test_a_persons_cordon_outlives_ours(world: KubeWorld) -> None:
     node = await world.add_node()
     world.real.kubectl("cordon", node)
-    nodes, cordon = Nodes(world.cluster), world.effect("cordon_node", Target("Node", node))
+    nodes, cordon = NodeConnector(world.cluster), world.effect("cordon_node", Target("Node", node))
     done = await nodes.apply(cordon, LEASE)
     assert isinstance(done, Done)
     assert done.result["prior"] == "unschedulable"
@@ -201,7 +207,7 @@ async def test_a_persons_cordon_outlives_ours(world: KubeWorld) -> None:
 
 async def test_incidents_that_close_a_node_at_once_all_own_it(world: KubeWorld) -> None:
     node = await world.add_node()
-    nodes, target = Nodes(world.cluster), Target("Node", node)
+    nodes, target = NodeConnector(world.cluster), Target("Node", node)
     cordons = [world.effect("cordon_node", target, key=f"key-{n}") for n in range(4)]
     outcomes = await asyncio.gather(*(until_over(nodes, cordon) for cordon in cordons))
     assert all(isinstance(outcome, Done) for outcome in outcomes)
@@ -216,7 +222,7 @@ async def test_incidents_that_close_a_node_at_once_all_own_it(world: KubeWorld) 
 
 async def test_uncordoning_for_an_incident_leaves_other_incidents_their_hold(world: KubeWorld) -> None:
     node = await world.add_node()
-    nodes, target = Nodes(world.cluster), Target("Node", node)
+    nodes, target = NodeConnector(world.cluster), Target("Node", node)
     for n in (1, 2):
         await nodes.apply(world.effect("cordon_node", target, key=f"key-{n}"), LEASE)
     assert isinstance(await nodes.apply(world.effect("uncordon_node", target, key="other-1"), LEASE), Done)
@@ -229,14 +235,14 @@ async def test_a_node_that_people_keep_for_themselves_is_refused(world: KubeWorl
     node = await world.add_node()
     await world.patch_node(node, {"metadata": {"labels": {MANAGED: "false"}}})
     for action in ("cordon_node", "drain_node"):
-        outcome = await Nodes(world.cluster).apply(world.effect(action, Target("Node", node)), LEASE)
+        outcome = await NodeConnector(world.cluster).apply(world.effect(action, Target("Node", node)), LEASE)
         assert isinstance(outcome, Refused)
         assert MANAGED in outcome.reason
     assert world.writes(resource="nodes", name=node, verb="patch", code=200)[1:] == []
 
 
 async def test_a_node_that_is_gone_is_refused_to_close_and_needs_no_drain(world: KubeWorld) -> None:
-    nodes, target = Nodes(world.cluster), Target("Node", "no-such-node")
+    nodes, target = NodeConnector(world.cluster), Target("Node", "no-such-node")
     cordon, drain = world.effect("cordon_node", target), world.effect("drain_node", target)
     assert isinstance(await nodes.apply(cordon, LEASE), Refused)
     assert isinstance(await nodes.undo(cordon, LEASE), AlreadyDone)

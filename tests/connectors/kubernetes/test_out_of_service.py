@@ -11,7 +11,7 @@ from connectors.kubernetes.annotations import GIVEN_UP, INCIDENT, MANAGED
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import cordon, release
 from connectors.kubernetes.drain import back_in_service, give_up
-from connectors.kubernetes.guarded_patch import Change
+from connectors.kubernetes.guarded_patch import GuardedChange
 from connectors.kubernetes.out_of_service import (
     OVERDUE_S,
     TAINT,
@@ -151,5 +151,5 @@ def test_the_command_a_person_is_told_removes_the_declaration_too() -> None:
 
 def test_a_cordon_that_is_not_followed_by_a_declaration_writes_none() -> None:
     decided = release(closed(), CORDON, lambda owner: True)
-    assert isinstance(decided, Change)
+    assert isinstance(decided, GuardedChange)
     assert GIVEN_UP not in decided.patch["metadata"]["annotations"]

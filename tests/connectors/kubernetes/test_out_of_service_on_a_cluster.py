@@ -12,7 +12,7 @@ from connectors.jobs.suspend_fields import SUSPEND_FIELDS
 from connectors.jobs.training import TrainingJobs
 from connectors.kubernetes.client import Object, path_of
 from connectors.kubernetes.cordon_ownership import is_marked
-from connectors.kubernetes.nodes import Nodes
+from connectors.kubernetes.nodes import NodeConnector
 from connectors.kubernetes.out_of_service import given_up_for, is_out_of_service
 from streams.model.clock import parse_rfc3339
 from streams.model.run import Target
@@ -67,7 +67,7 @@ def on(pods: list[Object], node: str) -> list[str]:
 async def test_a_job_leaves_a_dead_node_and_is_whole_elsewhere(world: KubeWorld, kind: str) -> None:
     target, dead = await running_job(world, kind, nodes=5)
     bystander = await world.add_pod(dead, gpus=0)
-    nodes, jobs = Nodes(world.cluster), TrainingJobs(world.cluster)
+    nodes, jobs = NodeConnector(world.cluster), TrainingJobs(world.cluster)
     await world.silenced(dead)
     cordon = world.effect("cordon_node", Target("Node", dead))
     assert isinstance(await nodes.apply(cordon, LEASE), Done)
@@ -108,7 +108,7 @@ async def test_a_suspended_job_is_waited_for_while_its_dead_node_is_not_closed_b
     world: KubeWorld,
 ) -> None:
     target, dead = await running_job(world, "Job", nodes=1, pods=1)
-    nodes, jobs = Nodes(world.cluster), TrainingJobs(world.cluster)
+    nodes, jobs = NodeConnector(world.cluster), TrainingJobs(world.cluster)
     await world.silenced(dead)
     world.real.kubectl("cordon", dead)
     suspend, drain = world.effect("suspend_job", target), world.effect("drain_node", Target("Node", dead))
@@ -133,7 +133,7 @@ async def test_a_node_that_comes_back_before_its_pods_are_let_go_of_is_in_servic
     world: KubeWorld,
 ) -> None:
     target, dead = await running_job(world, "Job", nodes=1, pods=1)
-    nodes, jobs = Nodes(world.cluster), TrainingJobs(world.cluster)
+    nodes, jobs = NodeConnector(world.cluster), TrainingJobs(world.cluster)
     await world.silenced(dead)
     await nodes.apply(world.effect("cordon_node", Target("Node", dead)), LEASE)
     await until_over(jobs, world.effect("suspend_job", target))
@@ -156,10 +156,10 @@ async def test_a_ready_node_is_never_declared_out_of_service_however_long_its_po
     pod = await world.add_pod(node, annotations={"testbed.faultline.dev/on-delete": "hang"})
     path = path_of("v1", "pods", namespace=world.namespace, name=pod)
     await world.cluster.delete(path)
-    nodes = Nodes(world.cluster)
+    nodes = NodeConnector(world.cluster)
     await nodes.apply(world.effect("cordon_node", Target("Node", node)), LEASE)
     ends = (await world.cluster.get(path))["metadata"]["deletionTimestamp"]
-    late = Nodes(world.cluster, clock=lambda: parse_rfc3339(ends) + timedelta(hours=1))
+    late = NodeConnector(world.cluster, clock=lambda: parse_rfc3339(ends) + timedelta(hours=1))
     for _ in range(3):
         outcome = await late.apply(world.effect("drain_node", Target("Node", node)), LEASE)
         assert isinstance(outcome, Waiting)

@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 
 from connectors.kubernetes.client import Cluster
-from connectors.kubernetes.watch import Backoff, KindWatches, Pace
+from connectors.kubernetes.watch import Backoff, KindWatches, WatchPace
 from streams.model.watch import KindListed, WatchEvent
 from tests.connectors.kubernetes.api_server import answer, document, serving
 from tests.testbed.waiting import eventually
@@ -77,7 +77,7 @@ class Server:
 
 
 @asynccontextmanager
-async def watching(server: Server, pace: Pace | None = None) -> AsyncIterator[asyncio.Queue[WatchEvent]]:
+async def watching(server: Server, pace: WatchPace | None = None) -> AsyncIterator[asyncio.Queue[WatchEvent]]:
     told: asyncio.Queue[WatchEvent] = asyncio.Queue()
 
     async def no_pause(_: float) -> None:
@@ -160,7 +160,7 @@ async def test_an_outage_is_waited_out_and_told_once() -> None:
 
 async def test_a_kind_that_is_not_served_is_no_error_and_is_found_when_it_comes() -> None:
     server = Server(unserved=True)
-    async with watching(server, Pace(missing_s=3600)) as told:
+    async with watching(server, WatchPace(missing_s=3600)) as told:
         assert await take(told, 1) == [None]
         server.unserved = False
         seen = await take(told, 1)
@@ -171,7 +171,7 @@ async def test_a_kind_that_is_not_served_is_no_error_and_is_found_when_it_comes(
 
 async def test_a_kind_counts_as_gone_only_when_it_stays_unserved() -> None:
     server = Server(unserved=True)
-    async with watching(server, Pace(missing_s=0.05)) as told:
+    async with watching(server, WatchPace(missing_s=0.05)) as told:
         seen = await take(told, 1)
         while seen[-1] is None:
             seen += await take(told, 1)
@@ -181,7 +181,7 @@ async def test_a_kind_counts_as_gone_only_when_it_stays_unserved() -> None:
 
 async def test_it_is_told_that_a_kind_is_not_served_also_when_its_objects_count_as_gone() -> None:
     server = Server(unserved=True)
-    async with watching(server, Pace(missing_s=0.05)) as told:
+    async with watching(server, WatchPace(missing_s=0.05)) as told:
         events = [await asyncio.wait_for(told.get(), 60) for _ in range(4)]
     assert [(type(event), event.served) for event in events if isinstance(event, KindListed)] == [
         (KindListed, False)
@@ -190,7 +190,7 @@ async def test_it_is_told_that_a_kind_is_not_served_also_when_its_objects_count_
 
 async def test_a_full_list_is_made_again_when_its_time_has_come() -> None:
     server = Server(watches=[[], []])
-    async with watching(server, Pace(relist_s=0.05)) as told:
+    async with watching(server, WatchPace(relist_s=0.05)) as told:
         assert await take(told, 4) == ["+a", {"a"}, "+a", {"a"}]
 
 

@@ -11,7 +11,7 @@ import pytest
 from connectors.base import Absent, AlreadyDone, Blocked, Done, NoLease, Refused, Unknown
 from connectors.tickets.jira import Jira
 from sandbox.fake_services.jira import JiraStandin
-from sandbox.fake_services.server import Fault
+from sandbox.fake_services.server import InjectedFault
 from streams.config.settings import JiraSettings
 from streams.model.errors import ConfigError
 from tests.connectors.tickets.test_jira_contract import effect, jira
@@ -52,7 +52,7 @@ async def world(
 
 async def test_a_create_whose_answer_was_lost_is_found_although_the_search_lags() -> None:
     async with world(lag_s=3, search_lag_s=5) as (server, connector, _):
-        server.fail(Fault("/rest/api/3/issue", "lose_answer"))
+        server.fail(InjectedFault("/rest/api/3/issue", "lose_answer"))
         assert isinstance(await connector().apply(OPEN, LEASE), Unknown)
         found = await connector().lookup(OPEN)
         assert isinstance(found, AlreadyDone)

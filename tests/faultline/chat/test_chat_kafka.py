@@ -21,7 +21,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from sandbox.fake_services.server import Fault
+from sandbox.fake_services.server import InjectedFault
 from sandbox.fake_services.slack import Posting, SlackStandin
 from streams.kafka.dead_letters import why_buried
 from streams.kafka.topics import (
@@ -191,7 +191,7 @@ async def test_killed_at_any_point_it_leaves_each_message_exactly_once(world: Wo
 
 
 async def test_a_lost_answer_is_looked_up_and_not_sent_again(world: World) -> None:
-    world.slack.fail(Fault("chat.postMessage", "lose_answer", times=2))
+    world.slack.fail(InjectedFault("chat.postMessage", "lose_answer", times=2))
     await world.tell(new_incident())
     with world.chat():
         await world.see(lambda: world.replies(), "the evidence is there")
@@ -379,7 +379,7 @@ async def test_under_kills_and_lost_answers_every_message_is_there_once(world: W
     """Two owners at a time, killed wherever they happen to be, while every third answer is lost."""
     chance = random.Random(seed)
     incidents = [new_incident(f"c{n}") for n in range(12)]
-    world.slack.fail(Fault("chat.", "lose_answer", times=25))
+    world.slack.fail(InjectedFault("chat.", "lose_answer", times=25))
     for incident in incidents:
         await world.tell(incident)
         await world.tell(thread_documents.run(incident, cordon=StepState.RUNNING))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runbooks.engine.case_result import Result, run_case
+from runbooks.engine.case_result import CaseResult, run_case
 from runbooks.language.cases import Cases
 from runbooks.language.loader import load_text
 from runbooks.language.yaml_source import parse
@@ -35,14 +35,14 @@ cases:
 """
 
 
-def outcome(text: str) -> Result:
+def outcome(text: str) -> CaseResult:
     cases = parse(Cases, text, "book.cases.yaml")
     (case,) = cases.cases
     return run_case(case, BOOKS, cases.inventory)
 
 
 def test_a_case_that_is_as_expected_passes() -> None:
-    assert outcome(CASES) == Result("the node is emptied")
+    assert outcome(CASES) == CaseResult("the node is emptied")
 
 
 DIFFERENT: dict[str, tuple[str, str, tuple[str, ...]]] = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from runbooks.language.cel_syntax import CelFault, conjuncts, parse
 from runbooks.language.cel_types import INTEGER, NUMBER, TEXT, YES_NO, Checked, check, record
-from runbooks.language.conditions import INCIDENT, Condition, Plain, facts_of
+from runbooks.language.conditions import INCIDENT, CelCondition, Plain, facts_of
 from streams.model.entity import Entity, Gpu
 from tests.effort import tries
 from tests.runbooks.scenes import CLUSTER, JOB, incident
@@ -160,7 +160,7 @@ def test_what_passes_the_check_gives_a_value_of_its_type_or_a_clear_error(source
         return
     facts = facts_of(incident(facts={"xid": 79, "names": ("a", "b")}))
     try:
-        value = Condition(source).value(facts, PARAMETERS)
+        value = CelCondition(source).value(facts, PARAMETERS)
     except ValueError:
         return  # a fact that is missing, a division by nothing, a number beyond 64 bits
     kinds: dict[str, type | tuple[type, ...]] = {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runbooks.language.conditions import Condition, facts_of
+from runbooks.language.conditions import CelCondition, facts_of
 from tests.runbooks.scenes import incident
 
 VALUES = st.one_of(st.booleans(), st.integers(-3, 3), st.sampled_from(["", "dict", "missing", "a"]))
@@ -37,14 +37,14 @@ def _facts(family: Any, jobs: int, facts: dict[str, Any]) -> dict[str, Any]:
 def test_a_condition_that_was_asked_before_answers_like_a_new_one(
     source: str, asked: list[tuple[str, int, dict[str, Any]]]
 ) -> None:
-    used = Condition(source)
+    used = CelCondition(source)
     for family, jobs, facts in asked:
         seen = _facts(family, jobs, facts)
-        assert used.holds(seen) == Condition(source).holds(seen)
+        assert used.holds(seen) == CelCondition(source).holds(seen)
 
 
 def test_what_a_condition_does_not_name_does_not_change_its_answer() -> None:
-    condition = Condition('incident.family == "a"')
+    condition = CelCondition('incident.family == "a"')
     assert condition.holds(_facts("a", 1, {}))
     assert condition.holds(_facts("a", 2, {"xid": 79}))
     assert not condition.holds(_facts("b", 1, {}))
@@ -52,14 +52,14 @@ def test_what_a_condition_does_not_name_does_not_change_its_answer() -> None:
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    condition = Condition("incident.jobs == 7")
+    condition = CelCondition("incident.jobs == 7")
     answers = [condition.holds(_facts("a", jobs, {})) for jobs in range(3000)]
     assert answers == [jobs == 7 for jobs in range(3000)]
     assert len(condition._answers) <= 256
 
 
 def test_a_macro_over_a_fact_that_is_no_list_is_false_and_no_crash() -> None:
-    asked = Condition("incident.facts.xid.all(v, v == 79)")
+    asked = CelCondition("incident.facts.xid.all(v, v == 79)")
     facts = facts_of(incident(facts={"xid": 79}))
     assert asked.holds(facts) is False
     with pytest.raises(ValueError, match="cannot be worked out"):
@@ -67,7 +67,7 @@ def test_a_macro_over_a_fact_that_is_no_list_is_false_and_no_crash() -> None:
 
 
 def test_a_fact_that_no_whole_number_can_hold_is_no_answer_and_no_crash() -> None:
-    asked = Condition("int(incident.facts.ratio) > 1")
+    asked = CelCondition("int(incident.facts.ratio) > 1")
     facts = {"facts": {"ratio": float("inf")}}
     assert not asked.holds(facts)
     with pytest.raises(ValueError, match="cannot be worked out"):
@@ -105,6 +105,6 @@ def test_what_is_asked_part_by_part_is_answered_as_in_one_piece(
 
 def _answer(source: str, facts: dict[str, Any], on: bool) -> bool:
     try:
-        return Condition(source).holds(facts, {"on": on})
+        return CelCondition(source).holds(facts, {"on": on})
     except ValueError:
         return False

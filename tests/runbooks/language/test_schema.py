@@ -9,7 +9,7 @@ from runbooks.language.loader import load_text
 from runbooks.language.schema import NODE_WORK
 from streams.model.codec import decode, encode
 from streams.model.errors import ConfigError
-from streams.model.run import Compensation, Escalation, Mode, PlannedStep, Retry
+from streams.model.run import Compensation, Escalation, Mode, PlannedRetry, PlannedStep
 from tests.runbooks.scenes import JOB, OTHER_JOB, cluster, incident
 
 RICH = """\
@@ -50,7 +50,7 @@ def test_the_plan_carries_what_the_runbook_says() -> None:
     assert cordon.compensation == Compensation("validate_node", {"level": 2})
     assert (one.wave, two.wave, one.wave_pause_s) == (0, 1, 30)
     assert (one.approval, one.approval_group, one.quorum) == (True, "leads", 2)
-    assert reset.retry == Retry(3, 5, 3, 50)
+    assert reset.retry == PlannedRetry(3, 5, 3, 50)
     assert reset.destructive
     assert reset.on_failure == "escalate"
 
@@ -58,7 +58,7 @@ def test_the_plan_carries_what_the_runbook_says() -> None:
 def test_a_step_of_a_former_document_is_what_it_was() -> None:
     former = b'{"id":"a","action":"notify","target":{"kind":"Incident","name":"i"},"params":{},"destructive":false}'
     step = decode(PlannedStep, former)
-    assert (step.retry, step.wave, step.compensation, step.quorum) == (Retry(), 0, None, 1)
+    assert (step.retry, step.wave, step.compensation, step.quorum) == (PlannedRetry(), 0, None, 1)
     assert decode(PlannedStep, encode(step)) == step
 
 

@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 
 from sandbox.demo.screens import JsonScreen, LineScreen, LiveScreen
-from sandbox.demo.spectator import Moment
-from sandbox.demo.verdict import Check, Verdict
+from sandbox.demo.spectator import DemoMoment
+from sandbox.demo.verdict import Check, DemoVerdict
 
 AT = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
-HOSTILE = Moment(AT, "signal", "line with [bold red]markup[/] and \x1b[31mescape\x07")
+HOSTILE = DemoMoment(AT, "signal", "line with [bold red]markup[/] and \x1b[31mescape\x07")
 
 
 def terminal() -> tuple[Console, io.StringIO]:
@@ -30,8 +30,8 @@ def test_log_text_is_shown_as_it_is_and_never_obeyed() -> None:
 def test_the_panels_show_each_moment_where_it_belongs() -> None:
     console, out = terminal()
     screen = LiveScreen(console)
-    screen.show(Moment(AT, "story", "1. something breaks"))
-    screen.show(Moment(AT, "step", "done cordon_node"))
+    screen.show(DemoMoment(AT, "story", "1. something breaks"))
+    screen.show(DemoMoment(AT, "step", "done cordon_node"))
     screen.show(HOSTILE)
     screen.close()
     shown = out.getvalue()
@@ -43,7 +43,9 @@ def test_the_panels_show_each_moment_where_it_belongs() -> None:
 def test_programs_get_an_object_a_line_and_last_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
     screen = JsonScreen()
     screen.show(HOSTILE)
-    screen.conclude(Verdict((), (Check(False, "not so"),), {"gpu-01": "inc-1"}, {"team/job": ("gpu-02",)}))
+    screen.conclude(
+        DemoVerdict((), (Check(False, "not so"),), {"gpu-01": "inc-1"}, {"team/job": ("gpu-02",)})
+    )
     lines = [orjson.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["record"] for line in lines] == ["moment", "check", "summary"]
     assert lines[-1]["good"] is False

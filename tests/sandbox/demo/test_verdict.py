@@ -8,10 +8,10 @@ import pytest
 
 from connectors.kubernetes.annotations import INCIDENT
 from sandbox.demo import cluster_layout, stories
-from sandbox.demo.director import Told
+from sandbox.demo.director import StoryReport
 from sandbox.demo.shippers import RunningPod
 from sandbox.demo.spectator import Seen
-from sandbox.demo.verdict import Verdict, judge
+from sandbox.demo.verdict import DemoVerdict, judge
 from sandbox.demo.world import JOBS, World
 from sandbox.fake_services.jira import StandinIssue
 from sandbox.fake_services.slack import Posting
@@ -94,7 +94,7 @@ class Stage:
         before = pods_of_all_jobs()
         scene = stories.gpu_off_the_bus(before, JOBS[0], BEGIN)
         uids = {job: frozenset(p.uid for p in before if p.job == job) for job in JOBS}
-        self.told = Told(scene, BEGIN, uids, uids, END)
+        self.told = StoryReport(scene, BEGIN, uids, uids, END)
         self.world = World(cast(Any, None), KafkaSettings())
         self.world.nodes = {name: cluster_layout.node(name) for name in cluster_layout.node_names()}
         self.world.pods = tuple(recovered(JOBS[0], "gpu-03"))
@@ -114,11 +114,11 @@ class Stage:
         thing["spec"]["unschedulable"] = True
         thing["metadata"]["annotations"] = {INCIDENT: owner}
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> DemoVerdict:
         return judge(cast(Any, self.standins), self.world, self.seen, [self.told], END)
 
 
-def bad(verdict: Verdict) -> str:
+def bad(verdict: DemoVerdict) -> str:
     assert not verdict.good
     return "; ".join(check.text for check in verdict.checks if not check.good)
 
@@ -168,7 +168,7 @@ def test_a_job_that_was_restarted_for_a_fault_of_its_own_is_found() -> None:
     stage = Stage()
     scene = stories.application_fault(pods_of_all_jobs(), JOBS[0], BEGIN)
     moved = stage.world.pod_uids()
-    stage.told = Told(scene, BEGIN, stage.told.pods_before, moved, END)
+    stage.told = StoryReport(scene, BEGIN, stage.told.pods_before, moved, END)
     root = Entity(cluster_layout.CLUSTER, job=JobRef("PyTorchJob", *JOBS[0].split("/")))
     stage.seen.incidents["inc-1"] = replace(incident("gpu-03"), family="application", root=root)
     assert "was left to its owner" in bad(stage.verdict())

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sandbox.emulated.controllers import Controllers, Pace
+from sandbox.emulated.controllers import ControllerPace, Controllers
 from sandbox.emulated.store import JOBS, NODES, PODS, PYTORCH_JOBS, Store, holds
 from streams.model.clock import parse_rfc3339
 from tests.sandbox.emulated.kube import job, node, pytorch_job
@@ -106,7 +106,7 @@ def test_a_node_with_a_gpu_less_takes_no_pod_that_wants_all() -> None:
 @pytest.mark.parametrize("is_silent", [True, False])
 def test_a_node_out_of_service_lets_go_of_its_pods_only_while_it_is_not_ready(is_silent: bool) -> None:
     world = World(2)
-    world.controllers.pace = Pace(stop_s=3600)
+    world.controllers.pace = ControllerPace(stop_s=3600)
     world.store.create(JOBS, "team", job("asr", 1))
     world.pass_s(2)
     if is_silent:

@@ -11,8 +11,8 @@ from datetime import timedelta
 from functools import cached_property
 
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
-from streams.correlate.job_rules.culprit import Finding, find_culprit
-from streams.correlate.job_rules.rank_reports import Episode, Told, episodes, told_by
+from streams.correlate.job_rules.culprit import HangFinding, find_culprit
+from streams.correlate.job_rules.rank_reports import Episode, RankReport, episodes, told_by
 from streams.correlate.sightings import sighting
 from streams.correlate.state.placement import Stay
 from streams.model.entity import Entity, PodRef
@@ -39,7 +39,7 @@ class Grid:
     tp: int
     pp: int
     dp: int
-    said: list[Told] = field(default_factory=list)
+    said: list[RankReport] = field(default_factory=list)
 
     @property
     def world(self) -> int:
@@ -152,5 +152,5 @@ class Grid:
         assert len(found) == 1
         return found[0]
 
-    def finding(self, addresses: Addresses = NO_ADDRESSES) -> Finding:
+    def finding(self, addresses: Addresses = NO_ADDRESSES) -> HangFinding:
         return find_culprit(self.episode(), self.stays, addresses)

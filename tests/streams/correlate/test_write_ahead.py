@@ -21,7 +21,7 @@ from tests.streams.correlate import test_order
 from tests.streams.correlate.deliveries import essence, standing
 from tests.streams.correlate.world import CLUSTER, at
 
-Step = Callable[[write_ahead.Engine], Changes]
+Step = Callable[[write_ahead.StepEngine], Changes]
 
 
 class Broker:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from streams.detect.finding import Finding, Stream
-from streams.detect.metrics import MetricRules, Row
+from streams.detect.metrics import MetricRow, MetricRules
 from streams.detect.metrics.rule_rows import Series, Story
 from streams.detect.rule_state import Memory
 from streams.model.record import Sample
@@ -31,7 +31,7 @@ def values(notation: str) -> Iterator[float | None]:
             yield None if first == "_" else float(first) + number * float(step or 0)
 
 
-def labels_of(row: Row, series: Series, gpu: int) -> dict[str, str]:
+def labels_of(row: MetricRow, series: Series, gpu: int) -> dict[str, str]:
     """What an exporter puts on such a sample."""
     known = {"__name__": series.metric, "instance": "10.0.0.5:9400", "job": "exporter"}
     if row.entity in ("gpu", "instance") and not {"uuid", "UUID"} & set(series.labels):
@@ -39,7 +39,7 @@ def labels_of(row: Row, series: Series, gpu: int) -> dict[str, str]:
     return {name: value for name, value in (known | dict(series.labels)).items() if value}
 
 
-def samples(row: Row, story: Story) -> list[Sample]:
+def samples(row: MetricRow, story: Story) -> list[Sample]:
     """The story's samples in the order of their times; those of one scrape in the order of the series."""
     told = [
         (number * story.step, order, Sample(series.metric, value, None, "gpu-1", labels_of(row, series, gpu)))

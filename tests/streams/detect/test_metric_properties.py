@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.detect.finding import Stream
-from streams.detect.metrics import MetricRules, Row, sheet
+from streams.detect.metrics import MetricRow, MetricRules, sheet
 from streams.detect.metrics.levels import is_blank
 from streams.detect.metrics.rule_rows import Series, Story
 from streams.detect.rule_state import Memory
@@ -31,7 +31,7 @@ STORIES = [
 ]
 
 
-def healthy_values(row: Row) -> st.SearchStrategy[float]:
+def healthy_values(row: MetricRow) -> st.SearchStrategy[float]:
     """Values that the row has nothing against, in the exporter's own unit."""
     low, high = row.valid
     scale = row.metrics[0].scale
@@ -48,7 +48,7 @@ def healthy_values(row: Row) -> st.SearchStrategy[float]:
     return st.floats((bottom + 0.01) / scale, min(high, 1e6) / scale)
 
 
-def taken(row: Row, metric: str, value: float, seconds: int) -> Sample:
+def taken(row: MetricRow, metric: str, value: float, seconds: int) -> Sample:
     labels = labels_of(row, Series(metric=metric, values="", labels=dict(PLACE)), 0)
     labels |= {name: wanted[0] for name, wanted in row.where.items()}
     return Sample(metric, value, NOW + timedelta(seconds=seconds), "gpu-1", labels)
@@ -107,7 +107,7 @@ def test_two_exporters_that_count_from_elsewhere_say_nothing(data: st.DataObject
 
 @pytest.mark.parametrize("row", COUNTERS, ids=lambda row: row.id)
 @pytest.mark.parametrize("in_order", [True, False])
-def test_counters_of_one_row_are_told_apart(row: Row, in_order: bool) -> None:
+def test_counters_of_one_row_are_told_apart(row: MetricRow, in_order: bool) -> None:
     names = [metric.names()[0][0] for metric in row.metrics]
     constant = [
         taken(row, name, 100.0 * number, 30 * step + number)
@@ -139,7 +139,7 @@ def written_down(memory: Memory) -> Memory:
 
 
 @pytest.mark.parametrize(("row", "story"), STORIES)
-def test_a_process_that_takes_over_in_the_middle_says_the_same(row: Row, story: Story) -> None:
+def test_a_process_that_takes_over_in_the_middle_says_the_same(row: MetricRow, story: Story) -> None:
     told = samples(row, story)
     whole = said(RULES, told)
     for middle in range(1, len(told), max(1, len(told) // 12)):
@@ -149,7 +149,7 @@ def test_a_process_that_takes_over_in_the_middle_says_the_same(row: Row, story: 
 
 
 @pytest.mark.parametrize(("row", "story"), STORIES)
-def test_samples_that_come_twice_change_nothing(row: Row, story: Story) -> None:
+def test_samples_that_come_twice_change_nothing(row: MetricRow, story: Story) -> None:
     told = samples(row, story)
     twice = [sample for sample in told for _ in range(2)]
     late = [sample for number, sample in enumerate(told) for sample in (sample, told[max(0, number - 7)])]
@@ -158,7 +158,7 @@ def test_samples_that_come_twice_change_nothing(row: Row, story: Story) -> None:
 
 
 @pytest.mark.parametrize(("row", "story"), STORIES)
-def test_nothing_but_text_and_finite_numbers_is_remembered(row: Row, story: Story) -> None:
+def test_nothing_but_text_and_finite_numbers_is_remembered(row: MetricRow, story: Story) -> None:
     memory = Memory()
     said(RULES, samples(row, story), memory)
     scalars = [one for _, table in memory.tables() for pair in table.items() for part in pair for one in part]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams.detect.catalog import FOLDER
-from streams.detect.metrics import MetricRules, Row, sheet
+from streams.detect.metrics import MetricRow, MetricRules, sheet
 from streams.detect.metrics.rule_rows import FILES, Story
 from tests.streams.detect.stories import said, samples
 
@@ -21,7 +21,7 @@ LOOK_ALIKES = [
 
 
 @pytest.mark.parametrize(("row", "story"), STORIES)
-def test_a_row_tells_its_story(row: Row, story: Story) -> None:
+def test_a_row_tells_its_story(row: MetricRow, story: Story) -> None:
     told = said(RULES, samples(row, story))
     assert [(one.finding.state, one.after) for one in told] == [(t.state, t.after) for t in story.expect]
     for one, expected in zip(told, story.expect, strict=True):
@@ -32,7 +32,7 @@ def test_a_row_tells_its_story(row: Row, story: Story) -> None:
 
 
 @pytest.mark.parametrize(("row", "story"), LOOK_ALIKES)
-def test_a_row_leaves_its_look_alikes_alone(row: Row, story: Story) -> None:
+def test_a_row_leaves_its_look_alikes_alone(row: MetricRow, story: Story) -> None:
     assert not said(RULES, samples(row, story))
 
 

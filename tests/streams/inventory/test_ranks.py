@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streams.inventory.ranks import Ranks, ranks_of
+from streams.inventory.ranks import PodRanks, ranks_of
 from tests.streams.inventory.objects import (
     batch_job,
     job,
@@ -39,7 +39,7 @@ CASES = {
     "Slurm's list of nodes is in the order of ranks": (
         with_env({"SLURM_JOB_NODELIST": "gpu-[001-004]"}, on="gpu-003"),
         None,
-        Ranks(16, 8, "env"),
+        PodRanks(16, 8, "env"),
     ),
     "Slurm's own number of the node counts first": (
         with_env(
@@ -47,91 +47,103 @@ CASES = {
             on="gpu-003",
         ),
         None,
-        Ranks(4, 4, "env"),
+        PodRanks(4, 4, "env"),
     ),
     "a node that is not in Slurm's list": (
         with_env({"SLURM_JOB_NODELIST": "gpu-[001-004]"}, on="gpu-009"),
         None,
-        Ranks(None, 8, None),
+        PodRanks(None, 8, None),
     ),
     "a variable that only bears the name": (
         with_env({"SLURM_JOB_NODELIST": "gpu-[001"}, on="gpu-001"),
         None,
-        Ranks(None, 8, None),
+        PodRanks(None, 8, None),
     ),
-    "the master holds the first ranks": (kubeflow_pod("m", "master", 0), pytorch_job(), Ranks(0, 8, "label")),
-    "a worker comes after the master": (kubeflow_pod("w", "worker", 1), pytorch_job(), Ranks(16, 8, "label")),
+    "the master holds the first ranks": (
+        kubeflow_pod("m", "master", 0),
+        pytorch_job(),
+        PodRanks(0, 8, "label"),
+    ),
+    "a worker comes after the master": (
+        kubeflow_pod("w", "worker", 1),
+        pytorch_job(),
+        PodRanks(16, 8, "label"),
+    ),
     "without a master workers start at 0": (
         kubeflow_pod("w", "worker", 1),
         pytorch_job(master=False),
-        Ranks(8, 8, "label"),
+        PodRanks(8, 8, "label"),
     ),
-    "a worker of an unknown job": (kubeflow_pod("w", "worker", 1), None, Ranks(None, 8, None)),
+    "a worker of an unknown job": (kubeflow_pod("w", "worker", 1), None, PodRanks(None, 8, None)),
     "an elastic job hands out ranks itself": (
         kubeflow_pod("w", "worker", 1),
         pytorch_job(spec=ELASTIC),
-        Ranks(None, 8, None),
+        PodRanks(None, 8, None),
     ),
     "RANK set by the operator is the pod's position": (
         kubeflow_pod("w", "worker", 1, spec=pod_spec(8, {"RANK": "2"})),
         pytorch_job(),
-        Ranks(16, 8, "env"),
+        PodRanks(16, 8, "env"),
     ),
     "RANK set by a person is the first rank": (
         kubeflow_pod("w", "worker", 1, spec=pod_spec(8, {"RANK": "16"})),
         pytorch_job(),
-        Ranks(16, 8, "env"),
+        PodRanks(16, 8, "env"),
     ),
     "RANK against the label is shown": (
         kubeflow_pod("w", "worker", 1, spec=pod_spec(8, {"RANK": "24"})),
         pytorch_job(),
-        Ranks(24, 8, "env, label says 16"),
+        PodRanks(24, 8, "env, label says 16"),
     ),
-    "RANK of one process": (with_env({"RANK": "5"}, 1), batch_job(gpus=1), Ranks(5, 1, "env")),
-    "RANK that no position can have": (with_env({"RANK": "8"}), batch_job(pods=4), Ranks(8, 8, "env")),
-    "RANK that may mean either": (with_env({"RANK": "8"}), None, Ranks(None, 8, None)),
-    "RANK by reference is no literal": (with_env({"RANK": ""}), batch_job(), Ranks(None, 8, None)),
-    "RANK that is no number": (with_env({"RANK": "$(INDEX)"}), batch_job(), Ranks(None, 8, None)),
-    "NODE_RANK counts pods": (with_env({"NODE_RANK": "3"}), None, Ranks(24, 8, "env")),
-    "an indexed Job by label": (pod(labels={INDEX: "2"}), batch_job(), Ranks(16, 8, "label")),
-    "an indexed Job by annotation": (pod(annotations={INDEX: "2"}), batch_job(), Ranks(16, 8, "annotation")),
+    "RANK of one process": (with_env({"RANK": "5"}, 1), batch_job(gpus=1), PodRanks(5, 1, "env")),
+    "RANK that no position can have": (with_env({"RANK": "8"}), batch_job(pods=4), PodRanks(8, 8, "env")),
+    "RANK that may mean either": (with_env({"RANK": "8"}), None, PodRanks(None, 8, None)),
+    "RANK by reference is no literal": (with_env({"RANK": ""}), batch_job(), PodRanks(None, 8, None)),
+    "RANK that is no number": (with_env({"RANK": "$(INDEX)"}), batch_job(), PodRanks(None, 8, None)),
+    "NODE_RANK counts pods": (with_env({"NODE_RANK": "3"}), None, PodRanks(24, 8, "env")),
+    "an indexed Job by label": (pod(labels={INDEX: "2"}), batch_job(), PodRanks(16, 8, "label")),
+    "an indexed Job by annotation": (
+        pod(annotations={INDEX: "2"}),
+        batch_job(),
+        PodRanks(16, 8, "annotation"),
+    ),
     "processes per pod from the environment": (
         with_env({"PET_NPROC_PER_NODE": "4"}, labels={INDEX: "2"}),
         batch_job(),
-        Ranks(8, 4, "label"),
+        PodRanks(8, 4, "label"),
     ),
     "processes per pod from the command line": (
         pod(labels={INDEX: "2"}, spec=pod_spec(8, args=["torchrun", "--nproc_per_node=2", "train.py"])),
         batch_job(),
-        Ranks(4, 2, "label"),
+        PodRanks(4, 2, "label"),
     ),
     "processes per pod as a word of its own": (
         pod(labels={INDEX: "2"}, spec=pod_spec(8, args=["torchrun", "--nproc-per-node", "2", "train.py"])),
         batch_job(),
-        Ranks(4, 2, "label"),
+        PodRanks(4, 2, "label"),
     ),
     "as many processes as GPUs": (
         pod(labels={INDEX: "2"}, spec=pod_spec(8, args=["torchrun", "--nproc-per-node=gpu", "train.py"])),
         batch_job(),
-        Ranks(16, 8, "label"),
+        PodRanks(16, 8, "label"),
     ),
     "processes per pod from the job": (
         kubeflow_pod("w", "worker", 1),
         pytorch_job(spec={"nprocPerNode": "4"}),
-        Ranks(8, 4, "label"),
+        PodRanks(8, 4, "label"),
     ),
-    "a JobSet counts the jobs before": (jobset_pod("workers", 1, 2), job_set(), Ranks(48, 8, "label")),
-    "a JobSet's driver holds no rank": (jobset_pod("driver", 0, 0), job_set(), Ranks()),
-    "an unknown JobSet": (jobset_pod("workers", 1, 2), None, Ranks(None, 8, None)),
+    "a JobSet counts the jobs before": (jobset_pod("workers", 1, 2), job_set(), PodRanks(48, 8, "label")),
+    "a JobSet's driver holds no rank": (jobset_pod("driver", 0, 0), job_set(), PodRanks()),
+    "an unknown JobSet": (jobset_pod("workers", 1, 2), None, PodRanks(None, 8, None)),
     "Volcano's master comes first": (
         pod(annotations={"volcano.sh/task-spec": "worker", "volcano.sh/task-index": "1"}),
         volcano_job(),
-        Ranks(16, 8, "annotation"),
+        PodRanks(16, 8, "annotation"),
     ),
     "a LeaderWorkerSet's group": (
         pod(labels={"leaderworkerset.sigs.k8s.io/worker-index": "3"}),
         job(kind="LeaderWorkerSet", api="leaderworkerset.x-k8s.io/v1"),
-        Ranks(24, 8, "label"),
+        PodRanks(24, 8, "label"),
     ),
     "an MPI launcher holds no rank": (
         kubeflow_pod("l", "launcher", 0, spec=pod_spec(0)),
@@ -140,13 +152,13 @@ CASES = {
             api="kubeflow.org/v2beta1",
             spec={"mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 2}}},
         ),
-        Ranks(),
+        PodRanks(),
     ),
-    "nothing says": (pod(), batch_job(), Ranks(None, 8, None)),
+    "nothing says": (pod(), batch_job(), PodRanks(None, 8, None)),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
-def test_ranks_come_from_what_is_certain(case: tuple[Any, Any, Ranks]) -> None:
+def test_ranks_come_from_what_is_certain(case: tuple[Any, Any, PodRanks]) -> None:
     shown, owner, expected = case
     assert ranks_of(shown, owner) == expected

@@ -14,7 +14,7 @@ from faust.types import TP
 from streams.config.settings import KafkaSettings
 from streams.correlate.faust_app import build_app
 from streams.kafka import clients, provisioning
-from streams.kafka.backpressure import MAX_BYTES, Waiting
+from streams.kafka.backpressure import MAX_BYTES, FetchedBytes
 from streams.kafka.topics import SIGNALS, TICKS
 from tests.testbed.kafka import Kafka
 from tests.testbed.waiting import eventually
@@ -95,7 +95,7 @@ async def test_a_long_backlog_is_fetched_in_parts_and_holds_up_no_other_partitio
 
 
 def test_there_is_room_again_when_half_of_it_is_taken() -> None:
-    waiting = Waiting(limit=10_000)
+    waiting = FetchedBytes(limit=10_000)
     assert not waiting.put(LONG, 4_000)
     assert not waiting.put(IDLE, 4_000)
     assert waiting.put(LONG, 4_000)
@@ -105,7 +105,7 @@ def test_there_is_room_again_when_half_of_it_is_taken() -> None:
 
 
 def test_nothing_is_left_to_wait_for_after_a_rebalance() -> None:
-    waiting = Waiting(limit=10_000)
+    waiting = FetchedBytes(limit=10_000)
     assert waiting.put(LONG, 9_000)
     waiting.forget()
     assert waiting.take(LONG, 9_000)
