@@ -14,7 +14,7 @@ from streams.correlate.job_rules.job_evidence_cache import Testimony
 from streams.correlate.job_rules.job_verdict import Judgement, judge
 from streams.correlate.publish.publisher import Publisher
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.place import Cause, PlaceKind
+from streams.correlate.state.place import Accused, Cause, PlaceKind
 from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.rows import DocumentRow, JobRow
 from streams.correlate.state.touched import Touched
@@ -56,6 +56,9 @@ class JobCauses(CauseSource):
             for cause in before.claims.keys() | after.claims.keys():
                 if before.claims.get(cause) != after.claims.get(cause):
                     touched.causes.add(cause)
+                    # Whose incident an accused place belonged to may be known no more: whoever speaks of the job looks again.
+                    if isinstance(cause, Accused):
+                        touched.mentioned.add(key)
                 (self._claimed[cause].add if cause in after.claims else self._claimed[cause].discard)(key)
                 if not self._claimed[cause]:
                     del self._claimed[cause]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streams.model.entity import Entity
@@ -52,6 +52,9 @@ disturbances = st.builds(
 
 
 @settings(max_examples=tries(80))
+@example(
+    [Trouble("hang", 651.0, 9999), Trouble("switch", 0.0, 163)], False, Disturbance(5.0, 0.0, 0.0, 0.0, 0)
+)
 @given(st.lists(troubles, min_size=1, max_size=4), st.booleans(), disturbances)
 def test_any_troubles_end_alike_however_late_they_are_told(
     happened: list[Trouble], moved: bool, disturbance: Disturbance
