@@ -165,7 +165,7 @@ async def empty_scene(kafka: Kafka, folder: Path, herds: list[Herd]) -> Scene:
 
 def told_until(answer: TimelineEntry) -> float:
     """From when on nothing leaves any more: at once, unless the answer itself names a later time."""
-    named = re.search(r"may still leave it until (\S+)$", answer.text)
+    named = re.search(r"may still be sent until (\S+)$", answer.text)
     return datetime.fromisoformat(named[1]).timestamp() if named else answer.at.timestamp()
 
 
