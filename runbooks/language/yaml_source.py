@@ -59,7 +59,6 @@ def compose(text: str, file: str) -> yaml.MappingNode:
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise ConfigError(f"{file}:1:1: longer than {MAX_BYTES} bytes")
     try:
-        _refuse_aliases_and_depth(text, file)
         root = _composed(text, file)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -109,7 +108,7 @@ def plain(node: yaml.Node) -> Any:
     if isinstance(node, yaml.SequenceNode):
         return [plain(child) for child in node.value]
     try:
-        return yaml.SafeLoader("").construct_object(node)
+        return yaml.constructor.SafeConstructor().construct_object(node)
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{where(node)}: {str(error).splitlines()[0]}") from error
 
@@ -153,8 +152,27 @@ def leaves(node: yaml.Node, path: Path = ()) -> Iterator[tuple[Path, yaml.Node]]
         yield path, node
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """Refuses aliases and depth on the way: a deep document would need as deep a stack."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        here = f"{self.name}:{event.start_mark.line + 1}:{event.start_mark.column + 1}"
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise ConfigError(f"{here}: anchors and aliases are not taken")
+        deeper = isinstance(event, yaml.CollectionStartEvent)
+        if self.depth + deeper > MAX_DEPTH:
+            raise ConfigError(f"{here}: nested deeper than {MAX_DEPTH}")
+        self.depth += deeper
+        node = super().compose_node(parent, index)
+        self.depth -= deeper
+        return node
+
+
 def _composed(text: str, file: str) -> yaml.Node | None:
-    loader = yaml.SafeLoader(text)
+    loader = _PlainLoader(text)
     loader.name = file
     try:
         return loader.get_single_node()
@@ -225,19 +243,3 @@ def inside(node: yaml.Node, line: int, column: int) -> str:
         spot = found if number == len(wanted) - 1 else found + 1
     begin = text.rfind("\n", 0, spot) + 1
     return f"{mark.name}:{mark.line + 1 + text.count(chr(10), mark.pointer, spot)}:{spot - begin + 1}"
-
-
-def _refuse_aliases_and_depth(text: str, file: str) -> None:
-    """Before a tree is made of it: making one of a deep document would need as deep a stack."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        mark = event.start_mark
-        here = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else f"{file}:1:1"
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise ConfigError(f"{here}: anchors and aliases are not taken")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > MAX_DEPTH:
-            raise ConfigError(f"{here}: nested deeper than {MAX_DEPTH}")
