@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from runbooks.language.approval_rules import unanswerable
@@ -78,8 +79,7 @@ def unanswered(shelf: RunbookLibrary, policy: ResponderSettings) -> tuple[LintFi
 def families_of(match: str, families: Families) -> Families:
     """Which of the families a condition can hold for, as far as its conditions on the family alone tell."""
     left = families
-    for conjunct in conjuncts(condition(match).tree):
-        taken = _taken(conjunct, match, families)
+    for _, taken in _parts(match, families):
         left = left if taken is None else left & taken
     return left
 
@@ -118,11 +118,10 @@ def _unreached(runbook: Runbook, taken: Families, shelf: RunbookLibrary, familie
 
 def _covers(other: Runbook, runbook: Runbook, families: Families) -> bool:
     """Whether `other` surely matches every incident that `runbook` matches."""
-    own = conjuncts(condition(runbook.match).tree)
+    own = [conjunct for conjunct, _ in _parts(runbook.match, families)]
     keys = {conjunct.key for conjunct in own}
     taken = families_of(runbook.match, families)
-    for conjunct in conjuncts(condition(other.match).tree):
-        theirs = _taken(conjunct, other.match, families)
+    for conjunct, theirs in _parts(other.match, families):
         if conjunct.key not in keys and (theirs is None or not theirs >= taken):
             return False
     targets = {step.target for step in runbook.steps}
@@ -132,6 +131,14 @@ def _covers(other: Runbook, runbook: Runbook, families: Families) -> bool:
         if asked and target not in targets and not named:
             return False
     return True
+
+
+@lru_cache(maxsize=1024)  # every runbook is compared with every other one
+def _parts(match: str, families: Families) -> tuple[tuple[Conjunct, Families | None], ...]:
+    """What a condition demands all at once, each with the families for which it holds (`_taken`)."""
+    return tuple(
+        (conjunct, _taken(conjunct, match, families)) for conjunct in conjuncts(condition(match).tree)
+    )
 
 
 def _taken(conjunct: Conjunct, match: str, families: Families) -> Families | None:
