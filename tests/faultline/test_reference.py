@@ -8,25 +8,25 @@ from faultline.reference.markdown import code, table, text
 from faultline.runtime.settings import Settings
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+WRITTEN = pages()
 
 
-@pytest.mark.parametrize("name", sorted(pages()))
+@pytest.mark.parametrize("name", sorted(WRITTEN))
 def test_a_reference_page_says_what_the_code_says(name: str) -> None:
     path = FOLDER / name
     on_disk = path.read_text(encoding="utf-8") if path.exists() else ""
-    assert on_disk == pages()[name], f"docs/reference/{name} is stale: run `make docs`"
+    assert on_disk == WRITTEN[name], f"docs/reference/{name} is stale: run `make docs`"
 
 
 def test_the_reference_has_no_page_that_nothing_writes() -> None:
-    assert {path.name for path in FOLDER.iterdir()} == set(pages())
+    assert {path.name for path in FOLDER.iterdir()} == set(WRITTEN)
 
 
 def test_a_page_is_the_same_on_every_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = pages()
     monkeypatch.setenv("COLUMNS", "37")
     monkeypatch.setenv("FAULTLINE_CLUSTER", "elsewhere")
     assert os.environ["COLUMNS"] == "37"
-    assert pages() == before
+    assert pages() == WRITTEN
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,6 @@ def test_a_table_has_as_many_cells_in_every_row_as_in_its_head() -> None:
 
 def test_every_setting_has_a_meaning() -> None:
     """A row whose last cell is empty would leave the reader guessing."""
-    rows = [line for line in pages()["settings.md"].splitlines() if line.startswith("| `")]
+    rows = [line for line in WRITTEN["settings.md"].splitlines() if line.startswith("| `")]
     assert len(rows) > len(Settings.model_fields)
     assert [row for row in rows if row.endswith("|  |")] == []

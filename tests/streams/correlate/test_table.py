@@ -38,7 +38,7 @@ def _said() -> Iterator[Said]:
     for path in sorted(sheets, key=str):
         if not path.name.endswith(".yaml"):
             continue
-        for row in _rows(yaml.safe_load(path.read_text())):
+        for row in _rows(yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))):
             sets = row.get("sets") or row.get("attributes") or {}
             subtypes = {sets.get("subtype") or row.get("subtype") or "", *(row.get("subtypes") or {})}
             for subtype in subtypes:
