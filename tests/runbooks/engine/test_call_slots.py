@@ -25,7 +25,7 @@ from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.run import EffectState, Run
 from tests.runbooks.scenes import ACTIONS, AUTO, CLUSTER, LIBRARY, NOW, at, cluster, incident
 
-STORM = 120
+STORM = 80
 SHARE = WorkBudget(incidents=20, runs=40)
 LIMITS = CallLimits({CALLS: 8, TICKET_SYSTEM: 3})
 POLICY = AUTO.model_copy(update={"breaker": Breaker(mass_min_nodes=0)})

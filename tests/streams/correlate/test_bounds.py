@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
+
 from streams.correlate.sightings import KEPT_EACH_END
+from streams.correlate.state import unlisted
 from streams.correlate.state.store import MAX_GROUPS
-from streams.correlate.state.unlisted import MAX_UNLISTED
 from streams.model.entity import Entity, Gpu, PodRef
 from streams.model.incident import IncidentState
 from streams.model.signal import Attribute, Severity, Signal
@@ -148,16 +150,18 @@ def test_what_closed_an_incident_is_not_pushed_out_by_other_events() -> None:
     assert world.only().closed_at == at(100)
 
 
-def test_names_that_only_signals_know_are_bounded_and_forgotten() -> None:
+def test_names_that_only_signals_know_are_bounded_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 500
+    monkeypatch.setattr(unlisted, "MAX_UNLISTED", most)
     world = World(cluster({"llama": FOUR}))
-    for i in range(0, MAX_UNLISTED + 2000, 500):
-        strange = (Entity(CLUSTER, node=f"made-up-{j}") for j in range(i, i + 500))
+    for i in range(0, most + 200, 50):
+        strange = (Entity(CLUSTER, node=f"made-up-{j}") for j in range(i, i + 50))
         world.see(*(_signal("gpu.thermal", e, i * 0.01, {"subtype": "slowdown"}) for e in strange))
-        pods = (Entity(CLUSTER, pod=PodRef("x", f"made-up-{j}")) for j in range(i, i + 500))
+        pods = (Entity(CLUSTER, pod=PodRef("x", f"made-up-{j}")) for j in range(i, i + 50))
         world.see(*(_signal("job.progress", e, i * 0.01, {"step": 1}) for e in pods))
     state = world.engine._state
-    assert len(state.nodes) <= MAX_UNLISTED + 4
-    assert len(state.pods) <= MAX_UNLISTED + 4
+    assert len(state.nodes) <= most + 4
+    assert len(state.pods) <= most + 4
     world.see(xid("n2", 79, 100))
     world.pass_to(2 * 3600, step=60)
     assert set(state.nodes) == set(FOUR)
