@@ -41,7 +41,7 @@ def catalog_page() -> Iterator[str]:
     recovery = [(r.value, text(r.words), code(r.action), r.severity.value) for r in catalog().recovery]
     yield from table(("value", "words", "action", "severity"), recovery)
     yield from _sxids()
-    yield from _wordings()
+    yield from _patterns()
     yield from _kubernetes()
     yield from _management()
     yield from _alerts()
@@ -156,10 +156,10 @@ def _alerts() -> Iterator[str]:
     yield from table(("alert (RE2)", "labels", "signal", "subtype", "severity"), rows)
 
 
-def _wordings() -> Iterator[str]:
+def _patterns() -> Iterator[str]:
     """One table per sheet of wordings, whichever there are."""
     for name in sheet_names():
-        yield f"## Wordings: {name}"
+        yield f"## PatternTable: {name}"
         yield ""
         rows = [
             (code(r.id), code(r.kind), r.state.value, r.severity.value, code(r.opens), text(r.source))

@@ -170,7 +170,9 @@ class _Player:
 
     def _let_go(self, topic: str, partition: int, due: datetime | None, at: datetime) -> None:
         """Hear at `at` of the lines whose rest has not come by `due`, of all when that is None."""
-        signals = tuple(self._detector.let_go(topic, partition, due, self._rollups[topic, partition]))
+        signals = tuple(
+            self._detector.flush_unfinished(topic, partition, due, self._rollups[topic, partition])
+        )
         self._result.signals += len(signals)
         if signals:
             self._hear(signals, at)

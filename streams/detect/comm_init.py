@@ -44,7 +44,7 @@ class CommInit:
         process = _PROCESS.search(line.text[: hit.start()])
         who = process.group("pid") if process is not None else hit.group("dev")
         key = (stream.cluster, line.pod.key, line.container, who)
-        table = stream.memory.table("comms.made", _MAX_PROCESSES)
+        table = stream.rule_state.table("comms.made", _MAX_PROCESSES)
         at, before = to_millis(line.at or stream.received_at), table.get(key)
         if before is not None:
             known, told = int(before[0] or 0), int(before[1] or 0)

@@ -12,8 +12,8 @@ import orjson
 from streams.detect.detector import Detector
 from streams.detect.finding import Stream
 from streams.detect.matching.quotation_filter import written_by_people
-from streams.ingest import Outside, open_record, timestamps
-from streams.ingest.fields import spoken
+from streams.ingest import RecordContext, open_record, timestamps
+from streams.ingest.fields import is_chat_record
 from streams.model.record import LogLine, RawRecord
 from streams.model.signal import Signal
 
@@ -40,7 +40,7 @@ def cli_records(lines: Iterable[str], *, cluster: str, now: datetime) -> Iterato
         if not line.strip():
             continue
         yield from _read(detector, number, line, cluster, now)
-    for signal in detector.let_go(_TOPIC, 0):  # lines whose rest never came
+    for signal in detector.flush_unfinished(_TOPIC, 0):  # lines whose rest never came
         yield signal.evidence[0].offset, signal
 
 
@@ -59,10 +59,10 @@ def _read(
     node = node if isinstance(node, str) and node else None
     raw = _raw(record["text"], number, received)
     source = str(record.get("source", "")).lower()
-    if not detector.wants(raw.value or b"") or written_by_people(source) or spoken(record):
+    if not detector.wants(raw.value or b"") or written_by_people(source) or is_chat_record(record):
         return
     kernel = any(word in source for word in ("kern", "kmsg", "dmesg"))
-    opened = open_record(raw.value or b"", Outside(received, node))
+    opened = open_record(raw.value or b"", RecordContext(received, node))
     observations = [
         found._replace(node=node or found.node, source="kernel" if kernel else found.source)
         if isinstance(found, LogLine)
@@ -70,7 +70,9 @@ def _read(
         for found in opened.observations
     ]
     # Records without a node have nothing to do with one another, so no line of one continues another's.
-    stream = Stream(cluster, f"stdin:{node or number}", received, detector.memory(raw.topic, raw.partition))
+    stream = Stream(
+        cluster, f"stdin:{node or number}", received, detector.rule_state(raw.topic, raw.partition)
+    )
     yield from ((ref, signal) for signal in detector.observe(observations, stream, raw).signals)
 
 

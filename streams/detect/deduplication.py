@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from streams.detect.noise import Distinctions, distinctions
+from streams.detect.noise import DedupRule, dedup_rule
 from streams.detect.report import Report
 from streams.detect.rule_state import Scalar
 from streams.model.clock import from_millis, to_millis
@@ -92,7 +92,7 @@ class RollUp:
     def take(self, report: Report) -> list[Signal]:
         """What is to be told now that this report has come; nothing for a mere repeat."""
         finding, entity = report.finding, report.entity
-        rule = distinctions(finding.kind)
+        rule = dedup_rule(finding.kind)
         at_ms = to_millis(report.record.timestamp)
         self.clock_ms = max(self.clock_ms, at_ms)
         attributes = finding.attributes
@@ -104,7 +104,7 @@ class RollUp:
         matter: Key = (*place[:2], named, *_values(attributes, rule.condition))
         condition = self.conditions.get(matter)
         changed = condition is not None and condition.state is not finding.state
-        key: Key = (named, finding.state, finding.severity, *_values(attributes, rule.telling))
+        key: Key = (named, finding.state, finding.severity, *_values(attributes, rule.distinct_by))
         window = crowd.get(key)
         if window is None and not changed:
             told = self._make_room(place, crowd, rule)
@@ -133,7 +133,7 @@ class RollUp:
         """
         told: list[Signal] = []
         for (place, key), window in list(self._pending.items()):
-            rule = distinctions(str(place[0]))
+            rule = dedup_rule(str(place[0]))
             if window.since_s is None:
                 window.since_s = now_s
             if (
@@ -153,7 +153,7 @@ class RollUp:
     def windows(self) -> Iterator[tuple[Key, Key, Window]]:
         """Every window that still matters, with its place and its key."""
         for place, crowd in self.crowds.items():
-            over = 2 * distinctions(str(place[0])).window_ms
+            over = 2 * dedup_rule(str(place[0])).window_ms
             for key, window in crowd.items():
                 if window.pending or self.clock_ms - window.clock_ms < over:
                     yield place, key, window
@@ -172,7 +172,7 @@ class RollUp:
         key: Key,
         report: Report,
         at_ms: int,
-        rule: Distinctions,
+        rule: DedupRule,
         change: int = 0,
     ) -> list[Signal]:
         """Count the report in its window, or tell it and begin the window anew."""
@@ -223,7 +223,7 @@ class RollUp:
         self._pending.pop((place, key), None)
         return [_marked(window.tell(), key)] if window.pending else []
 
-    def _make_room(self, place: Key, crowd: Crowd, rule: Distinctions) -> list[Signal]:
+    def _make_room(self, place: Key, crowd: Crowd, rule: DedupRule) -> list[Signal]:
         """Forget what is over in a crowd that is full."""
         told: list[Signal] = []
         if len(crowd) >= rule.variants:
@@ -236,7 +236,7 @@ class RollUp:
         """Forget the crowds in which nothing happens any more; a report after so long is told at once anyway."""
         while self.crowds:
             place, crowd = next(iter(self.crowds.items()))
-            over = self.clock_ms - 2 * distinctions(str(place[0])).window_ms
+            over = self.clock_ms - 2 * dedup_rule(str(place[0])).window_ms
             if any(window.pending or window.clock_ms > over for window in crowd.values()):
                 return
             self._size -= len(crowd)

@@ -25,11 +25,11 @@ from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.prefilter import Interest, Prefilter
 from streams.detect.report import Report
-from streams.detect.rule_state import Memory, RuleTable
+from streams.detect.rule_state import RuleState, RuleTable
 from streams.ingest import (
     ENVELOPE_HINTS,
     MAX_LINE,
-    Outside,
+    RecordContext,
     compression,
     json_documents,
     line_reassembly,
@@ -78,7 +78,7 @@ class Detector:
     def __init__(self, cluster_default: str, *, cluster_header: str = CLUSTER_HEADER) -> None:
         self._cluster = cluster_default
         self._header = cluster_header
-        self._memories: defaultdict[tuple[str, int], Memory] = defaultdict(Memory)
+        self._rule_states: defaultdict[tuple[str, int], RuleState] = defaultdict(RuleState)
         lines = line_families()
         self._samples = sample_families()
         self._events = event_families()
@@ -92,7 +92,7 @@ class Detector:
         self._sample_filters = [(Prefilter(family.hints), family) for family in self._samples]
         self._readers: dict[str, tuple[SampleFamily, ...]] = {}
         self._lines = lines
-        self._concerned = re2_patterns.Several(
+        self._concerned = re2_patterns.PatternSet(
             b"|".join(b"(?:%b)" % hint for hint in family.hints) for family in lines
         )
 
@@ -104,16 +104,16 @@ class Detector:
         """True when `read` must see the value; any other holds nothing of interest."""
         return self._prefilter.keeps(value)
 
-    def wanted(self, values: Sequence[bytes], memory: Memory) -> Iterator[int]:
+    def wanted(self, values: Sequence[bytes], rule_state: RuleState) -> Iterator[int]:
         """Indexes of the values that `read` must see, in order, to be taken one by one while they are read.
 
-        As long as a line in `memory` is unfinished, values that may hold its rest are among them.
+        As long as a line in `rule_state` is unfinished, values that may hold its rest are among them.
         """
-        unfinished = _unfinished(memory)
+        unfinished = _unfinished(rule_state)
         position = 0
         for index in (*self.select(values), len(values)):
             while unfinished and position < index:
-                if line_reassembly.may_go_on(values[position], unfinished):
+                if line_reassembly.may_continue(values[position], unfinished):
                     yield position
                 position += 1
             if index < len(values):
@@ -124,21 +124,21 @@ class Detector:
         """Everything in one record; cheap for one that holds nothing."""
         if not record.value:
             return NOTHING
-        for _ in self.wanted((record.value,), self.memory(record.topic, record.partition)):
+        for _ in self.wanted((record.value,), self.rule_state(record.topic, record.partition)):
             return self.read(record)
         return NOTHING
 
-    def let_go(
+    def flush_unfinished(
         self, topic: str, partition: int, at: datetime | None = None, rollup: RollUp | None = None
     ) -> list[Signal]:
         """What the beginnings of lines say whose rest has not come in time at `at`; of all such lines when that is None."""
-        memory = self.memory(topic, partition)
+        rule_state = self.rule_state(topic, partition)
         signals: list[Signal] = []
-        for row in line_reassembly.due(_unfinished(memory), at):
+        for row in line_reassembly.due(_unfinished(rule_state), at):
             offset, cluster = line_reassembly.mark(row)
             record = RawRecord(topic, partition, int(offset or 0), line_reassembly.since(row), None, None)
-            opened = open_unfinished(row, Outside(record.timestamp, interest=self._interest))
-            stream = Stream(str(cluster), f"{topic}:{partition}", record.timestamp, memory)
+            opened = open_unfinished(row, RecordContext(record.timestamp, interest=self._interest))
+            stream = Stream(str(cluster), f"{topic}:{partition}", record.timestamp, rule_state)
             signals += self.observe(opened.observations, stream, record, rollup).signals
         return signals
 
@@ -158,14 +158,14 @@ class Detector:
             if not value or not self.wants(value):
                 return NOTHING
         stream = self._stream_of(record)
-        outside = Outside(
+        context = RecordContext(
             record.timestamp,
             self._node_of(record),
             self._interest,
-            unfinished=_unfinished(stream.memory),
+            unfinished=_unfinished(stream.rule_state),
             mark=(record.offset, stream.cluster),
         )
-        opened = open_record(value, outside)
+        opened = open_record(value, context)
         found = self.observe(opened.observations, stream, record, rollup)
         dead = opened.unreadable
         if opened.cut and not found.signals and not found.repeats:
@@ -188,16 +188,16 @@ class Detector:
             self._cluster_of(record),
             f"{record.topic}:{record.partition}",
             record.timestamp,
-            self.memory(record.topic, record.partition),
+            self.rule_state(record.topic, record.partition),
         )
 
-    def remember(self, memories: Mapping[tuple[str, int], Memory]) -> None:
+    def remember(self, states: Mapping[tuple[str, int], RuleState]) -> None:
         """From now on this is what is known of each source partition (topic and number), and of no other."""
-        self._memories = defaultdict(Memory, memories)
+        self._rule_states = defaultdict(RuleState, states)
 
-    def memory(self, topic: str, partition: int) -> Memory:
+    def rule_state(self, topic: str, partition: int) -> RuleState:
         """What rules remember of one source partition."""
-        return self._memories[topic, partition]
+        return self._rule_states[topic, partition]
 
     def observe(
         self,
@@ -276,5 +276,5 @@ def _node_in(key: bytes) -> str | None:
     return fields(document).origin().node if isinstance(document, dict) else None
 
 
-def _unfinished(memory: Memory) -> RuleTable:
-    return memory.table("envelopes.unfinished", line_reassembly.MAX_WAITING)
+def _unfinished(rule_state: RuleState) -> RuleTable:
+    return rule_state.table("envelopes.unfinished", line_reassembly.MAX_WAITING)

@@ -18,7 +18,7 @@ from streams.detect.job_progress import JobProgress
 from streams.detect.kube_events import KubeEvents
 from streams.detect.kube_lines import KubeLines, PrintedEvents
 from streams.detect.matching.multiline import Ibstat, RootCause
-from streams.detect.matching.pattern_family import Worded
+from streams.detect.matching.pattern_family import PatternFamily
 from streams.detect.metrics import MetricRules
 from streams.detect.metrics.dcgm_gauges import DcgmXid
 from streams.detect.metrics.pause_counters import PauseCounters
@@ -83,8 +83,8 @@ def line_families() -> tuple[LineFamily, ...]:
         Xid(),
         Sxid(),
         OffBus(),
-        Worded("nvrm"),
-        Worded("gpu_tools"),
+        PatternFamily("nvrm"),
+        PatternFamily("gpu_tools"),
         query,
         SmiTables(),
         SmiCsv(query),
@@ -93,15 +93,15 @@ def line_families() -> tuple[LineFamily, ...]:
         NcclRanks("launcher"),
         CommInit(),
         RootCause(),
-        Worded("nic"),
-        Worded("pfc"),
+        PatternFamily("nic"),
+        PatternFamily("pfc"),
         Host("kernel"),
         Host("host"),
         Sel(),
-        Worded("pcie"),
-        Worded("storage"),
-        Worded("switch"),
-        Worded("subnet"),
+        PatternFamily("pcie"),
+        PatternFamily("storage"),
+        PatternFamily("switch"),
+        PatternFamily("subnet"),
         Ibstat(),
         JobProgress(),
         PrintedEvents(),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import NamedTuple
 
-from streams.detect.rule_state import Key, Memory
+from streams.detect.rule_state import Key, RuleState
 from streams.model.entity import Gpu, JobRef, PodRef
 from streams.model.record import NOTHING_MORE, LogLine
 from streams.model.signal import Attribute, Severity, SignalState
@@ -37,12 +37,12 @@ class Finding(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """Where an observation comes from: `lines` names the stream its lines come in, `memory` is what rules know of it."""
+    """Where an observation comes from: `lines` names the stream its lines come in, `rule_state` is what rules know of it."""
 
     cluster: str
     lines: str
     received_at: datetime
-    memory: Memory
+    rule_state: RuleState
 
     def source(self, line: LogLine) -> Key:
         """Who writes this line, as far as anybody knows: what is remembered of the lines before it goes by that."""

@@ -80,12 +80,12 @@ def _address(found: re2_patterns.Match, line: LogLine) -> str | None:
 
 def _known(stream: Stream) -> RuleTable:
     """UUID and serial number by cluster, node and address."""
-    return stream.memory.table("gpu.names", _MAX_GPUS)
+    return stream.rule_state.table("gpu.names", _MAX_GPUS)
 
 
 def _headers(stream: Stream) -> RuleTable:
     """The address in a node's last header line and its time."""
-    return stream.memory.table("gpu.headers", _MAX_NODES)
+    return stream.rule_state.table("gpu.headers", _MAX_NODES)
 
 
 def _uuid(stream: Stream, node: str, pci: str) -> str | None:

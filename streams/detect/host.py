@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching.log_patterns import Hit
-from streams.detect.matching.pattern_family import Worded
+from streams.detect.matching.pattern_family import PatternFamily
 from streams.model.record import LogLine
 
 
-class Host(Worded):
+class Host(PatternFamily):
     """Reads a sheet of what kernels and programs say about their host."""
 
     def finding(self, hit: Hit, line: LogLine, stream: Stream) -> Finding | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from streams.detect.finding import Finding, Stream
-from streams.detect.matching.log_patterns import Wordings
+from streams.detect.matching.log_patterns import PatternTable
 from streams.detect.matching.quotation_filter import quoted
 from streams.model.record import LogLine
 
@@ -14,7 +14,7 @@ class JobProgress:
     """Reads lines of pods."""
 
     def __init__(self) -> None:
-        self._wordings = Wordings.load("progress")
+        self._patterns = PatternTable.load("progress")
         self.hints = (
             rb"(?i:iter(?:ation)?|step|batch)s?\s{0,4}[:=#\[]?\s{0,8}\[?\d",
             rb"(?i:epoch)\s{0,4}[:=]?\s{0,4}\[?\d",
@@ -27,7 +27,7 @@ class JobProgress:
         if line.pod is None:
             return
         # From the very beginning: `step:` after a time looks like the name of a program.
-        for hit in self._wordings.find(line.text, 0):
+        for hit in self._patterns.find(line.text, 0):
             told = line.text.lstrip().startswith("{") or not quoted(line.text[: hit.start])
             if "step" in hit.fields and told:
                 yield Finding(hit.row.kind, hit.row.severity, hit.fields, text=line.text)

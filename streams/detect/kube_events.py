@@ -156,14 +156,14 @@ class KubeEvents:
     def read(self, event: KubeEvent, stream: Stream) -> Iterator[Finding]:
         """The signal that the event is, if it is one."""
         found = self.said(event)
-        if found is not None and self.news(found, event, stream):
+        if found is not None and self.is_new(found, event, stream):
             yield found
 
-    def news(self, found: Finding, event: KubeEvent, stream: Stream) -> bool:
+    def is_new(self, found: Finding, event: KubeEvent, stream: Stream) -> bool:
         """False for the end of what was not firing there, where that says nothing; remembers what began."""
         if event.kind != "Node":
             return True
-        firing = stream.memory.table("kube.firing", _MAX_FIRING)
+        firing = stream.rule_state.table("kube.firing", _MAX_FIRING)
         key = (stream.cluster, event.name, found.kind, str(found.attributes.get("subtype", "")))
         if found.state is SignalState.FIRING:
             firing[key] = (1,)

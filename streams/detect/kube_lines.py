@@ -14,7 +14,7 @@ from streams.detect.finding import Finding, Stream
 from streams.detect.kube_events import CONDITION, KubeEvents, sheet
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.log_patterns import MAX_HITS, Hit
-from streams.detect.matching.pattern_family import Worded
+from streams.detect.matching.pattern_family import PatternFamily
 from streams.detect.matching.quotation_filter import reported
 from streams.detect.matching.re2_patterns import Match
 from streams.model.entity import PodRef
@@ -61,7 +61,7 @@ class PrintedEvents:
                     continue
                 said = True
                 found = self._events.said(event)
-                if found is not None and self._events.news(found, event, stream):
+                if found is not None and self._events.is_new(found, event, stream):
                     yield found._replace(
                         node=event.name if event.kind == "Node" else None, at=line.at, text=line.text
                     )
@@ -83,7 +83,7 @@ def _event(match: Match, message: str) -> KubeEvent | None:
     return KubeEvent(match["reason"] or "", message.strip(), kind, name, namespace=match["namespace"] or "")
 
 
-class KubeLines(Worded):
+class KubeLines(PatternFamily):
     """Reads the other wordings; those that name a pod are about it, unless the system itself runs there."""
 
     def __init__(self) -> None:

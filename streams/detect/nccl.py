@@ -13,7 +13,7 @@ from datetime import datetime
 
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
-from streams.detect.matching.log_patterns import Hit, Wordings
+from streams.detect.matching.log_patterns import Hit, PatternTable
 from streams.detect.matching.quotation_filter import reported
 from streams.ingest import timestamps
 from streams.model.clock import to_millis
@@ -46,8 +46,8 @@ class NcclRanks:
     """
 
     def __init__(self, sheet: str) -> None:
-        self._wordings = Wordings.load(sheet)
-        self.hints = self._wordings.hints
+        self._patterns = PatternTable.load(sheet)
+        self.hints = self._patterns.hints
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The messages of one line, in order."""
@@ -55,7 +55,7 @@ class NcclRanks:
         since = 0
         first: dict[str, Attribute] = {}
         echoed = "terminated with exception" in line.text or "what():" in line.text
-        for hit in self._wordings.find(line.text, line.start):
+        for hit in self._patterns.find(line.text, line.start):
             if not reported(line, hit.start, listed=hit.row.listed, after=after):
                 continue
             # A line that was glued on brings its own prefix, and it stands in the tail of this message.
@@ -96,7 +96,7 @@ class NcclRanks:
 
 def _unwinds(hit: Hit, line: LogLine, stream: Stream) -> bool:
     """True for what only follows an error that the same source has told."""
-    told = stream.memory.table("ranks.told", _MAX_SOURCES)
+    told = stream.rule_state.table("ranks.told", _MAX_SOURCES)
     pod = line.pod.key if line.pod else None
     key = (stream.cluster, line.node, pod, line.container)
     at = to_millis(line.at or stream.received_at)

@@ -10,10 +10,10 @@ from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
 
 
-class Distinctions(Strict):
-    """Of one kind. `telling` and `condition` name attributes; see the head of the file."""
+class DedupRule(Strict):
+    """Of one kind. `distinct_by` and `condition` name attributes; see the head of the file."""
 
-    telling: tuple[str, ...]
+    distinct_by: tuple[str, ...]
     condition: tuple[str, ...] = ()
     window_s: float = Field(1.0, gt=0)
     variants: int = Field(64, ge=1)
@@ -24,25 +24,25 @@ class Distinctions(Strict):
         return round(self.window_s * 1000)
 
 
-class Noise(Strict):
+class DedupRules(Strict):
     """The whole file."""
 
-    default: Distinctions
-    kinds: dict[str, Distinctions]
+    default: DedupRule
+    kinds: dict[str, DedupRule]
 
 
 @cache
-def noise() -> Noise:
+def noise() -> DedupRules:
     """The file, read once.
 
     Raises:
         ConfigError: naming the first key that is wrong.
     """
-    return load_catalog("noise", Noise)
+    return load_catalog("noise", DedupRules)
 
 
 @cache
-def distinctions(kind: str) -> Distinctions:
+def dedup_rule(kind: str) -> DedupRule:
     """What tells reports of this kind apart."""
     kinds = noise().kinds
     return kinds.get(kind) or kinds.get(f"{kind.partition('.')[0]}.*") or noise().default

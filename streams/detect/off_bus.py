@@ -72,7 +72,7 @@ def _of_first_line(line: LogLine, stream: Stream) -> str | None:
 
 
 def _begun(stream: Stream) -> RuleTable:
-    return stream.memory.table("off_bus.begun", _MAX_STREAMS)
+    return stream.rule_state.table("off_bus.begun", _MAX_STREAMS)
 
 
 def _node(line: LogLine, stream: Stream) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from aiokafka.structs import OffsetAndMetadata
 
 from streams.config.settings import KafkaSettings
 from streams.detect.deduplication import RollUp
-from streams.detect.rule_state import Memory
+from streams.detect.rule_state import RuleState
 from streams.detect.snapshot import Snapshot
 from streams.detect.snapshot_store import Pointer, Reader, write
 from streams.kafka import clients
@@ -31,7 +31,7 @@ from streams.model.errors import BadInput
 
 PROCESS = "detector"
 
-Ends = Mapping[TopicPartition, tuple[int, str]]
+CommitOffsets = Mapping[TopicPartition, tuple[int, str]]
 """Offset and metadata of a commit, for each partition."""
 
 REWIND: Mapping[str, int] = {
@@ -50,7 +50,7 @@ _SAVE_LEAVING_S = 5.0
 
 
 @dataclass(slots=True)
-class CatchingUp:
+class Takeover:
     """What taking a partition over costs."""
 
     began_s: float
@@ -60,8 +60,8 @@ class CatchingUp:
 
 
 @dataclass(slots=True)
-class Holding:
-    """One partition. Its records count from `live_from` on; `memory` and `rollup` know everything before `seen_to`.
+class DetectorPartition:
+    """One partition. Its records count from `live_from` on; `rule_state` and `rollup` know everything before `seen_to`.
 
     `committed` is the offset in our last commit (-1: none), `pointer` what it says of the snapshot. `changed` tells that
     something was learned since that snapshot. `latest_ms` is the latest time of any record, seen at `latest_s` of our own clock.
@@ -69,7 +69,7 @@ class Holding:
 
     place: TopicPartition
     topic: str
-    memory: Memory = field(default_factory=Memory)
+    rule_state: RuleState = field(default_factory=RuleState)
     rollup: RollUp = field(default_factory=RollUp)
     live_from: int = 0
     seen_to: int = 0
@@ -77,7 +77,7 @@ class Holding:
     pointer: Pointer | None = None
     changed: bool = False
     saved_s: float = 0.0
-    catching_up: CatchingUp | None = None
+    takeover: Takeover | None = None
     latest_ms: int = 0
     latest_s: float = 0.0
 
@@ -102,9 +102,9 @@ class Holding:
         self.seen_to = records[-1].offset + 1
         self.latest_ms, self.latest_s = max(self.latest_ms, records[-1].timestamp), now_s
         again = len(records) - live
-        if again and self.catching_up is not None:
-            self.catching_up.records += again
-            self.catching_up.bytes += sum(map(len, values[:again]))
+        if again and self.takeover is not None:
+            self.takeover.records += again
+            self.takeover.bytes += sum(map(len, values[:again]))
         return again
 
     def now_ms(self, now_s: float) -> int:
@@ -117,7 +117,7 @@ class Holding:
         return self.changed and self.seen_to == self.committed
 
 
-class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
+class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
     """All partitions held.
 
     `lock` is taken for whatever must not be torn by a change of ownership. `term` counts those changes: a batch that was fetched
@@ -151,24 +151,24 @@ class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
         self._clock = clock
         self._at = at
         self._log = structlog.get_logger(process=PROCESS)
-        self._held: dict[TopicPartition, Holding] = {}
+        self._held: dict[TopicPartition, DetectorPartition] = {}
         self._assigned: set[TopicPartition] = set()
-        self._settled: set[TopicPartition] = set()
+        self._restored: set[TopicPartition] = set()
         self._leaving = False
         self.lock = asyncio.Lock()
         self.term = 0
 
-    def __getitem__(self, partition: TopicPartition) -> Holding:
+    def __getitem__(self, partition: TopicPartition) -> DetectorPartition:
         return self._held[partition]
 
-    def __iter__(self) -> Iterator[Holding]:
+    def __iter__(self) -> Iterator[DetectorPartition]:
         """All that are settled."""
-        return iter([self._held[partition] for partition in self._settled])
+        return iter([self._held[partition] for partition in self._restored])
 
     @property
-    def unsettled(self) -> bool:
+    def restoring(self) -> bool:
         """True while the state of some partition is not restored: nothing of any may be read until it is."""
-        return self._settled != self._assigned
+        return self._restored != self._assigned
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Let the batch in hand be written and committed, and write down what is remembered, before anybody else takes over."""
@@ -178,32 +178,32 @@ class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
             self.term += 1
             await self.delivered()
             await self.save_all()
-            self._assigned, self._settled = set(), set()
+            self._assigned, self._restored = set(), set()
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Note what is to be settled. Heartbeats stand still while this runs, so nothing is read here."""
-        self._assigned, self._settled = set(assigned), set()
+        self._assigned, self._restored = set(assigned), set()
         for partition in set(self._held) - self._assigned:
             del self._held[partition]
 
-    async def settle(self) -> None:
+    async def restore_assigned(self) -> None:
         """Restore the state of what was assigned, and go to where reading begins. To be called with the lock.
 
         Raises:
             KafkaError: when Kafka fails.
         """
-        self._settled = set()
+        self._restored = set()
         partitions = sorted(self._assigned)
         commits = await clients.committed(self._settings, PROCESS, partitions)
         firsts = await self.consumer.beginning_offsets(partitions)
         reader = Reader(self._settings)
-        restored: list[Holding] = []
+        restored: list[DetectorPartition] = []
         try:
             for partition in partitions:
                 if self._leaving:
                     break
                 restored.append(
-                    await self._restored(partition, firsts[partition], commits.get(partition), reader)
+                    await self._restore_one(partition, firsts[partition], commits.get(partition), reader)
                 )
             self._begin(restored)
         except IllegalStateError as error:
@@ -211,7 +211,7 @@ class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
         finally:
             await reader.stop()
 
-    def _begin(self, restored: Sequence[Holding]) -> None:
+    def _begin(self, restored: Sequence[DetectorPartition]) -> None:
         """Go to where reading begins. What was fetched before does not count, and all that is fetched from here on does.
 
         Nothing may come between: a record fetched after its partition was sought and before the term rose would be thrown away
@@ -221,9 +221,9 @@ class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
         for held in restored:
             self.consumer.seek(held.place, held.seen_to)
             self._held[held.place] = held
-            self._settled.add(held.place)
+            self._restored.add(held.place)
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> Ends:
+    def ends(self, partitions: Iterable[TopicPartition]) -> CommitOffsets:
         """How far these are read by now, as far as their records count: what is to be committed of them."""
         return {
             partition: held.end()
@@ -231,7 +231,7 @@ class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
             if (held := self._held[partition]).seen_to > max(held.live_from, held.committed)
         }
 
-    async def commit(self, offsets: Ends) -> None:
+    async def commit(self, offsets: CommitOffsets) -> None:
         """Commit how far partitions were read, unless somebody else owns some of them now."""
         if not offsets:
             return
@@ -260,16 +260,16 @@ class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
         """Write down all that changed, as far as there is time before others must not wait any longer."""
         await self._save([held for held in self if held.savable], within_s=_SAVE_LEAVING_S)
 
-    async def _save(self, holdings: Sequence[Holding], *, within_s: float) -> None:
+    async def _save(self, holdings: Sequence[DetectorPartition], *, within_s: float) -> None:
         began_s = self._clock()
         for held in holdings:
             await self._save_one(held)
             if self._clock() - began_s > within_s:
                 return
 
-    async def _save_one(self, held: Holding) -> None:
+    async def _save_one(self, held: DetectorPartition) -> None:
         began_s = held.saved_s = self._clock()
-        snapshot = Snapshot(held.source, held.memory, held.rollup)
+        snapshot = Snapshot(held.source, held.rule_state, held.rollup)
         slot = 1 - held.pointer.slot if held.pointer else 0
         try:
             pointer = await write(
@@ -296,12 +296,14 @@ class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
             "snapshot written", source=held.source, rows=snapshot.rows, seconds=self._clock() - began_s
         )
 
-    async def _restored(
+    async def _restore_one(
         self, partition: TopicPartition, first: int, commit: OffsetAndMetadata | None, reader: Reader
-    ) -> Holding:
+    ) -> DetectorPartition:
         """The partition as it was left, with `seen_to` where reading begins; `first` is its oldest record."""
         now_s = self._clock()
-        fresh = Holding(partition, self._names[partition.topic], saved_s=now_s, seen_to=first, latest_s=now_s)
+        fresh = DetectorPartition(
+            partition, self._names[partition.topic], saved_s=now_s, seen_to=first, latest_s=now_s
+        )
         if commit is None:
             fresh.pointer = Pointer(first)
             return fresh
@@ -310,13 +312,13 @@ class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
             held.changed |= held.pointer is None or commit.metadata != held.pointer.text()
             held.committed = commit.offset
             return held
-        return await self._taken_over(fresh, first, commit, reader)
+        return await self._take_over(fresh, first, commit, reader)
 
-    async def _taken_over(
-        self, held: Holding, first: int, commit: OffsetAndMetadata, reader: Reader
-    ) -> Holding:
+    async def _take_over(
+        self, held: DetectorPartition, first: int, commit: OffsetAndMetadata, reader: Reader
+    ) -> DetectorPartition:
         held.live_from = held.committed = commit.offset
-        held.catching_up = CatchingUp(self._clock())
+        held.takeover = Takeover(self._clock())
         try:
             snapshot, held.pointer = await _snapshot(held.source, commit, reader)
         except BadInput as error:
@@ -328,9 +330,9 @@ class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
                 reason=str(error),
             )
         else:
-            held.memory, held.rollup = snapshot.memory, snapshot.rollup
+            held.rule_state, held.rollup = snapshot.rule_state, snapshot.rollup
             held.latest_ms = held.pointer.at_ms
-            held.catching_up.rows = snapshot.rows
+            held.takeover.rows = snapshot.rows
             held.seen_to = max(first, held.pointer.as_of, commit.offset - MAX_READ_AGAIN)
             if held.seen_to > held.pointer.as_of:
                 self._log.warning(
@@ -340,13 +342,13 @@ class Holdings(ConsumerRebalanceListener):  # type: ignore[misc]
                 )
         held.seen_to = min(held.seen_to, max(first, commit.offset))
         held.changed = held.pointer is None or held.seen_to < commit.offset
-        self.say_caught_up(held)
+        self.log_takeover(held)
         return held
 
-    def say_caught_up(self, held: Holding) -> None:
+    def log_takeover(self, held: DetectorPartition) -> None:
         """Say what taking a partition over has cost, once."""
-        if held.live and held.catching_up is not None:
-            cost, held.catching_up = held.catching_up, None
+        if held.live and held.takeover is not None:
+            cost, held.takeover = held.takeover, None
             self._log.info(
                 "partition taken over",
                 source=held.source,

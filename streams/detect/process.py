@@ -24,7 +24,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from streams.config.settings import DetectorSettings, KafkaSettings
 from streams.detect.batch import Batch, Counts, OutgoingSignals, read_safely
 from streams.detect.detector import Detector
-from streams.detect.partition_state import PROCESS, Ends, Holding, Holdings
+from streams.detect.partition_state import PROCESS, CommitOffsets, DetectorPartition, DetectorPartitions
 from streams.kafka import clients
 from streams.kafka.clients import KafkaError
 from streams.kafka.prefetch import Ahead
@@ -78,10 +78,10 @@ class DetectorProcess:
         self._at = at
         self._log = structlog.get_logger(process=PROCESS)
         self._names = {clients.topic_name(kafka_settings, topic): topic.name for topic in RAW}
-        self._holdings = Holdings(
+        self._partitions = DetectorPartitions(
             kafka_settings, self._names, snapshot_s=settings.snapshot_s, clock=clock, at=at
         )
-        self._holdings.delivered = self._wait
+        self._partitions.delivered = self._wait
         self._turn: asyncio.Task[None] | None = None
         self._delivery: asyncio.Task[None] | None = None
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)
@@ -94,8 +94,8 @@ class DetectorProcess:
         """
         consumer = clients.consumer(self._kafka, group=PROCESS, **FETCHING)
         producer = clients.producer(self._kafka, linger_ms=2)
-        self._holdings.consumer, self._holdings.producer = consumer, producer
-        clients.subscribe(consumer, self._names, self._holdings)
+        self._partitions.consumer, self._partitions.producer = consumer, producer
+        clients.subscribe(consumer, self._names, self._partitions)
         self._pulse.lag = lambda: clients.lag(consumer)
         try:
             await clients.started(producer, self._kafka)
@@ -118,9 +118,9 @@ class DetectorProcess:
             async with asyncio.timeout(_LEAVE_S):
                 if self._turn is not None:
                     await self._turn
-                async with self._holdings.lock:
+                async with self._partitions.lock:
                     await self._delivered()
-                    await self._holdings.save_all()
+                    await self._partitions.save_all()
         except TimeoutError:
             self._log.warning("left without a snapshot of every partition")
         except KafkaError as error:
@@ -131,13 +131,13 @@ class DetectorProcess:
             polled = await consumer.getmany(
                 timeout_ms=self._settings.poll_ms, max_records=self._settings.batch_records
             )
-            return self._holdings.term, polled
+            return self._partitions.term, polled
 
         reported = self._clock()
         async with Ahead(poll) as ahead:
             while True:
-                if self._holdings.unsettled:
-                    await self._settle()
+                if self._partitions.restoring:
+                    await self._restore()
                 term, polled = await ahead.next()
                 self._pulse.ready()
                 # Whoever asks us to end waits until this batch is written and committed.
@@ -148,41 +148,41 @@ class DetectorProcess:
                     reported = self._clock()
                     self._report("detector counts")
 
-    async def _settle(self) -> None:
+    async def _restore(self) -> None:
         """Take up what is remembered of the partitions that are new to us."""
-        async with self._holdings.lock:
-            await self._holdings.settle()
+        async with self._partitions.lock:
+            await self._partitions.restore_assigned()
             self._detector.remember(
-                {(held.topic, held.place.partition): held.memory for held in self._holdings}
+                {(held.topic, held.place.partition): held.rule_state for held in self._partitions}
             )
 
     async def _take(self, polled: Polled, term: int, producer: AIOKafkaProducer) -> None:
         """One batch, unless it was taken before the last change of ownership: that is read again from its commit, by somebody."""
-        async with self._holdings.lock:
-            if term == self._holdings.term and not self._holdings.unsettled:
+        async with self._partitions.lock:
+            if term == self._partitions.term and not self._partitions.restoring:
                 await self._handle(polled, producer)
-                if self._holdings.save_is_due or not polled:
+                if self._partitions.save_is_due or not polled:
                     await self._delivered()
-                    await self._holdings.save_due()
+                    await self._partitions.save_due()
 
     async def _handle(self, polled: Polled, producer: AIOKafkaProducer) -> None:
         """Read one batch while the one before is delivered, then deliver it: one at a time, in order."""
         batch = Batch()
         for partition, records in polled.items():
-            self._detect(self._holdings[partition], records, batch)
+            self._detect(self._partitions[partition], records, batch)
             await asyncio.sleep(0)  # heartbeats go on while a big batch is read
-        for held in self._holdings:
+        for held in self._partitions:
             self._add_due(held, batch)
         await self._delivered()
         if polled or batch.signals:
             # What is committed is what this batch has read, however far the next one is by then.
-            ends = self._holdings.ends(polled)
+            ends = self._partitions.ends(polled)
             self._delivery = asyncio.create_task(self._deliver(batch, ends, producer))
 
-    async def _deliver(self, batch: Batch, ends: Ends, producer: AIOKafkaProducer) -> None:
+    async def _deliver(self, batch: Batch, ends: CommitOffsets, producer: AIOKafkaProducer) -> None:
         await self._write(producer, batch.outgoing(self._kafka.cluster_partitions))
         self._at(crash_points.DETECTOR_AFTER_PRODUCE)
-        await self._holdings.commit(ends)
+        await self._partitions.commit(ends)
         for topic, counts in batch.counts.items():
             self.counts[topic].add(counts)
             self._pulse.count("records", counts.records)
@@ -201,12 +201,12 @@ class DetectorProcess:
         if delivery is not None:
             await delivery
 
-    def _detect(self, held: Holding, records: Sequence[Any], batch: Batch) -> None:
+    def _detect(self, held: DetectorPartition, records: Sequence[Any], batch: Batch) -> None:
         """Read one partition's records; those that somebody has read before teach the rules and are not counted."""
         values = [record.value or b"" for record in records]
         live = len(records) if held.live else sum(record.offset >= held.live_from for record in records)
         batch.counts[held.topic].read_again += held.read(records, values, live, self._clock())
-        for index in self._detector.wanted(values, held.memory):
+        for index in self._detector.wanted(values, held.rule_state):
             held.changed = True
             raw = _raw(held.topic, records[index])
             detected = read_safely(self._detector, raw, held.rollup)
@@ -214,19 +214,19 @@ class DetectorProcess:
                 batch.add(raw, detected)
                 live -= 1
         batch.add_unread(held.topic, live)
-        self._holdings.say_caught_up(held)
-        for dropped in held.memory.take_dropped():
+        self._partitions.log_takeover(held)
+        for dropped in held.rule_state.take_dropped():
             self._log.warning(
                 "a table of another release is forgotten", source=held.source, **asdict(dropped)
             )
 
-    def _add_due(self, held: Holding, batch: Batch) -> None:
+    def _add_due(self, held: DetectorPartition, batch: Batch) -> None:
         """Counts whose window is over, and what lines say whose rest has not come in time."""
         if not held.live:
             return
         now_ms = held.now_ms(self._clock())
         at, place = from_millis(now_ms), (held.topic, held.place.partition)
-        batch.add_counts(self._detector.let_go(*place, at, held.rollup))
+        batch.add_counts(self._detector.flush_unfinished(*place, at, held.rollup))
         if held.rollup.waiting:
             batch.add_counts(held.rollup.due(now_ms, self._clock()))
 

@@ -41,7 +41,7 @@ class Dropped:
     rows: int
 
 
-class Memory:
+class RuleState:
     """The tables of one source partition, made when a rule first asks for them."""
 
     def __init__(self) -> None:

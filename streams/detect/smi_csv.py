@@ -49,7 +49,7 @@ class SmiCsv:
         """What a row says of its GPU."""
         if ", " not in line.message or written_by_people(line.source):
             return
-        seen = stream.memory.table("smi.columns", _MAX_NODES)
+        seen = stream.rule_state.table("smi.columns", _MAX_NODES)
         key = stream.source(line)
         at = to_millis(line.at or stream.received_at)
         cells = [cell.strip() for cell in line.message[:_MAX_ROW].split(", ")]

@@ -194,7 +194,7 @@ class Dump:
         self._stream = stream
         self._at = to_millis(line.at or stream.received_at)
         self._key = (stream.cluster, line.node or stream.lines)
-        self._open = stream.memory.table("smi.open", _MAX_NODES)
+        self._open = stream.rule_state.table("smi.open", _MAX_NODES)
         row = self._open.get(self._key, (0, "", "", "", 0, 0, ""))
         if abs(self._at - int(row[0] or 0)) > _APART_MS:
             row = (0, "", "", "", 0, 0, "")

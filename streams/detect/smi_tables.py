@@ -161,7 +161,7 @@ class _Seen:
         self._stream = stream
         self._key = (stream.cluster, line.node or stream.lines)
         self._at = to_millis(line.at or stream.received_at)
-        self._table = stream.memory.table("smi.named", _MAX_NODES)
+        self._table = stream.rule_state.table("smi.named", _MAX_NODES)
         row = self._table.get(self._key)
         if row is None or abs(self._at - int(row[0] or 0)) > _APART_MS:
             row = (0, None, None, None, False)

@@ -14,7 +14,7 @@ import orjson
 import zstandard
 
 from streams.detect.deduplication import Key, LastReport, RollUp, Window
-from streams.detect.rule_state import Memory, RuleTable
+from streams.detect.rule_state import RuleState, RuleTable
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput
 from streams.model.signal import Signal, SignalState
@@ -36,16 +36,18 @@ class Snapshot:
     `rows` counts what was written or read, `unwritable` rows that were left out because JSON cannot hold them.
     """
 
-    def __init__(self, source: str, memory: Memory | None = None, rollup: RollUp | None = None) -> None:
+    def __init__(
+        self, source: str, rule_state: RuleState | None = None, rollup: RollUp | None = None
+    ) -> None:
         self.source = source
-        self.memory = memory or Memory()
+        self.rule_state = rule_state or RuleState()
         self.rollup = rollup or RollUp()
         self.rows = 0
         self.unwritable = 0
 
     def blocks(self) -> Iterator[bytes]:
         """The blocks. Nothing may change between the first and the last, so that all are as of one offset."""
-        for name, table in self.memory.tables():
+        for name, table in self.rule_state.tables():
             yield from self._table(name, table)
         rollup = self.rollup
         head = {"clock_ms": rollup.clock_ms, "changes": rollup.changes}
@@ -76,7 +78,7 @@ class Snapshot:
             if document["kind"] == _NAME_ROLLUP:
                 self._take_rollup(document, rows)
             else:
-                self.memory.restore(
+                self.rule_state.restore(
                     document["table"],
                     document["version"],
                     ((tuple(key), tuple(row)) for key, row in rows),

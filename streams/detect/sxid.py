@@ -145,4 +145,4 @@ def _is_continuation(line: LogLine, stream: Stream, code: int, pci: str | None, 
 
 
 def _told(stream: Stream) -> RuleTable:
-    return stream.memory.table("sxid.told", _MAX_ERRORS)
+    return stream.rule_state.table("sxid.told", _MAX_ERRORS)

@@ -263,6 +263,6 @@ def _named(key: str) -> str:
     return name
 
 
-def spoken(record: Mapping[str, Any]) -> bool:
+def is_chat_record(record: Mapping[str, Any]) -> bool:
     """True for what people said, retold by a chat, a forum or a model's prompt."""
     return not _SPEAKER.isdisjoint(record)

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from streams.ingest import header
-from streams.ingest.records import Opened, Origin, Outside, Row, Unfinished
+from streams.ingest.records import Opened, Origin, RecordContext, Row, Unfinished
 from streams.model.clock import from_millis, to_millis
 from streams.model.entity import PodRef
 
@@ -81,41 +81,45 @@ def part_of(known: Mapping[str, Any], body: str) -> Part | None:
     return None
 
 
-def name_of(known: Mapping[str, Any], origin: Origin, outside: Outside) -> Row:
+def name_of(known: Mapping[str, Any], origin: Origin, context: RecordContext) -> Row:
     """The stream that a record's text is of."""
     place = origin.pod.key if origin.pod else ""
     place = place or next((value for name in _STREAM_OF if isinstance(value := known.get(name), str)), "")
-    return origin.node or outside.node, place, origin.container, str(known.get("stream", ""))
+    return origin.node or context.node, place, origin.container, str(known.get("stream", ""))
 
 
-def take(name: Row, piece: str, part: Part, origin: Origin, outside: Outside, into: Opened) -> None:
+def add_piece(
+    name: Row, piece: str, part: Part, origin: Origin, context: RecordContext, into: Opened
+) -> None:
     """Add `piece` to the line of the stream `name`, and open the line when it is complete or cannot be."""
-    waiting = outside.unfinished
+    waiting = context.unfinished
     if waiting is None:
-        into.inside.append((piece, outside.within(origin)))
+        into.nested.append((piece, context.within(origin)))
         return
     row = waiting.pop(name, None)
-    if row is not None and (len(str(row[0])) + len(piece) > MAX_JOINED or _begins_anew(row, piece, part)):
-        let_go(row, outside, into)
+    if row is not None and (
+        len(str(row[0])) + len(piece) > MAX_JOINED or _starts_a_new_line(row, piece, part)
+    ):
+        flush(row, context, into)
         row = None
     if row is not None:
         piece, origin = f"{row[0]}{piece}", _origin_in(row)
     if part.last or len(piece) >= MAX_JOINED:
-        into.inside.append((piece, outside.within(origin, max_line=MAX_JOINED)))
+        into.nested.append((piece, context.within(origin, max_line=MAX_JOINED)))
         return
     while len(waiting) >= MAX_WAITING:
-        let_go(waiting.pop(next(iter(waiting))), outside, into)
-    waiting[name] = _row(piece, origin, outside)
+        flush(waiting.pop(next(iter(waiting))), context, into)
+    waiting[name] = _row(piece, origin, context)
 
 
-def _begins_anew(row: Row, piece: str, part: Part) -> bool:
+def _starts_a_new_line(row: Row, piece: str, part: Part) -> bool:
     """True when a line without its line feed was whole after all: Docker cuts only what fills its buffer."""
     if part.certain or len(str(row[0])) >= _DOCKERS_BUFFER:
         return False
     return piece[:1].isupper() or piece[:1] in "[<{(" or header.read(piece, from_millis(0)).start > 0
 
 
-def may_go_on(value: bytes, waiting: Unfinished) -> bool:
+def may_continue(value: bytes, waiting: Unfinished) -> bool:
     """True for the bytes of a record that may hold the rest of a line that waits: they name its place and its stream."""
     for _, place, _, stream in waiting:
         if str(stream).encode() in value and str(place).rpartition("/")[2].encode() in value:
@@ -129,11 +133,11 @@ def due(waiting: Unfinished, at: datetime | None) -> list[Row]:
     return [waiting.pop(name) for name in names]
 
 
-def let_go(row: Row, outside: Outside, into: Opened) -> None:
+def flush(row: Row, context: RecordContext, into: Opened) -> None:
     """Open the beginning of a line as the line."""
     node = _text(row[2])
-    alone = Outside(outside.received_at, node, outside.interest, depth=outside.depth, mark=mark(row))
-    into.inside.append((row[0], alone.within(_origin_in(row), max_line=MAX_JOINED)))
+    alone = RecordContext(context.received_at, node, context.interest, depth=context.depth, mark=mark(row))
+    into.nested.append((row[0], alone.within(_origin_in(row), max_line=MAX_JOINED)))
 
 
 def since(row: Row) -> datetime:
@@ -146,12 +150,12 @@ def mark(row: Row) -> Row:
     return row[_PARTS:]
 
 
-def _row(piece: str, origin: Origin, outside: Outside) -> Row:
+def _row(piece: str, origin: Origin, context: RecordContext) -> Row:
     pod = origin.pod
     return (
         piece,
-        to_millis(outside.received_at),
-        outside.node,
+        to_millis(context.received_at),
+        context.node,
         to_millis(origin.at) if origin.at else None,
         origin.node,
         pod.namespace if pod else None,
@@ -161,7 +165,7 @@ def _row(piece: str, origin: Origin, outside: Outside) -> Row:
         origin.source,
         origin.certain,
         origin.sure,
-        *outside.mark,
+        *context.mark,
     )
 
 

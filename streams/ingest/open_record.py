@@ -41,10 +41,10 @@ from streams.ingest.metrics import (
     vector_metric,
 )
 from streams.ingest.otlp import json_encoding
-from streams.ingest.records import JsonObject, Opened, Outside, Row, Unfinished
+from streams.ingest.records import JsonObject, Opened, RecordContext, Row, Unfinished
 from streams.model.record import LogLine
 
-READERS: tuple[Callable[[JsonObject, Outside, Opened], bool], ...] = (
+READERS: tuple[Callable[[JsonObject, RecordContext, Opened], bool], ...] = (
     flight_recorder.read,
     event_exporter.read,
     kube_objects.read,
@@ -89,17 +89,17 @@ MAX_DEPTH = 8
 _MAX_REASONS = 20
 
 
-def open_record(value: bytes, outside: Outside) -> Opened:
+def open_record(value: bytes, context: RecordContext) -> Opened:
     """Everything in one record's value. Never raises for what the bytes hold: what is unreadable is listed in the result."""
     opened = Opened()
-    if outside.unfinished is not None:
-        _open(value, outside, opened)
+    if context.unfinished is not None:
+        _open(value, context, opened)
     else:
         alone: Unfinished = {}
-        outside = outside._replace(unfinished=alone)
-        _open(value, outside, opened)
+        context = context._replace(unfinished=alone)
+        _open(value, context, opened)
         for row in line_reassembly.due(alone, None):
-            line_reassembly.let_go(row, outside, opened)
+            line_reassembly.flush(row, context, opened)
     _drain(opened)
     if len(opened.unreadable) > _MAX_REASONS:
         more = len(opened.unreadable) - _MAX_REASONS
@@ -107,38 +107,33 @@ def open_record(value: bytes, outside: Outside) -> Opened:
     return opened
 
 
-def open_unfinished(row: Row, outside: Outside) -> Opened:
+def open_unfinished(row: Row, context: RecordContext) -> Opened:
     """The beginning of a line that will not go on, as `pieces.due` gave it."""
     opened = Opened()
-    line_reassembly.let_go(row, outside, opened)
+    line_reassembly.flush(row, context, opened)
     _drain(opened)
     return opened
 
 
-def looks_like_json(value: bytes) -> bool:
-    """True for an object or an array of objects."""
-    return json_documents.looks_like_json(value)
-
-
-def _open(value: object, outside: Outside, into: Opened) -> None:
+def _open(value: object, context: RecordContext, into: Opened) -> None:
     if isinstance(value, LogLine):
         into.observations.append(value)
-    elif outside.depth > MAX_DEPTH:
+    elif context.depth > MAX_DEPTH:
         into.unreadable.append(f"a record wrapped more than {MAX_DEPTH} times")
     elif isinstance(value, bytes):
-        _bytes(value, outside, into)
+        _bytes(value, context, into)
     elif isinstance(value, str):
-        _text(value, outside, into)
+        _text(value, context, into)
     else:
-        _document(value, outside, into)
+        _document(value, context, into)
 
 
-def _bytes(value: bytes, outside: Outside, into: Opened) -> None:
-    if value.startswith(protobuf.BEGINNINGS) and protobuf.read(value, outside, into):
+def _bytes(value: bytes, context: RecordContext, into: Opened) -> None:
+    if value.startswith(protobuf.BEGINNINGS) and protobuf.read(value, context, into):
         _drain(into)
         return
     if value.startswith(journald.BEGINNINGS):
-        journald.read(value, outside, into)
+        journald.read(value, context, into)
         _drain(into)
         return
     value = encoding.plain(value)
@@ -147,51 +142,51 @@ def _bytes(value: bytes, outside: Outside, into: Opened) -> None:
             if isinstance(document, json_documents.Broken):
                 reasons = [*into.unreadable, document.reason]
                 if document.rest is not None:
-                    _open(document.rest, outside, into)
+                    _open(document.rest, context, into)
                 into.unreadable[:] = reasons
             else:
-                _open(document, outside, into)
+                _open(document, context, into)
     else:
         whole = value.decode("utf-8", "replace").lstrip("\ufeff")
-        if not any(reader(whole, outside, into) for reader in METRIC_TEXTS):
-            _text(whole, outside, into)
+        if not any(reader(whole, context, into) for reader in METRIC_TEXTS):
+            _text(whole, context, into)
 
 
-def _text(value: str, outside: Outside, into: Opened) -> None:
+def _text(value: str, context: RecordContext, into: Opened) -> None:
     if value[:1] in "{[" and json_documents.looks_like_json(value[:64].encode("utf-8", "replace")):
-        document = json_documents.parsed(value) if len(value) <= outside.max_line else None
+        document = json_documents.parsed(value) if len(value) <= context.max_line else None
         if document is not None:
-            _document(document, outside, into)
+            _document(document, context, into)
             return
-    if cri.concerns(value, outside):
-        cri.read(value, outside, into)
+    if cri.concerns(value, context):
+        cri.read(value, context, into)
     else:
-        text.read(value, outside, into)
+        text.read(value, context, into)
     _drain(into)
 
 
-def _document(document: object, outside: Outside, into: Opened) -> None:
+def _document(document: object, context: RecordContext, into: Opened) -> None:
     if isinstance(document, dict) and isinstance(items := document.get("items"), list) and "kind" in document:
         document = items  # a List of the Kubernetes API
     for record in fluent.records(document) if isinstance(document, list) else [document]:
         if not isinstance(record, dict):
             into.unreadable.append(f"JSON {type(record).__name__} where a record should be")
-        elif _of_a_line(record, outside, into) or any(reader(record, outside, into) for reader in READERS):
+        elif _of_a_line(record, context, into) or any(reader(record, context, into) for reader in READERS):
             _drain(into)
-        elif outside.depth:
-            text.read(flat_record.in_one_line(record), outside, into)
+        elif context.depth:
+            text.read(flat_record.in_one_line(record), context, into)
         else:
             keys = ", ".join(sorted(map(str, record))[:12])[:200]
             into.unreadable.append(f"JSON of no known shape, with the keys: {keys}")
 
 
-def _of_a_line(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def _of_a_line(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """The commonest of shapes without asking a dozen others first; True when it was that one."""
-    return flat_record.OF_A_LINE.issuperset(record) and flat_record.read(record, outside, into)
+    return flat_record.OF_A_LINE.issuperset(record) and flat_record.read(record, context, into)
 
 
 def _drain(into: Opened) -> None:
-    while into.inside:
-        inside, into.inside = into.inside, []
-        for value, outside in inside:
-            _open(value, outside, into)
+    while into.nested:
+        nested, into.nested = into.nested, []
+        for value, context in nested:
+            _open(value, context, into)

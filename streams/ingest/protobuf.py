@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streams.ingest.records import Opened, Outside
+from streams.ingest.records import Opened, RecordContext
 
 BEGINNINGS = (b"\x0a", b"\x1a", b"\x22\x00")
 """Tags of the first field; texts begin so only with an empty line, and no text with the last two."""
@@ -27,7 +27,7 @@ class _NotProtobuf(ValueError):
     pass
 
 
-def read(value: bytes, outside: Outside, into: Opened) -> bool:
+def read(value: bytes, context: RecordContext, into: Opened) -> bool:
     """Add what a protobuf record holds to `into`; False when the bytes are no protobuf message."""
     try:
         numbers = _numbers(value)
@@ -42,13 +42,13 @@ def read(value: bytes, outside: Outside, into: Opened) -> bool:
 
     match kind:
         case "logs":
-            protobuf_encoding.read_logs(value, outside, into)
+            protobuf_encoding.read_logs(value, context, into)
         case "metrics":
-            protobuf_encoding.read_metrics(value, outside, into)
+            protobuf_encoding.read_metrics(value, context, into)
         case "write":
-            remote_write.read(value, outside, into)
+            remote_write.read(value, context, into)
         case "write 2":
-            remote_write.read_second(value, outside, into)
+            remote_write.read_second(value, context, into)
         case "traces":
             into.unreadable.append("OpenTelemetry traces, which are not read: send logs and metrics")
         case _:

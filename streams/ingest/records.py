@@ -65,7 +65,7 @@ class _Everything:
 EVERYTHING: Interest = _Everything()
 
 
-class Outside(NamedTuple):
+class RecordContext(NamedTuple):
     """What is known from outside the bytes. `node`, by Kafka's key or headers, is used when the payload names no host.
 
     `origin` is what wrappers around these bytes said, `depth` how many there were. `unfinished` lives from record to record; None
@@ -81,9 +81,9 @@ class Outside(NamedTuple):
     mark: Row = ()
     max_line: int = MAX_LINE
 
-    def within(self, origin: Origin, *, max_line: int = MAX_LINE) -> Outside:
+    def within(self, origin: Origin, *, max_line: int = MAX_LINE) -> RecordContext:
         """For what a wrapper holds, about which the wrapper said `origin`."""
-        return Outside(
+        return RecordContext(
             self.received_at,
             self.node,
             self.interest,
@@ -99,14 +99,14 @@ class Outside(NamedTuple):
 class Opened:
     """The observations of one record and what in it could not be read (`unreadable`: one reason each).
 
-    `cut` counts lines longer than `MAX_LINE`. `inside` is what a reader found wrapped and is opened next, by its shape: a text,
+    `cut` counts lines longer than `MAX_LINE`. `nested` is what a reader found wrapped and is opened next, by its shape: a text,
     bytes, a JSON object, a list of them, or a line that stands behind such.
     """
 
     observations: list[Observation] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
     cut: int = 0
-    inside: list[tuple[object, Outside]] = field(default_factory=list)
+    nested: list[tuple[object, RecordContext]] = field(default_factory=list)
 
     def full(self) -> bool:
         """True when the record has given all that one may; says so in `unreadable`, once."""

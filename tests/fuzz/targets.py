@@ -15,8 +15,8 @@ from streams.detect.families import line_families
 from streams.detect.finding import Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.log_patterns import load_sheet, sheet_names
-from streams.detect.rule_state import Memory
-from streams.ingest import Outside, open_record
+from streams.detect.rule_state import RuleState
+from streams.ingest import RecordContext, open_record
 from streams.model.record import LogLine
 from tests.streams.detect.cases import CORPUS, cases_of, raw
 from tests.streams.detect.lines import NOW, record
@@ -35,7 +35,7 @@ _FAMILIES = line_families()
 
 def envelopes(data: bytes) -> None:
     """Every envelope: a record's value as it comes."""
-    opened = open_record(data, Outside(NOW, "node-1"))
+    opened = open_record(data, RecordContext(NOW, "node-1"))
     assert all(isinstance(reason, str) and len(reason) < 2000 for reason in opened.unreadable)
 
 
@@ -52,7 +52,7 @@ def families(data: bytes) -> None:
     """Every family on one line, whether or not its hints are in it."""
     text = data.decode("utf-8", "surrogateescape").replace("\n", " ")
     line = LogLine(text, NOW, "node-1", source="kernel" if data[:1] == b"N" else "")
-    stream = Stream("c1", "fuzz:0", NOW, Memory())
+    stream = Stream("c1", "fuzz:0", NOW, RuleState())
     for family in _FAMILIES:
         for finding in family.read(line, stream):
             assert finding.kind

@@ -129,7 +129,7 @@ class _Compiled:
         )
 
 
-class Wordings:
+class PatternTable:
     """The compiled rows of one file."""
 
     def __init__(self, sheet: PatternSheet) -> None:
@@ -139,17 +139,17 @@ class Wordings:
         self._shared = [re2_patterns.compile(pattern) for pattern in sheet.fields]
         rows = sorted(sheet.rows, key=lambda row: row.fallback)
         self._rows = [_Compiled(row) for row in rows]
-        self._openers = re2_patterns.Several(row.opens.encode("latin-1") for row in rows)
+        self._openers = re2_patterns.PatternSet(row.opens.encode("latin-1") for row in rows)
 
     @staticmethod
     @cache
-    def load(name: str) -> Wordings:
+    def load(name: str) -> PatternTable:
         """The wordings of `catalog/lines/NAME.yaml`.
 
         Raises:
             ConfigError: naming the file and the first key that is wrong.
         """
-        return Wordings(load_sheet(name))
+        return PatternTable(load_sheet(name))
 
     def find(self, text: str, start: int) -> list[Hit]:
         """All messages in `text` from `start` on, in order; a message ends where the next one begins.

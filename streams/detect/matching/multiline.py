@@ -57,7 +57,7 @@ class Ibstat:
         """A port that is down, at the line that says how."""
         if written_by_people(line.source):
             return
-        seen = stream.memory.table("ibstat.seen", _MAX_SOURCES)
+        seen = stream.rule_state.table("ibstat.seen", _MAX_SOURCES)
         key = stream.source(line)
         if (adapter := _ADAPTER.search(line.text)) is not None:
             seen[key] = (adapter.group(1) or adapter.group(2), int(adapter.group(3) or 1), None)
@@ -105,7 +105,7 @@ class RootCause:
         """The root cause, at the line with its exit code."""
         if written_by_people(line.source):
             return
-        seen = stream.memory.table("root_cause.seen", _MAX_SOURCES)
+        seen = stream.rule_state.table("root_cause.seen", _MAX_SOURCES)
         key = stream.source(line)
         if _ROOT.search(line.text) is not None:
             seen[key] = (None, None, None)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns, related_lines
-from streams.detect.matching.log_patterns import Hit, Wordings
+from streams.detect.matching.log_patterns import Hit, PatternTable
 from streams.detect.matching.quotation_filter import reported
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.record import LogLine
@@ -21,7 +21,7 @@ _MAX_FIRING = 50_000
 _NAMED = re2_patterns.compile(r"\b([A-Za-z][\w-]{1,40})(?:\[\d{1,10}\])?: {1,4}$")
 
 
-class Worded:
+class PatternFamily:
     """Reads lines by the rows of `catalog/lines/SHEET.yaml`.
 
     Args:
@@ -29,19 +29,19 @@ class Worded:
     """
 
     def __init__(self, sheet: str) -> None:
-        self.wordings = Wordings.load(sheet)
-        self.hints = self.wordings.hints
-        self._by_kernel = self.wordings.sheet.written_by == "kernel"
+        self.patterns = PatternTable.load(sheet)
+        self.hints = self.patterns.hints
+        self._by_kernel = self.patterns.sheet.written_by == "kernel"
         self._sheet = sheet
-        self._ending = any(row.ends for row in self.wordings.sheet.rows)
-        self._on_switch = self.wordings.sheet.written_by == "switch"
+        self._ending = any(row.ends for row in self.patterns.sheet.rows)
+        self._on_switch = self.patterns.sheet.written_by == "switch"
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The messages of one line, in order."""
         after: int | None = None
         # A kernel's message that begins with a device (`bond0: …`) looks as if a program of that name wrote it.
         begin = 0 if self._by_kernel and line.source == "kernel" else line.start
-        for hit in self.wordings.find(line.text, begin):
+        for hit in self.patterns.find(line.text, begin):
             start, program = _program(line, hit) if hit.row.programs else (hit.start, "")
             if program and program not in hit.row.programs:
                 continue
@@ -58,7 +58,7 @@ class Worded:
         """True for the end of what was not firing at that place; remembers what begins and forgets what ends."""
         if not self._ending:
             return False
-        firing = stream.memory.table(f"{self._sheet}.firing", _MAX_FIRING)
+        firing = stream.rule_state.table(f"{self._sheet}.firing", _MAX_FIRING)
         subtype = _text(found.attributes, "subtype")
         key = (stream.cluster, found.node or line.node, found.kind, subtype, found.nic, found.port)
         if found.state is SignalState.FIRING:

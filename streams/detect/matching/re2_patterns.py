@@ -167,7 +167,7 @@ _START = re2._Anchor.ANCHOR_START
 _BOTH = re2._Anchor.ANCHOR_BOTH
 
 
-class Several:
+class PatternSet:
     """Many patterns that are asked for at once, which costs little more than asking for one.
 
     Raises:

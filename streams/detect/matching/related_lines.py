@@ -23,7 +23,7 @@ def told(row: PatternRow, finding: Finding, line: LogLine, stream: Stream) -> bo
     """True when another row of the same report has said it just before; remembers that it is said now."""
     if row.report is None:
         return False
-    table = stream.memory.table("reports", MAX_REPORTS)
+    table = stream.rule_state.table("reports", MAX_REPORTS)
     by = (str(finding.attributes.get(name, "")) for name in row.report_by)
     key = (stream.cluster, finding.node or line.node or stream.lines, row.report, *by)
     now = _at_ms(line, stream)

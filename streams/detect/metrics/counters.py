@@ -51,7 +51,7 @@ class CounterRule(Rule):
         before = cast("Last | None", table.get(place.key))
         if before is None:
             shared: Key = (*place.key, exporter)
-            zeros = stream.memory.table(self._zeros, MAX_PARTS)
+            zeros = stream.rule_state.table(self._zeros, MAX_PARTS)
             bits, seen = cast(Zeros, zeros.get(shared, (0, 0)))
             if value == 0:
                 if not bits & self._bit or at - seen >= _FRESH_MS:

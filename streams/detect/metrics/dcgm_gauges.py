@@ -101,7 +101,7 @@ def _before(
     sample: Sample, stream: Stream, table: str, what: Key, first: float | None = None
 ) -> float | None:
     """The value before this one, which is then remembered; None when this says nothing: it is the first, late, or came twice."""
-    last = stream.memory.table(table, _MAX_GPUS)
+    last = stream.rule_state.table(table, _MAX_GPUS)
     key = (stream.cluster, sample.node or stream.lines, *what)
     at = at_ms(sample, stream)
     row = last.get(key)

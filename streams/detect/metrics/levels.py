@@ -75,11 +75,11 @@ class Rule(ABC):
 
     def states(self, stream: Stream) -> RuleTable:
         """What is pending, firing or lately over."""
-        return stream.memory.table(self._table, MAX_PARTS)
+        return stream.rule_state.table(self._table, MAX_PARTS)
 
     def table(self, stream: Stream, name: str) -> RuleTable:
         """A further table of this row."""
-        return stream.memory.table(f"{self._table}.{name}", MAX_PARTS)
+        return stream.rule_state.table(f"{self._table}.{name}", MAX_PARTS)
 
     def is_reading(self, value: float) -> bool:
         """False for what such a thing cannot measure. Blanks have been dropped before."""

@@ -115,7 +115,7 @@ class BusyGpus:
         if place is None or not 0 <= value <= 100:
             return None
         table, at, now = (
-            stream.memory.table(BUSY_TABLE, MAX_PARTS),
+            stream.rule_state.table(BUSY_TABLE, MAX_PARTS),
             at_ms(sample, stream),
             value >= self._above,
         )
@@ -127,7 +127,7 @@ class BusyGpus:
 
 def _is_busy(sample: Sample, stream: Stream, gap_ms: int) -> bool:
     place = gpu_place(sample, stream, whole=True)
-    known = stream.memory.table(BUSY_TABLE, MAX_PARTS).get(place.key) if place else None
+    known = stream.rule_state.table(BUSY_TABLE, MAX_PARTS).get(place.key) if place else None
     if known is None:
         return False
     busy, at = cast(tuple[bool, int], known)

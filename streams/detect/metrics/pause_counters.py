@@ -108,7 +108,7 @@ class PauseCounters:
         nic = next((sample.labels[name] for name in _sheet().nic_labels if name in sample.labels), None)
         if nic is None or not 0 <= sample.value < 2**63:
             return
-        counters = stream.memory.table("pauses", _MAX_COUNTERS)
+        counters = stream.rule_state.table("pauses", _MAX_COUNTERS)
         at_ms = to_millis(sample.at or stream.received_at)
         place = (stream.cluster, sample.node or stream.lines, nic, metric.direction, priority)
         if metric.measures == "frames" and (*place, "duration") in counters:

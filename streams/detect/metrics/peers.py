@@ -77,7 +77,7 @@ class JobMedians:
         return now[0], median, deviation, gpus, low / total
 
     def _table(self, stream: Stream, name: str) -> RuleTable:
-        return stream.memory.table(f"metrics.{self._row.id}.{name}", _MAX_JOBS)
+        return stream.rule_state.table(f"metrics.{self._row.id}.{name}", _MAX_JOBS)
 
 
 class PeerRule(Rule):

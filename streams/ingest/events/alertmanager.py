@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from streams.ingest import timestamps
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import Alert
 
 _NEVER = 2000
@@ -21,7 +21,7 @@ _NEVER = 2000
 _PENDING = frozenset({"pending", "inactive", "normal", "nodata"})
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add each alert to `into`; False when the record is of another shape. What is not yet firing is no alert."""
     alerts = record.get("alerts")
     if isinstance(alerts, list) and (not alerts or any(_is_alert(alert) for alert in alerts)):
@@ -29,13 +29,13 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
             return False
         for number, alert in enumerate(alerts, 1):
             if isinstance(alert, dict):
-                _add(alert, record, outside, into)
+                _add(alert, record, context, into)
             else:
                 into.unreadable.append(f"alert {number} of a webhook is no object")
         return True
     if not _is_alert(record):
         return False
-    _add(record, {}, outside, into)
+    _add(record, {}, context, into)
     return True
 
 
@@ -48,7 +48,7 @@ def _is_alert(alert: object) -> bool:
     )
 
 
-def _add(alert: JsonObject, group: JsonObject, outside: Outside, into: Opened) -> None:
+def _add(alert: JsonObject, group: JsonObject, context: RecordContext, into: Opened) -> None:
     labels = {**_texts(group.get("commonLabels")), **_texts(alert.get("labels"))}
     annotations = {**_texts(group.get("commonAnnotations")), **_texts(alert.get("annotations"))}
     name = labels.get("alertname") or _text(alert.get("alertname")) or _text(alert.get("name"))
@@ -60,10 +60,10 @@ def _add(alert: JsonObject, group: JsonObject, outside: Outside, into: Opened) -
     state = _state(alert) or _text(group.get("status")).lower()
     if state in _PENDING:
         return
-    starts = _time(alert.get("startsAt")) or _time(alert.get("activeAt")) or outside.origin.at
+    starts = _time(alert.get("startsAt")) or _time(alert.get("activeAt")) or context.origin.at
     ends = _time(alert.get("endsAt"))
     # Prometheus posts them without a state: those that are over have ended, the others end in the future.
-    firing = state not in ("resolved", "ok") if state else ends is None or ends > outside.received_at
+    firing = state not in ("resolved", "ok") if state else ends is None or ends > context.received_at
     into.observations.append(Alert(name, firing, starts if firing else ends or starts, labels, annotations))
 
 

@@ -15,25 +15,25 @@ import orjson
 
 from streams.ingest import timestamps
 from streams.ingest.logs import text
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 
 _NOTED = "Adding new event to the event store"
 _MAX_EVENTS = 100
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the notices to `into`; False when the record is of another shape."""
     document = _scheduled(record)
     if document is not None:
         for event in document["Events"][:_MAX_EVENTS]:
             if isinstance(event, dict):
-                _add(_line_of(event), record, outside, into)
+                _add(_line_of(event), record, context, into)
         return True
     if str(record.get("source")).startswith("aws.") and isinstance(kind := record.get("detail-type"), str):
-        _add_with(f"{kind}: ", record.get("detail"), record, outside, into)
+        _add_with(f"{kind}: ", record.get("detail"), record, context, into)
         return True
     if record.get("message") == _NOTED and isinstance(event := record.get("event"), dict):
-        _add_with(f"{_NOTED} event=", event, record, outside, into)
+        _add_with(f"{_NOTED} event=", event, record, context, into)
         return True
     return False
 
@@ -55,15 +55,15 @@ def _line_of(event: JsonObject) -> str:
     )
 
 
-def _add(line: str, record: JsonObject, outside: Outside, into: Opened) -> None:
+def _add(line: str, record: JsonObject, context: RecordContext, into: Opened) -> None:
     at = timestamps.any_form(record.get("time")) or timestamps.any_form(record.get("@timestamp"))
-    text.read(line.replace("\n", " "), outside, into, at=at)
+    text.read(line.replace("\n", " "), context, into, at=at)
 
 
-def _add_with(words: str, said: object, record: JsonObject, outside: Outside, into: Opened) -> None:
+def _add_with(words: str, said: object, record: JsonObject, context: RecordContext, into: Opened) -> None:
     try:
         line = words + orjson.dumps(said).decode()
     except orjson.JSONEncodeError as error:
         into.unreadable.append(f"a notice of a cloud: {error}")
     else:
-        _add(line, record, outside, into)
+        _add(line, record, context, into)

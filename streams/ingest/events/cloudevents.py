@@ -13,13 +13,13 @@ import binascii
 from streams.ingest import timestamps
 from streams.ingest.fields import fields
 from streams.ingest.origin import merged
-from streams.ingest.records import JsonObject, Opened, Origin, Outside
+from streams.ingest.records import JsonObject, Opened, Origin, RecordContext
 
 HINTS = (rb'"data_base64"\s{0,4}:', rb'"datacontentencoding"\s{0,4}:\s{0,4}"base64"')
 """Bytes (RE2) of events whose data do not show in them."""
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the event's data to what is opened next; False when the record is of another shape."""
     if not ({"specversion", "cloudEventsVersion"} & record.keys()) or not (
         {"type", "eventType"} & record.keys()
@@ -36,7 +36,7 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
             into.unreadable.append(f"CloudEvent {str(record.get('id'))[:80]!r}: data_base64: {error}")
             return True
     if isinstance(data, (dict, list, str, bytes)):
-        into.inside.append((data, outside.within(merged(_origin(record), outside.origin))))
+        into.nested.append((data, context.within(merged(_origin(record), context.origin))))
     return True
 
 

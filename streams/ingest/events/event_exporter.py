@@ -13,14 +13,14 @@ from typing import Any
 
 from streams.ingest import timestamps
 from streams.ingest.events.event_layouts import kind_by
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import KubeEvent
 
 _EVENT_NAME = re.compile(r"(?P<object>[a-z0-9][a-z0-9.-]{0,252})\.[0-9a-f]{8,20}$")
 """An Event is named after its object and a number."""
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the event to `into`; False when the record is of another shape. Deletions of Event objects are skipped."""
     for wrapper in ("object", "event"):
         inner = record.get(wrapper)
@@ -46,7 +46,7 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
             namespace=_str(object_.get("namespace")) or "",
             uid=_str(object_.get("uid")),
             type=_str(record.get("type")) or "Normal",
-            at=_when(record) or outside.origin.at,
+            at=_when(record) or context.origin.at,
             host=_str(source.get("host")) if isinstance(source, dict) else None,
             cluster=_str(record.get("clusterName")),
         )

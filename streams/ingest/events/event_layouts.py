@@ -12,7 +12,7 @@ from typing import Any
 
 from streams.ingest import timestamps
 from streams.ingest.fields import fields
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import KubeEvent
 
 _REASON = re.compile(r"[A-Z][A-Za-z0-9]{2,127}$")
@@ -48,7 +48,7 @@ _WEIGHTS = ("Normal", "Warning")
 _KEPT = frozenset({"eventtime", "eventtype", "resourceversion"})
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the event to `into`; False when the record is of another shape."""
     if not any(
         "eason" in name or (isinstance(part, dict) and "reason" in part) for name, part in record.items()
@@ -75,7 +75,7 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
             uid=next((uid for name in ("objectuid", "uid") if (uid := _str(known.get(name)))), None),
             type=weight,
             at=next(
-                (at for name in _TIMES if (at := timestamps.any_form(known.get(name)))), outside.origin.at
+                (at for name in _TIMES if (at := timestamps.any_form(known.get(name)))), context.origin.at
             ),
             host=_str(known.get("sourcehost")) or _str(known.get("host")),
             cluster=_str(known.get("clustername")) or _str(known.get("cluster")),

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from streams.ingest import timestamps
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import KubeEvent
 
 HINTS = (rb'"lastHeartbeatTime"\s{0,2}:', rb'"phase"\s{0,2}:\s{0,2}"Failed"')
@@ -38,7 +38,7 @@ _JOINING = timedelta(minutes=2)
 _MAX_LISTED = 64
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add what the object says to `into`; False when the record is of another shape."""
     inner = record.get("object")
     whole = inner if isinstance(inner, dict) else record

@@ -14,7 +14,7 @@ from typing import Any
 from streams.ingest import timestamps
 from streams.ingest.fields import fields
 from streams.ingest.logs import text
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 
 HINTS = (rb'"@odata\.type"\s{0,4}:\s{0,4}"#(?:Event|LogEntry)\.',)
 """Bytes (RE2) of such records: their sentences are looked at only once it is known whose they are."""
@@ -24,7 +24,7 @@ _TYPES = ("#Event.", "#LogEntry.")
 _MAX_EVENTS = 1000
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the messages to `into`, each as a line of the controller; False when the record is of another shape."""
     if not str(record.get("@odata.type")).startswith(_TYPES):
         return False
@@ -34,8 +34,8 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
     for event in events[:_MAX_EVENTS] if isinstance(events, list) else [record]:
         if isinstance(event, dict) and isinstance(message := event.get("Message"), str):
             at = timestamps.any_form(event.get("EventTimestamp")) or timestamps.any_form(event.get("Created"))
-            line = _line(event, message, at or outside.received_at)
-            text.read(line, outside, into, at=at, node=node, source=_SOURCE)
+            line = _line(event, message, at or context.received_at)
+            text.read(line, context, into, at=at, node=node, source=_SOURCE)
     return True
 
 

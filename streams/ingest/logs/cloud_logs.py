@@ -16,7 +16,7 @@ from streams.ingest import timestamps
 from streams.ingest.fields import fields
 from streams.ingest.logs import flat_record
 from streams.ingest.origin import merged
-from streams.ingest.records import JsonObject, Opened, Origin, Outside
+from streams.ingest.records import JsonObject, Opened, Origin, RecordContext
 
 HINTS = (rb'"subscription"\s{0,4}:\s{0,4}"projects/',)
 """Bytes (RE2) of records whose data do not show in them."""
@@ -24,17 +24,17 @@ HINTS = (rb'"subscription"\s{0,4}:\s{0,4}"projects/',)
 _AZURE = frozenset({"category", "properties"})
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the records to what is opened next; False when the record is of another shape."""
     if isinstance(events := record.get("logEvents"), list) and not _speaks(record):
-        _cloudwatch(events, outside, into)
+        _cloudwatch(events, context, into)
     elif _are_records(records := record.get("records")) and not _speaks(record):
-        into.inside.append((records, outside.within(outside.origin)))
+        into.nested.append((records, context.within(context.origin)))
     elif record.keys() >= _AZURE and isinstance(inner := record["properties"], dict):
         around = {name: value for name, value in record.items() if name not in _AZURE}
-        into.inside.append(({**around, **inner}, outside.within(outside.origin)))
+        into.nested.append(({**around, **inner}, context.within(context.origin)))
     elif isinstance(message := record.get("message"), dict) and "subscription" in record:
-        return _pubsub(message, outside, into)
+        return _pubsub(message, context, into)
     else:
         return False
     return True
@@ -49,17 +49,17 @@ def _speaks(record: JsonObject) -> bool:
     return flat_record.text_of(fields(record)) is not None
 
 
-def _cloudwatch(events: list[Any], outside: Outside, into: Opened) -> None:
+def _cloudwatch(events: list[Any], context: RecordContext, into: Opened) -> None:
     for event in events:
         if isinstance(event, dict) and isinstance(text := event.get("message"), str):
             at = timestamps.any_form(event.get("timestamp"))
             said = Origin(at, certain=at is not None)
-            into.inside.append((text, outside.within(merged(said, outside.origin))))
+            into.nested.append((text, context.within(merged(said, context.origin))))
         else:
             into.unreadable.append(f"a CloudWatch log event without a message: {str(event)[:80]}")
 
 
-def _pubsub(message: JsonObject, outside: Outside, into: Opened) -> bool:
+def _pubsub(message: JsonObject, context: RecordContext, into: Opened) -> bool:
     if not isinstance(data := message.get("data"), str):
         return False
     try:
@@ -69,5 +69,5 @@ def _pubsub(message: JsonObject, outside: Outside, into: Opened) -> bool:
         return True
     attributes = message.get("attributes")
     said = fields(attributes).origin() if isinstance(attributes, dict) else Origin()
-    into.inside.append((inner, outside.within(merged(said, outside.origin))))
+    into.nested.append((inner, context.within(merged(said, context.origin))))
     return True

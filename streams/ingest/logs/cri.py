@@ -9,7 +9,7 @@ import re
 
 from streams.ingest import line_reassembly
 from streams.ingest.logs import text
-from streams.ingest.records import Opened, Outside
+from streams.ingest.records import Opened, RecordContext
 
 _LINE = re.compile(
     r"(?P<at>\d{4}-\d\d-\d\dT[0-9:.,]{8,20}(?:Z|[+-]\d\d:?\d\d)?) (?P<stream>stdout|stderr) "
@@ -18,14 +18,14 @@ _LINE = re.compile(
 _PARTIAL = re.compile(r"\d(?:Z|[+-]\d\d:?\d\d)? std(?:out|err) P(?::\w{1,16}){0,4} ")
 
 
-def concerns(body: str, outside: Outside) -> bool:
+def concerns(body: str, context: RecordContext) -> bool:
     """True when the text holds a piece, or may be the rest of one that waits."""
-    if outside.unfinished:
+    if context.unfinished:
         return _LINE.match(body) is not None or _PARTIAL.search(body) is not None
     return " P" in body and _PARTIAL.search(body) is not None
 
 
-def read(body: str, outside: Outside, into: Opened) -> None:
+def read(body: str, context: RecordContext, into: Opened) -> None:
     """Add the text's lines to `into`, those in pieces as one."""
     whole: list[str] = []
     for raw in body.split("\n"):
@@ -33,26 +33,26 @@ def read(body: str, outside: Outside, into: Opened) -> None:
         if match is None:
             whole.append(raw)
             continue
-        origin = outside.origin
+        origin = context.origin
         place = origin.pod.key if origin.pod else ""
-        name = (origin.node or outside.node, place, origin.container, match["stream"])
-        going_on = outside.unfinished is not None and name in outside.unfinished
+        name = (origin.node or context.node, place, origin.container, match["stream"])
+        going_on = context.unfinished is not None and name in context.unfinished
         if match["tag"] == "F" and not going_on:
             whole.append(raw)
             continue
-        _flush(whole, outside, into)
+        _flush(whole, context, into)
         piece = raw.rstrip("\r")
         # The line is kept as a full one, so that it is read as such whenever it is let go.
         piece = (
             piece[match.end() :] if going_on else f"{piece[: match.start('tag')]}F{piece[match.end('tag') :]}"
         )
-        line_reassembly.take(
-            name, piece, line_reassembly.Part(match["tag"] == "F"), outside.origin, outside, into
+        line_reassembly.add_piece(
+            name, piece, line_reassembly.Part(match["tag"] == "F"), context.origin, context, into
         )
-    _flush(whole, outside, into)
+    _flush(whole, context, into)
 
 
-def _flush(whole: list[str], outside: Outside, into: Opened) -> None:
+def _flush(whole: list[str], context: RecordContext, into: Opened) -> None:
     if whole:
-        text.read("\n".join(whole), outside, into)
+        text.read("\n".join(whole), context, into)
         whole.clear()

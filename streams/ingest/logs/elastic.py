@@ -7,7 +7,7 @@ update's record is in `doc`.
 
 from __future__ import annotations
 
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 
 _ACTIONS = frozenset({"index", "create", "update", "delete"})
 _OF_AN_ACTION = frozenset(
@@ -15,14 +15,14 @@ _OF_AN_ACTION = frozenset(
 )
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the documents to what is opened next; False when the record is of another shape. Actions say nothing."""
     source = record.get("_source")
     if isinstance(source, dict):
-        into.inside.append((source, outside.within(outside.origin)))
+        into.nested.append((source, context.within(context.origin)))
         return True
     if isinstance(hits := record.get("hits"), dict) and isinstance(found := hits.get("hits"), list):
-        into.inside.append((found, outside.within(outside.origin)))
+        into.nested.append((found, context.within(context.origin)))
         return True
     if len(record) == 1:
         (name,) = record
@@ -30,6 +30,6 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
         if name in _ACTIONS and isinstance(inner, dict) and inner.keys() <= _OF_AN_ACTION:
             return True
         if name == "doc" and isinstance(inner, dict):
-            into.inside.append((inner, outside.within(outside.origin)))
+            into.nested.append((inner, context.within(context.origin)))
             return True
     return False

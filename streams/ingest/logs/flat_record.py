@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import Any
 
 from streams.ingest import line_reassembly
-from streams.ingest.fields import TEXTS, Fields, fields, spoken
+from streams.ingest.fields import TEXTS, Fields, fields, is_chat_record
 from streams.ingest.logs import quotation
 from streams.ingest.origin import merged
-from streams.ingest.records import JsonObject, Opened, Origin, Outside
+from streams.ingest.records import JsonObject, Opened, Origin, RecordContext
 
 HINTS = (rb'"(?i:message|msg|log)"\s{0,4}:\s{0,4}\[\s{0,4}\d',)
 """Bytes (RE2) of a text that is written as numbers."""
@@ -81,26 +81,26 @@ OF_A_LINE = frozenset(
 """Names of fields that say a line and whose it is. A record that has no others is of no other shape than this."""
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the record's text to `into`; False when it has none, so is of another shape."""
     known = fields(record)
     body = text_of(known)
     if body is None:
-        return _deeper(record, known, outside, into)
-    origin = merged(known.origin(), outside.origin)
-    if spoken(record):
+        return _deeper(record, known, context, into)
+    origin = merged(known.origin(), context.origin)
+    if is_chat_record(record):
         origin = Origin(origin.at, origin.node, origin.pod, origin.container, quotation.SOURCE)
     part = line_reassembly.part_of(known, body)
-    if part is None and not outside.unfinished:
-        into.inside.append((body, outside.within(origin)))
+    if part is None and not context.unfinished:
+        into.nested.append((body, context.within(origin)))
     else:
         # What waits for its rest gets it, even when its writer marks all pieces but the last.
-        line_reassembly.take(
-            line_reassembly.name_of(known, origin, outside),
+        line_reassembly.add_piece(
+            line_reassembly.name_of(known, origin, context),
             body,
             part or line_reassembly.LAST,
             origin,
-            outside,
+            context,
             into,
         )
     return True
@@ -132,11 +132,11 @@ def in_one_line(record: JsonObject) -> str:
     return " ".join(f"{name}={value}" for name, value in scalars)
 
 
-def _deeper(record: JsonObject, known: Fields, outside: Outside, into: Opened) -> bool:
+def _deeper(record: JsonObject, known: Fields, context: RecordContext, into: Opened) -> bool:
     inner: Any = next((record[name] for name in _INSIDE if _is_record(record.get(name))), None)
     if inner is None:
         return False
-    into.inside.append((inner, outside.within(merged(known.origin(), outside.origin))))
+    into.nested.append((inner, context.within(merged(known.origin(), context.origin))))
     return True
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from streams.ingest.fields import fields
 from streams.ingest.origin import merged
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import LogLine
 
 HINTS = (rb"collective_seq_id|last_enqueued_collective",)
@@ -56,17 +56,17 @@ class _Group:
         return self.waits is not None or self.enqueued > self.completed
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add a line for each group that waits; False when the record is no dump."""
     found = _dump(record)
     if found is None:
         return False
     dump, named = found
-    origin = merged(fields(record).origin(), outside.origin)
-    rank = _rank(record, named, outside)
+    origin = merged(fields(record).origin(), context.origin)
+    rank = _rank(record, named, context)
     # A record keyed by its rank has no host for a key.
-    keyed = outside.node is not None and _RANK.search(outside.node) is not None
-    node = origin.node or (None if keyed else outside.node)
+    keyed = context.node is not None and _RANK.search(context.node) is not None
+    node = origin.node or (None if keyed else context.node)
     for group in _groups(dump):
         if group.hangs:
             line = _line(group, rank)
@@ -96,7 +96,7 @@ def _is_dump(record: JsonObject) -> bool:
     )
 
 
-def _rank(record: JsonObject, named: str, outside: Outside) -> int | None:
+def _rank(record: JsonObject, named: str, context: RecordContext) -> int | None:
     for name in ("rank", "global_rank"):
         value = record.get(name)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**7:
@@ -106,7 +106,7 @@ def _rank(record: JsonObject, named: str, outside: Outside) -> int | None:
     texts = [
         named,
         *(value for name in _NAMES if isinstance(value := record.get(name), str)),
-        outside.node or "",
+        context.node or "",
     ]
     for text in texts:
         if (match := _RANK.search(text[-256:])) is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streams.ingest.records import Opened, Outside
+from streams.ingest.records import Opened, RecordContext
 
 BEGINNINGS = (b"__CURSOR=", b"__REALTIME_TIMESTAMP=")
 """What every entry begins with."""
@@ -17,18 +17,18 @@ _MAX_FIELDS = 256
 _LENGTH = 8
 
 
-def read(value: bytes, outside: Outside, into: Opened) -> None:
+def read(value: bytes, context: RecordContext, into: Opened) -> None:
     """Add the entries to what is opened next."""
     entry: dict[str, str] = {}
     for field in _fields(value):
         if field is None:
             if entry:
-                into.inside.append((entry, outside.within(outside.origin)))
+                into.nested.append((entry, context.within(context.origin)))
             entry = {}
         elif len(entry) < _MAX_FIELDS:
             entry.setdefault(*field)
     if entry:
-        into.inside.append((entry, outside.within(outside.origin)))
+        into.nested.append((entry, context.within(context.origin)))
 
 
 def _fields(value: bytes) -> Iterator[tuple[str, str] | None]:

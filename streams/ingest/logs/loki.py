@@ -14,13 +14,13 @@ from typing import Any
 from streams.ingest import timestamps
 from streams.ingest.fields import fields
 from streams.ingest.origin import merged
-from streams.ingest.records import JsonObject, Opened, Origin, Outside
+from streams.ingest.records import JsonObject, Opened, Origin, RecordContext
 
 _LABEL = re.compile(r"([A-Za-z_]\w{0,127})\s{0,4}=\s{0,4}\"((?:[^\"\\]|\\.){0,1024})\"")
 _KERNEL_UNITS = frozenset({"kernel", "kmsg"})
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the lines to what is opened next; False when the record is of another shape."""
     streams = record.get("streams")
     if (
@@ -38,7 +38,7 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
         said = _origin(labels)
         for at, line in _lines(stream, into):
             origin = Origin(at, said.node, said.pod, said.container, said.source, at is not None, said.sure)
-            into.inside.append((line, outside.within(merged(origin, outside.origin))))
+            into.nested.append((line, context.within(merged(origin, context.origin))))
     return True
 
 

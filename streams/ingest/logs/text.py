@@ -8,7 +8,7 @@ from datetime import datetime
 from streams.ingest import header
 from streams.ingest.logs import quotation
 from streams.ingest.origin import TRUST, merged
-from streams.ingest.records import Opened, Origin, Outside
+from streams.ingest.records import Opened, Origin, RecordContext
 from streams.model.entity import PodRef
 from streams.model.record import LogLine
 
@@ -28,7 +28,7 @@ _ESCAPED = re.compile(r"\\x(?:0[0-9a-f]|1[0-9a-f]|7f|5c)")
 
 def read(
     text: str,
-    outside: Outside,
+    context: RecordContext,
     into: Opened,
     *,
     at: datetime | None = None,
@@ -42,7 +42,7 @@ def read(
     For a pod only the shipper's node counts (pods print what they like, and their records are keyed by pod); otherwise the
     host in the text wins, because a collector relays the lines of other hosts.
     """
-    origin = outside.origin
+    origin = context.origin
     if at or node or pod or container or source:
         origin = merged(Origin(at, node, pod, container, source), origin)
     at, pod, source = origin.at, origin.pod, origin.source
@@ -55,21 +55,21 @@ def read(
             continue
         if into.full():
             return
-        if len(raw) > outside.max_line:
+        if len(raw) > context.max_line:
             into.cut += 1
-            raw = raw[: outside.max_line]
-        found = header.read(raw, at or outside.received_at)
+            raw = raw[: context.max_line]
+        found = header.read(raw, at or context.received_at)
         of_kmsg = found.kernel and raw[found.start - 1] == ";"
         if of_kmsg and "\\x" in raw:
             raw = _ESCAPED.sub(" ", raw)
-        host = origin.node if pod else found.host or origin.node or outside.node
+        host = origin.node if pod else found.host or origin.node or context.node
         when = _when(found, at)
         quoting = quoting or (pod is None and not raw[: found.start].strip() and quotation.begins(raw))
         if (found.start or len(lines) > 1) and (cookie := _COOKIE.match(raw, found.start)) is not None:
             writer = quotation.SOURCE if quoting else source or found.tag
             sure = found.host is not None
             wrapper = Origin(when, host, pod, origin.container, writer, found.certain, sure)
-            into.inside.append((raw[cookie.end() :], outside.within(wrapper)))
+            into.nested.append((raw[cookie.end() :], context.within(wrapper)))
             continue
         relayed = found.kernel and source != quotation.SOURCE
         writer = "kernel" if relayed or source == "kernel" else source or found.tag
@@ -82,8 +82,8 @@ def read(
             source=quotation.SOURCE if quoting and source != "kernel" else writer,
             start=found.start,
         )
-        if into.inside:
-            into.inside.append((line, outside))  # what stands before it is yet to be opened
+        if into.nested:
+            into.nested.append((line, context))  # what stands before it is yet to be opened
         else:
             into.observations.append(line)
 

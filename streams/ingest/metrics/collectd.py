@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from streams.ingest import timestamps
 from streams.ingest.metrics.labels import bounded, without_port
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import Sample
 
 _COUNTERS_BY_NAME = frozenset({"ethstat", "exec", "python"})
 """Plugins whose `type_instance` is the name of what is counted."""
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the samples to `into`; False when the record is of another shape."""
     values, names, plugin = record.get("values"), record.get("dsnames"), record.get("plugin")
     if not isinstance(values, list) or not isinstance(names, list) or not isinstance(plugin, str):
@@ -33,8 +33,8 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
     at = timestamps.any_form(record.get("time"))
     for source, value in zip(names, values, strict=False):
         name = base if source == "value" else f"{base}_{source}"
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and outside.interest.metric(name):
-            node = without_port(host) if host else outside.node
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and context.interest.metric(name):
+            node = without_port(host) if host else context.node
             into.observations.append(Sample(name, float(value), at, node, labels))
     return True
 

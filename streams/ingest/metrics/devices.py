@@ -13,7 +13,7 @@ from datetime import datetime
 
 from streams.ingest.logs import text
 from streams.ingest.metrics.labels import bounded, without_port
-from streams.ingest.records import Opened, Outside
+from streams.ingest.records import Opened, RecordContext
 from streams.model.record import Sample
 
 _INTERFACES = ("interface_name", "interface", "ifName", "ifDescr", "ifname", "port_name", "name")
@@ -62,7 +62,7 @@ def add(
     path: str,
     value: object,
     at: datetime | None,
-    outside: Outside,
+    context: RecordContext,
     into: Opened,
     depth: int = _MAX_DEPTH,
 ) -> None:
@@ -71,13 +71,13 @@ def add(
     A state given in words is 1 for up and 0 for any other, with the word in the label `state`.
     """
     if isinstance(value, dict):
-        if add_event(device.node, path, value, at, outside, into) or not depth:
+        if add_event(device.node, path, value, at, context, into) or not depth:
             return
         for name, inner in value.items():
-            add(device, f"{path}/{name}", inner, at, outside, into, depth - 1)
+            add(device, f"{path}/{name}", inner, at, context, into, depth - 1)
         return
     name = path.rpartition("/")[2].rpartition(":")[2]
-    if not outside.interest.metric(name) or into.full():
+    if not context.interest.metric(name) or into.full():
         return
     labels = device.labels
     if "interface" not in labels and (match := _IN_PATH.search(path)) is not None:
@@ -95,7 +95,12 @@ def add(
 
 
 def add_event(
-    node: str | None, name: str, event: dict[str, object], at: datetime | None, outside: Outside, into: Opened
+    node: str | None,
+    name: str,
+    event: dict[str, object],
+    at: datetime | None,
+    context: RecordContext,
+    into: Opened,
 ) -> bool:
     """Add a structured event of SONiC as the line that its syslog has for the same; False when it is none.
 
@@ -113,5 +118,5 @@ def add_event(
         line = f"Port {port} oper state set from {'up to down' if event.get('status') == 'down' else 'down to up'}"
     else:
         return True
-    text.read(line, outside, into, at=at, node=node, source="swss#orchagent")
+    text.read(line, context, into, at=at, node=node, source="swss#orchagent")
     return True

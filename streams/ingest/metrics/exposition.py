@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from streams.ingest import timestamps
 from streams.ingest.metrics.labels import CACHED, bounded, node_of
-from streams.ingest.records import Opened, Outside
+from streams.ingest.records import Opened, RecordContext
 from streams.model.record import Sample
 
 _DESCRIPTION = re.compile(r"# (?:HELP|TYPE|UNIT) [a-zA-Z_:][\w:]{0,255}(?: |$)|# EOF\s{0,4}$")
@@ -28,12 +28,12 @@ _ESCAPED = re.compile(r"\\[\\\"n]")
 _LOOKED_AT = 20
 
 
-def read(text: str, outside: Outside, into: Opened) -> bool:
+def read(text: str, context: RecordContext, into: Opened) -> bool:
     """Add the samples of a scrape to `into`; False when the text is none."""
     lines = [line for line in text.split("\n") if line.strip()]
     if not lines or not _is_scrape(lines):
         return False
-    for index in outside.interest.parts([line.encode("utf-8", "replace") for line in lines]):
+    for index in context.interest.parts([line.encode("utf-8", "replace") for line in lines]):
         if lines[index].startswith("#"):
             continue
         if into.full():
@@ -41,11 +41,11 @@ def read(text: str, outside: Outside, into: Opened) -> bool:
         match = _SAMPLE.match(lines[index])
         if match is None:
             into.unreadable.append(f"no line of a scrape: {lines[index][:80]!r}")
-        elif outside.interest.metric(match["name"]):
+        elif context.interest.metric(match["name"]):
             labels, node = _labels(match["labels"] or "")
             at = timestamps.epoch(match["at"]) if match["at"] else None
             into.observations.append(
-                Sample(match["name"], float(match["value"]), at, node or outside.node, labels)
+                Sample(match["name"], float(match["value"]), at, node or context.node, labels)
             )
     return True
 

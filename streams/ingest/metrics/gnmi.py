@@ -12,43 +12,43 @@ from typing import Any
 from streams.ingest import timestamps
 from streams.ingest.metrics import devices
 from streams.ingest.metrics.labels import without_port
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 
 HINTS = (b"sonic-events-swss:(?:pfc-storm|if-state)",)
 """Bytes (RE2) of events whose words their lines have and they have not."""
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add samples and lines to `into`; False when the record is of another shape."""
     values, tags, source = record.get("values"), record.get("tags"), record.get("source")
     at = timestamps.any_form(record.get("timestamp"))
     if isinstance(tags, dict) and "source" in tags and ("values" in record or "deletes" in record):
         known = {str(name): value for name, value in tags.items() if isinstance(value, str)}
         device = devices.of_tags({"subscription-name": "", **known})
-        _add(device, values, at, outside, into)
+        _add(device, values, at, context, into)
         return True
     if isinstance(source, str) and isinstance(updates := record.get("updates"), list):
         for update in updates:
             if isinstance(update, dict) and isinstance(path := update.get("Path", ""), str):
                 _add(
-                    devices.of_tags({"source": source, "path": path}), update.get("values"), at, outside, into
+                    devices.of_tags({"source": source, "path": path}), update.get("values"), at, context, into
                 )
         return True
-    return _sonic(record, outside, into)
+    return _sonic(record, context, into)
 
 
-def _add(device: devices.Device | None, values: Any, at: Any, outside: Outside, into: Opened) -> None:
+def _add(device: devices.Device | None, values: Any, at: Any, context: RecordContext, into: Opened) -> None:
     if device is not None and isinstance(values, dict):
         for path, value in values.items():
-            devices.add(device, str(path), value, at, outside, into)
+            devices.add(device, str(path), value, at, context, into)
 
 
-def _sonic(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def _sonic(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     found = False
     for name, event in record.items():
         if isinstance(event, dict) and name.startswith("sonic-events-"):
             source = record.get("source") or record.get("host")
             node = without_port(source) if isinstance(source, str) else None
-            devices.add_event(node, name, event, timestamps.any_form(event.get("timestamp")), outside, into)
+            devices.add_event(node, name, event, timestamps.any_form(event.get("timestamp")), context, into)
             found = True
     return found

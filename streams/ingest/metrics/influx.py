@@ -14,7 +14,7 @@ from functools import lru_cache
 from streams.ingest import timestamps
 from streams.ingest.metrics import telegraf
 from streams.ingest.metrics.labels import CACHED
-from streams.ingest.records import Opened, Outside
+from streams.ingest.records import Opened, RecordContext
 
 _LINE = re.compile(
     r"(?P<head>(?:[^\\ \n]|\\.){1,8192}+) "
@@ -36,20 +36,20 @@ _ESCAPED = re.compile(r"\\([,= \\\"])")
 Field = tuple[str, str | float]
 
 
-def read(text: str, outside: Outside, into: Opened) -> bool:
+def read(text: str, context: RecordContext, into: Opened) -> bool:
     """Add what the lines hold to `into`; False when the text is no line protocol."""
     text = text.lstrip("\r\n ")
     first = _LINE.match(text)
     if first is None or not _is_metric(first):
         return False
     lines = [first, *_lines(text, first.end(), into)]
-    for index in outside.interest.parts([line.group().encode("utf-8", "replace") for line in lines]):
+    for index in context.interest.parts([line.group().encode("utf-8", "replace") for line in lines]):
         if into.full():
             break
         line = lines[index]
         name, tags = _named(line["head"])
         at = timestamps.epoch(line["at"]) if line["at"] else None
-        telegraf.read_metric(name, tags, dict(_fields(line["fields"])), at, outside, into)
+        telegraf.read_metric(name, tags, dict(_fields(line["fields"])), at, context, into)
     return True
 
 

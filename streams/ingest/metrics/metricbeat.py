@@ -11,23 +11,23 @@ from collections.abc import Iterator
 
 from streams.ingest import timestamps
 from streams.ingest.metrics.labels import bounded, node_of
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import Sample
 
 _TYPED = ("value", "counter")
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the samples to `into`; False when the record is of another shape."""
     scraped = record.get("prometheus")
     if not isinstance(scraped, dict) or not isinstance(labels := scraped.get("labels"), dict):
         return False
     known = bounded((str(name), text) for name, text in labels.items() if isinstance(text, str))
-    node, at = node_of(known) or outside.node, timestamps.any_form(record.get("@timestamp"))
+    node, at = node_of(known) or context.node, timestamps.any_form(record.get("@timestamp"))
     into.observations += [
         Sample(name, value, at, node, known)
         for name, value in _numbers(scraped)
-        if outside.interest.metric(name)
+        if context.interest.metric(name)
     ]
     return True
 

@@ -14,7 +14,7 @@ import orjson
 
 from streams.ingest import timestamps
 from streams.ingest.metrics.labels import bounded, node_of
-from streams.ingest.records import Interest, JsonObject, Opened, Outside
+from streams.ingest.records import Interest, JsonObject, Opened, RecordContext
 from streams.model.record import Sample
 
 _BEGINNINGS = (b'{"labels":{', b'{"timestamp":"')
@@ -23,7 +23,7 @@ _UNION = frozenset({"string", "double", "float", "long", "int", "map"})
 _USUAL_BYTES = 4096
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the sample to `into`; False when the record is of another shape."""
     if not _KEYS - {"timestamp"} <= record.keys():
         return False
@@ -31,10 +31,10 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
     name, labels, value = record["name"], record["labels"], record["value"]
     if not isinstance(name, str) or not isinstance(labels, dict):
         return False
-    if not outside.interest.metric(name):
+    if not context.interest.metric(name):
         return True
     record["labels"] = {name: _of_union(value) for name, value in labels.items()}
-    sample = _sample(record, outside.node, usual=False)
+    sample = _sample(record, context.node, usual=False)
     if sample is None:
         into.unreadable.append(f"prometheus sample {name[:80]!r}: value {str(value)[:40]!r} is no number")
     else:

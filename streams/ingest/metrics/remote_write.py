@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from streams.ingest import timestamps
 from streams.ingest.metrics.labels import CACHED, bounded, node_of
-from streams.ingest.records import Opened, Outside
+from streams.ingest.records import Opened, RecordContext
 from streams.model.record import Sample
 
 NAME = "__name__"
@@ -41,7 +41,7 @@ _Place = tuple[dict[str, str], str | None]
 """Labels, and the node that they name."""
 
 
-def read(value: bytes, outside: Outside, into: Opened) -> None:
+def read(value: bytes, context: RecordContext, into: Opened) -> None:
     """Add the samples of a WriteRequest of version 1."""
     request = _parsed("Request", value, into)
     for series in request.series if request is not None else ():
@@ -51,15 +51,15 @@ def read(value: bytes, outside: Outside, into: Opened) -> None:
             name = _pair(named)[1] if named is not None else ""
             if (
                 name
-                and outside.interest.metric(name)
-                and not _add(name, raw, _of_pairs, series, outside, into)
+                and context.interest.metric(name)
+                and not _add(name, raw, _of_pairs, series, context, into)
             ):
                 return
         except DecodeError as error:
             into.unreadable.append(f"remote-write protobuf: a series with a label that is none: {error}")
 
 
-def read_second(value: bytes, outside: Outside, into: Opened) -> None:
+def read_second(value: bytes, context: RecordContext, into: Opened) -> None:
     """Add the samples of a Request of version 2, whose labels are pairs of indexes into one table of texts."""
     request = _parsed("Request2", value, into)
     if request is None:
@@ -72,12 +72,17 @@ def read_second(value: bytes, outside: Outside, into: Opened) -> None:
             continue
         texts = tuple(symbols[ref] for ref in refs)
         name = next((texts[at + 1] for at in range(0, len(texts), 2) if texts[at] == NAME), None)
-        if name and outside.interest.metric(name) and not _add(name, texts, _of_texts, series, outside, into):
+        if name and context.interest.metric(name) and not _add(name, texts, _of_texts, series, context, into):
             return
 
 
 def _add(
-    name: str, raw: _Raw, labels_of: Callable[[_Raw], _Place], series: Any, outside: Outside, into: Opened
+    name: str,
+    raw: _Raw,
+    labels_of: Callable[[_Raw], _Place],
+    series: Any,
+    context: RecordContext,
+    into: Opened,
 ) -> bool:
     """False when the record has given all that one may."""
     if into.full():
@@ -87,7 +92,7 @@ def _add(
         value = sample.value
         if value == value or struct.pack("<d", value) != _STALE:
             at = timestamps.at_nanos(sample.timestamp)
-            into.observations.append(Sample(name, value, at, node or outside.node, labels))
+            into.observations.append(Sample(name, value, at, node or context.node, labels))
     return True
 
 

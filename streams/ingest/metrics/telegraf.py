@@ -18,29 +18,29 @@ from streams.ingest.header import KERNEL_TAGS
 from streams.ingest.logs import text
 from streams.ingest.metrics import devices
 from streams.ingest.metrics.labels import bounded, node_of
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import Sample
 
 _UNNAMED = frozenset({"gauge", "counter", "value", "untyped"})
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add samples and lines to `into`; False when the record is of another shape."""
     batch = record.get("metrics")
     if not isinstance(batch, list) or not batch or not isinstance(batch[0], dict) or "fields" not in batch[0]:
-        return _metric(record, outside, into)
+        return _metric(record, context, into)
     for metric in batch:
-        if not isinstance(metric, dict) or not _metric(metric, outside, into):
+        if not isinstance(metric, dict) or not _metric(metric, context, into):
             into.unreadable.append("a Telegraf batch holds something that is no metric")
     return True
 
 
-def _metric(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def _metric(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     fields, tags, name = record.get("fields"), record.get("tags"), record.get("name")
     if not isinstance(fields, dict) or not isinstance(tags, dict) or not isinstance(name, str):
         return False
     known = {str(key): value for key, value in tags.items() if isinstance(value, str)}
-    read_metric(name, known, fields, timestamps.any_form(record.get("timestamp")), outside, into)
+    read_metric(name, known, fields, timestamps.any_form(record.get("timestamp")), context, into)
     return True
 
 
@@ -49,7 +49,7 @@ def read_metric(
     tags: dict[str, str],
     fields: Mapping[str, Any],
     at: datetime | None,
-    outside: Outside,
+    context: RecordContext,
     into: Opened,
 ) -> None:
     """Add one metric's samples, or the line that it is."""
@@ -57,22 +57,22 @@ def read_metric(
         program = tags.get("appname", "")
         node = tags.get("hostname") or tags.get("source") or tags.get("host")
         source = "kernel" if program in KERNEL_TAGS else program
-        text.read(message, outside, into, at=at, node=node, source=source)
+        text.read(message, context, into, at=at, node=node, source=source)
         return
     if (device := devices.of_tags(tags)) is not None:
         for field, value in fields.items():
-            devices.add(device, str(field), value, at, outside, into)
+            devices.add(device, str(field), value, at, context, into)
         return
     # Tags get lost, the file's path among them: text in `value` is a line wherever it was read.
     if isinstance(line := fields.get("value"), str):
-        text.read(line, outside, into, at=at, node=tags.get("host"))
+        text.read(line, context, into, at=at, node=tags.get("host"))
     wanted = [
         (name if field in _UNNAMED else str(field), value)
         for field, value in fields.items()
         if isinstance(value, (int, float)) and not isinstance(value, bool)
     ]
-    wanted = [(metric, value) for metric, value in wanted if outside.interest.metric(metric)]
+    wanted = [(metric, value) for metric, value in wanted if context.interest.metric(metric)]
     if wanted and not into.full():
         labels = bounded(tags.items())
-        node = node_of(labels) or outside.node
+        node = node_of(labels) or context.node
         into.observations += [Sample(metric, float(value), at, node, labels) for metric, value in wanted]

@@ -11,24 +11,24 @@ from typing import Any
 
 from streams.ingest import timestamps
 from streams.ingest.metrics.labels import bounded, node_of
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import Sample
 
 _SINGLE = ("gauge", "counter")
 _DISTRIBUTIONS = ("aggregated_histogram", "aggregated_summary")
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add the samples to `into`; False when the record is of another shape."""
     wrapped = record.get("metric")
     metric = wrapped if isinstance(wrapped, dict) else record
     name, kind = metric.get("name"), metric.get("kind")
     if not isinstance(name, str) or kind not in ("absolute", "incremental"):
         return False
-    if kind == "absolute" and outside.interest.metric(name):
+    if kind == "absolute" and context.interest.metric(name):
         tags = metric.get("tags")
         labels = bounded(_tags(tags if isinstance(tags, dict) else {}))
-        node, at = node_of(labels) or outside.node, timestamps.any_form(metric.get("timestamp"))
+        node, at = node_of(labels) or context.node, timestamps.any_form(metric.get("timestamp"))
         into.observations += [
             Sample(name + suffix, value, at, node, labels) for suffix, value in _numbers(metric)
         ]

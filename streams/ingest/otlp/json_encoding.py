@@ -18,7 +18,7 @@ import orjson
 from streams.ingest import timestamps
 from streams.ingest.metrics.labels import bounded
 from streams.ingest.otlp import otlp_records
-from streams.ingest.records import JsonObject, Opened, Outside
+from streams.ingest.records import JsonObject, Opened, RecordContext
 
 _LOGS = ("resourceLogs", "resource_logs")
 _METRICS = ("resourceMetrics", "resource_metrics")
@@ -27,7 +27,7 @@ _SCOPE_LOGS = ("scopeLogs", "scope_logs", "instrumentationLibraryLogs")
 _SCOPE_METRICS = ("scopeMetrics", "scope_metrics", "instrumentationLibraryMetrics")
 
 
-def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     """Add lines and samples to `into`; False when the record is of another shape."""
     whole = False
     for names, single, reader in (
@@ -39,14 +39,14 @@ def read(record: JsonObject, outside: Outside, into: Opened) -> bool:
             resources = [record]  # one resource by itself, as some exporters split a request
         whole = whole or bool(resources) or any(name in record for name in names)
         for resource in resources:
-            reader(resource, outside, into)
+            reader(resource, context, into)
     if not whole and any(name in record for name in _TRACES):
         into.unreadable.append("OpenTelemetry traces, which are not read: send logs and metrics")
         return True
     return whole
 
 
-def _read_logs(resource: JsonObject, outside: Outside, into: Opened) -> None:
+def _read_logs(resource: JsonObject, context: RecordContext, into: Opened) -> None:
     place = _attributes(_of(resource, "resource"))
     for scope in _list(resource, _SCOPE_LOGS):
         records = _list(scope, ("logRecords", "log_records", "logs"))
@@ -55,7 +55,7 @@ def _read_logs(resource: JsonObject, outside: Outside, into: Opened) -> None:
         except orjson.JSONEncodeError as error:
             into.unreadable.append(f"OTLP log records: {error}")
             continue
-        for index in outside.interest.parts(parts):
+        for index in context.interest.parts(parts):
             if into.full():
                 return
             one = records[index]
@@ -63,15 +63,15 @@ def _read_logs(resource: JsonObject, outside: Outside, into: Opened) -> None:
             at = at or _at(one, "observedTimeUnixNano", "observed_time_unix_nano")
             severity = _first(one, "severityText", "severity_text")
             known = {**place, **_attributes(one)}
-            otlp_records.read_log(known, value_of(one.get("body")), at, str(severity or ""), outside, into)
+            otlp_records.read_log(known, value_of(one.get("body")), at, str(severity or ""), context, into)
 
 
-def _read_metrics(resource: JsonObject, outside: Outside, into: Opened) -> None:
+def _read_metrics(resource: JsonObject, context: RecordContext, into: Opened) -> None:
     place = otlp_records.resource_labels(_attributes(_of(resource, "resource")))
     for scope in _list(resource, _SCOPE_METRICS):
         for metric in _list(scope, ("metrics",)):
             name = metric.get("name")
-            if not isinstance(name, str) or not name or not outside.interest.metric(name):
+            if not isinstance(name, str) or not name or not context.interest.metric(name):
                 continue
             for data in metric.values():
                 for point in _list(data, ("dataPoints", "data_points")) if isinstance(data, dict) else ():
@@ -82,7 +82,7 @@ def _read_metrics(resource: JsonObject, outside: Outside, into: Opened) -> None:
                         labels = _labels(point)
                         at = _at(point, "timeUnixNano", "time_unix_nano")
                         into.observations += otlp_records.samples(
-                            name, numbers, at, {**place, **labels}, outside
+                            name, numbers, at, {**place, **labels}, context
                         )
 
 

@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import Any
 
 from streams.ingest.events import event_exporter
-from streams.ingest.fields import fields, spoken
+from streams.ingest.fields import fields, is_chat_record
 from streams.ingest.logs import flat_record, quotation
 from streams.ingest.metrics.labels import bounded, node_of
 from streams.ingest.origin import merged
-from streams.ingest.records import Opened, Outside
+from streams.ingest.records import Opened, RecordContext
 from streams.model.record import Sample
 
 Attributes = dict[str, Any]
@@ -34,24 +34,24 @@ _WITH_PORT = re.compile(r"[^:]{1,253}:\d{1,5}")
 
 
 def read_log(
-    known: Attributes, body: object, at: datetime | None, severity: str, outside: Outside, into: Opened
+    known: Attributes, body: object, at: datetime | None, severity: str, context: RecordContext, into: Opened
 ) -> None:
     """Add what one log record holds to `into`; `known` are the attributes of the resource and of the record."""
     if isinstance(known.get("k8s.event.reason"), str):
-        event_exporter.read(_event(known, body, at, severity), outside, into)
+        event_exporter.read(_event(known, body, at, severity), context, into)
         return
     named = fields(known)
     if body is None or body == "":
         body = flat_record.text_of(named)
     origin = named.origin()._replace(at=at, certain=at is not None)
-    if spoken(known):
+    if is_chat_record(known):
         origin = origin._replace(source=quotation.SOURCE)
-    within = outside.within(merged(origin, outside.origin))
+    within = context.within(merged(origin, context.origin))
     for part in body[:_MAX_PARTS] if isinstance(body, list) else [body]:
         if isinstance(part, (str, dict)):
-            into.inside.append((part, within))
+            into.nested.append((part, within))
         elif part is not None:
-            into.inside.append((text(part), within))
+            into.nested.append((text(part), within))
 
 
 def _event(known: Attributes, body: object, at: datetime | None, severity: str) -> Attributes:
@@ -88,10 +88,10 @@ def samples(
     numbers: Iterable[tuple[str, float]],
     at: datetime | None,
     labels: dict[str, str],
-    outside: Outside,
+    context: RecordContext,
 ) -> list[Sample]:
     """Samples of one point: `numbers` are what is put behind the name, and the value."""
-    node = node_of(labels) or outside.node
+    node = node_of(labels) or context.node
     return [Sample(name + suffix, number, at, node, labels) for suffix, number in numbers]
 
 

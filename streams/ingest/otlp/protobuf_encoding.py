@@ -14,44 +14,44 @@ from google.protobuf.message import DecodeError
 from streams.ingest import timestamps
 from streams.ingest.metrics.labels import bounded
 from streams.ingest.otlp import otlp_records
-from streams.ingest.records import Opened, Outside
+from streams.ingest.records import Opened, RecordContext
 
 
-def read_logs(value: bytes, outside: Outside, into: Opened) -> None:
+def read_logs(value: bytes, context: RecordContext, into: Opened) -> None:
     """Add the lines of an ExportLogsServiceRequest."""
     request = _parsed(_classes()[0], value, into)
     for resource in request.resource_logs if request is not None else ():
         place = _pairs(resource.resource.attributes)
         for scope in resource.scope_logs:
             records = scope.log_records
-            for index in outside.interest.parts([record.SerializeToString() for record in records]):
+            for index in context.interest.parts([record.SerializeToString() for record in records]):
                 if into.full():
                     return
                 record = records[index]
                 at = timestamps.at_nanos(record.time_unix_nano or record.observed_time_unix_nano)
                 known = {**place, **_pairs(record.attributes)}
-                otlp_records.read_log(known, value_of(record.body), at, record.severity_text, outside, into)
+                otlp_records.read_log(known, value_of(record.body), at, record.severity_text, context, into)
 
 
-def read_metrics(value: bytes, outside: Outside, into: Opened) -> None:
+def read_metrics(value: bytes, context: RecordContext, into: Opened) -> None:
     """Add the samples of an ExportMetricsServiceRequest."""
     request = _parsed(_classes()[1], value, into)
     for resource in request.resource_metrics if request is not None else ():
         place = otlp_records.resource_labels(_pairs(resource.resource.attributes))
         for scope in resource.scope_metrics:
             for metric in scope.metrics:
-                if not outside.interest.metric(metric.name):
+                if not context.interest.metric(metric.name):
                     continue
                 kind = metric.WhichOneof("data")
                 if kind is not None and into.full():
                     return
                 for point in getattr(metric, kind).data_points if kind else ():
                     if not point.flags & otlp_records.NO_VALUE:
-                        _read_point(metric.name, kind, point, place, outside, into)
+                        _read_point(metric.name, kind, point, place, context, into)
 
 
 def _read_point(
-    name: str, kind: str, point: Any, place: dict[str, str], outside: Outside, into: Opened
+    name: str, kind: str, point: Any, place: dict[str, str], context: RecordContext, into: Opened
 ) -> None:
     labels = bounded(
         [
@@ -65,7 +65,7 @@ def _read_point(
     else:
         numbers = (("_count", float(point.count)), ("_sum", point.sum))
     at = timestamps.at_nanos(point.time_unix_nano)
-    into.observations += otlp_records.samples(name, numbers, at, {**place, **labels}, outside)
+    into.observations += otlp_records.samples(name, numbers, at, {**place, **labels}, context)
 
 
 def value_of(value: Any, depth: int = otlp_records.MAX_DEPTH) -> Any:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from streams.detect.finding import Finding, Stream
 from streams.detect.metrics import MetricRow, MetricRules
 from streams.detect.metrics.rule_rows import Series, Story
-from streams.detect.rule_state import Memory
+from streams.detect.rule_state import RuleState
 from streams.model.record import Sample
 from tests.streams.detect.lines import NOW
 
@@ -55,11 +55,11 @@ def samples(row: MetricRow, story: Story) -> list[Sample]:
     ]
 
 
-def said(rules: MetricRules, told: Iterable[Sample], memory: Memory | None = None) -> list[Said]:
+def said(rules: MetricRules, told: Iterable[Sample], rule_state: RuleState | None = None) -> list[Said]:
     """What the rules say of the samples, one after the other."""
-    memory = memory or Memory()
+    rule_state = rule_state or RuleState()
     return [
         Said(round(((sample.at or NOW) - NOW).total_seconds() * 1000), finding)
         for sample in told
-        for finding in rules.read(sample, Stream("c1", "raw.metrics:0", sample.at or NOW, memory))
+        for finding in rules.read(sample, Stream("c1", "raw.metrics:0", sample.at or NOW, rule_state))
     ]

@@ -10,7 +10,7 @@ import pytest
 from streams.detect import Detector, sxid_catalog, xid_catalog
 from streams.detect.kube_events import EventRow
 from streams.detect.kube_events import sheet as kube_sheet
-from streams.detect.matching.log_patterns import PatternSheet, Wordings, load_sheet, sheet_names
+from streams.detect.matching.log_patterns import PatternSheet, PatternTable, load_sheet, sheet_names
 from streams.model.errors import ConfigError
 from streams.model.signal import Signal
 from tests.streams.detect.lines import detect, record, signals
@@ -187,4 +187,4 @@ def test_every_condition_fires_when_bad_and_clears_when_well(row: Any, status: s
 def test_a_wrong_pattern_in_the_data_names_itself() -> None:
     row = SHEETS["pfc"].rows[0].model_copy(update={"opens": "(unclosed"})
     with pytest.raises(ConfigError, match="unclosed"):
-        Wordings(PatternSheet(rows=(row,)))
+        PatternTable(PatternSheet(rows=(row,)))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from streams.detect.comm_init import CommInit
 from streams.detect.finding import Stream
-from streams.detect.rule_state import Memory
+from streams.detect.rule_state import RuleState
 from streams.model.entity import PodRef
 from streams.model.record import LogLine
 
@@ -17,7 +17,7 @@ class Log:
     """A pod's log and what is found in it."""
 
     def __init__(self) -> None:
-        self.memory = Memory()
+        self.rule_state = RuleState()
         self.family = CommInit()
 
     def says(
@@ -29,7 +29,7 @@ class Log:
         )
         at = NOW + timedelta(seconds=after)
         line = LogLine(text, at, "gpu-07", PodRef("ml", pod), "main")
-        found = self.family.read(line, Stream("east", "raw.job-logs", at, self.memory))
+        found = self.family.read(line, Stream("east", "raw.job-logs", at, self.rule_state))
         return [size for f in found if isinstance(size := f.attributes["nranks"], int)]
 
 

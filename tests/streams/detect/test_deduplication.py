@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streams.detect import Detector, deduplication
 from streams.detect.deduplication import COLLAPSED, RollUp
 from streams.detect.finding import Finding
-from streams.detect.noise import distinctions, noise
+from streams.detect.noise import dedup_rule, noise
 from streams.detect.report import Report
 from streams.model.clock import from_millis, to_millis
 from streams.model.entity import Gpu, PodRef
@@ -236,9 +236,9 @@ def test_through_the_detector_repeats_cost_no_signal_and_are_counted() -> None:
 @pytest.mark.parametrize("kind", ["gpu.xid", "nccl.timeout", "fabric.link", "node.kernel", "job.progress"])
 def test_no_volatile_attribute_tells_reports_apart(kind: str) -> None:
     volatile = {"pid", "process", "address", "registers", "elapsed_ms", "count", "seconds", "fraction"}
-    assert not volatile & set(distinctions(kind).telling)
+    assert not volatile & set(dedup_rule(kind).distinct_by)
 
 
 def test_what_names_a_condition_also_tells_reports_apart() -> None:
     for rule in [noise().default, *noise().kinds.values()]:
-        assert set(rule.condition) <= set(rule.telling)
+        assert set(rule.condition) <= set(rule.distinct_by)

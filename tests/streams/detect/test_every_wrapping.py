@@ -37,7 +37,7 @@ QUOTATIONS = [
 def found(value: bytes) -> list[Signal]:
     raw = record(value, key=HOST.encode())
     detector = Detector("c1")
-    return [*detector.detect(raw).signals, *detector.let_go(raw.topic, raw.partition)]
+    return [*detector.detect(raw).signals, *detector.flush_unfinished(raw.topic, raw.partition)]
 
 
 def plain(signal: Signal) -> tuple[object, ...]:

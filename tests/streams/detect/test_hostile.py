@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from streams.detect import Detector, xid_catalog
 from streams.detect.matching.log_patterns import MAX_HITS, load_sheet, sheet_names
-from streams.detect.rule_state import Memory
+from streams.detect.rule_state import RuleState
 from streams.ingest import header, timestamps
 from tests.effort import tries
 from tests.streams.detect.lines import NOW, record
@@ -241,7 +241,7 @@ def test_the_check_of_bounds_sees_what_is_unbounded() -> None:
 
 
 def test_state_forgets_the_oldest() -> None:
-    table = Memory().table("a rule's", 3)
+    table = RuleState().table("a rule's", 3)
     for number in range(10):
         table[(number,)] = (number,)
         table[(0,)] = (0,)

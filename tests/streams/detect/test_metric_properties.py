@@ -15,7 +15,7 @@ from streams.detect.finding import Stream
 from streams.detect.metrics import MetricRow, MetricRules, sheet
 from streams.detect.metrics.levels import is_blank
 from streams.detect.metrics.rule_rows import Series, Story
-from streams.detect.rule_state import Memory
+from streams.detect.rule_state import RuleState
 from streams.model.record import Sample
 from tests.effort import tries
 from tests.streams.detect.lines import NOW
@@ -122,15 +122,15 @@ def test_a_sample_from_the_future_does_not_make_the_rest_look_late() -> None:
     told = samples(rows["gpu_ecc_uncorrectable"], rows["gpu_ecc_uncorrectable"].stories[0])
     first = told[0]
     ahead = Sample(first.name, first.value, NOW + timedelta(days=1), first.node, first.labels)
-    memory = Memory()
-    assert not list(RULES.read(ahead, Stream("c1", "raw.metrics:0", NOW, memory)))
-    assert len(said(RULES, told, memory)) == 2
+    rule_state = RuleState()
+    assert not list(RULES.read(ahead, Stream("c1", "raw.metrics:0", NOW, rule_state)))
+    assert len(said(RULES, told, rule_state)) == 2
 
 
-def written_down(memory: Memory) -> Memory:
+def written_down(rule_state: RuleState) -> RuleState:
     """The memory as another process has it that was given its rows as text."""
-    other = Memory()
-    for name, table in memory.tables():
+    other = RuleState()
+    for name, table in rule_state.tables():
         rows = orjson.loads(orjson.dumps([[key, row] for key, row in table.items()]))
         copy = other.table(name, table.limit)
         for key, row in rows:
@@ -143,9 +143,9 @@ def test_a_process_that_takes_over_in_the_middle_says_the_same(row: MetricRow, s
     told = samples(row, story)
     whole = said(RULES, told)
     for middle in range(1, len(told), max(1, len(told) // 12)):
-        memory = Memory()
-        before = said(RULES, told[:middle], memory)
-        assert before + said(MetricRules(), told[middle:], written_down(memory)) == whole
+        rule_state = RuleState()
+        before = said(RULES, told[:middle], rule_state)
+        assert before + said(MetricRules(), told[middle:], written_down(rule_state)) == whole
 
 
 @pytest.mark.parametrize(("row", "story"), STORIES)
@@ -159,9 +159,11 @@ def test_samples_that_come_twice_change_nothing(row: MetricRow, story: Story) ->
 
 @pytest.mark.parametrize(("row", "story"), STORIES)
 def test_nothing_but_text_and_finite_numbers_is_remembered(row: MetricRow, story: Story) -> None:
-    memory = Memory()
-    said(RULES, samples(row, story), memory)
-    scalars = [one for _, table in memory.tables() for pair in table.items() for part in pair for one in part]
+    rule_state = RuleState()
+    said(RULES, samples(row, story), rule_state)
+    scalars = [
+        one for _, table in rule_state.tables() for pair in table.items() for part in pair for one in part
+    ]
     assert scalars
     assert all(isinstance(one, (str, int, float, bool)) for one in scalars)
     assert all(math.isfinite(one) for one in scalars if isinstance(one, float))

@@ -61,9 +61,9 @@ def test_words_hide_no_match_of_any_pattern(pattern: str, text: str) -> None:
 
 
 def test_of_several_patterns_those_that_match_are_named_in_order() -> None:
-    several = re2_patterns.Several([b"foo", b"ba[rz]", b"(?i)FO+"])
+    several = re2_patterns.PatternSet([b"foo", b"ba[rz]", b"(?i)FO+"])
     assert several.found(b"a bar and a foo") == [0, 1, 2]
     assert several.found_in("nothing") == []
-    assert re2_patterns.Several([]).found(b"anything") == []
+    assert re2_patterns.PatternSet([]).found(b"anything") == []
     with pytest.raises(ConfigError, match=r"\("):
-        re2_patterns.Several([b"("])
+        re2_patterns.PatternSet([b"("])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.detect.deduplication import RollUp
-from streams.detect.rule_state import Dropped, Memory
+from streams.detect.rule_state import Dropped, RuleState
 from streams.detect.snapshot import FORMAT, ROWS_PER_BLOCK, Snapshot
 from streams.model.errors import BadInput
 from streams.model.signal import Signal
@@ -19,10 +19,10 @@ from tests.streams.detect.test_deduplication import END, SAID, Said, at_once
 SOURCE = "raw.node-logs/3"
 
 
-def copied(memory: Memory, rollup: RollUp) -> Snapshot:
+def copied(rule_state: RuleState, rollup: RollUp) -> Snapshot:
     """Written and read back."""
     read = Snapshot(SOURCE)
-    for block in list(Snapshot(SOURCE, memory, rollup).blocks()):
+    for block in list(Snapshot(SOURCE, rule_state, rollup).blocks()):
         read.take(block)
     return read
 
@@ -38,7 +38,7 @@ def test_a_roll_up_goes_on_from_its_snapshot_as_if_nothing_had_happened(
         for number, one in enumerate(said):
             if number == after:
                 found += rollup.due(rollup.clock_ms, 0) if ask else []
-                rollup = copied(Memory(), rollup).rollup if restart else rollup
+                rollup = copied(RuleState(), rollup).rollup if restart else rollup
             found += rollup.take(one.report())
         return found + rollup.due(END, 1e9)
 
@@ -61,7 +61,7 @@ def test_after_a_crash_first_reports_are_the_same_and_counts_never_below_the_tru
         if number == flushed_at:
             written += first.due(END, 1e9)
         if number == snapshot_at:
-            kept = copied(Memory(), first)
+            kept = copied(RuleState(), first)
         written += first.take(one.report())
     silent_from = snapshot_at if snapshot_at < min(died_at, len(said)) else 0
     for one in said[silent_from:died_at]:
@@ -76,51 +76,51 @@ def test_after_a_crash_first_reports_are_the_same_and_counts_never_below_the_tru
 
 
 def test_tables_come_back_row_by_row_in_their_order() -> None:
-    memory = Memory()
-    table = memory.table("xid.uuids", 100_000)
+    rule_state = RuleState()
+    table = rule_state.table("xid.uuids", 100_000)
     for n in range(2 * ROWS_PER_BLOCK + 3):
         table["c1", f"gpu-{n}", n] = ("GPU-1", n, 0.5, True, None)
-    memory.table("empty", 10)
-    blocks = list(Snapshot(SOURCE, memory).blocks())
+    rule_state.table("empty", 10)
+    blocks = list(Snapshot(SOURCE, rule_state).blocks())
     assert len(blocks) == 3
-    read = copied(memory, RollUp())
-    assert list(read.memory.table("xid.uuids", 100_000).items()) == list(table.items())
+    read = copied(rule_state, RollUp())
+    assert list(read.rule_state.table("xid.uuids", 100_000).items()) == list(table.items())
     assert read.rows == len(table)
 
 
 def test_a_table_that_no_rule_has_asked_for_since_is_written_again() -> None:
-    memory = Memory()
-    memory.table("rare", 10)["key",] = (1,)
-    twice = copied(copied(memory, RollUp()).memory, RollUp())
-    assert dict(twice.memory.table("rare", 10)) == {("key",): (1,)}
+    rule_state = RuleState()
+    rule_state.table("rare", 10)["key",] = (1,)
+    twice = copied(copied(rule_state, RollUp()).rule_state, RollUp())
+    assert dict(twice.rule_state.table("rare", 10)) == {("key",): (1,)}
 
 
 def test_a_rules_limit_holds_for_what_comes_back() -> None:
-    memory = Memory()
+    rule_state = RuleState()
     for n in range(10):
-        memory.table("t", 10)[n,] = (n,)
-    assert list(copied(memory, RollUp()).memory.table("t", 3)) == [(7,), (8,), (9,)]
+        rule_state.table("t", 10)[n,] = (n,)
+    assert list(copied(rule_state, RollUp()).rule_state.table("t", 3)) == [(7,), (8,), (9,)]
 
 
 def test_rows_of_another_version_are_forgotten_and_told() -> None:
-    memory = Memory()
-    memory.table("pauses", 10, version=1)["key",] = (1, 2)
-    read = copied(memory, RollUp()).memory
+    rule_state = RuleState()
+    rule_state.table("pauses", 10, version=1)["key",] = (1, 2)
+    read = copied(rule_state, RollUp()).rule_state
     assert not read.table("pauses", 10, version=2)
     assert read.take_dropped() == [Dropped("pauses", 1, 2, 1)]
     assert read.take_dropped() == []
 
 
 def test_a_row_that_json_cannot_hold_costs_only_itself() -> None:
-    memory = Memory()
-    memory.table("t", 10)["half \ud800",] = (1,)
-    memory.table("t", 10)["whole",] = (2,)
-    snapshot = Snapshot(SOURCE, memory)
+    rule_state = RuleState()
+    rule_state.table("t", 10)["half \ud800",] = (1,)
+    rule_state.table("t", 10)["whole",] = (2,)
+    snapshot = Snapshot(SOURCE, rule_state)
     (block,) = snapshot.blocks()
     assert snapshot.unwritable == 1
     read = Snapshot(SOURCE)
     read.take(block)
-    assert dict(read.memory.table("t", 10)) == {("whole",): (2,)}
+    assert dict(read.rule_state.table("t", 10)) == {("whole",): (2,)}
 
 
 def packed(**changes: object) -> bytes:

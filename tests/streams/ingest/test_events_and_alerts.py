@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from streams.ingest import Opened, Outside, open_record
+from streams.ingest import Opened, RecordContext, open_record
 from streams.model.record import Alert, KubeEvent
 
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
@@ -18,7 +18,7 @@ MESSAGE = "Node n1 status is now: NodeNotReady"
 
 
 def opened(value: Any) -> Opened:
-    return open_record(orjson.dumps(value), Outside(NOW))
+    return open_record(orjson.dumps(value), RecordContext(NOW))
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {

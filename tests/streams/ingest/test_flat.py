@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from streams.ingest import Opened, Outside, open_record
+from streams.ingest import Opened, RecordContext, open_record
 from streams.model.record import LogLine
 
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
@@ -18,7 +18,7 @@ ISO = "2026-11-21T07:13:15Z"
 
 def opened(value: Any, node: str | None = "from-key") -> Opened:
     raw = value if isinstance(value, bytes) else orjson.dumps(value)
-    return open_record(raw, Outside(NOW, node))
+    return open_record(raw, RecordContext(NOW, node))
 
 
 def line(value: Any, node: str | None = "from-key") -> LogLine:
@@ -346,4 +346,4 @@ def test_a_record_wrapped_too_often_is_named() -> None:
 
 
 def opened_at_depth(depth: int) -> Opened:
-    return open_record(b'{"msg":"hi"}', Outside(NOW, depth=depth))
+    return open_record(b'{"msg":"hi"}', RecordContext(NOW, depth=depth))

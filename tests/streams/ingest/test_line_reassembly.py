@@ -43,10 +43,10 @@ def read(
     """The signals of one partition's records, read as the process reads a poll's."""
     detector = Detector("c1")
     found: list[Signal] = []
-    for offset in detector.wanted(values, detector.memory("raw.job-logs", 0)):
+    for offset in detector.wanted(values, detector.rule_state("raw.job-logs", 0)):
         at = NOW + timedelta(seconds=offset * every_s)
         found += detector.read(RawRecord("raw.job-logs", 0, offset, at, key, values[offset])).signals
-    return found + (detector.let_go("raw.job-logs", 0) if ends else [])
+    return found + (detector.flush_unfinished("raw.job-logs", 0) if ends else [])
 
 
 WHOLE = {
@@ -105,10 +105,10 @@ def test_a_line_whose_rest_never_comes_is_looked_at_by_itself_and_once(name: str
 def test_a_line_that_waits_for_too_long_is_let_go() -> None:
     detector = Detector("c1")
     detector.detect(RawRecord("t", 0, 4, NOW, KEY, cri("P", XID), ((b"x".decode(), b"y"),)))
-    assert detector.let_go("t", 0, NOW + line_reassembly.OVERDUE) == []
-    (found,) = detector.let_go("t", 0, NOW + 2 * line_reassembly.OVERDUE)
+    assert detector.flush_unfinished("t", 0, NOW + line_reassembly.OVERDUE) == []
+    (found,) = detector.flush_unfinished("t", 0, NOW + 2 * line_reassembly.OVERDUE)
     assert found.evidence[0].offset == 4
-    assert detector.let_go("t", 0) == []
+    assert detector.flush_unfinished("t", 0) == []
 
 
 def test_a_line_beyond_the_bound_is_let_go_and_its_rest_is_a_line_of_its_own() -> None:
@@ -155,7 +155,7 @@ def test_what_waits_does_not_keep_other_records() -> None:
         fluent_bit("F", REST),
     ]
     kept = []
-    for index in detector.wanted(values, detector.memory("t", 0)):
+    for index in detector.wanted(values, detector.rule_state("t", 0)):
         kept.append(index)
         detector.read(RawRecord("t", 0, index, NOW, None, values[index]))
     assert kept == [0, 51]

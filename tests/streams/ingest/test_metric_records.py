@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.detect import Detector
-from streams.ingest import Outside, open_record
+from streams.ingest import RecordContext, open_record
 from streams.model.record import LogLine, Sample
 from tests.effort import tries
 from tests.streams.detect.lines import record
@@ -19,7 +19,7 @@ from tests.streams.detect.lines import record
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
 AT = datetime(2026, 11, 21, 7, 13, 15, tzinfo=UTC)
 NANOS = int(AT.timestamp()) * 10**9
-OUTSIDE = Outside(NOW, "from-key")
+OUTSIDE = RecordContext(NOW, "from-key")
 
 
 def opened(document: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streams.detect import Detector
-from streams.ingest import Outside, open_record
+from streams.ingest import RecordContext, open_record
 from tests.streams.detect.lines import record
 
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
@@ -164,11 +164,13 @@ def test_whatever_stands_in_a_record_it_is_read_or_named(shape: Any, odd: Any) -
 
 def test_a_number_that_no_float_holds_is_endless_and_no_crash() -> None:
     raw = b'{"name": "x", "value": NaN, "message": "hi", "timestamp": ' + b"9" * 5000 + b"}"
-    assert open_record(raw, Outside(NOW)).observations
+    assert open_record(raw, RecordContext(NOW)).observations
 
 
 @pytest.mark.parametrize("levels", [300, 1000])
 def test_a_notice_nested_without_end_is_named(levels: int) -> None:
     nested = b"[" * levels + b"]" * levels
-    opened = open_record(b'{"source":"aws.ec2","detail-type":"x","detail":' + nested + b"}", Outside(NOW))
+    opened = open_record(
+        b'{"source":"aws.ec2","detail-type":"x","detail":' + nested + b"}", RecordContext(NOW)
+    )
     assert len(opened.unreadable) == 1

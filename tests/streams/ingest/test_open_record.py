@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from streams.ingest import MAX_LINE, Outside, open_record
+from streams.ingest import MAX_LINE, RecordContext, open_record
 from streams.model.record import KubeEvent, LogLine, Sample
 
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
 AT = datetime(2026, 11, 21, 7, 13, 15, tzinfo=UTC)
-OUTSIDE = Outside(NOW, "from-key")
+OUTSIDE = RecordContext(NOW, "from-key")
 
 
 def opened(value: Any) -> Any:

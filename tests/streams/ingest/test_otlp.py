@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from streams.detect import Detector
-from streams.ingest import Opened, Outside, open_record
+from streams.ingest import Opened, RecordContext, open_record
 from streams.model.record import KubeEvent, LogLine, Sample
 from tests.effort import tries
 from tests.streams.detect.lines import record
@@ -26,7 +26,7 @@ from tests.streams.ingest import wire
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
 AT = datetime(2026, 11, 21, 7, 13, 15, 250_000, tzinfo=UTC)
 NANOS = int(AT.timestamp() * 1000) * 1_000_000
-OUTSIDE = Outside(NOW, "from-key")
+OUTSIDE = RecordContext(NOW, "from-key")
 
 
 def as_json(message: Any) -> bytes:

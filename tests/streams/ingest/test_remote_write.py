@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.detect import Detector
-from streams.ingest import Opened, Outside, compression, open_record
+from streams.ingest import Opened, RecordContext, compression, open_record
 from streams.model.record import Sample
 from tests.effort import tries
 from tests.streams.detect.lines import record
@@ -20,7 +20,7 @@ from tests.streams.ingest.wire import message, sample, series, write_request, wr
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
 AT = datetime(2026, 11, 21, 7, 13, 15, 250_000, tzinfo=UTC)
 MILLIS = int(AT.timestamp() * 1000)
-OUTSIDE = Outside(NOW, "from-key")
+OUTSIDE = RecordContext(NOW, "from-key")
 DETECTOR = Detector("c1")
 STALE = struct.pack("<Q", 0x7FF0000000000002)
 DCGM = {

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from streams.detect import Detector
-from streams.ingest import Outside, open_record
+from streams.ingest import RecordContext, open_record
 from streams.model.record import LogLine
 from streams.model.signal import SignalState
 from tests.streams.detect.lines import record
@@ -24,7 +24,7 @@ RECORD = {"@timestamp": ISO, "message": "hi", "host": {"name": "n1"}}
 
 def lines(value: Any) -> list[LogLine]:
     raw = value if isinstance(value, bytes) else orjson.dumps(value)
-    result = open_record(raw, Outside(NOW, "from-key"))
+    result = open_record(raw, RecordContext(NOW, "from-key"))
     assert not result.unreadable
     return [found for found in result.observations if isinstance(found, LogLine)]
 
@@ -100,7 +100,7 @@ def test_a_stream_of_the_kernel_is_the_kernels() -> None:
 
 def test_data_that_are_not_base64_are_named() -> None:
     record = {"specversion": "1.0", "type": "t", "source": "s", "id": "e7", "data_base64": "***"}
-    assert "e7" in open_record(orjson.dumps(record), Outside(NOW)).unreadable[0]
+    assert "e7" in open_record(orjson.dumps(record), RecordContext(NOW)).unreadable[0]
 
 
 def test_a_controllers_event_is_a_line_of_the_controller() -> None:
@@ -145,12 +145,12 @@ def test_what_a_controller_holds_for_well_is_no_fault(severity: dict[str, str]) 
 
 def test_a_log_event_without_a_message_is_named() -> None:
     record = {"logGroup": "g", "logEvents": [{"id": "e7"}]}
-    assert "e7" in open_record(orjson.dumps(record), Outside(NOW)).unreadable[0]
+    assert "e7" in open_record(orjson.dumps(record), RecordContext(NOW)).unreadable[0]
 
 
 def test_what_was_published_and_is_not_base64_is_named() -> None:
     record = {"message": {"data": "***", "messageId": "e7"}, "subscription": "projects/p/subscriptions/s"}
-    assert "e7" in open_record(orjson.dumps(record), Outside(NOW)).unreadable[0]
+    assert "e7" in open_record(orjson.dumps(record), RecordContext(NOW)).unreadable[0]
 
 
 @pytest.mark.parametrize("beside", [{"records": []}, {"records": [{"step": 3}]}, {"logEvents": []}])

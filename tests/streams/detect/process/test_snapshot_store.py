@@ -229,7 +229,7 @@ async def test_what_a_replaced_process_still_writes_misleads_nobody(settings: Ka
     assert found is not None
     async with producing(settings) as producer:
         stale = Snapshot(f"{RAW_METRICS.name}/{source(settings).partition}")
-        stale.memory.table("pauses", 10)["nonsense",] = (1,)
+        stale.rule_state.table("pauses", 10)["nonsense",] = (1,)
         await write(producer, settings, stale, as_of=0, at_ms=0, slot=found.slot)
     await send_pauses(settings, AFTER)
     async with detecting(settings) as process:
@@ -291,7 +291,7 @@ async def test_a_big_snapshot_is_read_back_as_it_was(kafka: Kafka) -> None:
     rows = {
         ("c1", f"gpu-{n}", "mlx5_0", "sent", 3, "duration"): (float(n), n, 0, False) for n in range(50_000)
     }
-    table = big.memory.table("pauses", 200_000)
+    table = big.rule_state.table("pauses", 200_000)
     for key, row in rows.items():
         table[key] = row
     reader = Reader(settings)
@@ -300,7 +300,7 @@ async def test_a_big_snapshot_is_read_back_as_it_was(kafka: Kafka) -> None:
             pointer = await write(producer, settings, big, as_of=7, at_ms=9, slot=1)
         assert pointer.blocks == 10
         read = await reader.read("raw.metrics/0", Pointer.parse(pointer.text()) or Pointer(0))
-        assert dict(read.memory.table("pauses", 200_000)) == rows
+        assert dict(read.rule_state.table("pauses", 200_000)) == rows
         with pytest.raises(BadInput, match=r"raw\.metrics/0 instead of raw\.metrics/1"):
             await reader.read("raw.metrics/1", pointer)
     finally:
@@ -315,7 +315,7 @@ async def test_a_snapshot_is_not_given_up_while_the_broker_stands_still(
     with Kafka.running(tmp_path) as broker:
         settings = await with_topics(broker)
         small = Snapshot("raw.metrics/0")
-        small.memory.table("pauses", 10)["eth2",] = (1,)
+        small.rule_state.table("pauses", 10)["eth2",] = (1,)
         async with producing(settings) as producer:
             pointer = await write(producer, settings, small, as_of=7, at_ms=9, slot=0)
 
@@ -331,7 +331,7 @@ async def test_a_snapshot_is_not_given_up_while_the_broker_stands_still(
             read = await reader.read("raw.metrics/0", pointer)
         finally:
             await reader.stop()
-    assert dict(read.memory.table("pauses", 10)) == {("eth2",): (1,)}
+    assert dict(read.rule_state.table("pauses", 10)) == {("eth2",): (1,)}
 
 
 def test_a_pointer_fits_into_a_commit() -> None:
