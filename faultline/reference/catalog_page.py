@@ -159,7 +159,7 @@ def _alerts() -> Iterator[str]:
 def _patterns() -> Iterator[str]:
     """One table per sheet of wordings, whichever there are."""
     for name in sheet_names():
-        yield f"## PatternTable: {name}"
+        yield f"## Log patterns: {name}"
         yield ""
         rows = [
             (code(r.id), code(r.kind), r.state.value, r.severity.value, code(r.opens), text(r.source))

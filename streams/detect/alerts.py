@@ -1,7 +1,7 @@
-"""Alerts of rules that others wrote, by the table `catalog/alerts.yaml`: what kind they are, and where, by their labels.
+"""Alerts of other people's rules: the table `catalog/alerts.yaml` gives their kind, their labels the place.
 
-What changes between two notifications of one alert (its annotations hold current values) is left out of the attributes, so
-that an alert sent again is the same signal.
+Annotations change between two notifications of one alert (they hold current values), so they are no attributes: an alert sent
+again is the same signal.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 from streams.config.yaml_tables import Strict
 from streams.detect import xid_catalog
 from streams.detect.catalog import load_catalog
-from streams.detect.finding import Finding, Stream
+from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.re2_patterns import Pattern
 from streams.ingest.metrics.labels import node_of
 from streams.model.entity import Gpu, JobRef, PodRef, canonical_pci
 from streams.model.kinds import SignalKind
 from streams.model.record import Alert
-from streams.model.signal import Attribute, Severity, SignalState
+from streams.model.signal import Severity, SignalState
 
 UNMAPPED = SignalKind.ALERT_UNMAPPED
-"""An alert whose own label names a kind that there is not: nothing acts on it, and its rule's author can find it."""
+"""An alert whose own label names an unknown kind: nothing acts on it, and the author of its rule can find it."""
 
 KINDS = frozenset(kind for kind in SignalKind if not kind.startswith(("run.", "alert."))) - {
     SignalKind.JOB_PROGRESS,
     SignalKind.JOB_RANK,
 }
-"""What a rule may name as its kind."""
+"""Kinds that the label of an alert may name."""
 
 _SEPARATORS = str.maketrans("", "", "_-./: ")
 _PORTS = ("port", "ifName", "interface", "ifDescr", "ifname", "port_name")
@@ -53,7 +53,7 @@ _MAX_VALUE = 256
 
 
 class AlertRow(Strict):
-    """What an alert becomes. `needs`: the code it must name, else it is `instead`; `users`: not in the system's namespaces."""
+    """What an alert becomes. `needs`: the code it must name, else it is `instead`; `users`: not in system namespaces."""
 
     alert: str
     where: Mapping[str, str] = {}
@@ -66,14 +66,14 @@ class AlertRow(Strict):
 
 
 class AlertLabels(Strict):
-    """An alert by its name and labels."""
+    """An alert given by name and labels."""
 
     alert: str
     labels: Mapping[str, str]
 
 
 class AlertSample(AlertLabels):
-    """What an alert must become."""
+    """An alert and what it must become."""
 
     kind: str
     entity: str | None = None
@@ -94,11 +94,7 @@ class AlertSheet(Strict):
 
 @cache
 def sheet() -> AlertSheet:
-    """The table, read once.
-
-    Raises:
-        ConfigError: naming the first key that is wrong.
-    """
+    """The table, read once."""
     return load_catalog("alerts", AlertSheet)
 
 
@@ -124,26 +120,26 @@ class Alerts:
         if _plain(alert.name) in self._sheet.ignored:
             return
         labels = {name: value[:_MAX_VALUE] for name, value in alert.labels.items()}
-        meant = self._kind(_plain(alert.name), labels)
-        if meant is None:
+        classified = self._kind(_plain(alert.name), labels)
+        if classified is None:
             return
-        kind, severity, subtype = meant
+        kind, severity, subtype = classified
         attributes = _attributes(alert.name, labels, kind)
         if subtype:
             attributes["subtype"] = subtype
         state = SignalState.FIRING if alert.firing else SignalState.CLEARED
         found = _placed(Finding(kind, severity, attributes, state), labels)
-        # Alertmanager dates its alerts. What has neither time nor place is somebody's account of one; and the end of
-        # what was nowhere ends nothing.
+        # Alertmanager dates its alerts: one with neither time nor place is quoted by a person, and the end of an alert
+        # without a place clears nothing.
         placed = found.node or found.pod or found.job or found.gpu
         if placed or (alert.firing and alert.at is not None):
             yield found
 
     def _kind(self, name: str, labels: Mapping[str, str]) -> tuple[str, Severity, str] | None:
-        stated = labels.get(self._sheet.kind_label)
-        if stated is not None:
-            own = self._sheet.severities.get(labels.get("severity", "").lower(), Severity.WARNING)
-            return (stated, own, "") if stated in KINDS else (UNMAPPED, Severity.INFO, "")
+        own_kind = labels.get(self._sheet.kind_label)
+        if own_kind is not None:
+            severity = self._sheet.severities.get(labels.get("severity", "").lower(), Severity.WARNING)
+            return (own_kind, severity, "") if own_kind in KINDS else (UNMAPPED, Severity.INFO, "")
         for row, pattern, where in self._rows:
             if not pattern.search(name):
                 continue
@@ -164,13 +160,13 @@ def _plain(name: str) -> str:
 
 
 def _code(labels: Mapping[str, str], name: str) -> int | None:
-    """The code that labels name; they hold whatever the rule's author wrote."""
+    """The code in the labels, which hold whatever the author of the rule wrote."""
     found = (labels.get(label, "") for label in _CODES[name])
     return next((int(value) for value in found if value.isdecimal() and 0 < len(value) < 6), None)
 
 
-def _attributes(name: str, labels: Mapping[str, str], kind: str) -> dict[str, Attribute]:
-    attributes: dict[str, Attribute] = {"alert": name[:_MAX_VALUE]}
+def _attributes(name: str, labels: Mapping[str, str], kind: str) -> Attributes:
+    attributes: Attributes = {"alert": name[:_MAX_VALUE]}
     if severity := labels.get("severity"):
         attributes["severity"] = severity
     for label, attribute in _KEPT.items():
@@ -182,13 +178,12 @@ def _attributes(name: str, labels: Mapping[str, str], kind: str) -> dict[str, At
         if kind == wanted and (number := _code(labels, code)) is not None:
             attributes[code] = number
     if kind == SignalKind.GPU_XID and isinstance(xid := attributes.get("xid"), int):
-        row = xid_catalog.code(xid)
-        attributes |= {"mnemonic": row.mnemonic, "action": row.action, "family": row.family}
+        attributes |= xid_catalog.code(xid).attributes
     return attributes
 
 
 def _placed(finding: Finding, labels: Mapping[str, str]) -> Finding:
-    """The finding at the place that the labels name, for places of its kind."""
+    """The finding with the place that the labels name, as far as it fits the kind."""
     attributes = dict(finding.attributes)
     family = finding.kind.partition(".")[0]
     switch = _first(labels, _SWITCHES)
@@ -209,27 +204,22 @@ def _placed(finding: Finding, labels: Mapping[str, str]) -> Finding:
         attributes["device"] = device
     if family in ("job", "nccl", "alert"):
         pod, job = _workload(labels)
-    # Exporters of the cluster's state run on a node that has nothing to do with what they tell.
-    told = {
-        name: value for name, value in labels.items() if name != "instance" or not _of_the_cluster(labels)
-    }
+    of_node = dict(labels)
+    if "kube-state-metrics" in labels.get("job", "") or labels.get("pod"):
+        of_node.pop("instance", None)  # an exporter of cluster state runs on a node it does not report about
     return Finding(
         finding.kind,
         finding.severity,
         attributes,
         finding.state,
         gpu=gpu,
-        node=switch or node_of(dict(told)),
+        node=switch or node_of(of_node),
         nic=nic if switch is None else None,
         port=port,
         on_switch=switch is not None,
         pod=pod,
         job=job,
     )
-
-
-def _of_the_cluster(labels: Mapping[str, str]) -> bool:
-    return "kube-state-metrics" in labels.get("job", "") or labels.get("pod", "") != ""
 
 
 def _gpu(labels: Mapping[str, str]) -> Gpu | None:

@@ -1,14 +1,14 @@
-"""One poll's worth of records: what was found in them, where each of them went, and what has to be written.
+"""The records of one poll: the signals found, what became of each record, and what to write.
 
-Every record ends in exactly one of three places: it gave signals, it is ignored, or it is a dead letter (then with whatever
-signals its readable part gave).
+Every record ends in exactly one of three ways: it gave signals, it is ignored, or it is a dead letter (which may have given
+signals from its readable part).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from streams.detect.deduplication import RollUp
 from streams.detect.detector import Detected, Detector
@@ -23,10 +23,10 @@ STAGE = "detector"
 
 @dataclass(slots=True)
 class Counts:
-    """Of one raw topic: `records == signalling + ignored + dead_letters`, always.
+    """Counts of one raw topic; always `records == signalling + ignored + dead_letters`.
 
-    A record is signalling when it gave a signal or counts in one. `signals` are those written, `repeats` findings that are only
-    part of a count. `read_again` are records that were read silently on taking a partition over; they are in no other count.
+    A record is signalling when it gave a signal or is counted in one. `signals` were written, `repeats` are findings that are
+    only part of a count. `read_again` are records replayed when a partition was taken over; they are in no other count.
     """
 
     records: int = 0
@@ -38,19 +38,14 @@ class Counts:
     read_again: int = 0
 
     def add(self, other: Counts) -> None:
-        """Add what another batch counted."""
-        self.records += other.records
-        self.signalling += other.signalling
-        self.ignored += other.ignored
-        self.dead_letters += other.dead_letters
-        self.signals += other.signals
-        self.repeats += other.repeats
-        self.read_again += other.read_again
+        """Add the counts of another batch."""
+        for name, number in asdict(other).items():
+            setattr(self, name, getattr(self, name) + number)
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingSignals:
-    """One record to write. `partition` None leaves it to the key."""
+    """One record to write. With `partition` None the key decides."""
 
     topic: Topic
     key: bytes
@@ -61,19 +56,19 @@ class OutgoingSignals:
 
 @dataclass(slots=True)
 class Batch:
-    """What is gathered from the records of one poll."""
+    """What the records of one poll gave."""
 
     signals: list[Signal] = field(default_factory=list)
     letters: list[OutgoingSignals] = field(default_factory=list)
     counts: defaultdict[str, Counts] = field(default_factory=lambda: defaultdict(Counts))
 
     def add_unread(self, topic: str, count: int) -> None:
-        """Count records that the prefilter dropped."""
+        """Count records the prefilter dropped."""
         self.counts[topic].records += count
         self.counts[topic].ignored += count
 
     def add(self, record: RawRecord, detected: Detected) -> None:
-        """Take in what one record gave."""
+        """Add what one record gave."""
         counts = self.counts[record.topic]
         counts.records += 1
         counts.repeats += detected.repeats
@@ -88,7 +83,7 @@ class Batch:
             counts.ignored += 1
 
     def add_counts(self, signals: Iterable[Signal]) -> None:
-        """Take in roll-ups whose window is over; their records are counted already."""
+        """Add counts of repeats whose window is over; their records are counted already."""
         self.signals += signals
 
     def outgoing(self, cluster_partitions: int) -> list[OutgoingSignals]:
@@ -110,11 +105,11 @@ class Batch:
 
 
 def read_safely(detector: Detector, record: RawRecord, rollup: RollUp | None = None) -> Detected:
-    """What `detector` finds in `record`; a fault of our own makes it a dead letter with its name, and never ends the process.
+    """What `detector` finds in `record`. An exception of its own makes the record a dead letter and never ends the process.
 
-    Anything may stand in a record, and one that trips a reader would otherwise trip it again after every restart.
+    A record may hold anything: one that makes a reader fail would do so again after every restart.
     """
     try:
         return detector.read(record, rollup)
-    except Exception as error:  # noqa: BLE001 - it is told, with the record, in the dead letters
+    except Exception as error:  # noqa: BLE001 - the dead letter holds it with the record
         return Detected(dead=(f"the detector failed: {type(error).__name__}: {error}",))

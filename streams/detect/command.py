@@ -1,4 +1,4 @@
-"""Detection without Kafka, for `faultline detect`: lines of a file in, signals with a reference to their line out."""
+"""Detection without Kafka for `faultline detect`: lines of a file in, signals with a reference to their line out."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def cli_records(lines: Iterable[str], *, cluster: str, now: datetime) -> Iterato
     Args:
         lines: As read from a file, with or without their ends. A JSON line's `text` may hold several log lines; a JSON
             line without `text` is read as a shipper's record.
-        cluster: The cluster that the signals are of.
-        now: The time of lines that name none, and the year of those that leave it out.
+        cluster: The cluster of the signals.
+        now: The time of lines without one, and the year of those that leave it out.
 
     Yields:
         The reference (the record's `id`, else the line's number, from 1) with each signal, in order.
@@ -40,7 +40,7 @@ def cli_records(lines: Iterable[str], *, cluster: str, now: datetime) -> Iterato
         if not line.strip():
             continue
         yield from _read(detector, number, line, cluster, now)
-    for signal in detector.flush_unfinished(_TOPIC, 0):  # lines whose rest never came
+    for signal in detector.flush_unfinished(_TOPIC, 0):  # lines that were never completed
         yield signal.evidence[0].offset, signal
 
 
@@ -69,7 +69,7 @@ def _read(
         else found
         for found in opened.observations
     ]
-    # Records without a node have nothing to do with one another, so no line of one continues another's.
+    # Records without a node are unrelated, so no line of one continues a line of another.
     stream = Stream(
         cluster, f"stdin:{node or number}", received, detector.rule_state(raw.topic, raw.partition)
     )
@@ -83,16 +83,13 @@ def _record(line: str) -> dict[str, Any] | None:
         record = orjson.loads(line.encode("utf-8", "replace"))
     except orjson.JSONDecodeError:
         try:
-            record = json.loads(line)  # halves of surrogate pairs and NaN, which other writers let through
+            record = json.loads(line)  # unpaired surrogates and NaN, which other writers let through
         except (ValueError, RecursionError):
             return None
     return record if isinstance(record, dict) and isinstance(record.get("text"), str) else None
 
 
 def _raw(text: str, number: int, at: datetime) -> RawRecord:
-    return RawRecord(_TOPIC, 0, number, at, None, _whole(text).encode())
-
-
-def _whole(text: str) -> str:
-    """The text with a replacement for each half of a surrogate pair: a question mark would make it a question."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    # Unpaired surrogates get U+FFFD: a question mark would make the line a question, which is read as a person's.
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return RawRecord(_TOPIC, 0, number, at, None, whole.encode())

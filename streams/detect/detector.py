@@ -1,7 +1,7 @@
-"""One record in, its signals out: `Detector` is the whole of detection without Kafka.
+"""One record in, its signals out: `Detector` is detection without Kafka.
 
-Order of stages: the prefilter on raw bytes, the envelope, each family on each observation. What families must remember between
-records (a gauge's last value, the first of three lines) is kept for each source partition by itself, and bounded.
+The stages: the prefilter on raw bytes, the envelope, each family on each observation. What families remember between records (a
+gauge's last value, the first of three lines) is bounded, and kept for each source partition separately.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ _NO_HOST = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\d{1,256}|[0
 
 
 class Detected(NamedTuple):
-    """What one record gave. `observations` counts lines, samples and events; `ignored` those that said nothing.
+    """What one record gave. `observations` counts lines, samples and events; `ignored` those without a finding.
 
-    `repeats` counts findings that will be told as part of a roll-up only. `dead` holds a reason for each part that could not be
-    read; the record then belongs to the dead letters.
+    `repeats` counts findings that are only sent as part of a count. `dead` holds a reason for each part that could not be read;
+    the record is then a dead letter.
     """
 
     signals: tuple[Signal, ...] = ()
@@ -69,10 +69,10 @@ _IGNORED = Detected(observations=1, ignored=1)
 
 
 class Detector:
-    """Reads records. Not safe for threads; one for each process.
+    """Reads records. Not thread-safe; one for each process.
 
     Args:
-        cluster_default: The cluster of records that do not name theirs in the header `cluster_header`.
+        cluster_default: The cluster of records without the header `cluster_header`.
     """
 
     def __init__(self, cluster_default: str, *, cluster_header: str = CLUSTER_HEADER) -> None:
@@ -97,17 +97,17 @@ class Detector:
         )
 
     def select(self, values: Sequence[bytes]) -> list[int]:
-        """Indexes of the values that `read` must see; all others hold nothing of interest. One call for a batch."""
+        """Indexes of the values that `read` must see; the others hold nothing of interest. One call for a batch."""
         return self._prefilter.select(values)
 
     def wants(self, value: bytes) -> bool:
-        """True when `read` must see the value; any other holds nothing of interest."""
+        """True when `read` must see the value."""
         return self._prefilter.keeps(value)
 
     def wanted(self, values: Sequence[bytes], rule_state: RuleState) -> Iterator[int]:
-        """Indexes of the values that `read` must see, in order, to be taken one by one while they are read.
+        """Indexes of the values that `read` must see, in order. To be consumed while they are read, because reading changes them.
 
-        As long as a line in `rule_state` is unfinished, values that may hold its rest are among them.
+        While a line in `rule_state` is unfinished, values that may hold its rest are included.
         """
         unfinished = _unfinished(rule_state)
         position = 0
@@ -121,7 +121,7 @@ class Detector:
             position = index + 1
 
     def detect(self, record: RawRecord) -> Detected:
-        """Everything in one record; cheap for one that holds nothing."""
+        """Everything in one record; cheap when the prefilter drops it."""
         if not record.value:
             return NOTHING
         for _ in self.wanted((record.value,), self.rule_state(record.topic, record.partition)):
@@ -131,7 +131,7 @@ class Detector:
     def flush_unfinished(
         self, topic: str, partition: int, at: datetime | None = None, rollup: RollUp | None = None
     ) -> list[Signal]:
-        """What the beginnings of lines say whose rest has not come in time at `at`; of all such lines when that is None."""
+        """The signals of unfinished lines whose rest is overdue at `at`; of all unfinished lines when that is None."""
         rule_state = self.rule_state(topic, partition)
         signals: list[Signal] = []
         for row in line_reassembly.due(_unfinished(rule_state), at):
@@ -143,13 +143,12 @@ class Detector:
         return signals
 
     def read(self, record: RawRecord, rollup: RollUp | None = None) -> Detected:
-        """Everything in one record that the prefilter kept; with the roll-up of its partition, less what is only repeated."""
-        value = record.value
-        if not value:
+        """Everything in a record that the prefilter kept; with the `rollup` of its partition, without mere repeats."""
+        if not (value := record.value):
             return NOTHING
-        alone = prometheus_adapter.alone(value, self._interest, None)
-        if alone is not None:
-            return self._read_sample(alone, record, rollup)
+        single = prometheus_adapter.read_single(value, self._interest)
+        if single is not None:
+            return self._read_sample(single, record, rollup)
         if compression.is_packed(value):
             try:
                 value = compression.unpacked(value)
@@ -169,14 +168,11 @@ class Detector:
         found = self.observe(opened.observations, stream, record, rollup)
         dead = opened.unreadable
         if opened.cut and not found.signals and not found.repeats:
-            dead = [
-                *dead,
-                f"a line of more than {MAX_LINE} characters, of which only the beginning was read",
-            ]
+            dead = [*dead, f"a line of more than {MAX_LINE} characters; only its beginning was read"]
         return found._replace(dead=tuple(dead)) if dead else found
 
     def _read_sample(self, sample: Sample | str, record: RawRecord, rollup: RollUp | None) -> Detected:
-        """A record that is one sample; a name is all that is left of one that nobody reads."""
+        """A record that is one sample, or only its name when no rule reads it."""
         if isinstance(sample, str):
             return _IGNORED
         if sample.node is None and (node := self._node_of(record)) is not None:
@@ -184,19 +180,16 @@ class Detector:
         return self.observe((sample,), self._stream_of(record), record, rollup)
 
     def _stream_of(self, record: RawRecord) -> Stream:
-        return Stream(
-            self._cluster_of(record),
-            f"{record.topic}:{record.partition}",
-            record.timestamp,
-            self.rule_state(record.topic, record.partition),
-        )
+        topic, partition = record.topic, record.partition
+        state = self.rule_state(topic, partition)
+        return Stream(self._cluster_of(record), f"{topic}:{partition}", record.timestamp, state)
 
-    def remember(self, states: Mapping[tuple[str, int], RuleState]) -> None:
-        """From now on this is what is known of each source partition (topic and number), and of no other."""
+    def set_rule_states(self, states: Mapping[tuple[str, int], RuleState]) -> None:
+        """Replace what rules remember, by source partition (topic and number); other partitions start empty."""
         self._rule_states = defaultdict(RuleState, states)
 
     def rule_state(self, topic: str, partition: int) -> RuleState:
-        """What rules remember of one source partition."""
+        """What rules remember of a source partition."""
         return self._rule_states[topic, partition]
 
     def observe(
@@ -206,7 +199,7 @@ class Detector:
         record: RawRecord,
         rollup: RollUp | None = None,
     ) -> Detected:
-        """What opened observations say. `record` gives the evidence its coordinates."""
+        """The signals of opened observations. `record` gives their evidence its topic, partition and offset."""
         signals: list[Signal] = []
         ignored = repeats = 0
         for observation in observations:
@@ -216,8 +209,8 @@ class Detector:
                 report = Report.of(finding, observation, stream.cluster, record)
                 if rollup is None:
                     signals.append(report.signal())
-                elif told := rollup.take(report):
-                    signals += told
+                elif due := rollup.take(report):
+                    signals += due
                 else:
                     repeats += 1
             ignored += silent
@@ -238,7 +231,7 @@ class Detector:
                 yield from alert_family.read(observation, stream)
 
     def _readers_of(self, metric: str) -> tuple[SampleFamily, ...]:
-        """The families one of whose hints is in the metric's name."""
+        """The families with a hint in the metric's name."""
         readers = self._readers.get(metric)
         if readers is None:
             raw = metric.encode("utf-8", "replace")
@@ -254,7 +247,7 @@ class Detector:
         return self._cluster
 
     def _node_of(self, record: RawRecord) -> str | None:
-        """The host by the record's key, else by a header: shippers of kernel lines often name it only there."""
+        """The host in the record's key, else in a header: shippers of kernel lines often name it only there."""
         if not record.key and not record.headers:
             return None
         named = [record.key] if record.key else []

@@ -1,6 +1,6 @@
-"""Every family there is. A new one is a line here.
+"""All families of signals. A new one is one line here.
 
-None keeps anything of what it reads, so those of a process are made once.
+Families keep nothing of what they read, so a process builds them once.
 """
 
 from __future__ import annotations
@@ -34,49 +34,49 @@ from streams.model.record import Alert, KubeEvent, LogLine, Sample
 
 
 class Family(Protocol):
-    """What every family has. None keeps anything of a record in itself: what must be remembered is in the stream's memory."""
+    """Reads one kind of observation. Keeps nothing of it: what must be remembered is in the stream's `rule_state`."""
 
     @property
     def hints(self) -> tuple[bytes, ...]:
-        """RE2 patterns of bytes, one of which a record must hold to be of interest."""
+        """RE2 patterns of bytes; a record is only read when it matches one."""
         ...
 
 
 class LineFamily(Family, Protocol):
-    """What reads log lines."""
+    """Reads log lines."""
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """What the line says, in order."""
+        """The findings of the line, in order."""
         ...
 
 
 class SampleFamily(Family, Protocol):
-    """What reads samples of metrics."""
+    """Reads samples of metrics."""
 
     def read(self, sample: Sample, stream: Stream) -> Iterator[Finding]:
-        """What the sample says, after those before it."""
+        """The findings of the sample, given those before it."""
         ...
 
 
 class EventFamily(Family, Protocol):
-    """What reads Kubernetes Events."""
+    """Reads Kubernetes Events."""
 
     def read(self, event: KubeEvent, stream: Stream) -> Iterator[Finding]:
-        """What the event says."""
+        """The findings of the event."""
+        ...
+
+
+class AlertFamily(Family, Protocol):
+    """Reads alerts."""
+
+    def read(self, alert: Alert, stream: Stream) -> Iterator[Finding]:
+        """The findings of the alert."""
         ...
 
 
 @cache
-class AlertFamily(Family, Protocol):
-    """What reads alerts."""
-
-    def read(self, alert: Alert, stream: Stream) -> Iterator[Finding]:
-        """What the alert says."""
-        ...
-
-
 def line_families() -> tuple[LineFamily, ...]:
-    """Readers of log lines, in the order in which a line is put to them."""
+    """Families of log lines, in the order in which they read a line."""
     query = SmiQuery()
     return (
         GpuNames(),
@@ -111,16 +111,17 @@ def line_families() -> tuple[LineFamily, ...]:
 
 @cache
 def sample_families() -> tuple[SampleFamily, ...]:
-    """Readers of samples."""
+    """Families of samples."""
     return (DcgmXid(), PauseCounters(), MetricRules())
 
 
 @cache
 def event_families() -> tuple[EventFamily, ...]:
-    """Readers of Kubernetes Events."""
+    """Families of Kubernetes Events."""
     return (KubeEvents(),)
 
 
+@cache
 def alert_families() -> tuple[AlertFamily, ...]:
-    """Readers of alerts."""
+    """Families of alerts."""
     return (Alerts(),)

@@ -1,4 +1,4 @@
-"""What a family finds in one observation, before it is given a cluster, a time and evidence."""
+"""What a family finds in one observation, before cluster, time and evidence are added."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from streams.model.entity import Gpu, JobRef, PodRef
 from streams.model.record import NOTHING_MORE, LogLine
 from streams.model.signal import Attribute, Severity, SignalState
 
+Attributes = dict[str, Attribute]
+"""The attributes of a finding while they are gathered."""
+
 
 class Finding(NamedTuple):
-    """One thing that was said, and what was said about where. The line's own node and pod are added by the detector,
-    where `pod` names no other.
+    """One thing an observation reports, and where. The detector adds the line's own node, and its pod unless `pod` names another.
 
-    `node` is the node a line speaks of, where that is not the one that wrote it. `on_switch` turns the line's host into the
-    switch. `text` is the part of the line that says it.
+    `node` is the node a line is about, where another one wrote it. With `on_switch` the line's host is the switch. `text` is the
+    part of the line that counts as evidence.
     """
 
     kind: str
@@ -37,7 +39,7 @@ class Finding(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """Where an observation comes from: `lines` names the stream its lines come in, `rule_state` is what rules know of it."""
+    """Where an observation comes from: `lines` names its stream of lines, `rule_state` is what rules remember of that."""
 
     cluster: str
     lines: str
@@ -45,5 +47,5 @@ class Stream(NamedTuple):
     rule_state: RuleState
 
     def source(self, line: LogLine) -> Key:
-        """Who writes this line, as far as anybody knows: what is remembered of the lines before it goes by that."""
+        """The writer of a line as far as it is known. What rules remember of earlier lines is kept under this key."""
         return (self.cluster, line.node or self.lines, line.pod.key if line.pod else None, line.container)

@@ -1,4 +1,4 @@
-"""What a host says of itself: wordings of `catalog/lines/kernel.yaml` and `host.yaml`, with what needs more than a pattern."""
+"""Host faults in lines of kernels and daemons: `catalog/lines/kernel.yaml` and `host.yaml`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from streams.model.record import LogLine
 
 
 class Host(PatternFamily):
-    """Reads a sheet of what kernels and programs say about their host."""
+    """Reads a file of patterns about the host."""
 
     def finding(self, hit: Hit, line: LogLine, stream: Stream) -> Finding | None:
-        """As the row says; a pod's uid as Kubernetes writes it, for slices spell it with underscores."""
+        """As the row says, with a pod's UID as Kubernetes writes it: names of cgroup slices have underscores."""
         found = super().finding(hit, line, stream)
         if found is None or "pod_uid" not in found.attributes:
             return found

@@ -1,4 +1,4 @@
-"""How far a training job says it is: what counts as "it runs again" after a resume. Wordings: `catalog/lines/progress.yaml`."""
+"""The training step a job logs, which proves after a resume that it runs again. Patterns: `catalog/lines/progress.yaml`."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class JobProgress:
         )
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """At most one finding a line, and none for lines of no pod."""
+        """At most one finding a line; none without a pod."""
         if line.pod is None:
             return
-        # From the very beginning: `step:` after a time looks like the name of a program.
+        # From column 0, not from the message: `step:` after a time looks like the name of a program.
         for hit in self._patterns.find(line.text, 0):
-            told = line.text.lstrip().startswith("{") or not quoted(line.text[: hit.start])
-            if "step" in hit.fields and told:
+            own = line.text.lstrip().startswith("{") or not quoted(line.text[: hit.start])
+            if "step" in hit.fields and own:
                 yield Finding(hit.row.kind, hit.row.severity, hit.fields, text=line.text)
                 return

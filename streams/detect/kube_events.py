@@ -1,7 +1,7 @@
-"""Kubernetes Events, and what monitors say of a node's conditions. Rows of `catalog/kube.yaml` say which of them count.
+"""Kubernetes Events, and the node conditions that monitors announce. Rows of `catalog/kube.yaml` say which of them count.
 
-An event exporter sends only the first of repeated events, so each is taken at its word. Where no exporter runs, the same events
-stand in a component's log or in what `kubectl get events` printed (`kube_lines.py`).
+An event exporter sends only the first of repeated Events, so a single one is enough. Where no exporter runs, the same Events are
+in a component's log or in the output of `kubectl get events` (`kube_lines.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
-from streams.detect.finding import Finding, Stream
+from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.re2_patterns import Pattern
 from streams.ingest.events.kube_objects import SEEN
@@ -25,7 +25,7 @@ Status = Literal["True", "False", "Unknown"]
 
 
 class EventRow(Strict):
-    """Reasons that are a signal; see the head of the file."""
+    """Event reasons that are a signal; the head of the file explains the keys."""
 
     reasons: tuple[str, ...]
     objects: tuple[str, ...]
@@ -37,18 +37,18 @@ class EventRow(Strict):
     unless: str | None = None
     users: bool = False
     ends: bool = False
-    """Only told where the same condition of the node was firing before: every start of a node says so too."""
+    """Only where the same condition of the node was firing: every start of a node sends such Events too."""
     gpus: bool = False
-    """Only where the message speaks of GPUs."""
+    """Only where the message is about GPUs."""
     sample: str
 
     def about(self, kind: str) -> bool:
-        """True when events about such objects count."""
+        """True when Events about objects of this kind count."""
         return kind in self.objects or (kind.endswith("Job") and "Job*" in self.objects)
 
 
 class ConditionRow(Strict):
-    """What a type of node conditions says."""
+    """A type of node condition, and the signal it is."""
 
     type: str
     bad: tuple[Status, ...] = ("True",)
@@ -66,15 +66,12 @@ class EventSheet(Strict):
     gpus: str
     rows: tuple[EventRow, ...]
     conditions: tuple[ConditionRow, ...]
+    ambiguous: frozenset[str]
 
 
 @cache
 def sheet() -> EventSheet:
-    """The file, read once.
-
-    Raises:
-        ConfigError: naming the first key that is wrong.
-    """
+    """The file, read once."""
     return load_catalog("kube", EventSheet)
 
 
@@ -82,44 +79,16 @@ CONDITION = re2_patterns.compile(
     r"(?i)\b(?:node )?condition \"?(?P<type>[A-Za-z][\w./-]{1,80})\"? is now:? {0,2}\"?(?P<status>true|false|unknown)\"?"
     r"(?:[,;] reason: {0,2}\"?(?P<reason>[\w.-]{1,80}))?"
 )
-"""How node-problem-detector and its kin announce a condition of their node."""
+"""How node-problem-detector and similar monitors announce a condition of their node."""
 _MONITORS = re2_patterns.compile(
     r"^(?:(?P<type>[A-Z]\w{2,60}?)Is(?P<state>(?:Not)?Healthy)|(?P<fault>Nvidia[A-Z]\w{1,60}(?:Error|Warning|Failed|Failure|Lost|Mismatch)))$"
 )
-"""Reasons that monitors of GPUs make of the name of a check or a fault: NVSentinel, EKS, ACK."""
-_WELL = "IsHealthy"
+"""Reasons that GPU monitors derive from the name of a check or a fault: NVSentinel, EKS, ACK."""
+_HEALTHY = "IsHealthy"
 _XID = re2_patterns.compile(r"(?i)xid(\d{1,4})")
 _ANY = "."
-"""The last row of conditions: whatever the others do not know. That an object has such a one says nothing."""
-_HUMPS = re2_patterns.compile(r"[A-Z]+[a-z0-9]*|[a-z0-9]+")
-_AMBIGUOUS = frozenset(
-    {
-        *(
-            "Failed",
-            "BackOff",
-            "Evicted",
-            "Rebooted",
-            "IOError",
-            "TaskHung",
-            "OOMKilled",
-            "OOMKilling",
-            "FailedMount",
-        ),
-        *(
-            "Restarting",
-            "DeadlineExceeded",
-            "OutOfMemory",
-            "StateChange",
-            "PodFailed",
-            "JobFailed",
-            "FailedJobs",
-        ),
-        *("KernelPanic", "CrashLoopBackOff", "ScheduledEvent", "FailedScheduling", "Shutdown"),
-    }
-)
-"""Reasons that other programs' lines hold as well: they count only as a value of their own."""
-
-
+"""The last row of conditions, for unknown types. Only an announcement of one counts, not its presence in an object."""
+_WORDS = re2_patterns.compile(r"[A-Z]+[a-z0-9]*|[a-z0-9]+")
 _MAX_FIRING = 100_000
 
 
@@ -141,9 +110,9 @@ class KubeEvents:
             for reason in row.reasons:
                 self._rows.setdefault(reason, []).append((row, needs, unless))
         self._conditions = [(re2_patterns.compile(f"(?i){row.type}"), row) for row in self._sheet.conditions]
-        named = [reason for reason in self._rows if reason not in _AMBIGUOUS]
-        valued = [reason for reason in self._rows if reason in _AMBIGUOUS]
-        # In protobuf a value's length stands before it, and whatever tag comes next right behind it.
+        named = [reason for reason in self._rows if reason not in self._sheet.ambiguous]
+        valued = [reason for reason in self._rows if reason in self._sheet.ambiguous]
+        # In protobuf a value follows its length and is followed by the next tag.
         self.hints = (
             rf"\b(?:{'|'.join(named)})".encode(),
             rf"\"(?:{'|'.join(valued)})[\\\"]".encode(),
@@ -154,13 +123,13 @@ class KubeEvents:
         )
 
     def read(self, event: KubeEvent, stream: Stream) -> Iterator[Finding]:
-        """The signal that the event is, if it is one."""
-        found = self.said(event)
+        """The finding of the Event, if any."""
+        found = self.interpret(event)
         if found is not None and self.is_new(found, event, stream):
             yield found
 
     def is_new(self, found: Finding, event: KubeEvent, stream: Stream) -> bool:
-        """False for the end of what was not firing there, where that says nothing; remembers what began."""
+        """False for the routine end of a condition that was not firing; remembers which are firing."""
         if event.kind != "Node":
             return True
         firing = stream.rule_state.table("kube.firing", _MAX_FIRING)
@@ -168,20 +137,20 @@ class KubeEvents:
         if found.state is SignalState.FIRING:
             firing[key] = (1,)
             return True
-        began = firing.pop(key, None) is not None
-        return began or not (event.reason in self._ends or event.reason.endswith(_WELL))
+        was_firing = firing.pop(key, None) is not None
+        return was_firing or not (event.reason in self._ends or event.reason.endswith(_HEALTHY))
 
-    def said(self, event: KubeEvent) -> Finding | None:
-        """What the event says."""
+    def interpret(self, event: KubeEvent) -> Finding | None:
+        """The finding of an Event by itself, whatever was firing before."""
         if event.kind == "Node" and (match := CONDITION.search(event.message)) is not None:
             status = (match["status"] or "").capitalize()
             return self.condition(event, match["type"] or "", status, match["reason"] or event.reason)
         if event.kind == "Node" and (match := _MONITORS.match(event.reason)) is not None:
-            status = "False" if event.reason.endswith(_WELL) else "True"
+            status = "False" if event.reason.endswith(_HEALTHY) else "True"
             found = self.condition(event, match["type"] or match["fault"] or "", status, event.reason)
             if found is None or not (match["state"] or event.reason.endswith("Warning")):
                 return found
-            # What these monitors hold for fatal they set as a condition; their Events tell of the rest.
+            # These monitors set a condition for what they hold fatal; their Events are about the rest.
             return found._replace(severity=min(found.severity, Severity.WARNING, key=lambda one: one.rank))
         for row, needs, unless in self._rows.get(event.reason, ()):
             if not row.about(event.kind) or (row.users and self._system.search(event.namespace)):
@@ -190,20 +159,20 @@ class KubeEvents:
                 continue
             if row.gpus and not self._gpus.search(event.message):
                 continue
-            attributes: dict[str, Attribute] = {"reason": event.reason}
+            attributes: Attributes = {"reason": event.reason}
             if row.subtype:
                 attributes["subtype"] = row.subtype
             return self._finding(event, row.kind, row.severity, row.state, attributes)
         return None
 
     def condition(self, event: KubeEvent, type_: str, status: str, reason: str) -> Finding | None:
-        """What a condition of the node says; `event` gives the place and the text. None for an unknown one that is well."""
+        """The finding of a node condition; `event` gives place and text. None for a type no row knows."""
         row = next((row for pattern, row in self._conditions if pattern.search(type_)), None)
         if row is None or (event.reason == SEEN and row.type == _ANY):
             return None
         state = SignalState.FIRING if status in row.bad else SignalState.CLEARED
         subtype = row.subtype or ("" if row.kind == SignalKind.NODE_NOT_READY else _snake(type_))
-        attributes: dict[str, Attribute] = {"condition": type_, "status": status, "reason": reason}
+        attributes: Attributes = {"condition": type_, "status": status, "reason": reason}
         if subtype:
             attributes["subtype"] = subtype
         if (xid := _XID.search(reason)) is not None:
@@ -216,7 +185,7 @@ class KubeEvents:
         kind: str,
         severity: Severity,
         state: SignalState,
-        attributes: dict[str, Attribute],
+        attributes: Attributes,
     ) -> Finding:
         for pattern in self._fields:
             if (match := pattern.search(event.message)) is None:
@@ -249,4 +218,4 @@ def _gpu(attributes: Mapping[str, Attribute]) -> Gpu | None:
 
 
 def _snake(name: str) -> str:
-    return "_".join((match[0] or "").lower() for match in _HUMPS.finditer(name))
+    return "_".join((match[0] or "").lower() for match in _WORDS.finditer(name))

@@ -1,8 +1,8 @@
-"""What components of Kubernetes log: Events in the three ways in which they are printed, conditions, and other wordings.
+"""Log lines of Kubernetes components: printed Events in three formats, conditions, and other messages.
 
 `"Event occurred" object="ns/name" kind="Pod" … reason="…" message="…"` and `Event(v1.ObjectReference{Kind:"Pod", …}): type: …
 reason: … text` are client-go's (tools/record); `ns  5s  Warning  Reason  pod/name  text` is what `kubectl get events` prints.
-All of them are taken for the Event that they show.
+All of them count as the Event they show.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ class PrintedEvents:
         self.hints = self._events.hints
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """The events of one line, each about the object that it names; else the condition of its own node."""
-        said = False
+        """The Events in a line, each about the object it names; else a condition of the line's own node."""
+        printed = False
         for pattern in _PRINTED:
             for match in islice(pattern.finditer(line.text, line.start), MAX_HITS):
                 event = _event(match, line.text[match.end() : match.end() + _MAX_MESSAGE])
                 if event is None or not reported(line, match.start()):
                     continue
-                said = True
-                found = self._events.said(event)
+                printed = True
+                found = self._events.interpret(event)
                 if found is not None and self._events.is_new(found, event, stream):
                     yield found._replace(
                         node=event.name if event.kind == "Node" else None, at=line.at, text=line.text
                     )
-            if said:
+            if printed:
                 return
         condition = CONDITION.search(line.text, line.start)
         if condition is not None and reported(line, condition.start()):
             event = KubeEvent("", line.text[condition.start() :], "Node", line.node or "")
-            found = self._events.said(event)
+            found = self._events.interpret(event)
             if found is not None:
                 yield found._replace(text=line.text)
 
@@ -84,14 +84,14 @@ def _event(match: Match, message: str) -> KubeEvent | None:
 
 
 class KubeLines(PatternFamily):
-    """Reads the other wordings; those that name a pod are about it, unless the system itself runs there."""
+    """Reads the other messages. One that names a pod is about it, unless it is a pod of a system namespace."""
 
     def __init__(self) -> None:
         super().__init__("kube")
         self._system = re2_patterns.compile(sheet().system_namespaces)
 
     def finding(self, hit: Hit, line: LogLine, stream: Stream) -> Finding | None:
-        """As the row says, about the pod that the message names."""
+        """As the row says, about the pod in the message."""
         found = super().finding(hit, line, stream)
         if found is None or not isinstance(named := found.attributes.get("pod"), str):
             return found
@@ -101,6 +101,6 @@ class KubeLines(PatternFamily):
             return found._replace(attributes=attributes)
         if self._system.search(namespace):
             return None
-        # A kubelet's line is written where the pod runs; the scheduler's is not.
+        # A kubelet logs on the node where the pod runs; the scheduler does not.
         node = line.node if hit.row.programs else None
         return found._replace(attributes=attributes, pod=PodRef(namespace, name), node=node)

@@ -1,4 +1,4 @@
-"""What tells two reports of one entity and kind apart: `catalog/noise.yaml`."""
+"""Which attributes tell two reports of one entity and kind apart: `catalog/noise.yaml`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streams.detect.catalog import load_catalog
 
 
 class DedupRule(Strict):
-    """Of one kind. `distinct_by` and `condition` name attributes; see the head of the file."""
+    """The rule of one kind. `distinct_by` and `condition` name attributes; the head of the file explains them."""
 
     distinct_by: tuple[str, ...]
     condition: tuple[str, ...] = ()
@@ -20,7 +20,7 @@ class DedupRule(Strict):
 
     @property
     def window_ms(self) -> int:
-        """How far apart the tellings of repeats are."""
+        """Milliseconds between two reports of the same."""
         return round(self.window_s * 1000)
 
 
@@ -33,16 +33,12 @@ class DedupRules(Strict):
 
 @cache
 def noise() -> DedupRules:
-    """The file, read once.
-
-    Raises:
-        ConfigError: naming the first key that is wrong.
-    """
+    """The file, read once."""
     return load_catalog("noise", DedupRules)
 
 
 @cache
 def dedup_rule(kind: str) -> DedupRule:
-    """What tells reports of this kind apart."""
+    """The rule of a kind: by its name, else its family, else the default."""
     kinds = noise().kinds
     return kinds.get(kind) or kinds.get(f"{kind.partition('.')[0]}.*") or noise().default

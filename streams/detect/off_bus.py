@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streams.detect.finding import Finding, Stream
+from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.gpu_names import named
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import reported
 from streams.detect.rule_state import RuleTable
 from streams.model.clock import to_millis
-from streams.model.entity import Gpu, canonical_pci
+from streams.model.entity import canonical_pci
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
-from streams.model.signal import Attribute, Severity
+from streams.model.signal import Severity
 
 _FELL = re2_patterns.compile(
     r"(?i)(?:NVRM\s?:|^)(?P<what>[^\n]{0,160}?)(?:\bfallen off(?: the b| (?:t(?:he?)?)?\s{0,4}$|$)|has fall?e?n?(?: of?)?$)"
@@ -27,21 +27,19 @@ _FELL = re2_patterns.compile(
 _OTHERWISE = re2_patterns.compile(
     r"(?i)\bXid\b|\b(?:not|never|no|none|if|when|whether|might|may|could|would|recovered|unless|since|previously)\b"
 )
-"""An Xid has its own family; the rest are words of one who reasons about it."""
+"""An Xid has its own family; the other words are of people who discuss it."""
 _ADDRESS = re2_patterns.compile(
     r"(?i)(?:^|PCI:|[^0-9a-f:.])((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)(?::?(?:[^0-9a-f:]|$))"
 )
 _FIRST = re2_patterns.compile(r"NVRM\s?:\s{0,4}The NVIDIA GPU (?:at )?(?:PCI:)?(?P<pci>[0-9a-fA-F:.]{7,20})")
 _APART_MS = 5000
-"""The three lines come within milliseconds; a first line older than this belongs to another event."""
+"""The three lines come within milliseconds; an older first line belongs to another event."""
 
 _MAX_STREAMS = 20_000
 
-Attributes = dict[str, Attribute]
-
 
 class OffBus:
-    """Reads kernel lines. The GPU of a first line is remembered until the last one comes."""
+    """Reads kernel lines. Remembers the GPU of a first line until the last one comes."""
 
     hints = (rb"fallen off|has fal", rb"NVRM: The NVIDIA GPU")
 
@@ -51,7 +49,7 @@ class OffBus:
         if first is not None and reported(line, first.start(), by_kernel=True):
             pci = canonical_pci(first["pci"].rstrip(".:"))
             if pci is not None:
-                _begun(stream)[_node(line, stream)] = (pci, to_millis(line.at or stream.received_at))
+                _first_lines(stream)[_node(line, stream)] = (pci, to_millis(line.at or stream.received_at))
         fell = _FELL.search(line.text, line.start)
         if fell is None or not reported(line, fell.start(), by_kernel=True):
             return
@@ -65,13 +63,13 @@ def _address(what: str) -> str | None:
 
 
 def _of_first_line(line: LogLine, stream: Stream) -> str | None:
-    """The GPU that the first of the three lines named just now."""
-    pci, at = _begun(stream).pop(_node(line, stream), (None, 0))
+    """The GPU in the first of the three lines, if that came just now."""
+    pci, at = _first_lines(stream).pop(_node(line, stream), (None, 0))
     now = to_millis(line.at or stream.received_at)
     return pci if isinstance(pci, str) and abs(now - int(at or 0)) <= _APART_MS else None
 
 
-def _begun(stream: Stream) -> RuleTable:
+def _first_lines(stream: Stream) -> RuleTable:
     return stream.rule_state.table("off_bus.begun", _MAX_STREAMS)
 
 
@@ -85,5 +83,5 @@ def _finding(pci: str | None, line: LogLine, stream: Stream) -> Finding:
         "family": "gpu_off_bus",
         "mnemonic": "GPU_HAS_FALLEN_OFF_THE_BUS",
     }
-    gpu: Gpu | None = named(pci, line, stream, attributes) if pci else None
+    gpu = named(pci, line, stream, attributes) if pci else None
     return Finding(SignalKind.GPU_OFF_BUS, Severity.CRITICAL, attributes, gpu=gpu, text=line.text)

@@ -1,8 +1,8 @@
-"""The raw partitions a detector holds, what it remembers of each, and how that is taken over from whoever had them before.
+"""The raw partitions a detector owns, their state, and how it is restored from the previous owner's snapshot.
 
-A partition that was newly assigned is *unsettled* until its state is restored: from the snapshot that its offset commit points
-to, and then by reading the records between the snapshot and the commit again, silently. Where there is no snapshot, or none that
-can be read, the last records before the commit are read again instead, and that is said loudly: what is older is not known.
+A newly assigned partition is restored from the snapshot its offset commit points to; the records between the snapshot and the
+commit are then replayed without sending anything. Without a readable snapshot the last records before the commit are replayed
+instead, with a warning in the log: older state is lost.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from streams.model.errors import BadInput
 PROCESS = "detector"
 
 CommitOffsets = Mapping[TopicPartition, tuple[int, str]]
-"""Offset and metadata of a commit, for each partition."""
+"""Offset and metadata to commit, by partition."""
 
 REWIND: Mapping[str, int] = {
     RAW_METRICS.name: 100_000,
     RAW_FABRIC.name: 20_000,
     RAW_NODE_LOGS.name: 2_000,
 }
-"""Records before the commit that are read again where there is no snapshot: several scrapes of a few thousand series, and the
-seconds of kernel log that a three-line message may span. At prefilter speed that is well under a second."""
+"""Records before the commit that are replayed without a snapshot: several scrapes of a few thousand series, and the seconds
+of kernel log that a three-line message may span. At the prefilter's speed that is well under a second."""
 
 MAX_READ_AGAIN = 5_000_000
-"""Records of a partition that are read again after its snapshot at most, where snapshots could not be written for long."""
+"""Records replayed after a snapshot at most, where no newer one could be written for long."""
 
-_SAVE_AT_ONCE_S = 0.25
-_SAVE_LEAVING_S = 5.0
+_SAVE_DUE_S = 0.25
+_SAVE_ALL_S = 5.0
 
 
 @dataclass(slots=True)
 class Takeover:
-    """What taking a partition over costs."""
+    """The cost of taking a partition over."""
 
     began_s: float
     rows: int = 0
@@ -61,10 +61,10 @@ class Takeover:
 
 @dataclass(slots=True)
 class DetectorPartition:
-    """One partition. Its records count from `live_from` on; `rule_state` and `rollup` know everything before `seen_to`.
+    """One owned partition. Records before `live_from` are replayed; `rule_state` and `rollup` cover everything before `seen_to`.
 
-    `committed` is the offset in our last commit (-1: none), `pointer` what it says of the snapshot. `changed` tells that
-    something was learned since that snapshot. `latest_ms` is the latest time of any record, seen at `latest_s` of our own clock.
+    `committed` is the offset of our last commit (-1: none), `pointer` its snapshot, `changed` true when the state differs from
+    it. `latest_ms` is the latest time of any record, seen at `latest_s` of our own clock.
     """
 
     place: TopicPartition
@@ -87,49 +87,49 @@ class DetectorPartition:
         return f"{self.topic}/{self.place.partition}"
 
     def end(self) -> tuple[int, str]:
-        """Offset and metadata of the next commit. A snapshot after which nothing was learned is as good as a new one."""
+        """Offset and metadata of the next commit. A snapshot of unchanged state counts as taken now."""
         if self.pointer is not None and not self.changed:
             self.pointer = replace(self.pointer, as_of=self.seen_to, at_ms=self.latest_ms)
         return self.seen_to, self.pointer.text() if self.pointer else ""
 
     @property
     def live(self) -> bool:
-        """True once all was read again that somebody had read before."""
+        """True once the replay is over."""
         return self.seen_to >= self.live_from
 
     def read(self, records: Sequence[Any], values: Sequence[bytes], live: int, now_s: float) -> int:
-        """Take note of the next records, of which the last `live` count. Returns how many were only read again."""
+        """Note that records were read, the last `live` of them for the first time. Returns how many were replayed."""
         self.seen_to = records[-1].offset + 1
         self.latest_ms, self.latest_s = max(self.latest_ms, records[-1].timestamp), now_s
-        again = len(records) - live
-        if again and self.takeover is not None:
-            self.takeover.records += again
-            self.takeover.bytes += sum(map(len, values[:again]))
-        return again
+        replayed = len(records) - live
+        if replayed and self.takeover is not None:
+            self.takeover.records += replayed
+            self.takeover.bytes += sum(map(len, values[:replayed]))
+        return replayed
 
     def now_ms(self, now_s: float) -> int:
-        """The time by the partition's own records: it goes on while none come, and does not run ahead while old ones are read."""
+        """The time by the partition's records. It goes on while none come, and stays behind while old ones are read."""
         return self.latest_ms + round((now_s - self.latest_s) * 1000)
 
     @property
     def savable(self) -> bool:
-        """True when there is something new to write down, as of exactly what is committed."""
+        """True when the state changed and covers exactly what is committed."""
         return self.changed and self.seen_to == self.committed
 
 
 class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
-    """All partitions held.
+    """All partitions of this process.
 
-    `lock` is taken for whatever must not be torn by a change of ownership. `term` counts those changes: a batch that was fetched
-    in an earlier one is not to be handled. `consumer`, `producer` and `delivered`, which waits for what was read and is not
-    committed yet, are set before the first of them.
+    `lock` guards what a change of ownership must not interrupt. `term` counts those changes: a batch fetched in an earlier term
+    must not be handled. `consumer`, `producer` and `delivered`, which waits until all that was read is committed, are set before
+    the first assignment.
 
     Args:
         settings: The broker.
-        names: The plain name of each raw topic, by its name on the broker.
-        snapshot_s: How often what changed is written down.
+        names: The name of each raw topic without the installation's prefix, by its name on the broker.
+        snapshot_s: Seconds between snapshots of a partition that changes.
         clock: Seconds.
-        at: Called with the name of each point that matters in a crash.
+        at: Called with the name of each crash point.
     """
 
     consumer: AIOKafkaConsumer
@@ -162,16 +162,16 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
         return self._held[partition]
 
     def __iter__(self) -> Iterator[DetectorPartition]:
-        """All that are settled."""
+        """All partitions whose state is restored."""
         return iter([self._held[partition] for partition in self._restored])
 
     @property
     def restoring(self) -> bool:
-        """True while the state of some partition is not restored: nothing of any may be read until it is."""
+        """True while some partition is not restored: no record may be read until all are."""
         return self._restored != self._assigned
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        """Let the batch in hand be written and committed, and write down what is remembered, before anybody else takes over."""
+        """Wait for the batch in hand to be committed and save all state, before another process takes over."""
         self._leaving = True
         async with self.lock:
             self._leaving = False
@@ -181,13 +181,13 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
             self._assigned, self._restored = set(), set()
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        """Note what is to be settled. Heartbeats stand still while this runs, so nothing is read here."""
+        """Note what is assigned. Heartbeats stop while this runs, so the state is restored later."""
         self._assigned, self._restored = set(assigned), set()
         for partition in set(self._held) - self._assigned:
             del self._held[partition]
 
     async def restore_assigned(self) -> None:
-        """Restore the state of what was assigned, and go to where reading begins. To be called with the lock.
+        """Restore the state of all assigned partitions and seek to where reading starts. To be called with the lock held.
 
         Raises:
             KafkaError: when Kafka fails.
@@ -207,15 +207,15 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
                 )
             self._begin(restored)
         except IllegalStateError as error:
-            self._log.warning("partitions were lost before they were settled", error=str(error))
+            self._log.warning("partitions revoked while their state was being restored", error=str(error))
         finally:
             await reader.stop()
 
     def _begin(self, restored: Sequence[DetectorPartition]) -> None:
-        """Go to where reading begins. What was fetched before does not count, and all that is fetched from here on does.
+        """Seek to where reading starts. Batches fetched before are void, those fetched from here on count.
 
-        Nothing may come between: a record fetched after its partition was sought and before the term rose would be thrown away
-        with the rest, and never be fetched again.
+        There must be no await in between: a record fetched after the seek but in the old term would be dropped with its batch,
+        and never be fetched again.
         """
         self.term += 1
         for held in restored:
@@ -223,8 +223,8 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
             self._held[held.place] = held
             self._restored.add(held.place)
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> CommitOffsets:
-        """How far these are read by now, as far as their records count: what is to be committed of them."""
+    def offsets_to_commit(self, partitions: Iterable[TopicPartition]) -> CommitOffsets:
+        """Offset and metadata of the partitions that were read beyond their last commit, replays aside."""
         return {
             partition: held.end()
             for partition in partitions
@@ -232,37 +232,37 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
         }
 
     async def commit(self, offsets: CommitOffsets) -> None:
-        """Commit how far partitions were read, unless somebody else owns some of them now."""
+        """Commit offsets, unless another process owns some of the partitions now."""
         if not offsets:
             return
         try:
             await self.consumer.commit(offsets)
         except (CommitFailedError, IllegalStateError) as error:
             # The new owner writes the same signals, with the same ids.
-            self._log.warning("partitions were lost before their commit", error=str(error))
+            self._log.warning("partitions revoked before their commit", error=str(error))
             return
         for partition, (offset, _) in offsets.items():
             self._held[partition].committed = offset
 
     @property
     def save_is_due(self) -> bool:
-        """True when something changed that was not written down for long."""
+        """True when a changed partition was not saved for `snapshot_s`."""
         now_s = self._clock()
         return any(held.changed and held.live and now_s - held.saved_s >= self._snapshot_s for held in self)
 
     async def save_due(self) -> None:
-        """Write down what changed and was not written for long, for a moment; the rest has its turn next time."""
+        """Save what is due, for a quarter of a second at most; the rest is saved next time."""
         began_s = self._clock()
         due = [held for held in self if held.savable and began_s - held.saved_s >= self._snapshot_s]
-        await self._save(sorted(due, key=lambda held: held.saved_s), within_s=_SAVE_AT_ONCE_S)
+        await self._save(sorted(due, key=lambda held: held.saved_s), within_s=_SAVE_DUE_S)
 
     async def save_all(self) -> None:
-        """Write down all that changed, as far as there is time before others must not wait any longer."""
-        await self._save([held for held in self if held.savable], within_s=_SAVE_LEAVING_S)
+        """Save all that changed, for five seconds at most: the next owners wait for this."""
+        await self._save([held for held in self if held.savable], within_s=_SAVE_ALL_S)
 
-    async def _save(self, holdings: Sequence[DetectorPartition], *, within_s: float) -> None:
+    async def _save(self, partitions: Sequence[DetectorPartition], *, within_s: float) -> None:
         began_s = self._clock()
-        for held in holdings:
+        for held in partitions:
             await self._save_one(held)
             if self._clock() - began_s > within_s:
                 return
@@ -272,26 +272,24 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
         snapshot = Snapshot(held.source, held.rule_state, held.rollup)
         slot = 1 - held.pointer.slot if held.pointer else 0
         try:
+            as_of, at_ms = held.seen_to, held.latest_ms
             pointer = await write(
-                self.producer,
-                self._settings,
-                snapshot,
-                as_of=held.seen_to,
-                at_ms=held.latest_ms,
-                slot=slot,
+                self.producer, self._settings, snapshot, as_of=as_of, at_ms=at_ms, slot=slot
             )
             self._at(crash_points.SNAPSHOT_WRITTEN)
             await self.consumer.commit({held.place: (held.seen_to, pointer.text())})
         except (CommitFailedError, IllegalStateError) as error:
-            self._log.warning("a partition was lost before its snapshot counted", error=str(error))
+            self._log.warning("partition revoked before its snapshot was committed", error=str(error))
             return
         except KafkaError as error:
-            self._log.warning("a snapshot was not written", source=held.source, error=repr(error))
+            self._log.warning("snapshot not written", source=held.source, error=repr(error))
             return
         held.pointer, held.changed = pointer, False
         self._at(crash_points.SNAPSHOT_COMMITTED)
         if snapshot.unwritable:
-            self._log.warning("rows that cannot be written", source=held.source, rows=snapshot.unwritable)
+            self._log.warning(
+                "snapshot without rows that JSON cannot hold", source=held.source, rows=snapshot.unwritable
+            )
         self._log.debug(
             "snapshot written", source=held.source, rows=snapshot.rows, seconds=self._clock() - began_s
         )
@@ -299,7 +297,7 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
     async def _restore_one(
         self, partition: TopicPartition, first: int, commit: OffsetAndMetadata | None, reader: Reader
     ) -> DetectorPartition:
-        """The partition as it was left, with `seen_to` where reading begins; `first` is its oldest record."""
+        """The partition with its last state and `seen_to` where reading starts; `first` is the offset of its oldest record."""
         now_s = self._clock()
         fresh = DetectorPartition(
             partition, self._names[partition.topic], saved_s=now_s, seen_to=first, latest_s=now_s
@@ -324,7 +322,7 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
         except BadInput as error:
             held.seen_to = max(first, commit.offset - REWIND.get(held.topic, 0))
             self._log.warning(
-                "no snapshot: what is older than the records that are read again is not known",
+                "no usable snapshot: replaying the last records, older state is lost",
                 source=held.source,
                 records=commit.offset - held.seen_to,
                 reason=str(error),
@@ -336,7 +334,7 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
             held.seen_to = max(first, held.pointer.as_of, commit.offset - MAX_READ_AGAIN)
             if held.seen_to > held.pointer.as_of:
                 self._log.warning(
-                    "records after the snapshot are left out",
+                    "snapshot too old: some records after it are not replayed",
                     source=held.source,
                     records=held.seen_to - held.pointer.as_of,
                 )
@@ -346,7 +344,7 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
         return held
 
     def log_takeover(self, held: DetectorPartition) -> None:
-        """Say what taking a partition over has cost, once."""
+        """Log once what taking a partition over cost, when its replay is over."""
         if held.live and held.takeover is not None:
             cost, held.takeover = held.takeover, None
             self._log.info(
@@ -362,7 +360,7 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
 async def _snapshot(source: str, commit: OffsetAndMetadata, reader: Reader) -> tuple[Snapshot, Pointer]:
     pointer = Pointer.parse(commit.metadata or "")
     if pointer is None:
-        raise BadInput("the commit names none")
+        raise BadInput("the commit has no snapshot")
     if pointer.as_of > commit.offset:
-        raise BadInput(f"it is of offset {pointer.as_of}, after the commit at {commit.offset}")
+        raise BadInput(f"the snapshot is of offset {pointer.as_of}, after the commit at {commit.offset}")
     return await reader.read(source, pointer), pointer

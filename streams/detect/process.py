@@ -1,12 +1,12 @@
 """The detector process: raw topics in, `signals` and `dead-letters` out, at least once and in step with its commits.
 
 Per poll: prefilter the batch, read what is left, write everything found in parallel, wait for every acknowledgement, then
-commit exactly the offsets of that batch; meanwhile the next batch is read, and is delivered after it. A crash repeats at most
-what was not committed, and a repeated signal has the same id.
+commit exactly the offsets of that batch; meanwhile the next batch is read, and delivered after it. A crash repeats at most what
+was not committed, and a repeated signal has the same id.
 
 What rules remember between records (a gauge's last value, a counter's, the first of three lines, how often a line was repeated)
-is written to `detector-state` every few seconds, and found again through the offset commit (`streams/detect/partition_state.py`):
-so a fault that began before a crash is still known to be on, and its end is still told.
+is saved to `detector-state` every few seconds, and found again through the offset commit (`streams/detect/partition_state.py`):
+a fault that began before a crash is still known to be firing, and its end is still reported.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from streams.model.record import RawRecord
 Polled = Mapping[TopicPartition, Sequence[Any]]
 
 FETCHING: Mapping[str, Any] = {"fetch_max_wait_ms": 100, "fetch_max_bytes": 8 * 1024 * 1024}
-"""How the consumer asks the broker for records. What was fetched waits in memory, so there is a bound to it."""
+"""Fetch options of the consumer. Fetched records wait in memory, so they are bounded."""
 
 _COLLECT_AFTER = 100_000
-"""Objects that may pile up before cycles among them are looked for: more than the records of all polls that are in hand."""
+"""New objects before the garbage collector runs: more than all polls in hand make."""
 
 _REPORT_EVERY_S = 30.0
 _LEAVE_S = 10.0
@@ -49,15 +49,15 @@ _PAUSES_S = (0.5, 1.0, 2.0, 5.0)
 
 
 class DetectorProcess:
-    """One detector. `counts` says, for each raw topic, where every record went since the start.
+    """One detector. `counts` says, for each raw topic, what became of every record since the start.
 
     Args:
         kafka_settings: The broker.
         settings: Batch sizes and the header that names the cluster.
         cluster: The cluster of records without that header.
-        clock: Seconds, for the pace of the log.
-        pulse: Beaten on every poll.
-        at: Called with the name of each point that matters in a crash.
+        clock: Seconds, for snapshots and the log.
+        pulse: The heartbeat, sent on every poll.
+        at: Called with the name of each crash point.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class DetectorProcess:
             kafka_settings, self._names, snapshot_s=settings.snapshot_s, clock=clock, at=at
         )
         self._partitions.delivered = self._wait
-        self._turn: asyncio.Task[None] | None = None
+        self._current: asyncio.Task[None] | None = None
         self._delivery: asyncio.Task[None] | None = None
         self.counts: defaultdict[str, Counts] = defaultdict(Counts)
 
@@ -90,7 +90,7 @@ class DetectorProcess:
         """Read until cancelled.
 
         Raises:
-            Unreachable: when Kafka does not answer, or answers that it will never take what was written.
+            Unreachable: when Kafka does not answer, or refuses a write for good.
         """
         consumer = clients.consumer(self._kafka, group=PROCESS, **FETCHING)
         producer = clients.producer(self._kafka, linger_ms=2)
@@ -113,18 +113,18 @@ class DetectorProcess:
                 self._report("detector stopped")
 
     async def _leave(self) -> None:
-        """Finish the batch in hand and write down what is remembered, so that whoever comes next need read nothing again."""
+        """Finish the batch in hand and save all state, so that the next owner need not replay anything."""
         try:
             async with asyncio.timeout(_LEAVE_S):
-                if self._turn is not None:
-                    await self._turn
+                if self._current is not None:
+                    await self._current
                 async with self._partitions.lock:
                     await self._delivered()
                     await self._partitions.save_all()
         except TimeoutError:
-            self._log.warning("left without a snapshot of every partition")
+            self._log.warning("shutdown timed out before every partition was saved")
         except KafkaError as error:
-            self._log.warning("left in the middle of a batch, which will be read again", error=repr(error))
+            self._log.warning("shutdown within a batch, which will be read again", error=repr(error))
 
     async def _read(self, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer) -> None:
         async def poll() -> tuple[int, Polled]:
@@ -140,24 +140,24 @@ class DetectorProcess:
                     await self._restore()
                 term, polled = await ahead.next()
                 self._pulse.ready()
-                # Whoever asks us to end waits until this batch is written and committed.
-                self._turn = asyncio.create_task(self._take(polled, term, producer))
-                await asyncio.shield(self._turn)
-                self._turn = None
+                # A cancelled process finishes this batch first: `_leave` waits for the task.
+                self._current = asyncio.create_task(self._process(polled, term, producer))
+                await asyncio.shield(self._current)
+                self._current = None
                 if self._clock() - reported >= _REPORT_EVERY_S:
                     reported = self._clock()
                     self._report("detector counts")
 
     async def _restore(self) -> None:
-        """Take up what is remembered of the partitions that are new to us."""
+        """Restore the state of newly assigned partitions."""
         async with self._partitions.lock:
             await self._partitions.restore_assigned()
-            self._detector.remember(
+            self._detector.set_rule_states(
                 {(held.topic, held.place.partition): held.rule_state for held in self._partitions}
             )
 
-    async def _take(self, polled: Polled, term: int, producer: AIOKafkaProducer) -> None:
-        """One batch, unless it was taken before the last change of ownership: that is read again from its commit, by somebody."""
+    async def _process(self, polled: Polled, term: int, producer: AIOKafkaProducer) -> None:
+        """Handle one batch, unless it was fetched before the last change of ownership: its new owner reads it from the commit."""
         async with self._partitions.lock:
             if term == self._partitions.term and not self._partitions.restoring:
                 await self._handle(polled, producer)
@@ -166,7 +166,7 @@ class DetectorProcess:
                     await self._partitions.save_due()
 
     async def _handle(self, polled: Polled, producer: AIOKafkaProducer) -> None:
-        """Read one batch while the one before is delivered, then deliver it: one at a time, in order."""
+        """Read one batch while the one before is delivered, then deliver it. One delivery at a time, in order."""
         batch = Batch()
         for partition, records in polled.items():
             self._detect(self._partitions[partition], records, batch)
@@ -175,14 +175,14 @@ class DetectorProcess:
             self._add_due(held, batch)
         await self._delivered()
         if polled or batch.signals:
-            # What is committed is what this batch has read, however far the next one is by then.
-            ends = self._partitions.ends(polled)
-            self._delivery = asyncio.create_task(self._deliver(batch, ends, producer))
+            # Taken now: by the time of the commit the next batch may have been read.
+            offsets = self._partitions.offsets_to_commit(polled)
+            self._delivery = asyncio.create_task(self._deliver(batch, offsets, producer))
 
-    async def _deliver(self, batch: Batch, ends: CommitOffsets, producer: AIOKafkaProducer) -> None:
+    async def _deliver(self, batch: Batch, offsets: CommitOffsets, producer: AIOKafkaProducer) -> None:
         await self._write(producer, batch.outgoing(self._kafka.cluster_partitions))
         self._at(crash_points.DETECTOR_AFTER_PRODUCE)
-        await self._partitions.commit(ends)
+        await self._partitions.commit(offsets)
         for topic, counts in batch.counts.items():
             self.counts[topic].add(counts)
             self._pulse.count("records", counts.records)
@@ -191,18 +191,18 @@ class DetectorProcess:
         self._at(crash_points.DETECTOR_AFTER_COMMIT)
 
     async def _wait(self) -> None:
-        """Wait for the delivery under way, whatever comes of it."""
+        """Wait for the delivery in flight, whether or not it fails."""
         if self._delivery is not None:
             await asyncio.wait({self._delivery})
 
     async def _delivered(self) -> None:
-        """Wait for the delivery under way; what it raises is raised here, once."""
+        """Wait for the delivery in flight; raises what it raised, once."""
         delivery, self._delivery = self._delivery, None
         if delivery is not None:
             await delivery
 
     def _detect(self, held: DetectorPartition, records: Sequence[Any], batch: Batch) -> None:
-        """Read one partition's records; those that somebody has read before teach the rules and are not counted."""
+        """Read one partition's records. Replayed ones only update the state of rules."""
         values = [record.value or b"" for record in records]
         live = len(records) if held.live else sum(record.offset >= held.live_from for record in records)
         batch.counts[held.topic].read_again += held.read(records, values, live, self._clock())
@@ -217,11 +217,11 @@ class DetectorProcess:
         self._partitions.log_takeover(held)
         for dropped in held.rule_state.take_dropped():
             self._log.warning(
-                "a table of another release is forgotten", source=held.source, **asdict(dropped)
+                "discarded rule state of an incompatible release", source=held.source, **asdict(dropped)
             )
 
     def _add_due(self, held: DetectorPartition, batch: Batch) -> None:
-        """Counts whose window is over, and what lines say whose rest has not come in time."""
+        """Add counts whose window is over, and the signals of lines whose rest is overdue."""
         if not held.live:
             return
         now_ms = held.now_ms(self._clock())
@@ -231,7 +231,7 @@ class DetectorProcess:
             batch.add_counts(held.rollup.due(now_ms, self._clock()))
 
     async def _write(self, producer: AIOKafkaProducer, messages: list[OutgoingSignals]) -> None:
-        """Write all and wait for all; what failed for now is written again, for the rules have already seen the records."""
+        """Write all messages and wait for all. Retriable failures are written again: the rules have already seen the records."""
         self._at(crash_points.DETECTOR_BEFORE_PRODUCE)
         attempt = 0
         while messages:
@@ -247,7 +247,7 @@ class DetectorProcess:
             if failed:
                 pause_s = _PAUSES_S[min(attempt, len(_PAUSES_S) - 1)]
                 attempt += 1
-                self._log.warning("writing failed, will try again", messages=len(failed), pause_s=pause_s)
+                self._log.warning("write failed, retrying", messages=len(failed), pause_s=pause_s)
                 await asyncio.sleep(pause_s)
             messages = failed
 
@@ -262,23 +262,13 @@ class DetectorProcess:
 
     def _report(self, event: str) -> None:
         for topic, counts in sorted(self.counts.items()):
-            self._log.info(
-                event,
-                topic=topic,
-                records=counts.records,
-                signalling=counts.signalling,
-                signals=counts.signals,
-                ignored=counts.ignored,
-                dead_letters=counts.dead_letters,
-                repeats=counts.repeats,
-                read_again=counts.read_again,
-            )
+            self._log.info(event, topic=topic, **asdict(counts))
 
 
 def _collect_seldom() -> None:
-    """Look for garbage less often: a poll makes thousands of objects, none of them in a cycle, and all go when it is done.
+    """Run the garbage collector less often: a poll makes thousands of objects, none in a cycle, and all are freed after it.
 
-    Catalogs and code, which stay for ever, are not looked at again. It saves a quarter of the time that reading takes.
+    Catalogs and code, which stay for good, are excluded. It saves a quarter of the time that reading takes.
     """
     gc.collect()
     gc.freeze()
@@ -286,7 +276,7 @@ def _collect_seldom() -> None:
 
 
 def _raw(topic: str, record: Any) -> RawRecord:
-    # A shipper puts the clock of its node on a record. If that is ahead, what it says would open nothing before its time comes.
+    # A record has the clock of its shipper's node. With one that is ahead, its signals would open no incident before their time.
     now = utc_now()
     return RawRecord(
         topic,

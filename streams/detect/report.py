@@ -1,4 +1,4 @@
-"""A finding with its place, its time and its evidence: all of a signal but its id, which costs more than all the rest."""
+"""A finding with place, time and evidence: a signal without its id, which costs more than all the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AHEAD = timedelta(minutes=5)
 
 
 class Report(NamedTuple):
-    """One finding in one observation of one record."""
+    """A finding in one observation of one record."""
 
     finding: Finding
     entity: Entity
@@ -24,18 +24,18 @@ class Report(NamedTuple):
 
     @staticmethod
     def of(finding: Finding, observation: Observation, cluster: str, record: RawRecord) -> Report:
-        """The finding at the place that it or its observation names."""
+        """The finding with the entity that it or its observation names."""
         return Report(finding, _entity(finding, observation, cluster), observation, record)
 
     @property
     def occurred_at(self) -> datetime:
-        """When it happened. No source is believed to be ahead of its own record by more than a clock's drift."""
+        """When it happened. A time that is ahead of its record by more than clock drift is replaced by the record's."""
         received_at = self.record.timestamp
         at = self.finding.at or self.observation.at or received_at
         return received_at if at - received_at > _AHEAD else at
 
     def signal(self) -> Signal:
-        """The signal of this one report."""
+        """The signal of this report."""
         record = self.record
         text = (self.finding.text or _text_of(self.observation)).strip()[:MAX_EVIDENCE_TEXT]
         return signal(
@@ -54,10 +54,12 @@ def _entity(finding: Finding, observation: Observation, cluster: str) -> Entity:
     node = finding.node
     of_another = finding.job is not None or (isinstance(observation, LogLine) and finding.pod is not None)
     if node is None and not of_another:
-        node = _node(observation)  # what a controller says of a job or a pod, it does not say where those run
+        node = _node(
+            observation
+        )  # a controller's line about a job or pod is not from the node where that runs
     if finding.on_switch:
         return Entity(cluster, switch=node, port=finding.port)
-    # A pod that relays the kernel's log or the control plane's events is not where the fault is.
+    # A pod that relays the kernel's log or the control plane's Events is not the faulty entity.
     of_pod = isinstance(observation, LogLine) and not finding.kind.startswith(("gpu.", "node."))
     return Entity(
         cluster,
@@ -71,7 +73,7 @@ def _entity(finding: Finding, observation: Observation, cluster: str) -> Entity:
 
 
 def _node(observation: Observation) -> str | None:
-    """The node that the observation itself names: of an event of a pod, where its kubelet runs."""
+    """The node the observation names; for an Event about a pod, the one whose kubelet reports it."""
     match observation:
         case KubeEvent():
             return observation.name if observation.kind == "Node" else observation.host
@@ -88,8 +90,10 @@ def _text_of(observation: Observation) -> str:
         case Sample():
             return f"{observation.name}{{{_labels(observation.labels)}}} {observation.value:g}"
         case Alert():
-            said = observation.annotations.get("summary") or observation.annotations.get("description") or ""
-            return f"{observation.name}{{{_labels(observation.labels)}}} {said}"
+            summary = (
+                observation.annotations.get("summary") or observation.annotations.get("description") or ""
+            )
+            return f"{observation.name}{{{_labels(observation.labels)}}} {summary}"
         case KubeEvent():
             return f"{observation.reason}: {observation.message}"
 

@@ -1,8 +1,8 @@
 """What rules remember between records: tables of plain rows, one set of tables for each source partition.
 
-All that a rule knows of the past is a function of the records of one partition of a raw topic, so that whoever reads the
-partition next can know the same. Keys and rows hold nothing but text and finite numbers (times are integer milliseconds),
-because they are written down (`snapshot.py`) and taken up again by another process, maybe of another release.
+What a rule remembers is a function of the records of one raw partition, so the partition's next owner can have the same. Keys
+and rows hold only text and finite numbers (times are integer milliseconds), because they are saved (`snapshot.py`) and restored
+by another process, maybe of another release.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Row = tuple[Scalar, ...]
 
 
 class RuleTable(OrderedDict[Key, Row]):
-    """Rows by key; forgets what was written longest ago once it holds `limit` of them."""
+    """Rows by key, at most `limit`: the one written longest ago goes first."""
 
     def __init__(self, limit: int, version: int = 1) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class RuleTable(OrderedDict[Key, Row]):
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A table that was written down by a release whose rows mean something else."""
+    """A saved table that was discarded: the release that wrote it has other rows (`version`, not `wanted`)."""
 
     name: str
     version: int
@@ -42,7 +42,7 @@ class Dropped:
 
 
 class RuleState:
-    """The tables of one source partition, made when a rule first asks for them."""
+    """The tables of one source partition, created when a rule first asks for them."""
 
     def __init__(self) -> None:
         self._tables: dict[str, RuleTable] = {}
@@ -54,8 +54,8 @@ class RuleState:
 
         Args:
             name: The rule's own name for it, the same in every release: `xid.uuids`.
-            limit: How many rows it holds at most.
-            version: To be raised when a key or a row changes its shape or its meaning: rows of another version are forgotten.
+            limit: Rows at most.
+            version: To be raised when a key or row changes its shape or meaning: rows of another version are discarded.
         """
         table = self._tables.get(name)
         if table is None:
@@ -69,21 +69,21 @@ class RuleState:
         return table
 
     def tables(self) -> Iterator[tuple[str, RuleTable]]:
-        """All tables with their names, in the order of their names; also restored ones that no rule has asked for."""
+        """All tables by name, in order; also restored ones that no rule has asked for."""
         yield from sorted((self._restored | self._tables).items())
 
     def restore(self, name: str, version: int, rows: Iterable[tuple[Key, Row]]) -> None:
-        """Put rows that were written down back into a table that no rule has asked for yet."""
+        """Add saved rows to a table that no rule has asked for yet."""
         table = self._restored.get(name)
         if table is None:
             table = self._restored[name] = RuleTable(_UNBOUNDED, version)
         table.update(rows)
 
     def take_dropped(self) -> list[Dropped]:
-        """The tables that were dropped since this was last asked."""
+        """The tables discarded since the last call."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
 
 _UNBOUNDED = 2**63
-"""A restored table was bounded when it was written; its rule's own limit counts again as soon as the rule asks."""
+"""A saved table was bounded when it was written; its rule's limit applies again once the rule asks for it."""

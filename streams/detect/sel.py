@@ -1,7 +1,7 @@
 """The event log of a node's management controller (IPMI SEL): rows of tables and lines of daemons, by `catalog/sel.yaml`.
 
 `ID | date | time | sensor | event | direction [| reading]` is how ipmitool prints an entry, with commas instead of bars on
-request; FreeIPMI has more columns. Which column is which is told by what stands in it, not by its number.
+request; FreeIPMI has more columns. A column is recognised by its content, not by its number.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streams.model.signal import Attribute, Severity, SignalState
 
 
 class SelRule(Strict):
-    """What an event is: `matches` is looked for in sensor and event."""
+    """The signal of an event: `matches` is searched in sensor and event."""
 
     matches: str
     kind: SignalKind
@@ -34,7 +34,7 @@ class SelRule(Strict):
 
 
 class SelSample(Strict):
-    """An entry and what it must give."""
+    """An entry and the signal it must give."""
 
     text: str
     kind: SignalKind
@@ -54,11 +54,7 @@ class SelSheet(Strict):
 
 @cache
 def sheet() -> SelSheet:
-    """The file, read once.
-
-    Raises:
-        ConfigError: naming the first key that is wrong.
-    """
+    """The file, read once."""
     return load_catalog("sel", SelSheet)
 
 
@@ -79,13 +75,13 @@ _DIMM = re2_patterns.compile(r"(?i)\b(?P<dimm>(?:P\d[_-])?DIMM[\w.#-]{0,24})")
 _FORWARDED = re2_patterns.compile(
     r"#ILO \d{1,2}: |\bSeverity: [A-Z][a-z]{1,15}, Category: [\w ]{1,40}, MessageID: [A-Z]{3,8}\d{1,6}, Message: "
 )
-"""What iLO's and iDRAC's remote syslog put before an entry of their log."""
+"""What the remote syslog of iLO and iDRAC puts before a log entry."""
 _HARMLESS = re2_patterns.compile(r"Severity: (?:Informational|Information|Normal|OK|Ok)\b")
 _CLOSING = re2_patterns.compile(r"(?:\s*\(\)|\s)+$")
 
 
 class Sel:
-    """Reads entries of management controllers' logs."""
+    """Reads log entries of management controllers."""
 
     hints = (
         rb"(?:\||,)\s{0,3}(?i:asserted|deasserted|assertion event|deassertion event)",
@@ -102,7 +98,7 @@ class Sel:
         self._programs = frozenset(sheet().programs)
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """The entry of one line, if it tells of a fault or of its end."""
+        """The entry in a line, if it reports a fault or the end of one."""
         row = _ROW.search(line.text)  # an entry's number looks like the name of a compose service
         if row is not None:
             if reported(line, row.start(), listed=True):
@@ -110,7 +106,7 @@ class Sel:
         elif (forwarded := _FORWARDED.search(line.text)) is not None:
             if reported(line, forwarded.start()):
                 found = self._classified("", line.text[forwarded.end() :], line, None)
-                # What the controller itself holds for no trouble may be a test that was passed; it can still tell of an end.
+                # An entry the controller itself calls harmless may be a passed test, but it can end a fault.
                 harmless = _HARMLESS.search(forwarded[0]) is not None
                 yield from (f for f in found if not harmless or f.state is SignalState.CLEARED)
         elif line.source.lower() in self._programs and not written_by_people(line.source):
@@ -119,11 +115,11 @@ class Sel:
     def _entry(self, row: Match, line: LogLine) -> Iterator[Finding]:
         rest = row["rest"] or ""
         columns = [column.strip() for column in rest.split("|" if "|" in rest else ",")]
-        said = [c for c in columns if c and not _DIRECTION.match(c) and not _LEVEL.match(c)]
-        if len(said) < 2:
+        texts = [c for c in columns if c and not _DIRECTION.match(c) and not _LEVEL.match(c)]
+        if len(texts) < 2:
             return
-        event = next((column for column in reversed(said) if not _READING.search(column)), said[-1])
-        yield from self._classified(said[0], " | ".join(columns), line, _when(row[0] or ""), event=event)
+        event = next((column for column in reversed(texts) if not _READING.search(column)), texts[-1])
+        yield from self._classified(texts[0], " | ".join(columns), line, _when(row[0] or ""), event=event)
 
     def _classified(
         self, sensor: str, text: str, line: LogLine, at: datetime | None, *, event: str = ""
@@ -155,7 +151,7 @@ def _trimmed(text: str) -> str:
 
 
 def _when(text: str) -> datetime | None:
-    """Controllers keep UTC; a date that is none (a clock never set) is no time."""
+    """The time of an entry, which controllers keep in UTC; None for an impossible date (a clock never set)."""
     match = _WHEN.search(text)
     if match is None:
         return None

@@ -1,11 +1,11 @@
-"""`nvidia-smi --query-gpu=… --format=csv`: a line of names, then a line for each GPU, again and again under `-l`.
+"""`nvidia-smi --query-gpu=… --format=csv`: a line of names, then a line for each GPU, repeated under `-l`.
 
     index, pci.bus_id, remapped_rows.pending
     0, 00000000:1B:00.0, No
     1, 00000000:5E:00.0, Yes
 
-The names are remembered, and a row is read as the lines of `nvidia-smi -q` that say the same (`columns` in `catalog/smi.yaml`).
-Rows without names before them (`noheader`), and those that name no GPU by its address or UUID, say nothing.
+The names are remembered, and a row is read as the equivalent lines of `nvidia-smi -q` (`columns` in `catalog/smi.yaml`). Rows
+without names before them (`noheader`) or without a GPU's address or UUID are ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _APART_MS = 900_000
 
 
 class SmiCsv:
-    """Reads the names and the rows. What the values mean, `query` knows."""
+    """Reads the names and the rows. `query` knows what the values mean."""
 
     hints = (
         rb"(?:^|[^\w.])(?:pci\.bus_id|gpu_bus_id|uuid|gpu_uuid), |, (?:pci\.bus_id|gpu_bus_id|uuid|gpu_uuid)",
@@ -46,7 +46,7 @@ class SmiCsv:
         self._query = query
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """What a row says of its GPU."""
+        """The findings of a row."""
         if ", " not in line.message or written_by_people(line.source):
             return
         seen = stream.rule_state.table("smi.columns", _MAX_NODES)
@@ -74,26 +74,26 @@ class SmiCsv:
             return
         dump = Dump(line, stream)
         dump.begin(pci or uuid)
-        told: set[tuple[str, Attribute | None]] = set()
+        reported: set[tuple[str, Attribute | None]] = set()
         for name, value in row.items():
             heading, label = self._query.columns.get(name, ("", "Reading" if value in _UNREADABLE else ""))
             if not label:
                 continue
             dump.enter(heading)
             for finding in self._query.value(label, value, dump):
-                # Two columns may count the same errors, as total and by memory.
+                # Two columns may count the same errors: the total, and by memory.
                 what = (finding.kind, finding.attributes.get("subtype"))
-                if what not in told:
-                    told.add(what)
+                if what not in reported:
+                    reported.add(what)
                     yield _of(finding, pci, uuid, row.get("index", ""))
 
 
 def _of(found: Finding, pci: str | None, uuid: str | None, index: str) -> Finding:
-    """The finding with all names that the row gives its GPU."""
+    """The finding with every name the row has for its GPU."""
     gpu = found.gpu or Gpu()
     number = int(index) if index.isdecimal() and len(index) < 4 else gpu.index
     gpu = Gpu(pci, uuid or gpu.uuid, number)
     named = {"pci": pci, "uuid": gpu.uuid, "index": number}
-    said = {name: value for name, value in found.attributes.items() if name not in named}
-    said |= {name: value for name, value in named.items() if value is not None}
-    return found._replace(attributes=said, gpu=gpu)
+    attributes = {name: value for name, value in found.attributes.items() if name not in named}
+    attributes |= {name: value for name, value in named.items() if value is not None}
+    return found._replace(attributes=attributes, gpu=gpu)

@@ -1,8 +1,8 @@
-"""`nvidia-smi -q`, in one record or line by line: which GPU a line is about and under which heading it stands is remembered.
+"""`nvidia-smi -q`, in one record or line by line: the GPU and heading a line belongs to are remembered.
 
-A block begins with `GPU 00000000:1B:00.0`; headings have no colon; everything else is `label : value`. The XML of `-x` says the
-same in elements: `<dram_uncorrectable>2</dram_uncorrectable>`. What the values mean is in `catalog/smi.yaml`. Healthy values say
-nothing; one fault that a dump tells twice (volatile and aggregate, many fields of one GPU that cannot be read) is told once.
+A block begins with `GPU 00000000:1B:00.0`; headings have no colon; everything else is `label : value`. The XML of `-x` has the
+same in elements: `<dram_uncorrectable>2</dram_uncorrectable>`. What values mean is in `catalog/smi.yaml`; healthy ones give
+nothing. A fault that a dump shows twice (volatile and aggregate, many unreadable fields of one GPU) is reported once.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pydantic import Field
 
 from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
-from streams.detect.finding import Finding, Stream
+from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.gpu_names import named
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import written_by_people
 from streams.model.clock import to_millis
-from streams.model.entity import Gpu, canonical_pci
+from streams.model.entity import canonical_pci
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
-from streams.model.signal import Attribute, Severity
+from streams.model.signal import Severity
 
 _GPU = re2_patterns.compile(
     r"GPU\s{1,2}(?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\s{0,8}$"
@@ -40,13 +40,11 @@ _PREFIXES = ("clocks_event_reason_", "clocks_throttle_reason_")
 
 _MAX_NODES = 20_000
 _APART_MS = 120_000
-"""A dump takes seconds; a line that comes later belongs to another one."""
-
-Attributes = dict[str, Attribute]
+"""A dump takes seconds; a later line belongs to another one."""
 
 
 class SmiRow(Strict):
-    """One line that says something: `counts` makes its value a number under `count`, `named` a text under that name."""
+    """A line that is a finding: with `counts` its value is the number `count`, with `named` a text under that name."""
 
     id: str
     label: str
@@ -56,10 +54,10 @@ class SmiRow(Strict):
     severity: Severity
     sets: dict[str, str] = Field(default_factory=dict)
     alone: bool = False
-    """Its words are telling enough without the heading, when no GPU was named."""
+    """The label is specific enough without its heading, when no GPU was named."""
     counts: bool = False
     once: bool = False
-    """Many lines of one block say so."""
+    """Once for each block, in which many lines match."""
     named: str | None = None
 
 
@@ -70,9 +68,9 @@ class SmiSheet(Strict):
     rows: tuple[SmiRow, ...]
     recovery: dict[str, str]
     elements: dict[str, str]
-    """Names in the XML whose words are not those of the text."""
+    """Elements of the XML whose names differ from the labels of the text."""
     columns: dict[str, tuple[str, str]]
-    """Names that `--query-gpu` gives, with the heading and the label that say the same in the text."""
+    """Columns of `--query-gpu`, with the equivalent heading and label of the text."""
 
 
 @cache
@@ -109,7 +107,7 @@ class SmiQuery:
         self.columns = sheet.columns
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """What one line of a dump says, after those before it."""
+        """The findings of a line of a dump, given those before it."""
         if written_by_people(line.source):
             return
         dump, message = Dump(line, stream), line.message
@@ -125,7 +123,7 @@ class SmiQuery:
                 dump.enter(heading)
 
     def _label(self, element: str) -> str:
-        """An element's name in the words of the text."""
+        """The label of the text for an element of the XML."""
         if element in self._elements:
             return self._elements[element]
         for prefix in _PREFIXES:
@@ -133,7 +131,7 @@ class SmiQuery:
         return element.replace("_", " ")
 
     def value(self, label: str, value: str, dump: Dump) -> Iterator[Finding]:
-        """What a value under the dump's heading says."""
+        """The findings of a value under the current heading of `dump`."""
         if label.lower() == "hw slowdown":
             dump.slowed = value == "Active"
             dump.save()
@@ -150,7 +148,7 @@ class SmiQuery:
         for row, labels, values in self._rows:
             if labels.fullmatch(label) is None or values.fullmatch(value) is None:
                 continue
-            if row.section and not dump.stands_under(row.section, row.alone):
+            if row.section and not dump.is_under(row.section, row.alone):
                 continue
             if row.once and not dump.pci:
                 continue
@@ -171,12 +169,12 @@ class SmiQuery:
         if row.kind == SignalKind.GPU_ECC and row.counts:
             if dump.scope:
                 attributes["scope"] = dump.scope
-            before = dump.told(row.id)
+            repeated = dump.mark_reported(row.id)
             if dump.scope == "aggregate":
                 severity = Severity.WARNING
-                if before:
+                if repeated:
                     return None
-        elif row.once and dump.told(row.id):
+        elif row.once and dump.mark_reported(row.id):
             return None
         if row.kind in (SignalKind.GPU_THERMAL, SignalKind.GPU_POWER):
             dump.slowed = False
@@ -187,7 +185,7 @@ class SmiQuery:
 
 
 class Dump:
-    """What is known of the dump that a line belongs to: GPU, heading, scope of the counts, what waits for more, what was told."""
+    """The dump a line belongs to: its GPU, heading and scope of counts, what depends on later lines, and what was reported."""
 
     def __init__(self, line: LogLine, stream: Stream) -> None:
         self._line = line
@@ -200,22 +198,16 @@ class Dump:
             row = (0, "", "", "", 0, 0, "")
         self.pci, self.section, self.scope = str(row[1]), str(row[2]), str(row[3])
         self.slowed, self.remapped = bool(row[4]), int(row[5] or 0)
-        self._told = str(row[6])
+        self._reported = str(row[6])
 
     def begin(self, pci: str | None) -> None:
         """A GPU's block or row begins."""
-        self.pci, self.section, self.scope, self.slowed, self.remapped, self._told = (
-            pci or "",
-            "",
-            "",
-            False,
-            0,
-            "",
-        )
+        self.pci, self.section, self.scope = pci or "", "", ""
+        self.slowed, self.remapped, self._reported = False, 0, ""
         self.save()
 
     def enter(self, heading: str) -> None:
-        """A heading: what follows stands under it, and under the scope it opens."""
+        """A heading begins, and the scope it opens."""
         self.section = heading
         if heading in ("Volatile", "Aggregate"):
             self.scope = heading.lower()
@@ -223,24 +215,24 @@ class Dump:
             self.scope = ""
         self.save()
 
-    def stands_under(self, sections: tuple[str, ...], alone: bool) -> bool:
-        """True under one of the headings; where no GPU was named this is no dump, or the end of one if words stand `alone`."""
+    def is_under(self, sections: tuple[str, ...], alone: bool) -> bool:
+        """True under one of the headings. Without a GPU this is no dump or only the end of one: then `alone` decides."""
         return self.section in sections if self.pci else alone
 
     def save(self) -> None:
         """Remember for the next line."""
-        waiting = (int(self.slowed), self.remapped, self._told)
+        waiting = (int(self.slowed), self.remapped, self._reported)
         self._open[self._key] = (self._at, self.pci, self.section, self.scope, *waiting)
 
-    def told(self, what: str) -> bool:
-        """True when this was said of this GPU in this dump; from now on it was."""
-        before = f" {what} " in self._told
-        if not before:
-            self._told += f" {what} "
+    def mark_reported(self, what: str) -> bool:
+        """True when this was already reported of this GPU in this dump; marks it as reported."""
+        repeated = f" {what} " in self._reported
+        if not repeated:
+            self._reported += f" {what} "
             self.save()
-        return before
+        return repeated
 
     def finding(self, kind: str, severity: Severity, attributes: Attributes) -> Finding:
         """A finding about the block's GPU."""
-        gpu: Gpu | None = named(self.pci, self._line, self._stream, attributes) if self.pci else None
+        gpu = named(self.pci, self._line, self._stream, attributes) if self.pci else None
         return Finding(kind, severity, attributes, gpu=gpu, text=self._line.text)

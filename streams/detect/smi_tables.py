@@ -1,15 +1,15 @@
-"""What `nvidia-smi` and `dcgmi` print as tables and lists: the overview, the state of links, health and diagnostics.
+"""Tables and lists of `nvidia-smi` and `dcgmi`: the overview, the state of links, health and diagnostics.
 
-The line that names the GPU comes before the one that says what is wrong with it, so it is remembered: `GPU 0: NVIDIA H100 (UUID:
-GPU-…)` before `Link 3: <inactive>`, `|   3  NVIDIA H100 …  | 00000000:5E:00.0 Off |` before the row that holds `ERR!`, `| -> 0 |`
-before `|    -> Thermal system  | Warning |`. Healthy rows say nothing.
+The line that names the GPU comes before the one with the fault, so it is remembered: `GPU 0: NVIDIA H100 (UUID: GPU-…)` before
+`Link 3: <inactive>`, `|   3  NVIDIA H100 …  | 00000000:5E:00.0 Off |` before the row with `ERR!`, `| -> 0 |` before
+`|    -> Thermal system  | Warning |`. Healthy rows give nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streams.detect.finding import Finding, Stream
+from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.gpu_names import named
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import written_by_people
@@ -17,7 +17,7 @@ from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
-from streams.model.signal import Attribute, Severity
+from streams.model.signal import Severity
 
 _LISTED = re2_patterns.compile(
     r"\s{0,8}GPU (?P<index>\d{1,3}): (?P<name>[^\n(]{2,80})\(UUID: (?P<uuid>GPU-[0-9A-Fa-f-]{36})\)"
@@ -60,16 +60,14 @@ _KINDS = {
     "memtest": SignalKind.GPU_ECC,
     "page retirement/row remap": SignalKind.GPU_ROW_REMAP,
 }
-"""What a health system or a test is about; all others are about the driver and its device."""
+"""Kinds by health system or test; all others are `gpu.driver`."""
 
 _MAX_NODES = 20_000
 _APART_MS = 120_000
 
-Attributes = dict[str, Attribute]
-
 
 class SmiTables:
-    """Reads lines of those tables."""
+    """Reads lines of these tables."""
 
     hints = (
         rb"\(UUID: GPU-",
@@ -86,74 +84,67 @@ class SmiTables:
     )
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """What one line says, after the one that names its GPU."""
+        """The findings of a line, given the one that names its GPU."""
         if written_by_people(line.source):
             return
-        seen, text = _Seen(line, stream), line.message
+        last, text = _NamedGpu(line, stream), line.message
         for pattern in (_LISTED, _OVERVIEW, _DCGM_GPU, _HEALTH_GPU):
             if (gpu := pattern.match(text)) is not None:
-                seen.remember(gpu.groupdict())
+                last.remember(gpu.groupdict())
                 break
-        yield from self._links(text, seen)
-        yield from self._rows(text, seen)
+        yield from self._links(text, last)
+        yield from self._rows(text, last)
 
-    def _links(self, text: str, seen: _Seen) -> Iterator[Finding]:
+    def _links(self, text: str, last: _NamedGpu) -> Iterator[Finding]:
+        family: Attributes = {"family": "gpu_nvlink"}
         if (link := _LINK.match(text)) is not None:
-            attributes: Attributes = {"link": int(link["link"]), "family": "gpu_nvlink"}
+            attributes: Attributes = {"link": int(link["link"]), **family}
             if _INACTIVE.match(link["rest"]) is not None:
-                yield seen.finding(
-                    SignalKind.GPU_NVLINK, Severity.ERROR, {**attributes, "subtype": "link_inactive"}
-                )
+                attributes["subtype"] = "link_inactive"
+                yield last.finding(SignalKind.GPU_NVLINK, Severity.ERROR, attributes)
             elif (errors := _ERRORS.match(link["rest"])) is not None:
                 subtype = errors["what"].lower().removesuffix("s").removesuffix(" error").replace(" ", "_")
                 attributes |= {"subtype": subtype, "count": int(errors["count"])}
-                yield seen.finding(SignalKind.GPU_NVLINK, Severity.WARNING, attributes)
+                yield last.finding(SignalKind.GPU_NVLINK, Severity.WARNING, attributes)
         elif _ALL_INACTIVE.match(text.lstrip()) is not None:
-            yield seen.finding(
-                SignalKind.GPU_NVLINK, Severity.WARNING, {"subtype": "links_inactive", "family": "gpu_nvlink"}
-            )
-        elif seen.index is not None and (links := _DCGM_LINKS.match(text)) is not None:
+            attributes = {"subtype": "links_inactive", **family}
+            yield last.finding(SignalKind.GPU_NVLINK, Severity.WARNING, attributes)
+        elif last.index is not None and (links := _DCGM_LINKS.match(text)) is not None:
             down = links["links"].split(" ").count("D")
             if down:
-                yield seen.finding(
-                    SignalKind.GPU_NVLINK,
-                    Severity.ERROR,
-                    {"subtype": "link_inactive", "count": down, "family": "gpu_nvlink"},
-                )
+                attributes = {"subtype": "link_inactive", "count": down, **family}
+                yield last.finding(SignalKind.GPU_NVLINK, Severity.ERROR, attributes)
 
-    def _rows(self, text: str, seen: _Seen) -> Iterator[Finding]:
+    def _rows(self, text: str, last: _NamedGpu) -> Iterator[Finding]:
         if not text.startswith("|"):
             return
         if (row := _OVERVIEW.match(text)) is not None and row["ecc"].isdecimal() and int(row["ecc"]):
-            sets: Attributes = {
-                "subtype": "uncorrectable",
-                "scope": "volatile",
-                "family": "gpu_memory",
-                "action": "reset_gpu",
-            }
-            yield seen.finding(SignalKind.GPU_ECC, Severity.CRITICAL, {**sets, "count": int(row["ecc"])})
+            ecc: Attributes = {"subtype": "uncorrectable", "scope": "volatile", "family": "gpu_memory"}
+            ecc |= {"action": "reset_gpu", "count": int(row["ecc"])}
+            yield last.finding(SignalKind.GPU_ECC, Severity.CRITICAL, ecc)
         elif (
-            "ERR!" in text and seen.pci and (row or _READINGS.match(text)) is not None and not seen.unreadable
+            "ERR!" in text and last.pci and (row or _READINGS.match(text)) is not None and not last.unreadable
         ):
-            seen.say_unreadable()
-            yield seen.finding(
-                SignalKind.GPU_DRIVER, Severity.ERROR, {"subtype": "unreadable", "action": "reset_gpu"}
-            )
+            last.mark_unreadable()
+            unreadable: Attributes = {"subtype": "unreadable", "action": "reset_gpu"}
+            yield last.finding(SignalKind.GPU_DRIVER, Severity.ERROR, unreadable)
         elif (health := _HEALTH.match(text)) is not None:
             severity = Severity.ERROR if health["state"] == "Failure" else Severity.WARNING
             kind = _KINDS.get(health["system"].lower(), SignalKind.GPU_DRIVER)
-            yield seen.finding(kind, severity, {"subtype": "dcgm_health", "system": health["system"]})
+            yield last.finding(kind, severity, {"subtype": "dcgm_health", "system": health["system"]})
         elif (diag := _DIAG.match(text)) is not None:
             kind = _KINDS.get(diag["test"].lower(), SignalKind.GPU_DRIVER)
-            said: Attributes = {"subtype": "dcgm_diag", "test": diag["test"]}
+            result: Attributes = {"subtype": "dcgm_diag", "test": diag["test"]}
             indexes = [int(digits.group()) for digits in _DIGITS.finditer(diag["which"] or "")]
             for index in indexes:
-                yield Finding(kind, Severity.ERROR, {**said, "index": index}, gpu=Gpu(index=index), text=text)
+                yield Finding(
+                    kind, Severity.ERROR, {**result, "index": index}, gpu=Gpu(index=index), text=text
+                )
             if not indexes:
-                yield Finding(kind, Severity.ERROR, said, text=text)
+                yield Finding(kind, Severity.ERROR, result, text=text)
 
 
-class _Seen:
+class _NamedGpu:
     """The GPU that was named last in the lines of this node."""
 
     def __init__(self, line: LogLine, stream: Stream) -> None:
@@ -169,21 +160,21 @@ class _Seen:
         self.unreadable = bool(row[4])
 
     def remember(self, named_as: dict[str, str]) -> None:
-        """A line names the GPU that the next ones are about."""
+        """Remember the GPU that a line names for the next lines."""
         self.index = int(named_as["index"])
         self.uuid = named_as.get("uuid")
         self.pci = canonical_pci(named_as["pci"]) if named_as.get("pci") else None
         self.unreadable = False
         self._save()
 
-    def say_unreadable(self) -> None:
-        """It was said that this GPU cannot be read."""
+    def mark_unreadable(self) -> None:
+        """Remember that this GPU was reported as unreadable."""
         self.unreadable = True
         self._save()
 
     def finding(self, kind: str, severity: Severity, attributes: Attributes) -> Finding:
         """A finding about the GPU named last."""
-        gpu: Gpu | None = None
+        gpu = None
         if self.index is not None:
             attributes["index"] = self.index
             known = named(self.pci, self._line, self._stream, attributes) if self.pci else Gpu()

@@ -1,7 +1,7 @@
-"""All that is remembered of one source partition, as blocks of bytes: what rules know, and the roll-up's windows.
+"""The state of one source partition as blocks of bytes: the tables of rules and the windows of deduplication.
 
-A block is one JSON document, compressed by itself; blocks are bounded in rows, so that neither writing nor reading one keeps
-the process from anything else for long. They belong together and count only when all are there: who stores them sees to that.
+A block is one JSON document, compressed by itself and bounded in rows, so that writing or reading one does not hold up the
+process for long. Blocks count only when all of them are there: `snapshot_store.py` sees to that.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from streams.model.errors import BadInput
 from streams.model.signal import Signal, SignalState
 
 FORMAT = 1
-"""Raised when blocks change their shape; those of another format are not read."""
+"""To be raised when blocks change their shape; blocks of another format are refused."""
 
 ROWS_PER_BLOCK = 5000
 MAX_BLOCK_BYTES = 64 * 1024 * 1024
-"""Of one block, unpacked: a bound for the reader."""
+"""Of one block, unpacked: what the reader accepts."""
 
 _NAME_ROLLUP = "rollup"
 _LEVEL = 1
 
 
 class Snapshot:
-    """What is remembered of one partition: `blocks` writes it down, `take` fills it from what was written.
+    """The state of one partition: `blocks` writes it, `load` reads it back.
 
-    `rows` counts what was written or read, `unwritable` rows that were left out because JSON cannot hold them.
+    `rows` counts rows written or read, `unwritable` those left out because JSON cannot hold them.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Snapshot:
         self.unwritable = 0
 
     def blocks(self) -> Iterator[bytes]:
-        """The blocks. Nothing may change between the first and the last, so that all are as of one offset."""
+        """The blocks. Nothing may change between the first and the last: all must be as of one offset."""
         for name, table in self.rule_state.tables():
             yield from self._table(name, table)
         rollup = self.rollup
@@ -57,18 +57,18 @@ class Snapshot:
         )
         windows = (
             ["window", place, key, *_fields(window), *_pending(window)]
-            for place, key, window in rollup.windows()
+            for place, key, window in rollup.open_windows()
         )
         for kind, rows in ((_NAME_ROLLUP, conditions), (_NAME_ROLLUP, windows)):
             while block := list(islice(rows, ROWS_PER_BLOCK)):
                 self.rows += len(block)
                 yield self._packed({"kind": kind, **head, "rows": block})
 
-    def take(self, block: bytes) -> None:
-        """Take up one block.
+    def load(self, block: bytes) -> None:
+        """Add the rows of one block.
 
         Raises:
-            BadInput: when it is not one of this source and this format.
+            BadInput: when it is damaged, or of another source or format.
         """
         try:
             unpacked = zstandard.ZstdDecompressor().decompress(block, max_output_size=MAX_BLOCK_BYTES)
@@ -76,7 +76,7 @@ class Snapshot:
             self._check(document)
             rows = document["rows"]
             if document["kind"] == _NAME_ROLLUP:
-                self._take_rollup(document, rows)
+                self._load_rollup(document, rows)
             else:
                 self.rule_state.restore(
                     document["table"],
@@ -110,7 +110,7 @@ class Snapshot:
             raw = orjson.dumps({**document, "rows": writable})
         return zstandard.ZstdCompressor(level=_LEVEL).compress(raw)
 
-    def _take_rollup(self, document: dict[str, Any], rows: list[Any]) -> None:
+    def _load_rollup(self, document: dict[str, Any], rows: list[Any]) -> None:
         rollup = self.rollup
         rollup.clock_ms, rollup.changes = document["clock_ms"], document["changes"]
         for what, *fields in rows:
@@ -118,24 +118,24 @@ class Snapshot:
                 key, state, change = fields
                 rollup.conditions[_key(key)] = LastReport(SignalState(state), change)
                 continue
-            place, key, start_ms, clock_ms, change, seen, told, first_ms, last = fields
-            window = Window(start_ms, clock_ms, change, seen, told, first_ms)
+            place, key, start_ms, clock_ms, change, seen, sent, first_ms, last = fields
+            window = Window(start_ms, clock_ms, change, seen, sent, first_ms)
             window.last = decode(Signal, last) if last is not None else None
             rollup.put(_key(place), _key(key), window)
 
 
 def _fields(window: Window) -> tuple[int, ...]:
-    return window.start_ms, window.clock_ms, window.change, window.seen, window.told
+    return window.start_ms, window.clock_ms, window.change, window.seen, window.sent
 
 
 def _pending(window: Window) -> tuple[int, str | None]:
-    """The time of the first repeat that was not told, and the newest of them as a document."""
+    """The time of the first pending repeat, and the newest as a document."""
     newest = window.newest()
     return window.first_ms, encode(newest).decode() if newest is not None else None
 
 
 def _key(parts: list[Any]) -> Key:
-    """A key again: JSON has lists where attributes hold tuples."""
+    """The key with tuples, which JSON wrote as lists."""
     return tuple([tuple(part) if isinstance(part, list) else part for part in parts])
 
 

@@ -1,9 +1,8 @@
-"""Snapshots of what the detector remembers, on the topic `detector-state`, and the pointers by which they are found.
+"""Snapshots of the detector's state on the topic `detector-state`, and the pointers to them.
 
-A snapshot of a source partition is a run of records on one partition of `detector-state`. The pointer to it travels in the
-metadata of the source partition's offset commit: so offset and state change together or not at all, and whoever may not commit
-any more (a process that was frozen, and replaced) cannot make anybody read what it has written. Two slots take turns as keys,
-so that compaction never takes a snapshot away before the next one counts.
+A snapshot of a source partition is a run of records on one partition of `detector-state`. Its pointer is in the metadata of the
+source partition's offset commit: offset and state change together or not at all, and nobody reads the snapshot of a process that
+was fenced and may no longer commit. Two slots take turns as keys, so compaction never removes a snapshot before the next counts.
 """
 
 from __future__ import annotations
@@ -27,19 +26,18 @@ from streams.model.errors import BadInput
 
 _ID_HEADER = "faultline-snapshot"
 _FETCH_WAIT_MS = 20
-"""Going from one partition to the next waits for the fetch that is under way."""
+"""Short, because changing partitions waits for the fetch in flight."""
 _POLL_MS = 200
 _SILENT_POLLS = 25
-"""Polls without a record after which a snapshot counts as gone: five seconds of a broker that answers."""
+"""Polls without a record after which a snapshot counts as lost: five seconds of a broker that answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Where a snapshot lies and what it is of. `as_of` is the offset of the first source record that it does not know,
-    `at_ms` the time of the last one that it does.
+    """Where a snapshot is and what it covers: source records before the offset `as_of`, the last of them of time `at_ms`.
 
     `blocks` records between the offsets `first` and `last` of partition `partition` carry `id`; `digest` is over their values.
-    With no blocks there was nothing to remember.
+    Without blocks there was nothing to save.
     """
 
     as_of: int
@@ -69,7 +67,7 @@ class Pointer:
         try:
             pointer = _POINTER.validate_json(text)
         except ValidationError as error:
-            raise BadInput(f"no pointer to a snapshot: {text[:100]!r}") from error
+            raise BadInput(f"not a pointer to a snapshot: {text[:100]!r}") from error
         if pointer.version != Pointer(0).version:
             raise BadInput(f"a pointer of version {pointer.version}")
         return pointer
@@ -87,10 +85,10 @@ async def write(
     at_ms: int,
     slot: int,
 ) -> Pointer:
-    """Write a snapshot and wait until all of it is there. Nobody finds it before its pointer is committed.
+    """Write a snapshot and wait for every acknowledgement. It counts once its pointer is committed.
 
     Raises:
-        KafkaError: when a block was not taken.
+        KafkaError: when a block was refused.
     """
     topic = clients.topic_name(settings, DETECTOR_STATE)
     partition = partition_of(snapshot.source, settings.raw_partitions)
@@ -102,37 +100,27 @@ async def write(
         digest.update(block)
         key = f"{snapshot.source}/{slot}/{number}".encode()
         sent.append(await producer.send(topic, block, key=key, partition=partition, headers=headers))
-        await asyncio.sleep(
-            0
-        )  # heartbeats go on; nothing is read meanwhile, so all blocks are as of one offset
+        # Lets heartbeats go out. Nothing is read meanwhile, so all blocks are as of one offset.
+        await asyncio.sleep(0)
     if not sent:
         return Pointer(as_of, at_ms, slot=slot)
     offsets = [taken.offset for taken in await asyncio.gather(*sent)]
-    return Pointer(
-        as_of,
-        at_ms,
-        pointer_id,
-        partition,
-        min(offsets),
-        max(offsets),
-        len(offsets),
-        digest.hexdigest(),
-        slot,
-    )
+    span = min(offsets), max(offsets), len(offsets)
+    return Pointer(as_of, at_ms, pointer_id, partition, *span, digest.hexdigest(), slot)
 
 
 class Reader:
-    """Reads snapshots by their pointers. `started` before the first, and `stop` after the last."""
+    """Reads snapshots by their pointers; `stop` after the last one."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._consumer: AIOKafkaConsumer | None = None
 
     async def read(self, source: str, pointer: Pointer) -> Snapshot:
-        """The snapshot that a pointer leads to.
+        """The snapshot of a pointer.
 
         Raises:
-            BadInput: when it is not there whole, or is not what the pointer says.
+            BadInput: when blocks are missing or differ from the digest.
             KafkaError: when Kafka fails.
         """
         snapshot = Snapshot(source)
@@ -146,12 +134,12 @@ class Reader:
                 f"{pointer.partition} there are {len(blocks)}, or they are not the same"
             )
         for block in blocks:
-            snapshot.take(block)
+            snapshot.load(block)
             await asyncio.sleep(0)
         return snapshot
 
     async def stop(self) -> None:
-        """Leave Kafka."""
+        """Close the consumer."""
         if self._consumer is not None:
             await self._consumer.stop()
 
@@ -174,7 +162,7 @@ class Reader:
             if records:
                 silent = 0
                 continue
-            # A broker that stands still says nothing either, and must not cost us what we remember: it has to answer this.
+            # Silence may also be a stalled broker, which must not cost us the state: it has to answer this call.
             await self._consumer.end_offsets([place])
             silent += 1
             if silent > _SILENT_POLLS:

@@ -1,4 +1,4 @@
-"""The SXid catalog as values: what an NVSwitch error means and what is to be done about it."""
+"""The SXid catalog: what an NVSwitch error means and what to do about it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streams.model.signal import Severity
 
 
 class SxidEffect(Strict):
-    """Codes that have the same effect; `fatal` is what counts when the line does not say."""
+    """Codes with the same effect. `fatal` counts when the line does not say."""
 
     codes: tuple[int, ...]
     effect: str
@@ -40,16 +40,16 @@ class SxidCatalog(Strict):
 
 
 class SxidCode(Strict):
-    """One code: its effect, and which part of the switch it is about."""
+    """One code: its effect and the part of the switch."""
 
     mnemonic: str
     family: str
     effect: SxidEffect
 
     @property
-    def action(self) -> str:
-        """What is to be done."""
-        return self.effect.action
+    def attributes(self) -> dict[str, str]:
+        """What the catalog adds to a signal of the code."""
+        return {"mnemonic": self.mnemonic, "action": self.effect.action, "family": self.family}
 
 
 @cache
@@ -65,7 +65,7 @@ def _effects() -> dict[int, SxidEffect]:
 
 @cache
 def code(number: int) -> SxidCode:
-    """What is known of a code; for one that no table lists, what is known of its range."""
+    """The code; for an unlisted one, the part of the switch its range belongs to."""
     units = catalog().units
     unit = next((row for row in units if row.first <= number <= row.last), units[-1])
     return SxidCode(
@@ -74,7 +74,7 @@ def code(number: int) -> SxidCode:
 
 
 def severity(row: SxidCode, said: str) -> Severity:
-    """The line's own word counts before the table: `Fatal`, `Non-fatal` or empty."""
+    """The severity: what the line says (`Fatal`, `Non-fatal` or empty) counts before the table."""
     table = row.effect.severity
     if said == "Fatal":
         return (

@@ -1,8 +1,8 @@
-"""The NVIDIA driver's Xid lines, in every shape drivers have printed them since 2012.
+"""The NVIDIA driver's Xid lines, in every format drivers have printed since 2012.
 
 `NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 31, pid=1942, name=ray::IDLE, <message>`: the address may lack its prefix, be masked or
 missing, pid and name may be missing or `'<unknown>'`, names hold commas and colons, lines are cut anywhere, and two of them may
-be glued together. So: find the stable head, take whatever stands in the parentheses, and read the rest piece by piece.
+be glued together. So: find the stable head, read what the parentheses hold, then the rest piece by piece.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from itertools import islice
 from typing import Any
 
 from streams.detect import xid_catalog
-from streams.detect.finding import Finding, Stream
-from streams.detect.gpu_names import named
+from streams.detect.finding import Attributes, Finding, Stream
+from streams.detect.gpu_names import named, pci_in
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.glued_lines import until_next
 from streams.detect.matching.log_patterns import MAX_HITS
 from streams.detect.matching.quotation_filter import reported
 from streams.detect.xid_details import describe
-from streams.model.entity import Gpu, canonical_pci
+from streams.model.entity import Gpu
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
-from streams.model.signal import Attribute, SignalState
+from streams.model.signal import SignalState
 
 _HEAD = re2_patterns.compile(
     r"(?i)(?:NVRM\s?:\s{0,4}(?:GPU ?\d{1,3}:?\s)?Xid\s{0,4}(?:\((?P<where>[^)\n]{0,96})\))"
@@ -34,10 +34,7 @@ _HEAD = re2_patterns.compile(
 )
 _WHERE = ("where", "cut", "then", "open")
 _CODE = ("code", "alone", "first", "last")
-"""The code stands behind the address, or before it; the character that ends the match belongs to the message."""
-_ADDRESS = re2_patterns.compile(
-    r"(?i)((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)(?:[^0-9a-f:]|$)"
-)
+"""The code is behind the address or before it; the character that ends the match belongs to the message."""
 _INSTANCE = re2_patterns.compile(r"GPU-I:0*(\d{1,4})(?:\s{1,4}GPU-CI:0*(\d{1,4}))?")
 _PID = re2_patterns.compile(
     r"(?i)^\s{0,4}pid\s?=\s?(?:'?<unknown>'?|'?(?P<pid>\d{0,10})'?)(?:,\s{0,4}|\s{0,4}$)"
@@ -48,7 +45,6 @@ _MESSAGE_BEGINS = re2_patterns.compile(
     r"Row Remap|Dynamic Page|An uncorr|NVLink|Timeout|SEC_FAULT|Class Error|Error status|CTX|GSP|PMU|FECS|engine\b|errorString|"
     r"[A-Z][A-Z0-9_/]{2,40} {1,8}(?:Non-?)?[Ff]atal)"
 )
-Attributes = dict[str, Attribute]
 
 
 class Xid:
@@ -70,12 +66,7 @@ class Xid:
     def _finding(self, line: LogLine, head: Any, number: int, stream: Stream) -> Finding:
         rest, end = until_next(line.text, max(head.start(), head.end() - 1))
         row = xid_catalog.code(number)
-        attributes: Attributes = {
-            "xid": number,
-            "mnemonic": row.mnemonic,
-            "action": row.action,
-            "family": row.family,
-        }
+        attributes: Attributes = {"xid": number, **row.attributes}
         message = _process(rest, attributes)
         gpu = self._gpu(_first(head, _WHERE), line, stream, attributes)
         severity, state = describe(number, message, attributes, (row.severity, SignalState.FIRING))
@@ -89,9 +80,7 @@ class Xid:
         )
 
     def _gpu(self, where: str, line: LogLine, stream: Stream, attributes: Attributes) -> Gpu | None:
-        address = _ADDRESS.search(where)
-        pci = canonical_pci(address[1]) if address else None
-        if pci is None:
+        if (pci := pci_in(where)) is None:
             return None
         mig = None
         if (instance := _INSTANCE.search(where)) is not None:
@@ -100,12 +89,12 @@ class Xid:
 
 
 def _first(head: Any, names: tuple[str, ...]) -> str:
-    """What one of these groups holds."""
+    """The text of the first of these groups that took part, else empty."""
     return next((found for name in names if (found := head.group(name)) is not None), "")
 
 
 def _process(rest: str, attributes: Attributes) -> str:
-    """Take pid and process name off the message, in either order."""
+    """The message without pid and process name, which stand before it in either order and go to `attributes`."""
     for _ in range(2):
         if (head := _PID.match(rest)) is not None:
             if head["pid"]:

@@ -1,4 +1,4 @@
-"""The XID catalog as values: what a code means, what NVIDIA says to do about it, and how NVLink 5 errors decode."""
+"""The XID catalog: what a code means, what NVIDIA recommends, and how NVLink 5 errors are decoded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streams.model.signal import Severity
 
 
 class XidCode(Strict):
-    """What is known of one code or of several that mean the same; `action` and `investigatory` are NVIDIA's buckets."""
+    """One code, or several that mean the same. `action` and `investigatory` are NVIDIA's buckets."""
 
     codes: tuple[int, ...]
     mnemonic: str
@@ -29,9 +29,14 @@ class XidCode(Strict):
     )
     sample: str | None = None
 
+    @property
+    def attributes(self) -> dict[str, str]:
+        """What the catalog adds to a signal of the code."""
+        return {"mnemonic": self.mnemonic, "action": self.action, "family": self.family}
+
 
 class Recovery(Strict):
-    """One recovery that a 154 may ask for."""
+    """A recovery action that a 154 may ask for."""
 
     value: int
     words: str
@@ -40,7 +45,7 @@ class Recovery(Strict):
 
 
 class Nvlink5Rule(Strict):
-    """What to do about one unit's errors; the first rule that fits counts. `unit` is the beginning of the printed name."""
+    """The action for errors of one unit; the first rule that fits counts. `unit` is a prefix of the printed name."""
 
     unit: str
     status: tuple[int, ...] = ()
@@ -57,14 +62,14 @@ class LinkDown(Strict):
 
 
 class Body(Strict):
-    """What the message of these codes holds: RE2 patterns with named groups."""
+    """The fields in the message of these codes: RE2 patterns with named groups."""
 
     codes: tuple[int, ...]
     fields: tuple[str, ...]
 
 
 class RegisterBits(Strict):
-    """What set bits of one of the registers of a 74 mean."""
+    """The meaning of bits in one register of a 74."""
 
     word: int
     bits: tuple[int, ...]
@@ -72,7 +77,7 @@ class RegisterBits(Strict):
 
 
 class GluedSample(Strict):
-    """Two messages on one line, and the codes that must be found."""
+    """Two messages on one line and the codes they hold."""
 
     text: str
     xids: tuple[int, ...]
@@ -107,19 +112,19 @@ def _by_code() -> dict[int, XidCode]:
 
 
 def code(number: int) -> XidCode:
-    """The row of a code; the row `unknown` for one that no catalog lists."""
+    """The row of a code, `unknown` for an unlisted one."""
     return _by_code().get(number, catalog().unknown)
 
 
 @cache
 def body(number: int) -> tuple[re2_patterns.Pattern, ...]:
-    """What to look for in the message of a code."""
+    """The patterns for the message of a code."""
     rows = catalog().bodies
     return tuple(re2_patterns.compile(field) for row in rows if number in row.codes for field in row.fields)
 
 
 def register_meanings(registers: Sequence[int]) -> tuple[str, ...]:
-    """What the registers of a 74 say, the most telling first; bits that are safe to ignore say nothing."""
+    """The meanings of the registers of a 74, the most specific first, without bits that are safe to ignore."""
     found: dict[str, None] = {}
     for row in catalog().nvlink_registers:
         word = registers[row.word] if row.word < len(registers) else 0
@@ -129,7 +134,7 @@ def register_meanings(registers: Sequence[int]) -> tuple[str, ...]:
 
 
 def recovery(words: str, value: int) -> Recovery | None:
-    """What a 154 asks for, by its words, else by its number; None for a number nobody has named yet."""
+    """The recovery a 154 asks for, by its words, else by its number; None for an unknown number."""
     rows = catalog().recovery
     by_words = next((row for row in rows if row.words.lower() == words.strip().lower()), None)
     return by_words or next((row for row in rows if row.value == value), None)
@@ -139,14 +144,14 @@ _UNIT_IDS = {"SAW": 1, "RLW": 2, "TLW": 3, "TREX": 4, "NVLPW": 5, "NETIR": 6}
 
 
 def subcode(unit: str, interrupt: int) -> int:
-    """The sub-code in intrInfo: bits 9 to 5 before R575, bits 6 to 0 since."""
+    """The sub-code in intrInfo: bits 9 to 5 before driver R575, bits 6 to 0 since."""
     return interrupt >> 5 & 0x1F if is_before_r575(unit, interrupt) else interrupt & 0x7F
 
 
 def is_before_r575(unit: str, interrupt: int) -> bool:
-    """True for the older layout of intrInfo, which repeats the unit's number in its lowest five bits.
+    """True for the older layout of intrInfo, which has the unit's number in its lowest five bits.
 
-    Both may be read into some words; then the layout whose sub-code is the unit's own counts.
+    Some words fit both layouts; then the one whose sub-code is known for the unit counts.
     """
     repeats = any(unit.startswith(name) and interrupt & 0x1F == number for name, number in _UNIT_IDS.items())
     if (known := catalog().nvlink5_subcodes.get(unit)) is None:
@@ -158,12 +163,12 @@ def is_before_r575(unit: str, interrupt: int) -> bool:
 
 
 def link_down_reason(unit: str, interrupt: int) -> int | None:
-    """Bits 25 to 20 of intrInfo, for the two events that say why a link went down."""
+    """Bits 25 to 20 of intrInfo, for the two events that carry a link-down reason; else None."""
     return interrupt >> 20 & 0x3F if unit.startswith("NETIR_LINK") else None
 
 
 def link_down_meaning(reason: int) -> str | None:
-    """What a link-down reason means; None for one that no catalog lists."""
+    """The meaning of a link-down reason, None for an unlisted one."""
     return next((row.means for row in catalog().link_down if reason in row.codes), None)
 
 

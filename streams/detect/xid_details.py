@@ -1,15 +1,15 @@
-"""What the message of an Xid says beyond its code: fields named in the catalog, registers, NVLink 5 words, a recovery."""
+"""What the message of an Xid holds beyond its code: the catalog's fields, registers, NVLink 5 words, a recovery."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from streams.detect import xid_catalog
+from streams.detect.finding import Attributes
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.log_patterns import read_fields
-from streams.model.signal import Attribute, Severity, SignalState
+from streams.model.signal import Severity, SignalState
 
-Attributes = dict[str, Attribute]
 Verdict = tuple[Severity, SignalState]
 
 _RECOVERY = re2_patterns.compile(
@@ -26,7 +26,7 @@ _FLAGS = ("rst", "d_rst")
 
 
 def describe(number: int, message: str, attributes: Attributes, verdict: Verdict) -> Verdict:
-    """Add what the message of code `number` says. Gives severity and state: `verdict` unless the message knows better."""
+    """Add the details of the message to `attributes`. Returns severity and state: `verdict` unless the message overrides it."""
     if (caused := _CAUSED_BY.search(message)) is not None:
         attributes["caused_by"] = int(caused["code"])
     fields = read_fields(message, xid_catalog.body(number), xid_catalog.catalog().integers)
@@ -36,7 +36,7 @@ def describe(number: int, message: str, attributes: Attributes, verdict: Verdict
 
 
 def _recovery(message: str, attributes: Attributes) -> Verdict | None:
-    """154: the driver's own words override the catalog; back to None means that nothing is asked for any more."""
+    """154: the recovery the driver names overrides the catalog's action; a change to None clears it."""
     match = _RECOVERY.search(message)
     if match is not None and (old := match["old"]) is not None:
         known = xid_catalog.recovery(match["old_words"] or "", int(old, 16))
@@ -53,24 +53,24 @@ def _recovery(message: str, attributes: Attributes) -> Verdict | None:
 
 
 def _nvlink5(message: str, attributes: Attributes) -> Verdict | None:
-    """144 to 150: unit, severity, link, sub-code and what follows from them, as far as the line holds them."""
+    """144 to 150: unit, severity, link and sub-code as far as the line holds them, and the action that follows."""
     unit = found["unit"] if (found := _UNIT.search(message)) is not None else ""
-    said = found["severity"] if (found := _SEVERITY.search(message)) is not None else ""
-    if not unit and not said:
+    severity = found["severity"] if (found := _SEVERITY.search(message)) is not None else ""
+    if not unit and not severity:
         return None
-    fatal = said.lower() == "fatal"
+    fatal = severity.lower() == "fatal"
     words = [int(word.group(), 16) for word in _HEX.finditer(message)][:6]
     if unit:
         attributes["unit"] = unit
-    if said:
-        attributes["severity"] = said
+    if severity:
+        attributes["severity"] = severity
     if (link := _LINK.search(message)) is not None and int(link["link"]) >= 0:
         attributes["link"] = int(link["link"])
     injected = _INJECTED.search(message)
     if injected is not None and injected["injected"] != "0":
         attributes["injected"] = True
         attributes["action"] = "ignore"
-    elif said:
+    elif severity:
         attributes["action"] = xid_catalog.nvlink5_action(unit, fatal, words)
     if words:
         _decode(unit, words, attributes)
@@ -79,7 +79,7 @@ def _nvlink5(message: str, attributes: Attributes) -> Verdict | None:
 
 
 def _decode(unit: str, words: list[int], attributes: Attributes) -> None:
-    """What intrInfo and errorStatus say."""
+    """Add the sub-code, error status and link-down reason in intrInfo and errorStatus."""
     attributes["subcode"] = xid_catalog.subcode(unit, words[0])
     if len(words) > 1:
         attributes["error_status"] = f"0x{words[1]:08x}"
@@ -90,7 +90,7 @@ def _decode(unit: str, words: list[int], attributes: Attributes) -> None:
 
 
 def _registers(message: str, attributes: Attributes) -> None:
-    """74 and 136 end with seven registers in parentheses, some of which may have been cut off."""
+    """74 and 136 end with seven registers in parentheses; a cut line has fewer."""
     text = message[max(message.find("(0x"), message.find("( 0x")) :] if "0x" in message else ""
     registers = [word.group() for word in _HEX.finditer(text)][:7]
     if registers:

@@ -1,8 +1,8 @@
 """The fields of a shipper's record under one spelling, whatever its own: nested, flattened, dotted, in any case.
 
 `{"kubernetes": {"pod": {"name"}}}`, `kubernetes.pod_name` and `kubernetes_pod_name` are all `kubernetes_pod_name`; `_HOSTNAME`
-and `hostname` are `hostname`; `@timestamp` and `Timestamp` are `timestamp`. So a shape is a list of names, and a shipper that is
-configured to rename, lift or strip is still read.
+and `hostname` are `hostname`; `@timestamp` and `Timestamp` are `timestamp`. So a format is a list of names (`field_names.yaml`),
+and a shipper configured to rename or flatten its fields is still read.
 """
 
 from __future__ import annotations
@@ -10,165 +10,30 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from streams.ingest import pod_paths, timestamps
+from streams.config.yaml_tables import Strict, load_table
+from streams.ingest import timestamps
 from streams.ingest.header import KERNEL_TAGS
 from streams.ingest.records import Origin
 from streams.model.entity import PodRef
 
-TEXTS = (
-    "message",
-    "msg",
-    "log",
-    "line",
-    "short_message",
-    "textpayload",
-    "event_original",
-    "body",
-    "text",
-    "content",
-    "rawmsg",
-    "raw",
-    "syslogmessage",
-    "event",
-    "record",
-    "payload",
-    "data",
-    "value",
+_POD_DIRECTORY = re.compile(
+    r"/pods/(?P<namespace>[a-z0-9-]{1,63})_(?P<pod>[a-z0-9.-]{1,253})_(?P<uid>[0-9a-f-]{8,64})"
+    r"(?:/(?P<container>[a-z0-9.-]{1,63})(?:/|$)|$)"
 )
-"""Where shippers put the text, the surest first."""
+"""`/var/log/pods/NAMESPACE_POD_UID/CONTAINER/0.log`, the kubelet's file of a container's output."""
+_POD_LINK = re.compile(
+    r"[./]containers[./](?P<pod>[a-z0-9.-]{1,253})_(?P<namespace>[a-z0-9-]{1,63})_(?P<container>[a-z0-9.-]{1,63})"
+    r"-[0-9a-f]{12,64}(?:\.log)?"
+)
+"""`/var/log/containers/POD_NAMESPACE_CONTAINER-<64 hex>.log`, its link; a tag of Fluent Bit has dots for slashes."""
 
-_WRITERS = (
-    "log_syslog_hostname",
-    "syslog_hostname",
-    "hostname",
-    "nodename",
-    "node_name",
-    "k8s_node_name",
-    "resource_labels_node_name",
-    "host_name",
-    "host_hostname",
-    "sysloghost",
-    "source_host",
-    "logsource",
-    "computer",
-)
-_HOSTS = (
-    "host",
-    "node",
-    "fromhost",
-    "beat_hostname",
-    "agent_hostname",
-    "instance_name",
-    "fromhost_ip",
-    "source_ip",
-    "host_ip",
-)
-_POD_HOSTS = (
-    "kubernetes_host",
-    "kubernetes_node_name",
-    "kubernetes_pod_node_name",
-    "kubernetes_node",
-    "kubernetes_node_hostname",
-    "k8s_node_name",
-    "pod_node_name",
-)
-_POD_NAMES = (
-    "kubernetes_pod_name",
-    "kubernetes_pod",
-    "k8s_pod_name",
-    "resource_labels_pod_name",
-    "kubernetes_name",
-    "pod_name",
-    "podname",
-    "pod",
-)
-_NAMESPACES = (
-    "kubernetes_namespace_name",
-    "kubernetes_pod_namespace",
-    "kubernetes_namespace",
-    "k8s_namespace_name",
-    "resource_labels_namespace_name",
-    "namespace_name",
-    "pod_namespace",
-    "namespace",
-)
-_UIDS = ("kubernetes_pod_id", "kubernetes_pod_uid", "kubernetes_uid", "k8s_pod_uid", "pod_id", "pod_uid")
-_CONTAINERS = (
-    "kubernetes_container_name",
-    "kubernetes_container",
-    "k8s_container_name",
-    "resource_labels_container_name",
-    "container_name",
-    "container",
-)
-_PATHS = (
-    "file",
-    "filepath",
-    "filename",
-    "path",
-    "log_file_path",
-    "file_path",
-    "file_name",
-    "log_file_name",
-    "tag",
-)
-_TIMES = (
-    "timestamp",
-    "date",
-    "time",
-    "ts",
-    "timereported",
-    "syslog_timestamp",
-    "event_time",
-    "eventtime",
-    "datetime",
-    "asctime",
-    "source_realtime_timestamp",
-    "realtime_timestamp",
-    "timegenerated",
-    "log_time",
-    "t",
-)
-_PROGRAMS = (
-    "syslog_identifier",
-    "ident",
-    "appname",
-    "app_name",
-    "log_syslog_appname",
-    "programname",
-    "program",
-    "syslogtag",
-    "syslog_tag",
-    "tag",
-    "process_name",
-    "processname",
-    "comm",
-)
-_TRANSPORTS = ("transport", "systemd_transport", "journald_transport")
-_FACILITIES = (
-    "facility",
-    "syslog_facility",
-    "syslogfacility",
-    "syslogfacility_text",
-    "facility_label",
-    "syslog_facility_name",
-    "log_syslog_facility_name",
-    "log_syslog_facility_code",
-)
 _KERNEL_FACILITIES = frozenset({"kern", "kernel", "0"})
 _KMSG = frozenset({"priority", "sequence", "sec"})
-_SPEAKER = frozenset({"channel", "thread_ts", "author", "username", "role", "sender", "assignee", "reporter"})
-"""Fields of what people say; programs have none of them."""
-
 _NOT_A_HOST = re.compile(r"[\s\"'{}<>]")
 _TAG = re.compile(r"(?P<program>[\w./#@+-]{1,64})(?P<ends>(?:\[[\w.-]{0,32}\])?:?)\s?$")
-_UNREAD = frozenset(
-    {"labels", "annotations", "pod_labels", "namespace_labels", "node_labels", "pod_annotations"}
-)
-"""Maps of people's own names, of which none says where a line comes from; but those of a cloud's `resource` do."""
-
 _MAX_DEPTH = 4
 _MAX_FIELDS = 256
 _MAX_NAMES = 4096
@@ -176,11 +41,38 @@ _MAX_NAMES = 4096
 _names: dict[str, str] = {}
 
 
+class FieldNames(Strict):
+    """`field_names.yaml`: the names under which shippers put each part of a record, the surest first."""
+
+    texts: tuple[str, ...]
+    nested_texts: tuple[str, ...]
+    line_fields: frozenset[str]
+    writers: tuple[str, ...]
+    hosts: tuple[str, ...]
+    pod_hosts: tuple[str, ...]
+    pod_names: tuple[str, ...]
+    namespaces: tuple[str, ...]
+    pod_uids: tuple[str, ...]
+    containers: tuple[str, ...]
+    paths: tuple[str, ...]
+    times: tuple[str, ...]
+    programs: tuple[str, ...]
+    transports: tuple[str, ...]
+    facilities: tuple[str, ...]
+    streams: tuple[str, ...]
+    chat_fields: frozenset[str]
+    user_maps: frozenset[str]
+    node_labels: tuple[str, ...]
+
+
+NAMES = load_table(Path(__file__).with_name("field_names.yaml"), FieldNames)
+
+
 class Fields(dict[str, Any]):
-    """Values by the one spelling of their names. Of two fields of the same name the first that is not empty counts."""
+    """The values of a record by the one spelling of their names. The first value of a name that is not empty counts."""
 
     def text(self, names: tuple[str, ...]) -> str | None:
-        """The first of the named fields that can be a name: short, without blanks or quotes."""
+        """The value of the first of these fields that can be a host or a pod: short, without blanks or quotes."""
         for name in names:
             value = self.get(name)
             if type(value) is list and value:
@@ -190,18 +82,18 @@ class Fields(dict[str, Any]):
         return None
 
     def origin(self) -> Origin:
-        """Who wrote, where and when, as far as the fields say."""
+        """Host, pod, program and time of the writer, as far as the fields say."""
         at, certain = self._at()
         pod, container = self._pod()
-        node = self.text(_POD_HOSTS) if pod is not None else None
+        node = self.text(NAMES.pod_hosts) if pod is not None else None
         sure = node is not None
-        if node is None and (node := self.text(_WRITERS)) is not None:
+        if node is None and (node := self.text(NAMES.writers)) is not None:
             sure = True
         source = "container" if pod is not None else self._source()
-        return Origin(at, node or self.text(_HOSTS), pod, container, source, certain, sure)
+        return Origin(at, node or self.text(NAMES.hosts), pod, container, source, certain, sure)
 
     def _at(self) -> tuple[datetime | None, bool]:
-        for name in _TIMES:
+        for name in NAMES.times:
             value = self.get(name)
             if type(value) is list and len(value) == 1:
                 value = value[0]
@@ -210,29 +102,33 @@ class Fields(dict[str, Any]):
         return None, False
 
     def _pod(self) -> tuple[PodRef | None, str | None]:
-        container = self.text(_CONTAINERS)
-        name, namespace = self.text(_POD_NAMES), self.text(_NAMESPACES)
+        container = self.text(NAMES.containers)
+        name, namespace = self.text(NAMES.pod_names), self.text(NAMES.namespaces)
         if name is not None and namespace is not None:
-            return PodRef(namespace, name, self.text(_UIDS)), container
-        for field in _PATHS:
+            return PodRef(namespace, name, self.text(NAMES.pod_uids)), container
+        for field in NAMES.paths:
             path = self.get(field)
-            if isinstance(path, str) and (found := pod_paths.pod_of(path[:1024])) is not None:
+            if isinstance(path, str) and (found := _pod_of(path[:1024])) is not None:
                 return found[0], container or found[1]
         return None, container
 
     def _source(self) -> str:
-        if self.text(_TRANSPORTS) == "kernel" or self.keys() >= _KMSG or self.get("source_type") == "dmesg":
+        if (
+            self.text(NAMES.transports) == "kernel"
+            or self.keys() >= _KMSG
+            or self.get("source_type") == "dmesg"
+        ):
             return "kernel"
-        for name in _FACILITIES:
+        for name in NAMES.facilities:
             if (facility := self.get(name)) is not None and str(facility).lower() in _KERNEL_FACILITIES:
                 return "kernel"
-        for name in _PROGRAMS:
+        for name in NAMES.programs:
             value = self.get(name)
             if isinstance(value, str) and (match := _TAG.match(value)) is not None:
                 if name == "tag" and not (
                     match["ends"] or "severity" in self or match["program"] in KERNEL_TAGS
                 ):
-                    continue  # where Fluent Bit and Fluentd say which way a record goes
+                    continue  # the routing tag of Fluent Bit and Fluentd
                 return "kernel" if match["program"] in KERNEL_TAGS else match["program"]
         return ""
 
@@ -248,7 +144,7 @@ def _gather(record: Mapping[str, Any], prefix: str, into: Fields, depth: int) ->
     for key, value in record.items():
         name = _names.get(key) or _named(key)
         if isinstance(value, dict):
-            if depth and (name not in _UNREAD or prefix == "resource_") and len(into) < _MAX_FIELDS:
+            if depth and (name not in NAMES.user_maps or prefix == "resource_") and len(into) < _MAX_FIELDS:
                 _gather(value, f"{prefix}{name}_", into, depth - 1)
             continue
         if value is None or value == "" or len(into) >= _MAX_FIELDS:
@@ -263,6 +159,15 @@ def _named(key: str) -> str:
     return name
 
 
+def _pod_of(path: str) -> tuple[PodRef, str | None] | None:
+    """Pod and container of a log file the kubelet named; None for any other file."""
+    if "/pods/" in path and (match := _POD_DIRECTORY.search(path)) is not None:
+        return PodRef(match["namespace"], match["pod"], match["uid"]), match["container"]
+    if "containers" in path and (match := _POD_LINK.search(path)) is not None:
+        return PodRef(match["namespace"], match["pod"]), match["container"]
+    return None
+
+
 def is_chat_record(record: Mapping[str, Any]) -> bool:
-    """True for what people said, retold by a chat, a forum or a model's prompt."""
-    return not _SPEAKER.isdisjoint(record)
+    """True for a message from a chat, a forum or a prompt: people quote log lines there."""
+    return not NAMES.chat_fields.isdisjoint(record)

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from streams.ingest import header
+from streams.ingest.fields import NAMES
 from streams.ingest.records import Opened, Origin, RecordContext, Row, Unfinished
 from streams.model.clock import from_millis, to_millis
 from streams.model.entity import PodRef
@@ -47,15 +48,6 @@ _PARTS = 12
 _DOCKER = frozenset({"log", "stream", "time"})
 _MARKS = ("partial_message", "container_partial_message")
 _LAST = ("partial_last", "container_partial_last")
-_STREAM_OF = (
-    "container_id",
-    "docker_container_id",
-    "kubernetes_docker_id",
-    "partial_id",
-    "file",
-    "filename",
-    "container_name",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +76,7 @@ def part_of(known: Mapping[str, Any], body: str) -> Part | None:
 def name_of(known: Mapping[str, Any], origin: Origin, context: RecordContext) -> Row:
     """The stream that a record's text is of."""
     place = origin.pod.key if origin.pod else ""
-    place = place or next((value for name in _STREAM_OF if isinstance(value := known.get(name), str)), "")
+    place = place or next((value for name in NAMES.streams if isinstance(value := known.get(name), str)), "")
     return origin.node or context.node, place, origin.container, str(known.get("stream", ""))
 
 

@@ -19,6 +19,7 @@ from streams.ingest.events import (
     kube_objects,
     redfish,
 )
+from streams.ingest.fields import NAMES
 from streams.ingest.logs import (
     cloud_logs,
     cri,
@@ -108,7 +109,7 @@ def open_record(value: bytes, context: RecordContext) -> Opened:
 
 
 def open_unfinished(row: Row, context: RecordContext) -> Opened:
-    """The beginning of a line that will not go on, as `pieces.due` gave it."""
+    """The beginning of a line that will not go on, as `line_reassembly.due` returned it."""
     opened = Opened()
     line_reassembly.flush(row, context, opened)
     _drain(opened)
@@ -181,8 +182,8 @@ def _document(document: object, context: RecordContext, into: Opened) -> None:
 
 
 def _of_a_line(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """The commonest of shapes without asking a dozen others first; True when it was that one."""
-    return flat_record.OF_A_LINE.issuperset(record) and flat_record.read(record, context, into)
+    """Read the commonest shape without trying a dozen others first; False when the record may be of another."""
+    return NAMES.line_fields.issuperset(record) and flat_record.read(record, context, into)
 
 
 def _drain(into: Opened) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol
 
 from streams.model.entity import PodRef
@@ -40,6 +40,35 @@ class Origin(NamedTuple):
 
 
 UNKNOWN = Origin()
+
+TRUST = timedelta(minutes=15)
+"""How near a time without an offset must be to the shipper's own to be believed: further off it is in another time zone."""
+
+
+def merged(inner: Origin, outer: Origin) -> Origin:
+    """The origin of what a wrapper with the origin `outer` holds, whose own text says `inner`.
+
+    A pod prints what it likes, so for its host the shipper is believed. A relay wraps records of other hosts, so elsewhere the
+    record's own host counts, unless that may be a host it is only about.
+    """
+    if outer is UNKNOWN or outer == UNKNOWN:
+        return inner
+    if outer.pod is not None or not inner.sure:
+        node, sure = outer.node or inner.node, outer.sure if outer.node else inner.sure
+    else:
+        node, sure = inner.node, True
+    at, certain = outer.at, outer.certain
+    if inner.at is not None and (at is None or inner.certain or abs(at - inner.at) <= TRUST):
+        at, certain = inner.at, inner.certain
+    return Origin(
+        at,
+        node,
+        outer.pod or inner.pod,
+        outer.container or inner.container,
+        outer.source or inner.source,
+        certain,
+        sure,
+    )
 
 
 class Interest(Protocol):

@@ -1,4 +1,4 @@
-"""The detector's data: codes, wordings, thresholds and severities, each row with its source and samples."""
+"""The detector's data: codes, patterns, thresholds and severities, each row with its source and samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where one of the driver's messages ends when the next line was glued to it."""
+"""The end of a driver's message to which the next line was glued."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TRAILING_HEADER = re2_patterns.compile(
 
 
 def until_next(text: str, start: int) -> tuple[str, int]:
-    """What follows `start` up to the next message, without that one's header; and where that is."""
+    """The text from `start` up to the header of the next message, and the offset where that message begins."""
     rest = text[start : start + MAX_MESSAGE]
     glued = _NEXT.search(rest)
     if glued is None:

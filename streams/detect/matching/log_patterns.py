@@ -1,8 +1,8 @@
-"""Wordings as data: a row says which words open a message, what to read from it, and what signal it becomes.
+"""Log patterns as data: a row has the words that open a message, the fields to read from it, and the signal it becomes.
 
-A row's `opens` finds the message; `fields` (patterns with named groups, shared by the rows of a file) are looked for one by
-one in what follows, so a message that is cut short or reordered by a version still gives what it holds. All patterns are RE2:
-linear in the length of the text, whatever the text is.
+A row's `opens` finds the message. `fields` (patterns with named groups, shared by the rows of a file) are searched one by one in
+what follows, so a message that was cut, or reordered by a version, still gives what it holds. All patterns are RE2: linear in the
+length of the text, whatever it holds.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from streams.model.kinds import SignalKind
 from streams.model.signal import Attribute, Severity, SignalState
 
 MAX_HITS = 16
-"""Messages that are looked for in one line: two may be glued together, hundreds are an attack."""
+"""Messages read from one line: two may be glued together, hundreds are an attack."""
 
 MAX_MESSAGE = 4096
-"""Characters after the opening words in which fields are looked for."""
+"""Characters from the opening words on that are searched for fields."""
 
 
 class PatternSample(Strict):
-    """A line a row must find (`expect`: the attributes it must give) or must not."""
+    """A line that a row must find; `expect` are attributes it must give."""
 
     text: str
     before: str = ""
-    """The line before it, of the same source: what is over must have begun."""
+    """The line before it of the same source: what ends must have been firing."""
     expect: dict[str, Any] = Field(default_factory=dict)
 
 
 class PatternRow(Strict):
-    """One wording. `source` says where it is known from; `samples` and `look_alikes` are loaded by the tests."""
+    """One message. `source` says where it is known from; the tests load `samples` and `look_alikes`."""
 
     id: str
     kind: SignalKind
     severity: Severity
     state: SignalState = SignalState.FIRING
-    hint: str = Field(description="RE2 of bytes that every record with this wording holds")
+    hint: str = Field(description="RE2 of bytes that every record with this message holds")
     opens: str
     needs: str | None = None
     """More words that must be in the line."""
     unless: str | None = None
-    """Words that make the line mean something else."""
+    """Words that give the line another meaning."""
     fallback: bool = False
-    """Only when no other row found anything in the line: for messages that lost their beginning."""
+    """Only where no other row matched the line: for messages that lost their beginning."""
     listed: bool = False
-    """The program prints the message as an item of a list."""
+    """The program itself prints the message as a list item."""
     unwinding: bool = False
-    """What follows an error; it says nothing where the same source told the error itself shortly before."""
+    """What follows an error; ignored where the same source logged the error itself shortly before."""
     ends: bool = False
-    """Only told where the same place was firing before: every boot prints such lines too."""
+    """Only where the same place was firing: every boot prints such lines too."""
     programs: tuple[str, ...] = ()
-    """Only these programs say so (a line that names no program may be of any); empty for any program."""
+    """Only from these programs, or from a line that names none; empty for any program."""
     report: str | None = None
-    """Several lines tell of one fault: the first of the rows with the same `report` says it, the others repeat it."""
+    """Several lines report one fault: the first of the rows with the same `report` counts, the others repeat it."""
     report_by: tuple[str, ...] = ()
-    """Fields that are the same in all lines of one report."""
+    """Fields with the same value in all lines of a report."""
     fields: tuple[str, ...] = ()
     subtypes: dict[str, str] = Field(default_factory=dict)
-    """Subtypes by the pattern that tells them; the first that is found in the message counts."""
+    """Subtypes and their patterns; the first found in the message counts."""
     sets: dict[str, Attribute] = Field(default_factory=dict)
     source: str
     samples: tuple[PatternSample, ...] = Field(min_length=1)
@@ -75,10 +75,10 @@ class PatternRow(Strict):
 
 
 class PatternSheet(Strict):
-    """One file of wordings. `integers` names the fields that are numbers.
+    """One file of patterns. `integers` names the fields that are numbers.
 
-    `written_by` says whose lines they are: what the kernel says is a quotation in the mouth of any other program, and the host
-    that a line names is a switch when a switch wrote it.
+    `written_by` says who logs these lines. A kernel message from another program is a quotation; the host of a switch's line is
+    the switch.
     """
 
     written_by: Literal["host", "kernel", "pod", "switch"] = "host"
@@ -88,12 +88,12 @@ class PatternSheet(Strict):
 
 
 def sheet_names() -> list[str]:
-    """The sheets there are: every file of `catalog/lines`."""
+    """The names of all files in `catalog/lines`."""
     return sorted(path.stem for path in (FOLDER / "lines").glob("*.yaml"))
 
 
 def load_sheet(name: str) -> PatternSheet:
-    """The sheet `catalog/lines/NAME.yaml`.
+    """The file `catalog/lines/NAME.yaml`.
 
     Raises:
         ConfigError: naming the file and the first key that is wrong.
@@ -103,7 +103,7 @@ def load_sheet(name: str) -> PatternSheet:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One wording found: where its opening words begin, where its message ends, and what it holds."""
+    """A message found: its row, where its opening words begin, where it ends, and its fields."""
 
     row: PatternRow
     start: int
@@ -112,7 +112,7 @@ class Hit:
 
 
 class _Compiled:
-    """One row's patterns."""
+    """The patterns of one row."""
 
     def __init__(self, row: PatternRow) -> None:
         self.row = row
@@ -122,11 +122,10 @@ class _Compiled:
         self.fields = [re2_patterns.compile(pattern) for pattern in row.fields]
         self.subtypes = [(name, re2_patterns.compile(pattern)) for name, pattern in row.subtypes.items()]
 
-    def means(self, text: str) -> bool:
-        """Whether the line around the opening words lets them mean it."""
-        return not (
-            (self.needs and not self.needs.search(text)) or (self.unless and self.unless.search(text))
-        )
+    def fits(self, text: str) -> bool:
+        """True when the line has what the row needs and nothing it excludes."""
+        lacks = self.needs and not self.needs.search(text)
+        return not (lacks or (self.unless and self.unless.search(text)))
 
 
 class PatternTable:
@@ -144,7 +143,7 @@ class PatternTable:
     @staticmethod
     @cache
     def load(name: str) -> PatternTable:
-        """The wordings of `catalog/lines/NAME.yaml`.
+        """The compiled rows of `catalog/lines/NAME.yaml`, built once.
 
         Raises:
             ConfigError: naming the file and the first key that is wrong.
@@ -154,7 +153,7 @@ class PatternTable:
     def find(self, text: str, start: int) -> list[Hit]:
         """All messages in `text` from `start` on, in order; a message ends where the next one begins.
 
-        Of two wordings that open in the same words, the one that opens first counts, else the one that stands first in the file.
+        Of rows whose opening words overlap, the one that opens first counts, else the first in the file.
         """
         opened: list[tuple[int, int, _Compiled]] = []
         for one in sorted(self._openings(text, start), key=lambda found: found[0]):
@@ -163,11 +162,11 @@ class PatternTable:
         hits: list[Hit] = []
         for number, (begin, _, compiled) in enumerate(opened):
             end = opened[number + 1][0] if number + 1 < len(opened) else len(text)
-            # A wording may hold fields in its opening words, so those are read again.
+            # The opening words may hold fields, so they are searched too.
             message = text[begin : min(end, begin + MAX_MESSAGE)]
             fields = read_fields(message, (*compiled.fields, *self._shared), self._integers)
-            told = next((name for name, pattern in compiled.subtypes if pattern.search(message)), None)
-            hits.append(Hit(compiled.row, begin, end, {**fields, "subtype": told} if told else fields))
+            subtype = next((name for name, pattern in compiled.subtypes if pattern.search(message)), None)
+            hits.append(Hit(compiled.row, begin, end, {**fields, "subtype": subtype} if subtype else fields))
         return hits
 
     def _openings(self, text: str, start: int) -> Iterator[tuple[int, int, _Compiled]]:
@@ -177,19 +176,16 @@ class PatternTable:
             if compiled.row.fallback and found:
                 continue
             for match in islice(compiled.opens.finditer(text, start), MAX_HITS):
-                if not compiled.means(text):
+                if not compiled.fits(text):
                     break
                 found = True
                 yield match.start(), match.end(), compiled
 
 
 def read_fields(message: str, patterns: Iterable[Pattern], integers: Collection[str]) -> dict[str, Attribute]:
-    """What the patterns' named groups hold, each looked for by itself; the first that holds a name counts.
+    """The named groups of the patterns, each searched by itself; the first value of a name counts.
 
-    Args:
-        message: The text.
-        patterns: With named groups.
-        integers: The names that are numbers; one that does not fit 64 bits is left out.
+    Groups named in `integers` become numbers; one that does not fit 64 bits is left out.
     """
     fields: dict[str, Attribute] = {}
     for pattern in patterns:
@@ -207,5 +203,5 @@ def read_fields(message: str, patterns: Iterable[Pattern], integers: Collection[
 
 
 def _integer(text: str) -> int | None:
-    """A number that fits 64 bits; log text may claim any."""
+    """The number, None when it does not fit 64 bits: log text may hold any."""
     return int(text) if len(text) <= 19 and abs(int(text)) < 2**63 else None

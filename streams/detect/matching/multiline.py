@@ -1,4 +1,4 @@
-"""Reports of several lines, of which each alone says too little: a port in `ibstat`, the root cause that torchelastic found.
+"""Reports of several lines, each of which alone says too little: a port in `ibstat`, the root cause of torchelastic.
 
     CA 'mlx5_3'                          Root Cause (first observed failure):
             Port 1:                      [0]:
@@ -6,7 +6,7 @@
                     Physical state: …      rank      : 10 (local_rank: 2)
                                            exitcode  : -6 (pid: 2571)
 
-What the earlier lines said is remembered until the last one comes. Sources: infiniband-diags, ibstat and ibstatus; pytorch
+What the earlier lines hold is remembered until the last one comes. Sources: infiniband-diags, ibstat and ibstatus; pytorch
 torch/distributed/elastic/multiprocessing/errors.
 """
 
@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streams.detect.finding import Finding, Stream
+from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.quotation_filter import written_by_people
 from streams.detect.rule_state import Row
 from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
-from streams.model.signal import Attribute, Severity
+from streams.model.signal import Severity
 
 _MAX_SOURCES = 20_000
 
@@ -32,7 +32,7 @@ _STATE = re2_patterns.compile(
     r"^[ \t]{0,24}[Ss]tate:[ \t]{1,24}(?:\d: )?(DOWN|Down|INIT|Initializing|ARMED|Armed|ACTIVE|Active)\b"
 )
 _PHYSICAL = re2_patterns.compile(r"^[ \t]{0,24}(?:Physical|phys) state:[ \t]{1,24}(?:\d: )?([A-Za-z]{4,24})")
-_WRONG = frozenset(
+_NOT_UP = frozenset(
     {"polling", "disabled", "linkerrorrecovery", "sleep", "phytest", "training", "portconfigurationtraining"}
 )
 
@@ -43,7 +43,7 @@ _EXIT = re2_patterns.compile(r"\bexitcode\s{1,8}: (-?\d{1,5}) \(pid: ?(\d{1,10})
 
 
 class Ibstat:
-    """Reads `ibstat` and `ibstatus`. The adapter, port and state of earlier lines are remembered."""
+    """Reads `ibstat` and `ibstatus`. Remembers adapter, port and state from earlier lines."""
 
     hints = (
         rb"CA '(?:mlx|hfi|qib|bnxt|irdma|ro|ib)",
@@ -54,7 +54,7 @@ class Ibstat:
     )
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
-        """A port that is down, at the line that says how."""
+        """A port that is down, at the line with its physical state."""
         if written_by_people(line.source):
             return
         seen = stream.rule_state.table("ibstat.seen", _MAX_SOURCES)
@@ -68,7 +68,7 @@ class Ibstat:
         if (port := _PORT.search(line.text)) is not None:
             seen[key] = (row[0], int(port.group(1) or 0), None)
         elif (physical := _PHYSICAL.search(line.text)) is not None:
-            if (physical.group(1) or "").lower() in _WRONG:
+            if (physical.group(1) or "").lower() in _NOT_UP:
                 yield _port(row, (physical.group(1) or ""), line.text)
         elif (state := _STATE.search(line.text)) is not None:
             seen[key] = (row[0], row[1], (state.group(1) or "").capitalize())
@@ -76,7 +76,7 @@ class Ibstat:
 
 def _port(row: Row, physical: str, text: str) -> Finding:
     device, port, state = row
-    attributes: dict[str, Attribute] = {
+    attributes: Attributes = {
         "device": str(device),
         "ib_port": int(port or 1),
         "subtype": "link_down",
@@ -86,13 +86,13 @@ def _port(row: Row, physical: str, text: str) -> Finding:
     }
     if state is not None:
         attributes["state"] = str(state)
-    # A port that a person closed says Disabled, one that looks for its neighbour in vain says Polling.
+    # Disabled is a port an operator shut down, Polling one that looks for its peer in vain.
     severity = Severity.WARNING if physical.lower() == "disabled" else Severity.ERROR
     return Finding(SignalKind.FABRIC_LINK, severity, attributes, nic=str(device), text=text)
 
 
 class RootCause:
-    """Reads the summary of torchelastic: the failure that it saw first, and not those that followed."""
+    """Reads the summary of torchelastic: the first failure, not those that followed."""
 
     hints = (
         rb"first observed failure",
@@ -120,16 +120,11 @@ class RootCause:
         elif (end := _EXIT.search(line.text)) is not None:
             del seen[key]
             named = {"host": row[0], "rank": row[1], "local_rank": row[2]}
-            attributes: dict[str, Attribute] = {
+            attributes: Attributes = {
                 "subtype": "root_cause",
                 "exitcode": int(end.group(1) or 0),
                 "pid": int(end.group(2) or 0),
                 **{name: value for name, value in named.items() if value is not None},
             }
-            yield Finding(
-                SignalKind.JOB_FAILED,
-                Severity.ERROR,
-                attributes,
-                rank=int(row[1]) if row[1] is not None else None,
-                text=line.text,
-            )
+            of_rank = int(row[1]) if row[1] is not None else None
+            yield Finding(SignalKind.JOB_FAILED, Severity.ERROR, attributes, rank=of_rank, text=line.text)

@@ -1,7 +1,7 @@
-"""A family that is a sheet of wordings and nothing else; most are.
+"""A family that is a file of log patterns; most are nothing else.
 
-What a row reads under these names also says where: `pci`, `uuid`, `index` and `mig` name a GPU when the kind is `gpu.*`, `node`
-another node than the one that wrote the line, `device` a NIC when the kind is `fabric.*`, `port` a port of the switch.
+Some fields name the place: `pci`, `uuid`, `index` and `mig` a GPU when the kind is `gpu.*`, `node` another node than the one that
+wrote the line, `device` a NIC when the kind is `fabric.*`, `port` a port of the switch.
 """
 
 from __future__ import annotations
@@ -22,11 +22,7 @@ _NAMED = re2_patterns.compile(r"\b([A-Za-z][\w-]{1,40})(?:\[\d{1,10}\])?: {1,4}$
 
 
 class PatternFamily:
-    """Reads lines by the rows of `catalog/lines/SHEET.yaml`.
-
-    Args:
-        sheet: The sheet's name.
-    """
+    """Reads lines by the rows of `catalog/lines/SHEET.yaml`."""
 
     def __init__(self, sheet: str) -> None:
         self.patterns = PatternTable.load(sheet)
@@ -39,7 +35,7 @@ class PatternFamily:
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The messages of one line, in order."""
         after: int | None = None
-        # A kernel's message that begins with a device (`bond0: …`) looks as if a program of that name wrote it.
+        # A kernel message that begins with a device (`bond0: …`) looks as if a program of that name wrote it.
         begin = 0 if self._by_kernel and line.source == "kernel" else line.start
         for hit in self.patterns.find(line.text, begin):
             start, program = _program(line, hit) if hit.row.programs else (hit.start, "")
@@ -49,13 +45,13 @@ class PatternFamily:
                 continue
             after = hit.end
             found = self.finding(hit, line, stream)
-            if found is None or self._never_began(hit, found, line, stream):
+            if found is None or self._was_not_firing(hit, found, line, stream):
                 continue
-            if not related_lines.told(hit.row, found, line, stream):
+            if not related_lines.is_repeat(hit.row, found, line, stream):
                 yield found
 
-    def _never_began(self, hit: Hit, found: Finding, line: LogLine, stream: Stream) -> bool:
-        """True for the end of what was not firing at that place; remembers what begins and forgets what ends."""
+    def _was_not_firing(self, hit: Hit, found: Finding, line: LogLine, stream: Stream) -> bool:
+        """True for the end of what was not firing there; remembers what is firing."""
         if not self._ending:
             return False
         firing = stream.rule_state.table(f"{self._sheet}.firing", _MAX_FIRING)
@@ -67,7 +63,7 @@ class PatternFamily:
         return firing.pop(key, None) is None and hit.row.ends
 
     def finding(self, hit: Hit, line: LogLine, stream: Stream) -> Finding | None:
-        """What one message says; None when it says nothing after all."""
+        """The finding of one message; None when it is none after all."""
         attributes: dict[str, Attribute] = {**hit.row.sets, **hit.fields}
         pci = attributes.get("pci")
         if isinstance(pci, str) and (canonical := canonical_pci(pci)):
@@ -78,31 +74,31 @@ class PatternFamily:
             hit.row.severity,
             attributes,
             hit.row.state,
-            gpu=gpu_named(attributes) if hit.row.kind.startswith("gpu.") else None,
+            gpu=_gpu(attributes) if hit.row.kind.startswith("gpu.") else None,
             node=_text(attributes, "node"),
-            nic=nic_named(attributes, hit) if hit.row.kind.startswith("fabric.") else None,
+            nic=_nic(attributes, hit) if hit.row.kind.startswith("fabric.") else None,
             port=str(port).rstrip(".:-") if port is not None else None,
             on_switch=self._on_switch,
             text=line.text,
         )
 
 
-def nic_named(attributes: Mapping[str, Attribute], hit: Hit) -> str | None:
-    """The NIC as the host names it, else its PCI address with the function: a card's ports differ in nothing else."""
+def _nic(attributes: Mapping[str, Attribute], hit: Hit) -> str | None:
+    """The NIC's name on the host, else its PCI address with the function, in which alone the ports of a card differ."""
     pci = _text(hit.fields, "pci")
     return _text(attributes, "device") or (pci.lower() if pci else None)
 
 
 def _program(line: LogLine, hit: Hit) -> tuple[int, str]:
-    """Who says it and where their line begins: a header without a time leaves the program's name to the message."""
+    """Where the line of a program begins, and the program: without a time in the header its name is part of the message."""
     named = _NAMED.search(line.text[line.start : hit.start][-80:])
     if line.source or named is None:
         return hit.start, line.source
     return hit.start - len(named[0] or ""), named[1] or ""
 
 
-def gpu_named(attributes: Mapping[str, Attribute]) -> Gpu | None:
-    """The GPU that attributes name, None when they name none."""
+def _gpu(attributes: Mapping[str, Attribute]) -> Gpu | None:
+    """The GPU in the attributes, None when they name none."""
     index = attributes.get("index")
     gpu = Gpu(
         canonical_pci(_text(attributes, "pci") or ""),

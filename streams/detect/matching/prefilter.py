@@ -1,7 +1,7 @@
-"""The first look at bytes, before anything is decoded: 99.9 % of what a cluster says is dropped here.
+"""The prefilter on raw bytes, before anything is decoded: it drops 99.9 % of a cluster's records.
 
-One RE2 pattern is run over a whole batch at once, because a call costs more than a kilobyte of matching. A record is kept
-when it holds what any family could want, or when it is visibly broken and so belongs to the dead letters.
+One RE2 pattern runs over a whole batch, because a call costs more than matching a kilobyte. A record is kept when a family's hint
+matches, or when it is visibly broken and so a dead letter.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ _OPTIONS.encoding = re2.Options.Encoding.LATIN1
 _OPTIONS.never_capture = True
 _OPTIONS.log_errors = True
 _OPTIONS.max_mem = 64 * 1024 * 1024
-"""Enough for the automaton of a thousand hints. One that outgrows its memory is thrown away and built again and again, and
-matching falls back to something fifty times slower. It takes only what it uses: a few megabytes."""
+"""Enough for the automaton of a thousand hints. One that outgrows its memory is discarded and rebuilt over and over, and matching
+falls back to something fifty times slower. Only what is used is allocated: a few megabytes."""
 _ANYWHERE = re2._Anchor.UNANCHORED
 _MAX_NAMES = 20_000
 _MAX_NAME = 256
 
 
 class Prefilter:
-    """Built from the families' hints: RE2 patterns over bytes, none of which matches a line feed."""
+    """Matches the families' hints: RE2 patterns over bytes, none of which matches a line feed."""
 
     def __init__(self, hints: Iterable[bytes]) -> None:
         wanted = _compiled(b"|".join(b"(?:%b)" % hint for hint in dict.fromkeys(hints)))
         self._match = wanted._regexp.Match  # the wrapper around it costs as much as the matching
 
     def wants(self, value: bytes) -> bool:
-        """True when the value holds what one of the hints looks for."""
+        """True when one of the hints matches."""
         return bool(self._match(_ANYWHERE, value, 0, len(value))[0][0] >= 0)
 
     def keeps(self, value: bytes) -> bool:
-        """True when the value must be read: it is wanted, or broken, or only to be seen once it is unpacked."""
+        """True when the value must be read: a hint matches, it is broken, or it is compressed."""
         return self.wants(value) or broken_json(value) or compression.is_packed(value)
 
     def select(self, values: Sequence[bytes]) -> list[int]:
@@ -70,14 +70,14 @@ class Prefilter:
 
 @cache
 def _compiled(pattern: bytes) -> Any:
-    """The pattern with the automaton that it grows, which is the same for all."""
+    """The compiled pattern. Cached, so that all users share the automaton it builds."""
     return re2.compile(pattern, _OPTIONS)
 
 
 class Interest:
-    """What of a batched record is worth opening: parts that the prefilter would keep, samples of metrics that a rule reads.
+    """Which parts of a batched record to open: those the prefilter would keep, and samples of metrics that a rule reads.
 
-    The hints of a rule for samples are looked for in the metric's name alone.
+    Hints for samples are matched against the metric's name alone.
     """
 
     def __init__(self, prefilter: Prefilter, metric_hints: Iterable[bytes]) -> None:
@@ -95,10 +95,10 @@ class Interest:
         return wanted
 
     def parts(self, parts: Sequence[bytes]) -> Sequence[int]:
-        """Indexes of the parts that may hold something, in order."""
+        """Indexes of the parts to open, in order."""
         return self._prefilter.select(parts)
 
 
 def broken_json(value: bytes) -> bool:
-    """True for an object that was begun and not ended: a shipper's buffer was cut."""
+    """True for a JSON object without its end: a shipper's buffer was cut."""
     return value[:1] == b"{" and value[-1] not in _JSON_ENDS

@@ -1,7 +1,7 @@
 """Is this message being reported, or merely quoted?
 
-A line in a chat, a stack trace, a question or a test holds the same words as the driver's own line. What tells them apart is
-what stands before the message: loggers put times, hosts, ranks and brackets there, people put words and quotes.
+A line in a chat, a stack trace, a question or a test holds the same words as the driver's own line. What precedes the message
+tells them apart: loggers write times, hosts, ranks and brackets, people write words and quotes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streams.model.record import LogLine
 
 
 class Prose(Strict):
-    """Words that people put before a quotation and loggers never put before a message."""
+    """`catalog/prose.yaml`: `words` that precede a quotation but never a logged message; `sources` and `speakers` by name."""
 
     words: tuple[str, ...]
     sources: tuple[str, ...]
@@ -40,15 +40,15 @@ _IDENTIFIER = re.compile(r"[A-Za-z0-9/][\w.#/+:-]{0,127}$")
 _REMARK = re.compile(
     r"(?i)(?:\s[:;]-?[()]|\slol|\((?:resolved|fixed|closed|solved)\)|\s(?:again|anyone|help|thanks))[!.\s]{0,4}$"
 )
-"""What people add to a line that they quote."""
+"""Remarks people add to a line they quote."""
 _AFTERTHOUGHT = re.compile(
     r"(?i)\b(?:yesterday|last (?:night|week|month)|what (?:is|does|was|do)|(?:is|was) what|means? that|(?:we|i) "
     r"(?:saw|see|had|have|got|think|hope|guess)|how (?:do|to|can|come)|should (?:we|i)|anyone|who did|in the (?:docs?|runbook|"
     r"wiki|ticket|dashboard))\b"
 )
-"""What people say about a line that they quote."""
+"""Phrases people use about a line they quote."""
 _MARKUP = re.compile(r"\s{0,64}(?:[-+*>|;]|//|\d{1,3}[.)] |#(?!033\[)|\.\. |@@)")
-"""How a list item, a changed line, a comment, a table or a quotation begins, and no logger's line does."""
+"""The beginning of a list item, a diff line, a comment, a table or a quotation; no logger begins so."""
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d|\[\s{0,8}\d{1,10}\.\d{1,9}\]")
 _PEOPLES_CLOCK = re.compile(r"(?:^|[\s\[(])\d{1,2}:\d\d(?: ?[AaPp]\.?[Mm]\.?)?[\])]?(?:,|:)?(?:\s|$)")
 """Chats show hours and minutes; loggers never leave out the seconds."""
@@ -77,10 +77,10 @@ def reported(
 
     Args:
         line: The line.
-        at: Where the words were found in `line.text`.
-        by_kernel: Only the kernel says such a thing; a line of another program that holds it is a quotation.
-        listed: The message is by itself an item of a list.
-        after: End of a message of the same line that was found to be reported: two lines may be glued together.
+        at: Offset of the message in `line.text`.
+        by_kernel: Only the kernel logs it; in another program's line it is a quotation.
+        listed: The program itself prints it as a list item.
+        after: End of an earlier message of this line that was reported: two lines may be glued together.
     """
     if written_by_people(line.source):
         return False
@@ -100,15 +100,15 @@ def reported(
         if line.source not in _MAY_RELAY_KERNEL:
             return False
         if before and (before[-1].isalnum() or before[-1] in ".)\ufffd" or ord(before[-1]) < 9):
-            return True  # no blank in between: two lines, or bytes and a line, were glued together, as no writer does
+            return True  # no blank before it: lines were glued together, which nobody who quotes does
         if (earlier := _NVRM.search(before)) is not None:
             before = before[: earlier.start()]
-    # No header is so long, and what announces a message is looked for at every place of it.
+    # No header is longer, and announcements are searched at every offset.
     return len(before) <= _MAX_BEFORE and _looks_like_a_header(_ANNOUNCERS.sub(" ", before))
 
 
 def _asks(text: str) -> bool:
-    """A person's question; the store of c10d asks one too."""
+    """A person's question. The store of c10d logs one too."""
     text = text.rstrip()
     return text.endswith("?") and not text.endswith("shutdown or crash?")
 
@@ -125,13 +125,13 @@ _MAY_RELAY_KERNEL = KERNEL_TAGS | {
 
 
 def written_by_people(source: str) -> bool:
-    """True for a source that passes on what people write: a chat, a ticket, a bot."""
+    """True for a source that relays what people write: a chat, a ticket, a bot."""
     source = source.lower()
     return bool(source) and source != "kernel" and any(word in source for word in _SHEET.sources)
 
 
 def quoted(before: str) -> bool:
-    """An opening quote without its end, unless it opens the message field of a structured line."""
+    """True after an opening quote without its end, unless that opens the message field of a structured line."""
     tail = before.rstrip()
     if not tail or _MESSAGE_FIELD.search(tail):
         return False
@@ -141,11 +141,11 @@ def quoted(before: str) -> bool:
 
 
 def _of_a_document(before: str) -> bool:
-    """A list item, a comment, a changed line, a row of a table, a line of a chat."""
+    """True for a list item, a comment, a diff line, a row of a table, a line of a chat."""
     if _MARKUP.match(before):
         return True
-    # Cut well behind the 64 characters in which it counts, so that the cut makes no clock without seconds.
-    # Behind a full time it is something else: two process ids in brackets.
+    # Cut well beyond the 64 characters that count: a cut at 64 could make a clock without seconds.
+    # After a full time it is no clock but two process ids in brackets.
     clock = _PEOPLES_CLOCK.search(before[:96])
     if clock is not None and clock.start() < 64 and not _FULL_TIME.search(before[: clock.start()]):
         return True
@@ -156,13 +156,13 @@ def _looks_like_a_header(before: str) -> bool:
     """Times, levels, brackets and a name or two: yes. Sentences: no."""
     if len(before) > 512:
         return False
-    # A clock or a source position right before the message is proof enough for more names.
+    # A clock or source position right before the message allows for more names.
     most = 4 if _STRUCTURE.search(before) else 2
     if any(group.strip("[]()<> ").lower() in _PROSE for group in _GROUPS.findall(before)):
         return False
     names = 0
     for token in _GROUPS.sub(" ", _MESSAGE_FIELD.sub(" ", before)).split():
-        token = token.lstrip(":")  # what stood before was in brackets: `[default5]:gpu-a07:12:34`
+        token = token.lstrip(":")  # the part before was in brackets: `[default5]:gpu-a07:12:34`
         if not token:
             continue
         if _CLOCKWORK.match(token) or _LEVEL.match(token) or _FIELD.match(token):
@@ -173,6 +173,6 @@ def _looks_like_a_header(before: str) -> bool:
         # A bare word may begin a sentence; a name with digits or dashes is a host, a pod or a program.
         bare = word.isalpha() and word not in _SPEAKERS
         if bare and names == 0 and _CLOCK.search(before.split(token)[0]) is None:
-            return False  # someone speaks, or a sentence begins
+            return False  # the beginning of a sentence
         names += 3 if bare else 1
     return names <= most

@@ -1,8 +1,8 @@
-"""Matching of untrusted text in linear time: RE2 behind the few calls that families need.
+"""Matching untrusted text in linear time: RE2 behind the few calls that families need.
 
-The text is matched as Latin-1 bytes, one for each character, so an offset means the same in both. A character outside of Latin-1
-becomes a question mark for the match; what a group holds is cut from the text itself. RE2's own way with `str` counts offsets
-through UTF-8 at every call, which costs more than matching.
+Text is matched as Latin-1 bytes, one for each character, so offsets are the same in both. A character outside Latin-1 becomes a
+question mark for the match; groups are cut from the text itself. RE2's own `str` support converts offsets through UTF-8 at every
+call, which costs more than matching.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _SEVERAL = re2.Options()
 _SEVERAL.encoding = re2.Options.Encoding.LATIN1
 _SEVERAL.never_capture = True
 _SEVERAL.max_mem = 64 * 1024 * 1024
-"""A set has no other way to match than its automaton, so it must never lack the memory for it."""
+"""A set can only match with its automaton, so that must always fit."""
 
 Span = tuple[int, int]
 
 _last: tuple[str, bytes] = ("", b"")
 _last_lower: tuple[str, bytes] = ("", b"")
-"""The text matched last, its bytes, and those in lower case: one line is put to many patterns in turn."""
+"""The text matched last with its bytes, as written and in lower case: a line is matched against many patterns in turn."""
 
 _ANY_CASE = "(?i)"
 
@@ -64,7 +64,7 @@ def _lower_of(text: str) -> bytes:
 
 
 class Match:
-    """One match. Groups count from 1 or have names; a group that took no part is None."""
+    """One match. Groups are numbered from 1 or named; a group that did not match is None."""
 
     __slots__ = ("_groups", "_spans", "_text")
 
@@ -74,19 +74,19 @@ class Match:
         self._groups = groups
 
     def span(self, group: int | str = 0) -> Span:
-        """Where the group begins and ends, (-1, -1) when it took no part."""
+        """Start and end of the group, (-1, -1) when it did not match."""
         return self._spans[self._groups[group] if isinstance(group, str) else group]
 
     def start(self, group: int | str = 0) -> int:
-        """Where the group begins."""
+        """The start of the group."""
         return self.span(group)[0]
 
     def end(self, group: int | str = 0) -> int:
-        """Where the group ends."""
+        """The end of the group."""
         return self.span(group)[1]
 
     def group(self, group: int | str = 0) -> str | Any:
-        """What the group holds."""
+        """The text of the group."""
         start, end = self.span(group)
         return None if start < 0 else self._text[start:end]
 
@@ -105,7 +105,7 @@ class Match:
 class Pattern:
     """A compiled pattern."""
 
-    __slots__ = ("_bytes_of", "_groups", "_match", "_words", "pattern")
+    __slots__ = ("_bytes_of", "_groups", "_literal", "_match", "pattern")
 
     def __init__(self, pattern: str) -> None:
         try:
@@ -115,18 +115,18 @@ class Pattern:
             raise ConfigError(f"pattern {pattern!r}: {error}") from error
         self.pattern = pattern
         self._groups = {name.decode(): number for name, number in compiled.groupindex.items()}
-        self._match = compiled._regexp.Match  # the wrapper around it is a generator for each call
+        self._match = compiled._regexp.Match  # the public method makes a generator for each call
         any_case = pattern.startswith(_ANY_CASE)
-        words = words_of(pattern.removeprefix(_ANY_CASE))
-        self._words = (words.lower() if any_case and words.isascii() else "" if any_case else words).encode(
-            "latin-1"
-        )
+        literal = literal_of(pattern.removeprefix(_ANY_CASE))
+        if any_case:  # bytes.lower() knows ASCII only
+            literal = literal.lower() if literal.isascii() else ""
+        self._literal = literal.encode("latin-1")
         self._bytes_of = _lower_of if any_case else _bytes_of
 
     def search(self, text: str, pos: int = 0) -> Match | None:
         """The first match from `pos` on."""
         raw = _bytes_of(text)
-        if self._words not in self._bytes_of(text):
+        if self._literal not in self._bytes_of(text):
             return None
         spans = self._match(_UNANCHORED, raw, min(pos, len(raw)), len(raw))
         return Match(text, spans, self._groups) if spans[0][0] >= 0 else None
@@ -140,9 +140,9 @@ class Pattern:
         return self._first(_BOTH, text, pos)
 
     def finditer(self, text: str, pos: int = 0) -> Iterator[Match]:
-        """All matches from `pos` on that do not overlap."""
+        """All non-overlapping matches from `pos` on."""
         raw = _bytes_of(text)
-        if self._words not in self._bytes_of(text):
+        if self._literal not in self._bytes_of(text):
             return
         while pos <= len(raw):
             spans = self._match(_UNANCHORED, raw, pos, len(raw))
@@ -153,7 +153,7 @@ class Pattern:
             pos = end if end > pos else pos + 1
 
     def findall(self, text: str, pos: int = 0) -> list[str]:
-        """What all matches hold, in order."""
+        """The text of all matches, in order."""
         return [match.group() for match in self.finditer(text, pos)]
 
     def _first(self, anchor: Any, text: str, pos: int) -> Match | None:
@@ -168,27 +168,23 @@ _BOTH = re2._Anchor.ANCHOR_BOTH
 
 
 class PatternSet:
-    """Many patterns that are asked for at once, which costs little more than asking for one.
+    """Many patterns matched at once, which costs little more than matching one.
 
     Raises:
-        ConfigError: naming the pattern that is none.
+        ConfigError: naming the pattern that is wrong.
     """
 
     def __init__(self, patterns: Iterable[bytes]) -> None:
         self._match = _set_of(tuple(patterns))
 
-    def found(self, raw: bytes) -> list[int]:
-        """The numbers of the patterns that match somewhere, in order."""
-        return sorted(self._match(raw)) if self._match is not None else []
-
     def found_in(self, text: str) -> list[int]:
-        """The same in text."""
-        return self.found(_bytes_of(text))
+        """The numbers of the patterns that match somewhere in the text, in order."""
+        return sorted(self._match(_bytes_of(text))) if self._match is not None else []
 
 
 @cache
 def _set_of(patterns: tuple[bytes, ...]) -> Any:
-    """What matches the patterns, compiled once and for all; None for no pattern, of which RE2 makes an error."""
+    """The match function of the patterns, compiled once; None without patterns, which RE2 refuses."""
     if not patterns:
         return None
     several = re2.Set.SearchSet(_SEVERAL)
@@ -201,10 +197,10 @@ def _set_of(patterns: tuple[bytes, ...]) -> Any:
     return several._set.Match
 
 
-def words_of(pattern: str) -> str:
-    """The longest run of plain characters that every match holds; empty when there is none, or when it is not obvious.
+def literal_of(pattern: str) -> str:
+    """The longest literal that every match contains; empty when there is none or it is not obvious.
 
-    To look for it costs a tenth of asking RE2, and most patterns that are put to a line have nothing to do with it.
+    Searching it first costs a tenth of an RE2 match, and most patterns do not concern a line.
     """
     if _UNCLEAR.search(pattern):
         return ""
@@ -222,7 +218,7 @@ def words_of(pattern: str) -> str:
         elif token.lastgroup == "plain":
             runs[-1] += text[-1]
             continue
-        elif token.lastgroup == "may_be_none":
+        elif token.lastgroup == "optional":
             runs[-1] = runs[-1][:-1]
         runs.append("")
     return max(runs, key=len)
@@ -230,8 +226,8 @@ def words_of(pattern: str) -> str:
 
 _TOKEN = re.compile(
     r"(?P<kind>\\[A-Za-z0-9]|\[\^?\]?(?:\\.|\[:\w{1,9}:\]|[^\]\\]){0,512}\]|\((?:\?(?:P?<\w{1,64}>|:))?|[).|^$+])|"
-    r"(?P<may_be_none>[?*]|\{\d{0,4},?\d{0,4}\})|(?P<plain>\\[^A-Za-z0-9]|.)",
+    r"(?P<optional>[?*]|\{\d{0,4},?\d{0,4}\})|(?P<plain>\\[^A-Za-z0-9]|.)",
     re.DOTALL,
 )
 _UNCLEAR = re.compile(r"\(\?\w{0,4}i|\\[xpPQC]|\(\?[a-zA-OQ-Z-]")
-"""Matching without regard to case, other flags, and escapes of more than one character."""
+"""Case-insensitive groups, other flags, and escapes of more than one character."""

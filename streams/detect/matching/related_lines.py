@@ -1,7 +1,7 @@
-"""One fault that prints several lines is one signal: the first line says it, what follows soon after repeats it.
+"""Folds a fault that is logged in several lines into one signal: the first line counts, those soon after repeat it.
 
-Rows of wordings name the `report` they are part of, and under `report_by` the fields by which two reports of one node are
-told apart (the process killed, the device).
+A row names the `report` it is part of, and in `report_by` the fields that tell two reports of one node apart (the process killed,
+the device).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from streams.model.clock import to_millis
 from streams.model.record import LogLine
 
 APART_MS = 3000
-"""The lines of one report come within milliseconds; relays and second-wide clocks add to that."""
+"""The lines of a report come within milliseconds; relays and clocks in whole seconds add to that."""
 MAX_REPORTS = 10_000
 
 _MONOTONIC = re2_patterns.compile(r"\[\s{0,8}(\d{1,10})\.(\d{3})\d{0,6}\]")
 
 
-def told(row: PatternRow, finding: Finding, line: LogLine, stream: Stream) -> bool:
-    """True when another row of the same report has said it just before; remembers that it is said now."""
+def is_repeat(row: PatternRow, finding: Finding, line: LogLine, stream: Stream) -> bool:
+    """True when another row of the same report matched just before; remembers this one otherwise."""
     if row.report is None:
         return False
     table = stream.rule_state.table("reports", MAX_REPORTS)

@@ -1,9 +1,9 @@
-"""DCGM's gauges of the last XID and SXid, which hold a code until the next: only their change says anything.
+"""DCGM's gauges of the last XID and SXid, which hold a code until the next one: only a change counts.
 
-The kernel log is the source for both; this confirms one, or tells of one whose line was lost. A value seen for the first time
-may be a week old, so it is remembered and not reported. Sentinels for "no value" are dropped (dcgm_structs.h). dcgm-exporter's
-own counts of XIDs have a series for each code, in the label `xid`, which exists only from the first one on: that of a window of
-some minutes (`…_COUNT`) is news when it appears or grows, that since the exporter's start (`…_TOTAL`) only when it grows.
+The kernel log is the source for both; the gauge confirms it, or replaces a line that was lost. The first value seen may be a
+week old, so it is remembered and not reported. Sentinels for "no value" are dropped (dcgm_structs.h). dcgm-exporter's own counts
+of XIDs have a series for each code (label `xid`) that exists from its first XID on: a count over some minutes (`…_COUNT`) is
+reported when it appears or grows, one since the exporter's start (`…_TOTAL`) only when it grows.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from datetime import timedelta
 from functools import lru_cache
 
 from streams.detect import sxid_catalog, xid_catalog
-from streams.detect.finding import Finding, Stream
+from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.rule_state import Key
 from streams.model.clock import to_millis
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.kinds import SignalKind
 from streams.model.record import Sample
-from streams.model.signal import Attribute
 
 _LAST_XID = "dcgm_fi_dev_xid_errors"
 _XID_COUNT, _XID_TOTAL = "dcgm_exp_xid_errors_count", "dcgm_exp_xid_errors_total"
@@ -36,7 +35,7 @@ _MAX_GPUS = 200_000
 
 
 class DcgmXid:
-    """Reads samples. Each GPU's and switch's last value is remembered."""
+    """Reads samples. Remembers the last value of each GPU and switch."""
 
     hints = (
         b"DCGM_FI_DEV_XID_ERRORS",
@@ -84,14 +83,7 @@ def _last_sxid(sample: Sample, stream: Stream, severity: str) -> Iterator[Findin
     if before is None or before == sample.value or not number:
         return
     row = sxid_catalog.code(number)
-    attributes: dict[str, Attribute] = {
-        "sxid": number,
-        "mnemonic": row.mnemonic,
-        "action": row.action,
-        "family": row.family,
-        "severity": severity,
-        "subtype": "dcgm",
-    }
+    attributes: Attributes = {"sxid": number, **row.attributes, "severity": severity, "subtype": "dcgm"}
     if switch:
         attributes["device"] = switch
     yield Finding(SignalKind.GPU_SXID, sxid_catalog.severity(row, severity), attributes)
@@ -100,7 +92,7 @@ def _last_sxid(sample: Sample, stream: Stream, severity: str) -> Iterator[Findin
 def _before(
     sample: Sample, stream: Stream, table: str, what: Key, first: float | None = None
 ) -> float | None:
-    """The value before this one, which is then remembered; None when this says nothing: it is the first, late, or came twice."""
+    """The value before this one, which is remembered; `first` when there is none, None for a late or repeated sample."""
     last = stream.rule_state.table(table, _MAX_GPUS)
     key = (stream.cluster, sample.node or stream.lines, *what)
     at = at_ms(sample, stream)
@@ -113,20 +105,14 @@ def _before(
 
 def _xid(number: int, gpu: Gpu) -> Finding:
     row = xid_catalog.code(number)
-    attributes: dict[str, Attribute] = {
-        "xid": number,
-        "mnemonic": row.mnemonic,
-        "action": row.action,
-        "family": row.family,
-        "subtype": "dcgm",
-    }
+    attributes: Attributes = {"xid": number, **row.attributes, "subtype": "dcgm"}
     if gpu.pci:
         attributes["pci"] = gpu.pci
     return Finding(SignalKind.GPU_XID, row.severity, attributes, gpu=gpu)
 
 
 def at_ms(sample: Sample, stream: Stream) -> int:
-    """When the sample was taken, milliseconds. One from the future would make all that follow it look late."""
+    """When the sample was taken, milliseconds. A time in the future counts as now: it would make all later samples look late."""
     at = sample.at
     if at is None or at - stream.received_at > _AHEAD:
         at = stream.received_at
@@ -134,7 +120,7 @@ def at_ms(sample: Sample, stream: Stream) -> int:
 
 
 def gpu_of(sample: Sample) -> Gpu:
-    """The GPU that a sample's labels name, by address, UUID and index, as far as they do.
+    """The GPU in a sample's labels: address, UUID and index, as far as they name them.
 
     dcgm-exporter writes `gpu`, `UUID` and `pci_bus_id`, in other versions `uuid` or `gpu_uuid`; Telegraf `index` and `uuid`;
     nvidia_gpu_exporter a `uuid` without its `GPU-`.

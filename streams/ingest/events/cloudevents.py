@@ -12,8 +12,7 @@ import binascii
 
 from streams.ingest import timestamps
 from streams.ingest.fields import fields
-from streams.ingest.origin import merged
-from streams.ingest.records import JsonObject, Opened, Origin, RecordContext
+from streams.ingest.records import JsonObject, Opened, Origin, RecordContext, merged
 
 HINTS = (rb'"data_base64"\s{0,4}:', rb'"datacontentencoding"\s{0,4}:\s{0,4}"base64"')
 """Bytes (RE2) of events whose data do not show in them."""

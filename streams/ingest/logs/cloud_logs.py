@@ -15,8 +15,7 @@ from typing import Any
 from streams.ingest import timestamps
 from streams.ingest.fields import fields
 from streams.ingest.logs import flat_record
-from streams.ingest.origin import merged
-from streams.ingest.records import JsonObject, Opened, Origin, RecordContext
+from streams.ingest.records import JsonObject, Opened, Origin, RecordContext, merged
 
 HINTS = (rb'"subscription"\s{0,4}:\s{0,4}"projects/',)
 """Bytes (RE2) of records whose data do not show in them."""

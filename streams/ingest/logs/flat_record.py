@@ -16,69 +16,15 @@ from __future__ import annotations
 from typing import Any
 
 from streams.ingest import line_reassembly
-from streams.ingest.fields import TEXTS, Fields, fields, is_chat_record
+from streams.ingest.fields import NAMES, Fields, fields, is_chat_record
 from streams.ingest.logs import quotation
-from streams.ingest.origin import merged
-from streams.ingest.records import JsonObject, Opened, Origin, RecordContext
+from streams.ingest.records import JsonObject, Opened, Origin, RecordContext, merged
 
 HINTS = (rb'"(?i:message|msg|log)"\s{0,4}:\s{0,4}\[\s{0,4}\d',)
 """Bytes (RE2) of a text that is written as numbers."""
 
-_INSIDE = (
-    "log_processed",
-    "log",
-    "message",
-    "msg",
-    "event",
-    "record",
-    "payload",
-    "data",
-    "jsonPayload",
-    "body",
-    "fields",
-    "attributes",
-    "value",
-    "MESSAGE",
-)
-"""Where a map with the text is found when the record has no text of its own."""
-
 _MAX_DEPTH = 4
 """Lists in lists."""
-
-OF_A_LINE = frozenset(
-    [
-        "@timestamp",
-        "date",
-        "time",
-        "timestamp",
-        "log",
-        "message",
-        "MESSAGE",
-        "msg",
-        "host",
-        "hostname",
-        "_HOSTNAME",
-        "ident",
-        "pid",
-        "stream",
-        "logtag",
-        "kubernetes",
-        "priority",
-        "sequence",
-        "sec",
-        "usec",
-        "SYSLOG_IDENTIFIER",
-        "SYSLOG_FACILITY",
-        "PRIORITY",
-        "_TRANSPORT",
-        "_PID",
-        "_COMM",
-        "_SYSTEMD_UNIT",
-        "_MACHINE_ID",
-        "_BOOT_ID",
-    ]
-)
-"""Names of fields that say a line and whose it is. A record that has no others is of no other shape than this."""
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
@@ -108,7 +54,7 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
 
 def text_of(known: Fields) -> str | None:
     """The text, the journal's arrays of bytes and repeated fields included; empty only when every text field is."""
-    for name in TEXTS:
+    for name in NAMES.texts:
         if (value := known.get(name)) is not None and (text := as_text(value)) is not None:
             return text
     return None
@@ -133,7 +79,7 @@ def in_one_line(record: JsonObject) -> str:
 
 
 def _deeper(record: JsonObject, known: Fields, context: RecordContext, into: Opened) -> bool:
-    inner: Any = next((record[name] for name in _INSIDE if _is_record(record.get(name))), None)
+    inner: Any = next((record[name] for name in NAMES.nested_texts if _is_record(record.get(name))), None)
     if inner is None:
         return False
     into.nested.append((inner, context.within(merged(known.origin(), context.origin))))

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streams.ingest.fields import fields
-from streams.ingest.origin import merged
-from streams.ingest.records import JsonObject, Opened, RecordContext
+from streams.ingest.records import JsonObject, Opened, RecordContext, merged
 from streams.model.record import LogLine
 
 HINTS = (rb"collective_seq_id|last_enqueued_collective",)

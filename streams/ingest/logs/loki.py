@@ -13,8 +13,7 @@ from typing import Any
 
 from streams.ingest import timestamps
 from streams.ingest.fields import fields
-from streams.ingest.origin import merged
-from streams.ingest.records import JsonObject, Opened, Origin, RecordContext
+from streams.ingest.records import JsonObject, Opened, Origin, RecordContext, merged
 
 _LABEL = re.compile(r"([A-Za-z_]\w{0,127})\s{0,4}=\s{0,4}\"((?:[^\"\\]|\\.){0,1024})\"")
 _KERNEL_UNITS = frozenset({"kernel", "kmsg"})

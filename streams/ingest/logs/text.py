@@ -7,8 +7,7 @@ from datetime import datetime
 
 from streams.ingest import header
 from streams.ingest.logs import quotation
-from streams.ingest.origin import TRUST, merged
-from streams.ingest.records import Opened, Origin, RecordContext
+from streams.ingest.records import TRUST, Opened, Origin, RecordContext, merged
 from streams.model.entity import PodRef
 from streams.model.record import LogLine
 

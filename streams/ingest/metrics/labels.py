@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from streams.ingest.fields import NAMES
+
 CACHED = 8192
 """Sets of labels that a reader keeps: a GPU's twenty series come with the same labels, scrape after scrape."""
 
@@ -11,29 +13,10 @@ MAX_LABELS = 64
 MAX_LABEL = 512
 """Characters of a label's value that are kept: rules remember what labels say, and exporters let anyone write them."""
 
-_NODE_LABELS = (
-    "node",
-    "kubernetes_node",
-    "k8s.node.name",
-    "k8s_node_name",
-    "nodename",
-    "hostname",
-    "Hostname",
-    "exported_hostname",
-    "host.name",
-    "host_name",
-    "host",
-    "exported_instance",
-    "instance",
-    "server.address",
-    "net.host.name",
-)
-"""Where exporters put the node, the surest first; an address comes last."""
-
 
 def node_of(labels: dict[str, str]) -> str | None:
     """The node that a sample's labels name, without a port; None when they name none."""
-    for label in _NODE_LABELS:
+    for label in NAMES.node_labels:
         if value := labels.get(label):
             return without_port(value)
     return None

@@ -42,11 +42,10 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     return True
 
 
-def alone(value: bytes, interest: Interest, node: str | None) -> Sample | str | None:
-    """The sample that is the whole record, as nearly every record of a topic of metrics is; only its name when nobody reads it.
+def read_single(value: bytes, interest: Interest) -> Sample | str | None:
+    """The sample of a record that is one sample, as nearly all on a topic of metrics are; only its name when no rule reads it.
 
-    None when the record is anything else, or not whole: then the usual way says what is wrong with it. This one asks a tenth
-    of the time.
+    None for any other record, and for a broken one: `open_record` says what is wrong. This takes a tenth of its time.
     """
     if not value.startswith(_BEGINNINGS) or len(value) > _USUAL_BYTES:
         return None
@@ -59,11 +58,11 @@ def alone(value: bytes, interest: Interest, node: str | None) -> Sample | str | 
     name = record["name"]
     if not isinstance(name, str):
         return None
-    return _sample(record, node, usual=True) if interest.metric(name) else name
+    return _sample(record, None, usual=True) if interest.metric(name) else name
 
 
 def _of_union(value: object) -> object:
-    """What an Avro union holds: its JSON wraps every value in the name of its type."""
+    """The value of an Avro union: its JSON wraps every value in the name of its type."""
     if isinstance(value, dict) and len(value) == 1:
         ((kind, inner),) = value.items()
         return inner if kind in _UNION else value
@@ -88,5 +87,5 @@ def _sample(record: JsonObject, node: str | None, *, usual: bool) -> Sample | No
 
 @lru_cache(1024)
 def _at(text: str) -> datetime | None:
-    """A scrape's thousands of samples have one time."""
+    """Cached: the thousands of samples of a scrape have one time."""
     return timestamps.any_form(text)

@@ -16,8 +16,7 @@ from streams.ingest.events import event_exporter
 from streams.ingest.fields import fields, is_chat_record
 from streams.ingest.logs import flat_record, quotation
 from streams.ingest.metrics.labels import bounded, node_of
-from streams.ingest.origin import merged
-from streams.ingest.records import Opened, RecordContext
+from streams.ingest.records import Opened, RecordContext, merged
 from streams.model.record import Sample
 
 Attributes = dict[str, Any]

@@ -145,8 +145,8 @@ def test_what_is_over_is_forgotten() -> None:
     for n in range(1000):
         rollup.take(Said(n * 1000, node=f"gpu-{n}").report())
         rollup.due(rollup.clock_ms, 0)
-    assert len(list(rollup.windows())) < 5
-    assert len(rollup.crowds) < 5
+    assert len(list(rollup.open_windows())) < 5
+    assert len(rollup.places) < 5
 
 
 def test_of_progress_the_newest_is_told_every_five_seconds() -> None:

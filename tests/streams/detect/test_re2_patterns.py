@@ -22,7 +22,7 @@ SAMPLES = [sample.text for sheet in SHEETS for row in sheet.rows for sample in r
 
 
 @pytest.mark.parametrize(
-    ("pattern", "words"),
+    ("pattern", "literal"),
     [
         (r"OpType=(?P<op>\w+)", "OpType="),
         (r"ran for (?P<ms>\d+) milliseconds", " milliseconds"),
@@ -38,11 +38,11 @@ SAMPLES = [sample.text for sheet in SHEETS for row in sheet.rows for sample in r
         (r"\x1b\[0m", ""),
     ],
 )
-def test_the_words_of_a_pattern_are_what_every_match_holds(pattern: str, words: str) -> None:
-    assert re2_patterns.words_of(pattern) == words
+def test_the_literal_of_a_pattern_is_in_every_match(pattern: str, literal: str) -> None:
+    assert re2_patterns.literal_of(pattern) == literal
 
 
-def test_words_hide_no_match_in_any_sample_of_the_catalog() -> None:
+def test_the_literal_hides_no_match_in_any_sample_of_the_catalog() -> None:
     for pattern in PATTERNS:
         compiled, plain = re2_patterns.compile(pattern), re2_patterns.compile(f"(?:{pattern})")
         for text in SAMPLES:
@@ -51,19 +51,19 @@ def test_words_hide_no_match_in_any_sample_of_the_catalog() -> None:
 
 
 @given(st.text("ab(|)?*+{1,2}[]^\\.", max_size=12), st.text("ab(1,", max_size=12))
-def test_words_hide_no_match_of_any_pattern(pattern: str, text: str) -> None:
+def test_the_literal_hides_no_match_of_any_pattern(pattern: str, text: str) -> None:
     try:
         compiled = re2_patterns.compile(pattern)
     except ConfigError:
         return
-    # In a group, nothing of a pattern is taken for words.
+    # Nothing within a group counts as a literal.
     assert compiled.search(text) is not None or re2_patterns.compile(f"(?:{pattern})").search(text) is None
 
 
 def test_of_several_patterns_those_that_match_are_named_in_order() -> None:
     several = re2_patterns.PatternSet([b"foo", b"ba[rz]", b"(?i)FO+"])
-    assert several.found(b"a bar and a foo") == [0, 1, 2]
+    assert several.found_in("a bar and a foo") == [0, 1, 2]
     assert several.found_in("nothing") == []
-    assert re2_patterns.PatternSet([]).found(b"anything") == []
+    assert re2_patterns.PatternSet([]).found_in("anything") == []
     with pytest.raises(ConfigError, match=r"\("):
         re2_patterns.PatternSet([b"("])

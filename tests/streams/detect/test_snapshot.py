@@ -23,7 +23,7 @@ def copied(rule_state: RuleState, rollup: RollUp) -> Snapshot:
     """Written and read back."""
     read = Snapshot(SOURCE)
     for block in list(Snapshot(SOURCE, rule_state, rollup).blocks()):
-        read.take(block)
+        read.load(block)
     return read
 
 
@@ -119,7 +119,7 @@ def test_a_row_that_json_cannot_hold_costs_only_itself() -> None:
     (block,) = snapshot.blocks()
     assert snapshot.unwritable == 1
     read = Snapshot(SOURCE)
-    read.take(block)
+    read.load(block)
     assert dict(read.rule_state.table("t", 10)) == {("whole",): (2,)}
 
 
@@ -152,4 +152,4 @@ def packed(**changes: object) -> bytes:
 )
 def test_a_block_that_is_none_of_ours_is_refused(block: bytes) -> None:
     with pytest.raises(BadInput, match=r"raw\.node-logs/3|format"):
-        Snapshot(SOURCE).take(block)
+        Snapshot(SOURCE).load(block)

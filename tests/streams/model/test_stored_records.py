@@ -98,7 +98,7 @@ def test_the_detectors_snapshots_are_read() -> None:
     for key, raw in stored(topics.DETECTOR_STATE.name):
         topic, partition, _, _ = key.rsplit("/", 3)
         source = f"{topic}/{partition}"
-        snapshots.setdefault(source, Snapshot(source)).take(raw)
+        snapshots.setdefault(source, Snapshot(source)).load(raw)
     assert {source.rpartition("/")[0] for source in snapshots} == {
         "raw.node-logs",
         "raw.job-logs",
