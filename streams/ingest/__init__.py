@@ -1,4 +1,4 @@
-"""What shippers send, opened: bytes in, `LogLine | Sample | KubeEvent | Alert` out. One file per format, recognised by shape."""
+"""Opens shippers' records: bytes in, `LogLine | Sample | KubeEvent | Alert` out. One file per format, recognised by shape."""
 
 from streams.ingest.open_record import ENVELOPE_HINTS, open_record, open_unfinished
 from streams.ingest.records import MAX_LINE, Opened, RecordContext

@@ -1,7 +1,7 @@
-"""Records that a shipper compressed: gzip, zstd and LZ4 frames, snappy framed or as the bare block of Prometheus remote-write.
+"""Compressed records: gzip, zstd and LZ4 frames, snappy framed or as the bare block of Prometheus remote-write.
 
-What comes out is any other envelope. It is read only up to `MAX_UNPACKED` bytes: a few kilobytes can be made to unpack to
-gigabytes, and such a record is refused before it takes memory.
+At most `MAX_UNPACKED` bytes are unpacked: a few kilobytes can be made to unpack to gigabytes, and such a record is refused before
+it takes memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from streams.model.errors import BadInput
 
 MAX_UNPACKED = 16 * 1024 * 1024
 _MAX_LAYERS = 2
-"""A compressed payload that a second program compressed again, and no more."""
+"""A payload that a second program compressed again, and no more."""
 
 _GZIP = b"\x1f\x8b\x08"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -24,20 +24,20 @@ _LZ4 = b"\x04\x22\x4d\x18"
 _SNAPPY = b"\xff\x06\x00\x00sNaPpY"
 
 BEGINNINGS = frozenset(bytes([first]) for first in (0x1F, 0x28, 0x04, *range(0x80, 0x100)))
-"""First bytes of which `is_packed` is worth asking: nearly no text begins so. A snappy block of under 128 bytes can begin with
-any byte; but so short a block holds its words as they are, and the prefilter finds them."""
+"""First bytes for which `is_packed` is worth a call: nearly no text begins so. A snappy block of under 128 bytes can begin with
+any byte, but so short a block is not really compressed, and the prefilter finds its words."""
 
 _LITERALS_OF_MESSAGES = frozenset(b"\x0a\x1a\x22")
-"""How the messages inside snappy blocks begin: the tags of the first fields of remote-write's two versions."""
+"""First bytes of messages in snappy blocks: the tags of the first fields of both remote-write versions."""
 
 
 def is_packed(value: bytes) -> bool:
-    """True when the bytes begin like something compressed."""
+    """True when the bytes begin like a compressed record."""
     return value.startswith((_GZIP, _ZSTD, _LZ4, _SNAPPY)) or _is_block(value)
 
 
 def unpacked(value: bytes) -> bytes:
-    """What was compressed, or `value` itself when it only looked so.
+    """The unpacked bytes, or `value` itself when it only looked compressed.
 
     Raises:
         BadInput: when it is damaged, unpacks to more than `MAX_UNPACKED` bytes, or is compressed more than twice.
@@ -48,7 +48,7 @@ def unpacked(value: bytes) -> bytes:
             return value
         value = inner
     if is_packed(value):
-        raise BadInput(f"compressed more than {_MAX_LAYERS} times over")
+        raise BadInput(f"compressed more than {_MAX_LAYERS} times")
     return value
 
 
@@ -77,13 +77,13 @@ def _gunzipped(value: bytes) -> bytes:
         if size > MAX_UNPACKED:
             raise _too_large("gzip")
         if not stream.eof:
-            raise BadInput("gzip: the data is cut")
+            raise BadInput("gzip: the data is truncated")
         rest = stream.unused_data
     return b"".join(parts)
 
 
 def _unzstd(value: bytes) -> bytes:
-    # The window is what the decompressor keeps in memory, and the frame's own header asks for it.
+    # The window is held in memory, and the frame's own header asks for its size.
     reader = zstandard.ZstdDecompressor(max_window_size=MAX_UNPACKED).stream_reader(
         value, read_across_frames=True
     )
@@ -98,7 +98,7 @@ def _unzstd(value: bytes) -> bytes:
     except zstandard.ZstdError as error:
         raise BadInput(f"zstd: {error}") from error
     if size < claimed:
-        raise BadInput("zstd: the data is cut")
+        raise BadInput("zstd: the data is truncated")
     return b"".join(parts)
 
 
@@ -112,7 +112,7 @@ def _into_buffer(name: str, codec: Any, value: bytes) -> bytes:
 
 
 def _unblocked(value: bytes) -> bytes | None:
-    """None when it is no snappy block after all: a block has no mark of its own."""
+    """The unpacked block, None when it is no snappy block after all: blocks have no magic bytes."""
     try:
         if cramjam.snappy.decompress_raw_len(value) > MAX_UNPACKED:
             raise _too_large("snappy")
@@ -122,10 +122,10 @@ def _unblocked(value: bytes) -> bytes | None:
 
 
 def _is_block(value: bytes) -> bool:
-    """True for a snappy block that can hold a remote-write message: its length in front, then the message's first byte as it is.
+    """True for a snappy block that can hold a remote-write message: the unpacked length, then a literal with its first byte.
 
-    Format: google/snappy, format_description.txt. A block is at most a sixth longer than what it holds, and never shorter than
-    a twenty-second of it.
+    Format: google/snappy, format_description.txt. A block is at most a sixth longer than its content, and never shorter than a
+    twenty-second of it.
     """
     size = 0
     for position, byte in enumerate(value[:5]):
@@ -137,7 +137,7 @@ def _is_block(value: bytes) -> bool:
     if not len(value) - 32 <= size * 7 // 6 or not size <= 22 * len(value):
         return False
     tag = position + 1
-    if len(value) <= tag or value[tag] & 3:  # a copy of what is not there yet
+    if len(value) <= tag or value[tag] & 3:  # a block cannot begin with a copy
         return False
     first = tag + 1 + max(0, (value[tag] >> 2) - 59)
     return len(value) > first and value[first] in _LITERALS_OF_MESSAGES

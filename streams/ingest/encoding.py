@@ -1,4 +1,4 @@
-"""Bytes as they come, made readable: byte-order marks, UTF-16, and the NULs that a crash leaves in a file."""
+"""Plain UTF-8 from raw bytes: byte-order marks, UTF-16, and the NULs that a crash leaves in a file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _LITTLE, _BIG = b"\xff\xfe", b"\xfe\xff"
 _WIDE = re.compile(rb"(?:[\t\r\n -~]\x00){4}|(?:\x00[\t\r\n -~]){4}")
 
 HINTS = (rb"(?:[ -~]\x00){8}",)
-"""Bytes (RE2) in which text stands that no other pattern would find."""
+"""Bytes (RE2) of UTF-16 text, which no other pattern would find."""
 
 
 def plain(value: bytes) -> bytes:
-    """The same text in UTF-8 without a mark at its beginning and without NULs; what is plain already comes back as it is."""
+    """The text in UTF-8 without byte-order mark and NULs; plain bytes come back as they are."""
     if value[:2] in (_LITTLE, _BIG) or (b"\x00" in value[:64] and _WIDE.search(value[:64])):
         value = _narrow(value)
     if value.startswith(_BOM):

@@ -1,4 +1,4 @@
-"""What stands before the message: priority, time, host and program, in every order that loggers use.
+"""The header before a message: priority, time, host and program, in every order that loggers use.
 
 One reader for syslog (RFC 3164 and 5424), SONiC's variant with a severity word, /dev/kmsg, dmesg with and without `-T`,
 Talos and the container runtime's prefix, because shippers mix and nest them (`Nov 21 … host kernel: [ 12.3] [ T7] …`).
@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import NamedTuple
 
 from streams.ingest import switch_header, timestamps
+from streams.ingest.records import Header
 
 _MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _LEVEL = "EMERG|ALERT|CRIT|CRITICAL|ERR|ERROR|WARN|WARNING|NOTICE|INFO|DEBUG|FATAL|TRACE"
 
 _PRIORITY = re.compile(r"(?:\d{1,6} (?=<\d{1,3}>1 ))?<\d{1,3}>(?=(?P<v>1 )?)")
 _ELEMENT = r"\[[^\s\]=\"]{1,64}(?: {1,2}[^\s\]=\"]{1,64}=\"(?:[^\"\\]|\\.){0,1024}\"){0,32} ?\]"
-"""Structured data; a value may hold brackets, and quotes behind a backslash."""
+"""Structured data; a value may hold brackets, and escaped quotes."""
 
 _RFC5424 = re.compile(
     r"1 (?P<ts>\S{1,48}) (?P<host>\S{1,255}) (?P<tag>\S{1,48}) (?P<pid>\S{1,128}) \S{1,32} "
@@ -40,7 +40,7 @@ _FILE = re.compile(
     r"(?:/[\w./-]{1,200}|[\w-]{1,64}\.log[\w.-]{0,32}|(?:messages|syslog|dmesg)[\d.-]{0,16}):(?:\d{1,9}:)?"
     rf"(?=(?:{_MONTH}) {{1,2}}\d|\d{{4}}-\d\d-|<\d|\[ {{0,8}}\d)"
 )
-"""Which file a line was taken from, as several files at once are printed."""
+"""The name of the file, printed when several are read at once."""
 _ISO = re.compile(
     r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?\[?"
     r"(?P<ts>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?)(?: UTC)?\]?[ \t]{1,4}"
@@ -54,12 +54,12 @@ _COMPOSE = re.compile(r"[\w./-]{1,64} {0,8}\| |\[pod/[\w.-]{1,253}/[\w.-]{1,63}\
 _MONOTONIC = re.compile(
     r"\[\s{0,8}(?:\d{1,10}\.\d{1,9}(?: {1,4}<\s{0,8}\d{1,10}\.\d{1,9}>)?|\+\d{1,10}\.\d{1,9})\]\s{0,4}"
 )
-"""The kernel's clock, and the time since the line before (`dmesg -d`), or that alone (`dmesg -e`)."""
+"""The kernel's clock, with the time since the line before (`dmesg -d`), or that alone (`dmesg -e`)."""
 _MINUTE = re.compile(
     rf"\[(?:{_MONTH})\d\d \d\d:\d\d\] {{1,4}}"
     r"(?=NVRM: |[\w-]{2,24} [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d: )"
 )
-"""What `dmesg -e` prints where a new minute begins. Chats print it as well, so a device or driver must come right behind."""
+"""`dmesg -e` prints this when a new minute begins. Chats do too, so a device or driver must follow."""
 _CALLER = re.compile(r"\[\s{0,8}[TC]\d{1,8}\]\s{0,4}")
 _IPV6 = r"(?:[0-9a-fA-F]{0,4}:){2,7}[0-9a-fA-F]{0,4}"
 _HOST_AND_TAG = re.compile(
@@ -67,7 +67,7 @@ _HOST_AND_TAG = re.compile(
     rf"(?:(?:{_LEVEL}|<?(?:kern|user|daemon|auth|syslog|local\d)\.[a-z]{{3,8}}>?) )?"
     r"(?P<tag>[\w./#@+-]{1,64})(?:\((?:[^)\n]{0,64})\))?(?:\[(?P<pid>[\w.-]{1,16})\])?:(?:\s|$|(?=\[)|(?<= kernel:))"
 )
-"""A relay whose template has no blank between tag and message writes `kernel:NVRM: …`."""
+"""A relay without a blank between tag and message in its template writes `kernel:NVRM: …`."""
 _HOST_THEN_MESSAGE = re.compile(
     r"(?P<host>(?!(?:kernel|kern|kmsg|dmesg)\b)[\w.-]{1,255}):? (?=\[\s{0,8}\d{1,10}\.\d{1,9}\]|NVRM: )"
 )
@@ -82,27 +82,27 @@ _KERNEL_ONLY = re.compile(
 )
 
 _LOGGER = re.compile(r"- (?P<tag>[A-Za-z_][\w.:-]{0,127}) - (?:ERROR|CRITICAL|FATAL|WARN|WARNING) - (?=\S)")
-"""`%(asctime)s - %(name)s - %(levelname)s - %(message)s`, how most Python programs set up their log. What they pass on without
-alarm may be anything that they read, so only their warnings and errors count."""
+"""`%(asctime)s - %(name)s - %(levelname)s - %(message)s`, the log format of most Python programs. At lower levels they may log
+anything they read, so only warnings and errors count."""
 
 _SONIC = re.compile(rf"(?:(?:{_LEVEL}) )?(?P<tag>\w{{1,32}}#\w{{1,32}})(?:\[\d{{1,10}}\])?: ?")
-"""SONiC names a program with its container, which nothing else does."""
+"""Only SONiC writes `container#program`."""
 
 _PLAIN = re.compile(
     rf"(?P<month>{_MONTH}) {{1,2}}(?P<day>\d{{1,2}}) (?P<clock>\d\d:\d\d:\d\d) (?P<host>[a-z][\w.-]{{0,254}}) "
     r"(?P<tag>[a-z][\w./#@+-]{0,63})(?:\[\d{1,10}\])?: "
 )
-"""Syslog as nearly all of it is. All that is left out here could also be something else, so the order of `read` decides."""
+"""Nearly all syslog lines. Other forms are ambiguous, so the order in `_read_any` decides."""
 
 _MAX_HEADER = 512
-"""How far a header within a header is looked for."""
+"""Characters searched for a header within a header."""
 
 _SUBSYSTEM = re.compile(
     r"(?i:mce|rcu|nfs[d4]?|watchdog|info|bug|warning|lustre(?:error)?|lnet(?:error)?|blk_update_request|print_req_error|"
     r"end_request|oom-kill|edac|jbd2|btrfs|libceph|ceph|cifs|beegfs|wekafs(?:io)?|clocksource|pcieport|pciehp|thermal|oops|"
     r"wekafsio|internal|cpu\d{1,5}|mc\d{1,3}|nvme\d{1,4}(?:n\d{1,4})?|md/raid\d{0,2}|thermal_zone\d{1,3})"
 )
-"""How the kernel's own messages begin, before a colon, where a relay left out that the kernel speaks."""
+"""Prefixes of kernel messages, before a colon, where a relay dropped the tag `kernel`."""
 _SUBSYSTEM_FIRST = re.compile(
     r"(?:nvme nvme\d|EDAC (?:\w{1,16} )?MC\d|NMI watchdog:|thermal thermal_zone\d|Internal error: |"
     r"Memory failure: |(?:divide error|invalid opcode|double fault|stack segment): \d{4} |[\w/.:-]{1,32}: page alloc)"
@@ -111,20 +111,8 @@ _SUBSYSTEM_FIRST = re.compile(
 KERNEL_TAGS = frozenset({"kernel", "kern", "kmsg", "dmesg", "klogd", "vmunix"})
 
 
-class Header(NamedTuple):
-    """What a header says. `start` is where the message begins; `kernel` is true when the kernel wrote the message."""
-
-    start: int = 0
-    at: datetime | None = None
-    host: str | None = None
-    tag: str = ""
-    kernel: bool = False
-    certain: bool = False
-    """True when `at` had its own offset from UTC, so needs no doubt about zone and year."""
-
-
 def read(text: str, reference: datetime) -> Header:
-    """Read the header of one line; `reference` completes times without a year."""
+    """The header of one line. `reference` is when it was received; it completes times without a year."""
     if (match := _PLAIN.match(text)) is not None:
         at = timestamps.yearless(match["month"], match["day"], match["clock"], reference)
         tag = match["tag"]
@@ -147,29 +135,19 @@ def _read_any(text: str, reference: datetime) -> Header:
     if text.find("%", position, position + switch_header.REACH) >= 0:
         of_switch = switch_header.read(text, position, reference)
         if of_switch is not None:
-            return Header(
-                of_switch.start, of_switch.at, of_switch.host, of_switch.tag, certain=of_switch.certain
-            )
+            return of_switch
     if (match := _DECODED.match(text, position)) is not None:
         rest = read(text[match.end() : match.end() + _MAX_HEADER], reference)
         kernel = rest.kernel or match["facility"] == "kern"
-        return Header(match.end() + rest.start, rest.at, rest.host, rest.tag, kernel, rest.certain)
+        return rest._replace(start=match.end() + rest.start, kernel=kernel)
     if (match := _HOST_FIRST.match(text, position)) is not None:
         rest = read(text[match.end() : match.end() + _MAX_HEADER], reference)
-        return Header(
-            match.end() + rest.start, rest.at, rest.host or match["host"], rest.tag, rest.kernel, rest.certain
-        )
+        return rest._replace(start=match.end() + rest.start, host=rest.host or match["host"])
     if (match := _KMSG.match(text, position)) is not None:
         return _after_clock(text, Header(match.end(), host=match["host"], kernel=True))
     if (match := _TALOS.match(text, position)) is not None:
-        return Header(
-            match.end(),
-            timestamps.iso(match["ts"], reference=reference),
-            match["host"],
-            match["facility"],
-            match["facility"] == "kern",
-            certain=True,
-        )
+        at, facility = timestamps.iso(match["ts"], reference=reference), match["facility"]
+        return Header(match.end(), at, match["host"], facility, facility == "kern", certain=True)
     if (match := _EPOCH.match(text, position)) is not None:
         at = timestamps.epoch(match["ts"])
         return _origin(text, Header(match.end(), at, certain=at is not None), timed=True)
@@ -184,7 +162,7 @@ def _read_any(text: str, reference: datetime) -> Header:
         year = match["y1"] or match["y2"] or match["y3"]
         at = timestamps.yearless(match["month"], match["day"], match["clock"], reference, year=year)
         syslog = not match[0].startswith("[")
-        # dmesg -T has the year after the clock; other programs that put their time in brackets have it before.
+        # dmesg -T writes the year after the clock, other programs with a time in brackets before it.
         kernel = not syslog and match["y2"] is None
         return _origin(text, Header(match.end(), at, kernel=kernel), timed=True, syslog=syslog)
     return _origin(text, Header(position), timed=False)
@@ -198,13 +176,11 @@ def _of_rfc5424(text: str, match: re.Match[str], reference: datetime) -> Header:
 
 
 def _origin(text: str, header: Header, *, timed: bool, syslog: bool = False) -> Header:
-    """Host and program after the time; without a time only what cannot be mistaken for prose is taken."""
+    """Host and program after the time. Without a time only what cannot be prose counts."""
     position = header.start
     if timed and (runtime := _CRI.match(text, position)) is not None:
         inner = read(text[runtime.end() : runtime.end() + _MAX_HEADER], header.at) if header.at else Header()
-        return Header(
-            runtime.end() + inner.start, header.at, inner.host, inner.tag, inner.kernel, header.certain
-        )
+        return inner._replace(start=runtime.end() + inner.start, at=header.at, certain=header.certain)
     if timed and (logger := _LOGGER.match(text, position)) is not None:
         return Header(logger.end(), header.at, None, logger["tag"], certain=header.certain)
     if _SUBSYSTEM_FIRST.match(text, position) is not None:
@@ -224,15 +200,13 @@ def _origin(text: str, header: Header, *, timed: bool, syslog: bool = False) -> 
     tag = found.get("tag") or ""
     begins = match.start("tag") if tag else -1
     if tag and (_SUBSYSTEM.fullmatch(tag) or _SUBSYSTEM_FIRST.match(text, begins)):
-        return _after_clock(
-            text, Header(begins, header.at, found.get("host"), "", header.kernel, header.certain)
-        )
+        return _after_clock(text, header._replace(start=begins, host=found.get("host")))
     kernel = header.kernel or tag in KERNEL_TAGS
     return _after_clock(text, Header(match.end(), header.at, found.get("host"), tag, kernel, header.certain))
 
 
 def _after_clock(text: str, header: Header) -> Header:
-    """Past the kernel's own clock and caller, which prove that the kernel wrote the line."""
+    """Skip the kernel's own clock and caller, which prove that the kernel wrote the line."""
     position, kernel = header.start, header.kernel
     if kernel and (match := _PRIORITY.match(text, position)) is not None:
         position = match.end()

@@ -1,7 +1,7 @@
-"""JSON as shippers batch and break it: arrays, one object a line, objects glued together, lines of text in between, cut ends.
+"""JSON as shippers batch and break it: arrays, one object a line, concatenated objects, lines of text in between, cut ends.
 
-What the fast parser refuses is put to the standard library's, which takes NaN, halves of surrogate pairs and raw control
-characters, as many writers let through. An object that was cut is completed with what is left of it, and named as unreadable.
+What the fast parser refuses goes to the standard library's, which accepts NaN, unpaired surrogates and raw control characters, as
+many writers let through. A truncated object is completed with what is left of it, and reported as unreadable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MAX_DIGITS = 19
 
 
 def _integer(digits: str) -> int | float:
-    """As the fast parser has it: what does not fit 64 bits is a float, and so nothing that no float could hold."""
+    """An integer as the fast parser reads it: a float when it does not fit 64 bits."""
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
@@ -34,19 +34,19 @@ _RELAXED = json.JSONDecoder(strict=False, parse_int=_integer)
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A document of which only a part could be read (`rest`, perhaps None), and why."""
+    """A broken document: the reason, and the part that could be read (`rest`, may be None)."""
 
     reason: str
     rest: object
 
 
 def looks_like_json(value: bytes) -> bool:
-    """True for an object, an array of them or a pair of a time and one; a dmesg line begins with a bracket too, and is text."""
+    """True for an object, an array of them, or a pair of a time and one; not for text in brackets, such as a dmesg line."""
     return _BEGINS.match(value) is not None
 
 
 def documents(value: bytes) -> Iterator[object]:
-    """What the bytes hold, in order: documents, stretches of text as `str`, and what is `Broken`."""
+    """The documents in the bytes, in order, with text between them as `str` and `Broken` ones."""
     try:
         yield orjson.loads(value)
         return
@@ -54,7 +54,7 @@ def documents(value: bytes) -> Iterator[object]:
         whole = str(error)
     lines = [line for line in value.splitlines() if line.strip()]
     if len(lines) > 1 and _parsed(lines[0]) is None and (glued := _glued(value)) is not None:
-        yield from glued  # printed over several lines
+        yield from glued  # pretty-printed over several lines
         return
     for number, line in enumerate(lines, 1):
         if not looks_like_json(line):
@@ -64,15 +64,13 @@ def documents(value: bytes) -> Iterator[object]:
         elif (several := _glued(line)) is not None:
             yield from several
         else:
-            where = f"line {number} is " if len(lines) > 1 else ""
-            yield Broken(
-                f"{where}not JSON: {whole}" if not where else f"{where}not JSON: {_reason(line)}",
-                _salvaged(line),
-            )
+            several_lines = len(lines) > 1
+            reason = f"line {number} is not JSON: {_reason(line)}" if several_lines else f"not JSON: {whole}"
+            yield Broken(reason, _salvaged(line))
 
 
 def parsed(text: str) -> object | None:
-    """The document that a text is, read as leniently as anything; None when it is none."""
+    """The JSON document in a text, read leniently; None when it is none."""
     return _parsed(text.encode("utf-8", "surrogatepass"))
 
 
@@ -88,7 +86,7 @@ def _parsed(raw: bytes) -> object | None:
 
 
 def _whole(value: object) -> object:
-    """The same with a replacement for each half of a surrogate pair, which nothing that is written on could hold."""
+    """The value with a replacement for unpaired surrogates, which cannot be written on as UTF-8."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
@@ -107,7 +105,7 @@ def _reason(raw: bytes) -> str:
 
 
 def _glued(raw: bytes) -> list[object] | None:
-    """Several documents with nothing but blanks in between; None for anything else."""
+    """Concatenated documents with only blanks in between; None for anything else."""
     text, found = _text(raw), []
     position = 0
     while position < len(text):
@@ -126,7 +124,7 @@ def _text(raw: bytes) -> str:
 
 
 def _salvaged(raw: bytes) -> object | None:
-    """What is left of a document that was cut: its last string is closed, and everything around it."""
+    """What is left of a truncated document, with its last string and all brackets closed; None when that is no document."""
     text = raw[:_MAX_SALVAGE].decode("utf-8", "ignore")
     closers: list[str] = []
     opened_at, skip = -1, -1

@@ -1,12 +1,12 @@
-"""Lines that a container runtime cut in pieces, put together again.
+"""Lines that a container runtime split into pieces, joined again.
 
 containerd tags a piece `P` and the last one `F`; Docker writes a piece without its line feed (json-file) or marks it
 (`partial_message` of its fluentd driver, `CONTAINER_PARTIAL_MESSAGE` of its journald driver). Pieces of one stream follow one
 another, so a stream has one unfinished line at most.
 
-The rule: a piece waits until its line is complete, and then the whole line is looked at, once. What will not be completed is
-looked at by itself, also once: when a line grows beyond `MAX_JOINED` (its rest is a line of its own then), when more than
-`MAX_WAITING` streams have one, when a record stands alone, or when it is `OVERDUE` by the clock of its partition's records.
+A piece waits until its line is complete; then the whole line is read, once. A line that stays incomplete is read as it is, also
+once: when it grows beyond `MAX_JOINED` (the rest is a line of its own), when more than `MAX_WAITING` streams have one, when a
+record is read by itself, or when it is `OVERDUE` by the clock of its partition's records.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from streams.model.clock import from_millis, to_millis
 from streams.model.entity import PodRef
 
 MAX_JOINED = 32 * 1024
-"""Characters of a line that is put together."""
+"""Characters of a joined line."""
 
 MAX_WAITING = 16
 """Unfinished lines of one source partition."""
 
 OVERDUE = timedelta(seconds=10)
-"""How long after its last piece a line is still expected to go on: shippers flush every few seconds."""
+"""How long a line waits for its next piece: shippers flush every few seconds."""
 
 HINTS = (
     rb" std(?:out|err) P[ :]",
@@ -37,13 +37,13 @@ HINTS = (
     rb'(?i)partial_message"\s?:\s?"?true',
     rb'(?:[^n\n]|[^\\\n]n)","stream":"std(?:out|err)","time":"[0-9TZ:.+-]{20,40}"\}',
 )
-"""Bytes (RE2) of a piece with more to come."""
+"""Bytes (RE2) of a piece that another one follows."""
 
 _DOCKERS_BUFFER = 16_000
-"""Characters that are surely in a piece of 16 KiB, unless they are many bytes each."""
+"""Characters that a piece of 16 KiB has at least, unless most are multi-byte."""
 
 _PARTS = 12
-"""Of a row; behind them is the mark."""
+"""Fields of a row; the mark follows them."""
 
 _DOCKER = frozenset({"log", "stream", "time"})
 _MARKS = ("partial_message", "container_partial_message")
@@ -52,7 +52,7 @@ _LAST = ("partial_last", "container_partial_last")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a line. `certain` when its writer says that it is one; `last` when nothing follows."""
+    """A piece of a line: `last` when none follows, `certain` when its writer marks it as a piece."""
 
     last: bool
     certain: bool = True
@@ -62,7 +62,7 @@ LAST = Part(last=True)
 
 
 def part_of(known: Mapping[str, Any], body: str) -> Part | None:
-    """Which piece of a line a record is; None for what is no piece and goes on nothing."""
+    """The piece that a record is; None for a whole line."""
     tag = known.get("logtag") or known.get("p")
     if isinstance(tag, str) and tag[:1] in ("F", "P"):
         return Part(tag[0] == "F")
@@ -74,7 +74,7 @@ def part_of(known: Mapping[str, Any], body: str) -> Part | None:
 
 
 def name_of(known: Mapping[str, Any], origin: Origin, context: RecordContext) -> Row:
-    """The stream that a record's text is of."""
+    """The stream of a record's text."""
     place = origin.pod.key if origin.pod else ""
     place = place or next((value for name in NAMES.streams if isinstance(value := known.get(name), str)), "")
     return origin.node or context.node, place, origin.container, str(known.get("stream", ""))
@@ -105,14 +105,14 @@ def add_piece(
 
 
 def _starts_a_new_line(row: Row, piece: str, part: Part) -> bool:
-    """True when a line without its line feed was whole after all: Docker cuts only what fills its buffer."""
+    """True when a waiting line without line feed was whole after all: Docker splits only what fills its buffer."""
     if part.certain or len(str(row[0])) >= _DOCKERS_BUFFER:
         return False
     return piece[:1].isupper() or piece[:1] in "[<{(" or header.read(piece, from_millis(0)).start > 0
 
 
 def may_continue(value: bytes, waiting: Unfinished) -> bool:
-    """True for the bytes of a record that may hold the rest of a line that waits: they name its place and its stream."""
+    """True for a record that may hold the rest of a waiting line: it names the same place and stream."""
     for _, place, _, stream in waiting:
         if str(stream).encode() in value and str(place).rpartition("/")[2].encode() in value:
             return True
@@ -120,25 +120,25 @@ def may_continue(value: bytes, waiting: Unfinished) -> bool:
 
 
 def due(waiting: Unfinished, at: datetime | None) -> list[Row]:
-    """Takes out what has waited for too long at `at`, or everything when nothing more will come."""
+    """Removes and returns the lines that are overdue at `at`; all of them when that is None."""
     names = [name for name, row in waiting.items() if at is None or at - since(row) > OVERDUE]
     return [waiting.pop(name) for name in names]
 
 
 def flush(row: Row, context: RecordContext, into: Opened) -> None:
-    """Open the beginning of a line as the line."""
+    """Open an unfinished line as it is."""
     node = _text(row[2])
     alone = RecordContext(context.received_at, node, context.interest, depth=context.depth, mark=mark(row))
     into.nested.append((row[0], alone.within(_origin_in(row), max_line=MAX_JOINED)))
 
 
 def since(row: Row) -> datetime:
-    """When the last piece of it was received."""
+    """When its last piece was received."""
     return from_millis(row[1]) if isinstance(row[1], int) else from_millis(0)
 
 
 def mark(row: Row) -> Row:
-    """The mark of the record that brought its last piece."""
+    """The mark of the record with its last piece."""
     return row[_PARTS:]
 
 

@@ -1,8 +1,8 @@
-"""Which envelope a record is in, decided by its bytes and never by its topic.
+"""Opens a record by its format, which its bytes decide and never its topic.
 
-JSON objects, however batched, go to the first reader of `READERS` that knows the shape; protobuf messages are told by their
+JSON objects, however batched, go to the first of `READERS` that knows the format; protobuf messages are recognised by their
 fields; everything else is text. What a reader finds wrapped (a text that is JSON again, the data of an event) is opened in the
-same way, to a bounded depth. What was compressed comes here unpacked.
+same way, to a bounded depth. Compressed records are unpacked before.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ READERS: tuple[Callable[[JsonObject, RecordContext, Opened], bool], ...] = (
     collectd.read,
     flat_record.read,
 )
-"""The most particular shape first: nearly everything has a `message`."""
+"""The most specific format first: nearly everything has a `message`."""
 
 METRIC_TEXTS = (influx.read, exposition.read)
-"""Texts that are nothing but samples, line by line."""
+"""Formats of text in which every line is a sample."""
 
 ENVELOPE_HINTS = (
     *encoding.HINTS,
@@ -82,7 +82,7 @@ ENVELOPE_HINTS = (
     *gnmi.HINTS,
     *line_reassembly.HINTS,
 )
-"""Bytes (RE2) of records whose words no other pattern would find, because their bytes do not show them."""
+"""Bytes (RE2) of records whose text is encoded, so that no family's hint would match."""
 
 MAX_DEPTH = 8
 """Wrappers around wrappers."""
@@ -91,7 +91,7 @@ _MAX_REASONS = 20
 
 
 def open_record(value: bytes, context: RecordContext) -> Opened:
-    """Everything in one record's value. Never raises for what the bytes hold: what is unreadable is listed in the result."""
+    """Everything in a record's value. Never raises for what the bytes hold: the result lists what is unreadable."""
     opened = Opened()
     if context.unfinished is not None:
         _open(value, context, opened)
@@ -109,7 +109,7 @@ def open_record(value: bytes, context: RecordContext) -> Opened:
 
 
 def open_unfinished(row: Row, context: RecordContext) -> Opened:
-    """The beginning of a line that will not go on, as `line_reassembly.due` returned it."""
+    """An unfinished line, as `line_reassembly.due` returned it."""
     opened = Opened()
     line_reassembly.flush(row, context, opened)
     _drain(opened)
@@ -178,7 +178,7 @@ def _document(document: object, context: RecordContext, into: Opened) -> None:
             text.read(flat_record.in_one_line(record), context, into)
         else:
             keys = ", ".join(sorted(map(str, record))[:12])[:200]
-            into.unreadable.append(f"JSON of no known shape, with the keys: {keys}")
+            into.unreadable.append(f"JSON of an unknown format, with the keys: {keys}")
 
 
 def _of_a_line(record: JsonObject, context: RecordContext, into: Opened) -> bool:

@@ -1,4 +1,4 @@
-"""What opening a record gives, and what is known about the record from outside its bytes."""
+"""The result of opening a record, and what is known about a record besides its bytes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from streams.model.entity import PodRef
 from streams.model.record import Observation
 
 MAX_LINE = 16 * 1024
-"""Characters of one line that are read. What stands behind is not looked at, and the record says so."""
+"""Characters read of a line. A longer one is cut, and counted in `Opened.cut`."""
 
 MAX_OBSERVATIONS = 50_000
-"""Lines, samples and events of one record. What is behind them is not read, and the record says so."""
+"""Lines, samples and events read of a record. The rest is not read, which `Opened.unreadable` says."""
 
 JsonObject = Mapping[str, Any]
 Scalar = str | int | float | bool | None
 Row = tuple[Scalar, ...]
 Unfinished = MutableMapping[Row, Row]
-"""Lines of which only the beginning has come, by the name of their stream (see `pieces.py`)."""
+"""Lines of which only the beginning has come, by the name of their stream (see `line_reassembly.py`)."""
 
 
 class Origin(NamedTuple):
-    """What a shipper said of where and when its text was written. Parts it did not name are None or empty.
+    """Where and when a text was written, as far as its shipper says. Unknown parts are None or empty.
 
-    `certain` is true when `at` needs no doubt about its zone; `sure` when `node` is the writer's own name and not perhaps that of
-    somebody it speaks of.
+    `certain` is true when the zone of `at` is known; `sure` when `node` is the writer and cannot be a host the text is about.
     """
 
     at: datetime | None = None
@@ -60,26 +59,19 @@ def merged(inner: Origin, outer: Origin) -> Origin:
     at, certain = outer.at, outer.certain
     if inner.at is not None and (at is None or inner.certain or abs(at - inner.at) <= TRUST):
         at, certain = inner.at, inner.certain
-    return Origin(
-        at,
-        node,
-        outer.pod or inner.pod,
-        outer.container or inner.container,
-        outer.source or inner.source,
-        certain,
-        sure,
-    )
+    pod, container = outer.pod or inner.pod, outer.container or inner.container
+    return Origin(at, node, pod, container, outer.source or inner.source, certain, sure)
 
 
 class Interest(Protocol):
-    """What is worth opening of a record that holds thousands of things: the rest is dropped as bytes, as whole records are."""
+    """Which parts of a large record to open; the rest is dropped as bytes, as whole records are."""
 
     def metric(self, name: str) -> bool:
-        """True when somebody reads the metric's samples."""
+        """True when a rule reads the metric."""
         ...
 
     def parts(self, parts: Sequence[bytes]) -> Sequence[int]:
-        """Indexes of the parts, each as raw as it came, that somebody might read."""
+        """Indexes of the parts (raw bytes) to open."""
         ...
 
 
@@ -94,11 +86,25 @@ class _Everything:
 EVERYTHING: Interest = _Everything()
 
 
-class RecordContext(NamedTuple):
-    """What is known from outside the bytes. `node`, by Kafka's key or headers, is used when the payload names no host.
+class Header(NamedTuple):
+    """The header of a line. The message begins at `start`; `kernel` is true when the kernel wrote it.
 
-    `origin` is what wrappers around these bytes said, `depth` how many there were. `unfinished` lives from record to record; None
-    when the record stands alone. `mark` comes back with a line that is let go unfinished. `max_line` bounds each line.
+    `certain` is true when `at` had its own offset from UTC, so that zone and year are known.
+    """
+
+    start: int = 0
+    at: datetime | None = None
+    host: str | None = None
+    tag: str = ""
+    kernel: bool = False
+    certain: bool = False
+
+
+class RecordContext(NamedTuple):
+    """What is known besides the bytes. `node`, from Kafka's key or headers, is used when the payload names no host.
+
+    `origin` is what the wrappers of these bytes say, `depth` their number. `unfinished` is kept from record to record, None for a
+    record by itself; `mark` is stored with an unfinished line and comes back when it is flushed. `max_line` bounds each line.
     """
 
     received_at: datetime
@@ -111,25 +117,17 @@ class RecordContext(NamedTuple):
     max_line: int = MAX_LINE
 
     def within(self, origin: Origin, *, max_line: int = MAX_LINE) -> RecordContext:
-        """For what a wrapper holds, about which the wrapper said `origin`."""
-        return RecordContext(
-            self.received_at,
-            self.node,
-            self.interest,
-            origin,
-            self.depth + 1,
-            self.unfinished,
-            self.mark,
-            max_line,
-        )
+        """The context of what a wrapper with the origin `origin` holds."""
+        received_at, node, interest, _, depth, unfinished, mark, _ = self
+        return RecordContext(received_at, node, interest, origin, depth + 1, unfinished, mark, max_line)
 
 
 @dataclass(slots=True)
 class Opened:
-    """The observations of one record and what in it could not be read (`unreadable`: one reason each).
+    """The observations of one record, and a reason for each part that could not be read (`unreadable`).
 
-    `cut` counts lines longer than `MAX_LINE`. `nested` is what a reader found wrapped and is opened next, by its shape: a text,
-    bytes, a JSON object, a list of them, or a line that stands behind such.
+    `cut` counts lines longer than `MAX_LINE`. `nested` is what a reader found wrapped, to be opened next: a text, bytes, a JSON
+    object, a list of them, or a finished line that comes after such.
     """
 
     observations: list[Observation] = field(default_factory=list)
@@ -138,10 +136,10 @@ class Opened:
     nested: list[tuple[object, RecordContext]] = field(default_factory=list)
 
     def full(self) -> bool:
-        """True when the record has given all that one may; says so in `unreadable`, once."""
+        """True when the record has given `MAX_OBSERVATIONS`; adds the reason to `unreadable` once."""
         if len(self.observations) < MAX_OBSERVATIONS:
             return False
-        reason = f"more than {MAX_OBSERVATIONS} lines or samples, of which the first were read"
+        reason = f"more than {MAX_OBSERVATIONS} lines or samples; only the first ones were read"
         if reason not in self.unreadable:
             self.unreadable.append(reason)
         return True

@@ -1,18 +1,18 @@
-"""What stands before a switch's own message, `%FACILITY-SEVERITY-MNEMONIC: text`.
+"""The header before a switch's message, `%FACILITY-SEVERITY-MNEMONIC: text`.
 
 NX-OS writes `2026 Nov 21 07:13:13 leaf-1 %$ VDC-1 %$ %ETHPORT-5-…`, and to a collector `<189>: 2026 Nov 21 07:13:13 UTC: %…`,
-which the collector puts behind a header of its own; IOS counts its messages (`000123: *Nov 21 07:13:13.123 UTC: %…`); EOS names
-the agent (`Nov 21 07:13:13 leaf-1 Pfc: %PFC-4-…`). All are a few tokens in some order, so they are read as such: whatever is
-none of them makes the line one of another shape.
+to which the collector adds its own header; IOS counts its messages (`000123: *Nov 21 07:13:13.123 UTC: %…`); EOS names the agent
+(`Nov 21 07:13:13 leaf-1 Pfc: %PFC-4-…`). All are a few tokens in some order, and are read as such; any other token means another
+format.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 
 from streams.ingest import timestamps
+from streams.ingest.records import Header
 
 _MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _MESSAGE = re.compile(r"%[A-Z][A-Z0-9_]{1,63}(?:-[A-Za-z0-9_]{1,63}){0,4}-[0-7]-[A-Z0-9_]{2,95} ?: ?")
@@ -20,7 +20,7 @@ _WITHOUT_MEANING = re.compile(
     r"%\$ {0,2}VDC-\d{1,4} {0,2}%\$ {0,4}|[:*.\s]{1,8}|\d{1,10}: {0,4}|(?:RP|LC)/\d{1,4}/[A-Z]{0,4}\d{1,4}/CPU\d{1,3}: ?|"
     r"(?:EMERG|ALERT|CRIT|ERR|ERROR|WARN|WARNING|NOTICE|INFO|DEBUG) "
 )
-"""The virtual switch, the card of an IOS-XR router, marks of a clock that is not set, message numbers, a relay's severity."""
+"""Skipped: the virtual switch, the card of an IOS-XR router, marks of an unset clock, message numbers, a relay's severity."""
 _DATE = re.compile(
     rf"(?:(?P<y1>\d{{4}}) )?(?P<month>{_MONTH}) {{1,2}}(?P<day>\d{{1,2}}) (?:(?P<y2>\d{{4}}) )?"
     r"(?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?: (?P<y3>20\d\d)(?=[ :]))?(?P<zone> (?:UTC|GMT|[A-Z]{3,4}(?=:)))?:? {0,4}"
@@ -28,23 +28,12 @@ _DATE = re.compile(
 _ISO = re.compile(r"(?P<at>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?):?(?: |$)")
 _NAME = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]{0,254})(?:\[\d{1,10}\])?(?P<colon>:?)(?: {1,4}|$)")
 REACH = 320
-"""How far from the line's beginning the message may begin."""
+"""Characters within which the message must begin."""
 _MAX_TOKENS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class SwitchHeader:
-    """Where the message begins, and what stood before it. `certain` when `at` names its zone."""
-
-    start: int
-    at: datetime | None
-    host: str | None
-    tag: str
-    certain: bool
-
-
-def read(text: str, position: int, reference: datetime) -> SwitchHeader | None:
-    """The header of a switch's line from `position` on; None when the line is of another shape."""
+def read(text: str, position: int, reference: datetime) -> Header | None:
+    """The header of a switch's line from `position` on; None for another format."""
     message = _MESSAGE.search(text, position, position + REACH)
     if message is None:
         return None
@@ -54,7 +43,7 @@ def read(text: str, position: int, reference: datetime) -> SwitchHeader | None:
     host, tag = None, ""
     for _ in range(_MAX_TOKENS):
         if position >= end:
-            return SwitchHeader(end, at, host, tag, certain) if position == end else None
+            return Header(end, at, host, tag, certain=certain) if position == end else None
         if (token := _DATE.match(text, position, end)) is not None:
             if at is None:
                 year = token["y1"] or token["y2"] or token["y3"]
@@ -72,10 +61,10 @@ def read(text: str, position: int, reference: datetime) -> SwitchHeader | None:
             before_date = _DATE.match(text, token.end(), end) is not None
             if host is None and (before_date or not colon):
                 if not dated and not before_date and not any(c.isdigit() or c == "-" for c in name):
-                    return None  # without a time it may be a word of a sentence
+                    return None  # without a time it may be prose
                 host = name
             elif name == host:
-                pass  # the relay's header and the switch's own name the same switch
+                pass  # the relay's header and the switch's own have the same name
             elif not tag and colon:
                 tag = name
             elif not tag and before_date:

@@ -1,7 +1,7 @@
-"""Counters: that one went up, or how fast it does. One that falls was set back, which is no error.
+"""Counters: an increase, or the rate of increase. A counter that falls was reset, which is no error.
 
-Most error counters of most parts are zero for ever. All those of one part and exporter share one row: a bit for each rule that
-has seen the zero. Only a counter that is not zero gets a row of its own, and without either row the first value is not news.
+Most error counters stay at zero. Those of one part and exporter share one row, with a bit for each rule that has seen the zero.
+Only a counter that is not zero gets its own row. Without either row the first value is not reported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import cast
 
 from streams.detect.finding import Finding, Stream
 from streams.detect.metrics.dcgm_gauges import at_ms
-from streams.detect.metrics.levels import FIRING, MAX_PARTS, OVER, PAST, Rule, tidy
+from streams.detect.metrics.levels import FIRING, MAX_PARTS, OVER, PAST, Rule, rounded
 from streams.detect.metrics.rule_rows import MetricRow, Named
 from streams.detect.metrics.sample_origin import SamplePlace, exporter_of
 from streams.detect.rule_state import Key
@@ -20,17 +20,17 @@ from streams.model.record import Sample
 from streams.model.signal import SignalState
 
 _FRESH_MS = 60_000
-"""How exactly a shared row knows when the zeros were last seen."""
+"""How often a shared row is updated with the time of its zeros."""
 
 Zeros = tuple[int, int]
-"""Bits of the rules, and when last seen (ms)."""
+"""Bits of the rules, and when the zeros were last seen (ms)."""
 
 Last = tuple[float, int, int, int, int]
-"""Value, when (ms), the exporter, the phase, and when it last went up (ms, 0: never)."""
+"""Value, its time (ms), exporter, phase, and the time of the last increase (ms, 0: never)."""
 
 
 class CounterRule(Rule):
-    """What both have in common: the value before this one."""
+    """A rule that compares a counter with its value before."""
 
     def __init__(self, row: MetricRow, bit: int, zeros: str) -> None:
         super().__init__(row)
@@ -38,14 +38,14 @@ class CounterRule(Rule):
         self._zeros = zeros
 
     def read(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
-        """What the step from the value before says."""
-        if not self.is_reading(value) or not self.meant(sample):
+        """The findings of the step from the value before."""
+        if not self.is_reading(value) or not self.has_labels(sample):
             return None
         place = self.place(sample, stream, named)
         if place is None:
             return None
         at = at_ms(sample, stream)
-        # What names a metric in its own way is another exporter, even where a collector puts one instance on both.
+        # Another name of the metric means another exporter, even where a collector puts one instance on both.
         exporter = exporter_of(sample.labels, sample.name.partition("_")[0])
         table = self.table(stream, "last")
         before = cast("Last | None", table.get(place.key))
@@ -71,33 +71,32 @@ class CounterRule(Rule):
         if exporter != known or value < last_value:
             table[place.key] = (value, at, exporter, phase, risen)
             return None
-        now, finding = self.stepped(before, value, at, place, sample, stream)
+        now, finding = self.step(before, value, at, place, sample, stream)
         if now is not None:
             table[place.key] = now
         return finding
 
     @abstractmethod
-    def stepped(
+    def step(
         self, before: Last, value: float, at: int, place: SamplePlace, sample: Sample, stream: Stream
     ) -> tuple[Last | None, Iterator[Finding] | None]:
-        """What to remember (None: no change) and what to say of a counter that did not fall."""
-        ...
+        """What to remember (None: no change) and the findings, for a counter that did not fall."""
 
 
 class Increase(CounterRule):
-    """Each increase is news, or with `quiet` the first one until it has been quiet for so long."""
+    """Reports each increase; with `quiet` the first one, and the end after that time without another."""
 
-    def stepped(
+    def step(
         self, before: Last, value: float, at: int, place: SamplePlace, sample: Sample, stream: Stream
     ) -> tuple[Last | None, Iterator[Finding] | None]:
-        """It went up, or was quiet for long enough."""
+        """Fires on an increase, clears after `quiet`."""
         last_value, last_at, exporter, phase, risen = before
         quiet = self.row.quiet
         if value > last_value:
             now = (value, at, exporter, FIRING if quiet is not None else OVER, at)
             if phase == FIRING:
                 return now, None
-            count = tidy(value - last_value)
+            count = rounded(value - last_value)
             return now, iter((self.finding(place, {self.row.says: count}, SignalState.FIRING),))
         if quiet is not None and phase == FIRING and at - risen >= quiet:
             return (value, at, exporter, OVER, risen), iter((self.finding(place, {}, SignalState.CLEARED),))
@@ -105,12 +104,12 @@ class Increase(CounterRule):
 
 
 class RateRule(CounterRule):
-    """So many `per` unit of time, over windows of the row's length; taken at once when a window's worth has come already."""
+    """The increase `per` unit of time over a window; reported before its end when a window's worth has come already."""
 
-    def stepped(
+    def step(
         self, before: Last, value: float, at: int, place: SamplePlace, sample: Sample, stream: Stream
     ) -> tuple[Last | None, Iterator[Finding] | None]:
-        """Compare at the end of each window."""
+        """Compares at the end of each window."""
         row = self.row
         last_value, last_at, exporter, phase, risen = before
         apart = max(at - last_at, row.window) if value > last_value else at - last_at
@@ -119,4 +118,4 @@ class RateRule(CounterRule):
         if at - last_at < row.window and verdict != PAST:
             return None, None
         now = (value, at, exporter, phase, risen)
-        return now, self.judged(verdict, {row.says: tidy(rate)}, place, sample, stream)
+        return now, self.assess(verdict, {row.says: rounded(rate)}, place, sample, stream)

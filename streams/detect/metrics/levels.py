@@ -1,12 +1,13 @@
-"""When something measured is a fault, and when it is over: hysteresis, duration, gaps, late samples and second exporters.
+"""When a measurement is a fault and when that is over: hysteresis, duration, gaps, late samples and second exporters.
 
-A part that is well has no row in memory. A row is made with the first reading past the threshold and says who exports the series:
-a second exporter of the same is not heard until the first has been silent for the row's `gap`. After it is over the row stays
-for a while, so that a reading that comes late does not begin it again.
+A healthy part has no row in memory. The first reading past the threshold makes one, which also says who exports the series: a
+second exporter of it is ignored until the first has been silent for the rule's `gap`. After the end the row stays for a while,
+so that a late reading does not start the fault again.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Final, cast
@@ -28,16 +29,16 @@ from streams.model.record import Sample
 from streams.model.signal import Attribute, SignalState
 
 MAX_PARTS: Final = 200_000
-"""Rows of one table at most: more GPUs, ports and sensors than one partition carries."""
+"""Rows of a table at most: more GPUs, ports and sensors than one partition carries."""
 
 PENDING, FIRING, OVER = 0, 1, 2
 PAST, BETWEEN, WELL = 1, 0, -1
 
 State = tuple[int, int, int, int, int, int]
-"""Phase, since when, the last reading's time (both ms), readings past the threshold in a row, the exporter, the owner."""
+"""Phase, start of the phase and time of the last reading (ms), consecutive readings past the threshold, exporter, owner."""
 
 LEAST_BLANK = 2_147_483_632.0
-"""Any value from here on, or one that is not between this and its negative, is looked at by `is_blank`."""
+"""Only values of at least this magnitude can be blank."""
 
 _INT32_BLANK = (LEAST_BLANK, 2_147_483_647.0)
 _FP64_BLANK = (140_737_488_355_328.0, 140_737_488_355_343.0)
@@ -47,7 +48,7 @@ _INT64_BLANK = float(0x7FFFFFFFFFFFF000)
 def is_blank(value: float) -> bool:
     """True for NaN, infinities, stale markers and DCGM's "no value" (dcgm_structs.h: BLANK, NOT_FOUND, NOT_SUPPORTED …).
 
-    The three blanks are told from values by their few last digits: a counter of nanoseconds may well be larger.
+    The three ranges of blanks are a few numbers wide: a counter of nanoseconds may well be larger.
     """
     return (
         not -_INT64_BLANK < value < _INT64_BLANK
@@ -57,69 +58,63 @@ def is_blank(value: float) -> bool:
 
 
 class Rule(ABC):
-    """One row at work. Holds the row and names of tables, nothing of any record."""
+    """Applies one row of the catalog. Keeps nothing of any sample: that is in the stream's `rule_state`."""
 
     def __init__(self, row: MetricRow) -> None:
         self.row = row
         self._table = f"metrics.{row.id}"
         self._lowest, self._highest = row.valid
         self._whole = row.entity == "gpu"
+        # A rule with `below` is one with `above` on negated numbers.
+        self._sign = -1 if row.above is None else 1
+        limit = row.below if row.above is None else row.above
+        self._fires = math.inf if limit is None else self._sign * limit
+        self._clears = math.inf if row.clear is None else self._sign * row.clear
 
     @abstractmethod
     def read(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
-        """What a sample of one of the row's `metrics` says. `value` is in the row's own unit; None is the usual answer."""
+        """The findings of a sample of one of the row's `metrics`, None for none. `value` is in the row's own unit."""
 
     def second(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
-        """Take in a sample of one of the row's metrics `of`."""
+        """Remember a sample of one of the row's metrics `of`."""
         return None
 
     def states(self, stream: Stream) -> RuleTable:
-        """What is pending, firing or lately over."""
+        """The parts that are pending, firing or recently over."""
         return stream.rule_state.table(self._table, MAX_PARTS)
 
     def table(self, stream: Stream, name: str) -> RuleTable:
-        """A further table of this row."""
+        """Another table of this row."""
         return stream.rule_state.table(f"{self._table}.{name}", MAX_PARTS)
 
     def is_reading(self, value: float) -> bool:
-        """False for what such a thing cannot measure. Blanks have been dropped before."""
+        """False for a value outside the row's valid range. Blanks were dropped before."""
         return self._lowest <= value <= self._highest
 
-    def meant(self, sample: Sample) -> bool:
-        """False when the row asks for labels that the sample has not."""
+    def has_labels(self, sample: Sample) -> bool:
+        """False when the sample lacks a label the row asks for."""
         return all(sample.labels.get(name, "").lower() in wanted for name, wanted in self.row.where.items())
 
     def place(self, sample: Sample, stream: Stream, named: Named) -> SamplePlace | None:
-        """The part that the sample speaks of, None when it names none."""
+        """The part that the sample is about, None when it names none."""
         row = self.row
-        place = (
-            nic_place(sample, stream)
-            if row.entity == "nic"
-            else node_place(sample, stream)
-            if row.entity == "node"
-            else gpu_place(sample, stream, whole=self._whole)
-        )
+        place: SamplePlace | None
+        if row.entity == "nic":
+            place = nic_place(sample, stream)
+        elif row.entity == "node":
+            place = node_place(sample, stream)
+        else:
+            place = gpu_place(sample, stream, whole=self._whole)
         return with_parts(place, sample.labels, row.parts, named) if place and (row.parts or named) else place
 
     def past(self, measured: float) -> int:
-        """On which side of the row's thresholds it is: PAST, BETWEEN or WELL."""
-        row = self.row
-        if row.above is not None:
-            over_below = row.above if row.clear is None else row.clear
-            return (
-                PAST
-                if measured >= row.above
-                else WELL
-                if measured < over_below or row.clear is None
-                else BETWEEN
-            )
-        assert row.below is not None
-        over_above = row.below if row.clear is None else row.clear
-        return (
-            PAST if measured <= row.below else WELL if measured > over_above or row.clear is None else BETWEEN
-        )
+        """PAST the threshold, BETWEEN it and `clear`, or WELL."""
+        level = self._sign * measured
+        if level >= self._fires:
+            return PAST
+        return BETWEEN if level >= self._clears else WELL
 
-    def judged(
+    def assess(
         self,
         verdict: int,
         measured: dict[str, Attribute],
@@ -127,7 +122,7 @@ class Rule(ABC):
         sample: Sample,
         stream: Stream,
     ) -> Iterator[Finding] | None:
-        """The change that this reading makes, if it makes one."""
+        """The finding, when this reading changes the state of the part."""
         table = self.states(stream)
         before = cast("State | None", table.get(place.key))
         if before is None and verdict != PAST:
@@ -146,20 +141,17 @@ class Rule(ABC):
             table[place.key] = now
         if change is None:
             return None
-        seconds = (
-            {"seconds": (at - now[1]) // 1000}
-            if now and change is SignalState.FIRING and self.row.for_
-            else {}
-        )
-        return iter((self.finding(place, {**measured, **seconds}, change),))
+        if now and change is SignalState.FIRING and self.row.for_:
+            measured = {**measured, "seconds": (at - now[1]) // 1000}
+        return iter((self.finding(place, measured, change),))
 
     def _step(
         self, before: State | None, verdict: int, at: int, exporter: int, owner: int
     ) -> tuple[State | None, SignalState | None]:
-        """The next state (None: forget it, the same object: leave it) and what became of it."""
+        """The next state (None: delete the row, the same object: leave it) and the change to report."""
         row = self.row
         if before is None:
-            return self._begun(at, exporter, owner)
+            return self._counted(at, at, 1, exporter, owner)
         phase, since, last, count, known, whose = before
         apart = at - last
         if apart <= 0 or (exporter != known and apart <= row.gap):
@@ -173,13 +165,10 @@ class Rule(ABC):
                 return (None if apart > row.gap else before), None
             return (OVER, at, at, 0, exporter, owner), None
         if phase == OVER or apart > row.gap or owner != whose:
-            return self._begun(at, exporter, owner)
-        return self._held(since, at, count + 1, exporter, owner)
+            return self._counted(at, at, 1, exporter, owner)
+        return self._counted(since, at, count + 1, exporter, owner)
 
-    def _begun(self, at: int, exporter: int, owner: int) -> tuple[State, SignalState | None]:
-        return self._held(at, at, 1, exporter, owner)
-
-    def _held(
+    def _counted(
         self, since: int, at: int, count: int, exporter: int, owner: int
     ) -> tuple[State, SignalState | None]:
         enough = count >= self.row.samples and at - since >= self.row.for_
@@ -187,7 +176,7 @@ class Rule(ABC):
         return state, SignalState.FIRING if enough else None
 
     def finding(self, place: SamplePlace, measured: dict[str, Attribute], state: SignalState) -> Finding:
-        """The row's signal about a place."""
+        """The row's finding about a part."""
         row = self.row
         return Finding(
             row.kind,
@@ -201,21 +190,21 @@ class Rule(ABC):
 
 
 class Value(Rule):
-    """A gauge against its thresholds. A healthy reading of a healthy part costs one comparison."""
+    """A gauge and its thresholds. A healthy reading of a healthy part costs one comparison."""
 
     def read(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
-        """Past the threshold for long enough, or well again."""
+        """Fires past the threshold for long enough, clears when healthy again."""
         verdict = self.past(value)
         if verdict != PAST and not self.states(stream):
             return None
-        if not self.is_reading(value) or not self.meant(sample):
+        if not self.is_reading(value) or not self.has_labels(sample):
             return None
         place = self.place(sample, stream, named)
-        return self.judged(verdict, {self.row.says: tidy(value)}, place, sample, stream) if place else None
+        return self.assess(verdict, {self.row.says: rounded(value)}, place, sample, stream) if place else None
 
 
 class Bits(Rule):
-    """A mask of reasons, of which some are faults and most are not."""
+    """A mask of reasons, some of which are faults."""
 
     def __init__(self, row: MetricRow) -> None:
         super().__init__(row)
@@ -224,7 +213,7 @@ class Bits(Rule):
             self._mask |= bit
 
     def read(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
-        """A fault's bit is set for long enough, or none is any more."""
+        """Fires when a fault's bit is set for long enough, clears when none is."""
         if not 0 <= value < 2**53:
             return None
         mask = int(value)
@@ -236,9 +225,9 @@ class Bits(Rule):
             return None
         reasons = ",".join(name for bit, name in self.row.bits.items() if faults & bit)
         measured: dict[str, Attribute] = {self.row.says: reasons, "mask": mask} if faults else {"mask": mask}
-        return self.judged(PAST if faults else WELL, measured, place, sample, stream)
+        return self.assess(PAST if faults else WELL, measured, place, sample, stream)
 
 
-def tidy(value: float) -> int | float:
-    """A whole number as such, any other with as many digits as are worth reading."""
+def rounded(value: float) -> int | float:
+    """The number with four significant digits, a whole number as it is."""
     return int(value) if value == int(value) else float(f"{value:.4g}")

@@ -1,4 +1,4 @@
-"""Two metrics of one part and exporter that say something only together: used and free, current and greatest, both nothing."""
+"""Two metrics of one part and exporter that mean something only together: used and free, current and maximum, both zero."""
 
 from __future__ import annotations
 
@@ -7,33 +7,30 @@ from typing import cast
 
 from streams.detect.finding import Finding, Stream
 from streams.detect.metrics.dcgm_gauges import at_ms
-from streams.detect.metrics.levels import MAX_PARTS, PAST, WELL, Rule, tidy
-from streams.detect.metrics.rule_rows import MetricRow, Named
+from streams.detect.metrics.levels import MAX_PARTS, PAST, WELL, Rule, rounded
+from streams.detect.metrics.rule_rows import Named
 from streams.detect.metrics.sample_origin import SamplePlace, exporter_of, gpu_place
 from streams.model.record import Sample
 
 BUSY_TABLE = "metrics.busy"
 _LITTLE = 0.005
-"""A second metric that moves by less is not written down again."""
+"""A relative change of the second metric below this is not saved."""
 
 Second = tuple[float, int, int]
-"""Its value, when (ms), and the exporter."""
+"""Its value, time (ms) and exporter."""
 
 
 class Pair(Rule):
-    """What the pairs have in common: the second metric's last value and who exports it."""
+    """A rule with a second metric, whose last value and exporter it remembers."""
 
     def second(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
-        """Remember it, when it has changed or grown old."""
+        """Remember the value when it changed or the saved one is old."""
         if not self.is_reading(value):
             return None
         place = self.place(sample, stream, named)
         if place is not None:
-            seconds, at, exporter = (
-                self.table(stream, "second"),
-                at_ms(sample, stream),
-                exporter_of(sample.labels),
-            )
+            seconds, at = self.table(stream, "second"), at_ms(sample, stream)
+            exporter = exporter_of(sample.labels)
             before = cast("Second | None", seconds.get(place.key))
             if before is None or self._is_news(before, value, at, exporter):
                 seconds[place.key] = (value, at, exporter)
@@ -46,7 +43,7 @@ class Pair(Rule):
         return at - last > self.row.gap // 2 or (at > last and abs(value - known) > _LITTLE * abs(known))
 
     def beside(self, sample: Sample, stream: Stream, place: SamplePlace) -> float | None:
-        """The second metric's value at about the same time, None when it is not known; it is not for a sample that is late."""
+        """The second metric's value at about the same time, None when unknown, as for a late sample."""
         second = cast("Second | None", self.table(stream, "second").get(place.key))
         if second is None or second[2] != exporter_of(sample.labels):
             return None
@@ -54,10 +51,10 @@ class Pair(Rule):
 
 
 class Fraction(Pair):
-    """`share`: of the sum of both; `ratio`: of the second."""
+    """`share` of the sum of both, or `ratio` to the second."""
 
     def read(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
-        """Past the threshold for long enough, or well again."""
+        """Fires past the threshold for long enough, clears when healthy again."""
         row = self.row
         if not self.is_reading(value) or (place := self.place(sample, stream, named)) is None:
             return None
@@ -70,14 +67,14 @@ class Fraction(Pair):
         verdict = self.past(fraction)
         if verdict == PAST and row.busy and not _is_busy(sample, stream, row.gap):
             return None
-        return self.judged(verdict, {row.says: tidy(fraction)}, place, sample, stream)
+        return self.assess(verdict, {row.says: rounded(fraction)}, place, sample, stream)
 
 
 class Zeros(Pair):
-    """Both are nothing, on a part of a node whose parts have reported more than nothing."""
+    """Both are zero, on a node where some part has reported more than zero."""
 
     def second(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
-        """Remember a second metric that is nothing, and forget it when it is something."""
+        """Remember a second metric that is zero, forget it when it is not."""
         seconds = self.table(stream, "second")
         if (value > 0 and not seconds) or not self.is_reading(value):
             return None
@@ -89,36 +86,35 @@ class Zeros(Pair):
         return None
 
     def read(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
-        """Both nothing for long enough, or back."""
+        """Fires when both are zero for long enough, clears when the first is not."""
         if not self.is_reading(value) or (place := self.place(sample, stream, named)) is None:
             return None
         live, node = self.table(stream, "live"), place.key[:2]
         if value > 0:
             if node not in live:
                 live[node] = (True,)
-            return self.judged(WELL, {}, place, sample, stream) if self.states(stream) else None
+            return self.assess(WELL, {}, place, sample, stream) if self.states(stream) else None
         if node not in live or self.beside(sample, stream, place) != 0:
             return None
-        return self.judged(PAST, {self.row.says: 0}, place, sample, stream)
+        return self.assess(PAST, {self.row.says: 0}, place, sample, stream)
 
 
 class BusyGpus:
-    """Which GPUs are at work, for rows that count only then."""
+    """Remembers which GPUs are busy, for rows that apply only then."""
 
     def __init__(self, above: float, gap_ms: int) -> None:
         self._above = above
         self._refresh_ms = gap_ms // 2
 
-    def take(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
-        """Remember whether the GPU is at work, when that has changed or grown old."""
+    def remember(
+        self, sample: Sample, value: float, stream: Stream, named: Named
+    ) -> Iterator[Finding] | None:
+        """Remember whether the GPU is busy when that changed or the saved value is old."""
         place = gpu_place(sample, stream, whole=True)
         if place is None or not 0 <= value <= 100:
             return None
-        table, at, now = (
-            stream.rule_state.table(BUSY_TABLE, MAX_PARTS),
-            at_ms(sample, stream),
-            value >= self._above,
-        )
+        table = stream.rule_state.table(BUSY_TABLE, MAX_PARTS)
+        at, now = at_ms(sample, stream), value >= self._above
         before = cast("tuple[bool, int] | None", table.get(place.key))
         if before is None or (at > before[1] and (now != before[0] or at - before[1] > self._refresh_ms)):
             table[place.key] = (now, at)
@@ -132,8 +128,3 @@ def _is_busy(sample: Sample, stream: Stream, gap_ms: int) -> bool:
         return False
     busy, at = cast(tuple[bool, int], known)
     return busy and abs(at_ms(sample, stream) - at) <= gap_ms
-
-
-def pair(row: MetricRow) -> Pair:
-    """The rule of a row that measures two metrics."""
-    return Zeros(row) if row.measure == "zeros" else Fraction(row)

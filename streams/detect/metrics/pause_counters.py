@@ -1,4 +1,4 @@
-"""PFC storms as pause counters of NICs and switches show them: what share of the time a NIC is stopped, or stops its switch."""
+"""PFC storms in the pause counters of NICs and switches: the share of time a NIC is paused, or pauses its switch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Measure = Literal["duration", "frames", "events"]
 
 
 class PauseMetric(Strict):
-    """One counter: `pattern` has a group `priority` where the counter belongs to one. `on_switch` makes its interface a port."""
+    """A counter. `pattern` has a group `priority` when the counter is of one; with `on_switch` the interface is a switch port."""
 
     pattern: str
     measures: Measure
@@ -30,7 +30,7 @@ class PauseMetric(Strict):
 
 
 class Threshold(Strict):
-    """When a storm begins and ends, in the measure's own unit per second (a fraction for `duration`)."""
+    """When a storm starts and ends, in the measure's unit per second (a fraction for `duration`)."""
 
     fire: float
     clear: float
@@ -55,7 +55,7 @@ def _sheet() -> PauseSheet:
 
 @dataclass(frozen=True, slots=True)
 class PauseCounter:
-    """What is remembered of one counter. `over` counts intervals above the threshold, one after the other."""
+    """What is remembered of one counter. `over` counts consecutive intervals above the threshold."""
 
     value: float
     at_ms: int
@@ -64,23 +64,21 @@ class PauseCounter:
 
     @property
     def row(self) -> Row:
-        """As it is remembered."""
+        """The row of the table."""
         return self.value, self.at_ms, self.over, self.firing
 
     @classmethod
     def of(cls, row: Row) -> PauseCounter:
-        """From what was remembered."""
+        """From a row of the table."""
         value, at_ms, over, firing = row
         return cls(float(value or 0), int(at_ms or 0), int(over or 0), bool(firing))
 
 
 _MAX_COUNTERS = 200_000
 
-_Key = tuple[str, str, str, str, int, str]
-
 
 class PauseCounters:
-    """Reads samples. Each counter's last value is remembered."""
+    """Reads samples. Remembers the last value of each counter."""
 
     hints = (
         rb"prio[0-7]_pause",
@@ -94,7 +92,7 @@ class PauseCounters:
         self._metrics = [(re2_patterns.compile(metric.pattern), metric) for metric in _sheet().metrics]
 
     def read(self, sample: Sample, stream: Stream) -> Iterator[Finding]:
-        """A storm's begin or end, when this sample shows it."""
+        """The start or end of a storm, when this sample shows it."""
         for pattern, metric in self._metrics:
             match = pattern.search(sample.name)
             if match is not None:
@@ -113,11 +111,11 @@ class PauseCounters:
         place = (stream.cluster, sample.node or stream.lines, nic, metric.direction, priority)
         if metric.measures == "frames" and (*place, "duration") in counters:
             return
-        key: _Key = (*place, metric.measures)
+        key = (*place, metric.measures)
         row = counters.get(key)
         before = PauseCounter.of(row) if row is not None else None
         if before is not None and at_ms <= before.at_ms:
-            return  # a sample that was shipped late, or twice
+            return  # late, or shipped twice
         rate = None
         if before is not None and sample.value >= before.value:
             rate = (sample.value - before.value) * 1000 / (at_ms - before.at_ms)
@@ -130,7 +128,7 @@ class PauseCounters:
 def _judge(
     before: PauseCounter | None, rate: float | None, value: float, at_ms: int, measures: Measure
 ) -> tuple[PauseCounter, SignalState | None]:
-    """The counter's new state and what changed. A reset (`rate` None) says nothing either way."""
+    """The counter's new state and the change to report. A reset (`rate` None) changes nothing."""
     if before is None or rate is None:
         return PauseCounter(value, at_ms, firing=before is not None and before.firing), None
     threshold: Threshold = getattr(_sheet(), measures)

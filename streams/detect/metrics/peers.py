@@ -1,8 +1,8 @@
-"""One GPU against the others of its job: the median of all, learned in steps of time, and how far they lie from it.
+"""One GPU against the others of its job: the median and spread of all, for each step of time.
 
-A job of ten thousand GPUs must not cost a row of ten thousand numbers at every sample. So what is kept of a step is a histogram
-of a few dozen buckets, each a fiftieth (2 %) wide, and the numbers of just so many GPUs as make it certain that there are enough.
-A sample is compared with the step before its own. When many are low, or the whole job rests, nobody is a straggler.
+A job of ten thousand GPUs must not cost a row of ten thousand numbers at every sample. So a step is kept as a histogram of a few
+dozen buckets, each a fiftieth (2 %) wide, and as the hashes of only as many GPUs as a comparison needs. A sample is compared with
+the step before its own. When many GPUs are low, or the whole job rests, none is a straggler.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from zlib import crc32
 
 from streams.detect.finding import Finding, Stream
 from streams.detect.metrics.dcgm_gauges import at_ms
-from streams.detect.metrics.levels import BETWEEN, PAST, WELL, Rule, tidy
+from streams.detect.metrics.levels import BETWEEN, PAST, WELL, Rule, rounded
 from streams.detect.metrics.rule_rows import MetricRow, Named
 from streams.detect.metrics.sample_origin import Owner, owner_of
 from streams.detect.rule_state import Key, RuleTable
@@ -24,24 +24,24 @@ from streams.model.signal import Attribute
 _WIDTH = 50.0
 _MAX_JOBS = 20_000
 _LONE = 0.15
-"""More than this share of a job below the threshold is no straggler but how the job runs."""
+"""With more than this share of the job below the threshold, the job is slow and no GPU a straggler."""
 
 _SPREADS = 6.0
 _LEAST_SPREAD = 0.02
-"""How many median deviations a straggler lies off, and the least such deviation, as a share of the median."""
+"""Median deviations by which a straggler is off, and the least deviation assumed, as a share of the median."""
 
 Summary = tuple[int, float, float, int, float]
-"""Of a step that is over: its number, median, median deviation, GPUs counted up to what is needed, and the share that is low."""
+"""Of a finished step: its number, median, median deviation, GPUs (counted up to what is needed), and the share that is low."""
 
 
 class JobMedians:
-    """The medians of one row's jobs, by steps of its window. Keeps nothing itself: all of it is in the stream's memory."""
+    """The medians of one row's jobs, by steps of its window. Keeps nothing itself: all is in the stream's `rule_state`."""
 
     def __init__(self, row: MetricRow) -> None:
         self._row = row
 
     def counted(self, sample: Sample, stream: Stream, owner: Owner, value: float, gpu: Key) -> Summary | None:
-        """Take a GPU's value in; the summary of the step before, when it is recent and of enough GPUs to be compared with."""
+        """Count a GPU's value; returns the summary of the step before, if it is recent and of enough GPUs."""
         row = self._row
         job: Key = (stream.cluster, owner.namespace, owner.family)
         step = at_ms(sample, stream) // row.window
@@ -81,14 +81,14 @@ class JobMedians:
 
 
 class PeerRule(Rule):
-    """Compares samples of GPUs that are given to one job."""
+    """Compares the GPUs of one job."""
 
     def __init__(self, row: MetricRow) -> None:
         super().__init__(row)
         self._jobs = JobMedians(row)
 
     def read(self, sample: Sample, value: float, stream: Stream, named: Named) -> Iterator[Finding] | None:
-        """Far below its peers for long enough, or with them again."""
+        """Fires far below its peers for long enough, clears when with them again."""
         if value <= 0 or not self.is_reading(value):
             return None
         owner = owner_of(sample.labels)
@@ -96,7 +96,7 @@ class PeerRule(Rule):
         if place is None:
             return None
         if owner is None:
-            return self.judged(WELL, {}, place, sample, stream)
+            return self.assess(WELL, {}, place, sample, stream)
         summary = self._jobs.counted(sample, stream, owner, value, place.key)
         if summary is None or summary[1] < self.row.floor:
             return None
@@ -107,15 +107,15 @@ class PeerRule(Rule):
         if verdict == PAST and (low > _LONE or abs(value - median) < _SPREADS * spread):
             verdict = BETWEEN
         measured: dict[str, Attribute] = {
-            self.row.says: tidy(value),
-            "median": tidy(median),
-            "ratio": tidy(ratio),
+            self.row.says: rounded(value),
+            "median": rounded(median),
+            "ratio": rounded(ratio),
         }
-        return self.judged(verdict, measured, place, sample, stream)
+        return self.assess(verdict, measured, place, sample, stream)
 
 
 def _with(now: tuple[int, ...], bucket: int) -> tuple[int, ...]:
-    """The histogram with one more in a bucket: step, then bucket and count in turn."""
+    """The histogram with one more in a bucket: step, then alternately bucket and count."""
     for index in range(1, len(now), 2):
         if now[index] == bucket:
             return (*now[: index + 1], now[index + 1] + 1, *now[index + 2 :])
@@ -123,7 +123,7 @@ def _with(now: tuple[int, ...], bucket: int) -> tuple[int, ...]:
 
 
 def _middle(counted: Sequence[tuple[float, int]], total: int) -> float:
-    """The median of values in order, each counted so often."""
+    """The median of sorted values with their counts."""
     seen = 0
     for value, count in counted:
         seen += count

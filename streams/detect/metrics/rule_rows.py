@@ -20,10 +20,10 @@ from streams.model.signal import Severity, SignalState
 
 Measure = Literal["value", "bits", "increase", "rate", "share", "ratio", "zeros", "baseline", "peers"]
 """`value`: the sample itself. `bits`: which bits of a mask are set. `increase`: a counter went up. `rate`: how fast it does.
-`share`: of itself and a second metric. `ratio`: to a second metric. `zeros`: it and a second metric are both nothing.
+`share`: of itself and a second metric. `ratio`: to a second metric. `zeros`: it and a second metric are both zero.
 `baseline`: to its own usual value. `peers`: to the median of the job's other GPUs."""
 
-# Snapshots of the detector know counters by the order of their rows: with another order of files what they hold is forgotten.
+# Snapshots know counters by the order of their rows: another order of files discards what they hold.
 FILES = ("gpu_thermal", "gpu_memory", "gpu_work", "gpu_links", "fabric", "host", "storage")
 """The files of `catalog/metrics`, by device."""
 
@@ -56,14 +56,14 @@ Duration = Annotated[int, BeforeValidator(_milliseconds)]
 
 
 Named = tuple[tuple[str, str | int], ...]
-"""What a metric's name says of the part, beside its labels: attributes that tell its series apart."""
+"""Attributes from a metric's name, in addition to its labels, that tell its series apart."""
 
 
 class Metric(Strict):
     """One exporter's name for what is measured, and the factor to the row's unit. `L{0..17}` stands for that many names.
 
-    A row's metrics are one quantity by the names of different exporters. Where one exporter has several that mean the same
-    trouble, each has a `counter` of its own, which becomes an attribute.
+    A row's metrics are one quantity under the names of different exporters. Where one exporter has several for the same fault,
+    each has its own `counter`, which becomes an attribute.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Metric(Strict):
     counter: str = ""
 
     def names(self) -> tuple[tuple[str, Named], ...]:
-        """Each name with what it says of the part."""
+        """Each name with the attributes it stands for."""
         counter: Named = (("counter", self.counter),) if self.counter else ()
         head, brace, rest = self.name.partition("{")
         if not brace:
@@ -84,7 +84,7 @@ class Metric(Strict):
 
     @property
     def exporter(self) -> str:
-        """Which exporter's it is, by how it names things."""
+        """The exporter, by its prefix."""
         return self.name.partition("_")[0].lower()
 
 
@@ -101,7 +101,7 @@ class Series(Strict):
 
 
 class MetricTransition(Strict):
-    """What must be said, how long after the first sample, and with which attributes among others."""
+    """A finding a story must give: how long after the first sample, and with which attributes among others."""
 
     state: SignalState
     after: Duration
@@ -109,7 +109,7 @@ class MetricTransition(Strict):
 
 
 class Story(Strict):
-    """Series that begin together, a sample each `step`."""
+    """Series that start together, with a sample each `step`."""
 
     step: Duration = 30_000
     series: tuple[Series, ...] = Field(min_length=1)
@@ -120,8 +120,8 @@ class Story(Strict):
 class MetricRow(Strict):
     """One rule.
 
-    `above` and `below` are where it fires, `clear` where it is over; `for` and `samples` are how long, and in how many samples
-    one after the other, it must have been so. A series that pauses for longer than `gap` begins anew.
+    It fires from `above` or `below` on and clears at `clear`, after `for` in a row and in `samples` consecutive samples. A series
+    that pauses for longer than `gap` starts over.
     """
 
     id: str
@@ -141,32 +141,32 @@ class MetricRow(Strict):
     below: float | None = None
     clear: float | None = None
     valid: tuple[float, float] = (0.0, 9e18)
-    """What a reading can be; anything else is no reading."""
+    """The valid range of a reading; others are ignored."""
     for_: Duration = Field(0, alias="for", validate_default=False)
     samples: int = Field(1, ge=1)
     gap: Duration = 300_000
 
     bits: Mapping[int, str] = {}
     unless: int = 0
-    """Bits that tell of the same more exactly: the row is silent while one of them is set."""
+    """More specific bits: the row is silent while one of them is set."""
     where: Mapping[str, tuple[str, ...]] = {}
-    """Labels that must have one of these values."""
+    """Labels and the values they may have."""
     parts: tuple[str, ...] = ()
-    """Labels that tell several series of one entity apart, and become attributes."""
+    """Labels that tell several series of an entity apart; they become attributes."""
     allocated: bool = False
-    """Only while the GPU belongs to a pod, and anew with each pod."""
+    """Only while the GPU belongs to a pod; starts over with each pod."""
     busy: bool = False
-    """Only while the GPU is at work."""
+    """Only while the GPU is busy."""
     quiet: Duration | None = None
-    """After so long without an `increase` it is over; without it, each increase is news of its own."""
+    """Clears after this time without an `increase`; without `quiet` each increase is reported."""
     per: Duration = 1_000
     """The unit of time of a `rate`."""
     window: Duration = 60_000
-    """Over how long a `rate` is taken; how often a `baseline` is compared; in what steps `peers` are."""
+    """The time a `rate` is taken over, between comparisons of a `baseline`, and of a step of `peers`."""
     warmup: int = 30
-    """So many windows a `baseline` is learned before it is compared."""
+    """Windows a `baseline` is learned before it is compared."""
     floor: float = 0.0
-    """A `baseline` that falls below this share of itself was ended, not hurt; a median below this is of `peers` that rest."""
+    """A `baseline` below this share of itself has ended and is no fault; `peers` with a median below this are idle."""
     peers: int = 8
 
     stories: tuple[Story, ...] = Field(min_length=1)
@@ -200,7 +200,7 @@ class MetricRow(Strict):
 
 
 class Busy(Strict):
-    """What shows that a GPU is at work, and from where on."""
+    """The metrics that show a busy GPU, and their threshold."""
 
     metrics: tuple[NamedMetric, ...]
     above: float
@@ -229,11 +229,7 @@ class MetricSheet(Strict):
 
 @cache
 def sheet() -> MetricSheet:
-    """The rows that ship.
-
-    Raises:
-        ConfigError: naming the first key that is wrong.
-    """
+    """All rows of `catalog/metrics`, read once."""
     files = [load_catalog(f"metrics/{name}", _File) for name in FILES]
     (busy,) = (file.busy for file in files if file.busy is not None)
     return MetricSheet(busy=busy, rows=tuple(row for file in files for row in file.rows))

@@ -1,4 +1,4 @@
-"""Where a sample comes from: the part it speaks of, who exports it, and whose job runs there."""
+"""The origin of a sample: the part it is about, its exporter, and the job that owns the part."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _PODS = (("exported_pod", "exported_namespace"), ("pod_name", "pod_namespace"), 
 _SUFFIX = re2_patterns.compile(
     r"-(?:\d{1,6}|[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10})$"
 )
-"""What Kubernetes and job controllers put behind a name: ordinals, and random letters without vowels (apimachinery, rand.go)."""
+"""What Kubernetes and job controllers append to a name: ordinals, and random letters without vowels (apimachinery, rand.go)."""
 _ROLE = re2_patterns.compile(r"-(?:worker|master|chief|head|node|replica|leader)s?$")
 _CACHED = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class SamplePlace:
-    """One part of a node. `key` is what it is remembered by; the same object for the same GPU, so it is kept once."""
+    """One part of a node. Rules remember it by `key`; the key of a GPU is one shared object, which saves memory."""
 
     key: Key
     gpu: Gpu | None = None
@@ -46,7 +46,7 @@ def _of_gpu(cluster: str, node: str, gpu: Gpu) -> SamplePlace:
 
 
 def gpu_place(sample: Sample, stream: Stream, *, whole: bool) -> SamplePlace | None:
-    """The GPU, or with `whole` False its MIG instance; None when the labels name no GPU, as those of sums and averages don't."""
+    """The GPU, or with `whole` False its MIG instance; None without a GPU in the labels, as in sums and averages."""
     gpu = gpu_of(sample)
     if gpu.pci is None and gpu.uuid is None and gpu.index is None:
         return None
@@ -56,20 +56,15 @@ def gpu_place(sample: Sample, stream: Stream, *, whole: bool) -> SamplePlace | N
 
 
 def nic_place(sample: Sample, stream: Stream) -> SamplePlace | None:
-    """The NIC and, where the labels have one, its port."""
+    """The NIC and its port, as far as the labels name them."""
     labels = sample.labels
     nic = next((labels[name] for name in _NIC_LABELS if labels.get(name)), None)
     if nic is None:
         return None
     port = labels.get("port") or None
     attributes: tuple[tuple[str, Attribute], ...] = (("device", nic), *((("port", port),) if port else ()))
-    return SamplePlace(
-        (stream.cluster, sample.node or stream.lines, nic, port or ""),
-        None,
-        nic,
-        port,
-        attributes,
-    )
+    key = (stream.cluster, sample.node or stream.lines, nic, port or "")
+    return SamplePlace(key, None, nic, port, attributes)
 
 
 def node_place(sample: Sample, stream: Stream) -> SamplePlace:
@@ -78,10 +73,10 @@ def node_place(sample: Sample, stream: Stream) -> SamplePlace:
 
 
 def with_parts(
-    place: SamplePlace, labels: Mapping[str, str], parts: tuple[str, ...], told: Named
+    place: SamplePlace, labels: Mapping[str, str], parts: tuple[str, ...], from_name: Named
 ) -> SamplePlace:
-    """The place of one of several series of a part: a link, a sensor, a memory controller."""
-    named = (*((part, labels[part]) for part in parts if labels.get(part)), *told)
+    """The place of one series of a part that has several: a link, a sensor, a memory controller."""
+    named = (*((part, labels[part]) for part in parts if labels.get(part)), *from_name)
     if not named:
         return place
     key = (*place.key, *(value for _, value in named))
@@ -89,7 +84,7 @@ def with_parts(
 
 
 def exporter_of(labels: Mapping[str, str], metric: str = "") -> int:
-    """A number for the exporter behind a sample, or for one of its metrics; the same in every process."""
+    """A number for the exporter of a sample, or for one metric of it; the same in every process."""
     number = _number(labels.get("instance", ""), labels.get("job", ""), labels.get("url", ""))
     return crc32(metric.encode("utf-8", "replace"), number) if metric else number
 
@@ -101,19 +96,19 @@ def _number(*names: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The pod, or the batch job, that a GPU is given to; `family` is what its job's other pods share with it."""
+    """The pod or batch job a GPU is allocated to. `family` is the part of the name that all pods of the job share."""
 
     namespace: str
     family: str
     number: int
-    """Stands for the pod itself."""
+    """A hash of the pod."""
 
 
 def owner_of(labels: Mapping[str, str]) -> Owner | None:
-    """Whose GPU it is; None for a GPU that is free.
+    """The owner of a GPU, None when it is free.
 
-    A Prometheus that does not honour labels renames the workload's to `exported_…` and puts the exporter's own pod in their
-    place (Prometheus documentation, `honor_labels`); an exporter is no owner. Slurm's job comes as `hpc_job` (dcgm-exporter).
+    Without `honor_labels`, Prometheus renames the workload's labels to `exported_…` and puts the exporter's own pod in their
+    place; an exporter is no owner. A Slurm job is in `hpc_job` (dcgm-exporter).
     """
     for pod_label, namespace_label in _PODS:
         if pod_label in labels:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from streams.ingest import header
 from streams.ingest.logs import quotation
-from streams.ingest.records import TRUST, Opened, Origin, RecordContext, merged
+from streams.ingest.records import TRUST, Header, Opened, Origin, RecordContext, merged
 from streams.model.entity import PodRef
 from streams.model.record import LogLine
 
@@ -87,7 +87,7 @@ def read(
             into.observations.append(line)
 
 
-def _when(found: header.Header, shipped: datetime | None) -> datetime | None:
+def _when(found: Header, shipped: datetime | None) -> datetime | None:
     if found.at is None or shipped is None or found.certain:
         return found.at or shipped
     return found.at if abs(shipped - found.at) <= TRUST else shipped

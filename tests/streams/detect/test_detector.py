@@ -223,7 +223,7 @@ def test_a_batch_in_one_record_is_read_line_by_line(joint: bytes) -> None:
     ("value", "reason"),
     [
         (b'{"log": "cut in the mid', "not JSON"),
-        (b'{"a": "NVRM: Xid (PCI:0000:3b:00): 79"}', "no known shape"),
+        (b'{"a": "NVRM: Xid (PCI:0000:3b:00): 79"}', "an unknown format"),
         (b'{"MESSAGE": [', "not JSON"),
         (b'{"x":' * 5000 + b'"NVRM: Xid (PCI:0000:3b:00): 79"' + b"}" * 5000, "not JSON"),
         (b"x" * 5_000_000 + b"NVRM: Xid (PCI:0000:3b:00): 79", "more than 16384"),

@@ -365,4 +365,4 @@ def test_a_record_gives_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) 
     for way in (as_json, as_proto):
         result = open_record(way(logs({}, *[{"body": "hi"}] * 300)), OUTSIDE)
         assert len(result.observations) == 100
-        assert result.unreadable == ["more than 100 lines or samples, of which the first were read"]
+        assert result.unreadable == ["more than 100 lines or samples; only the first ones were read"]
