@@ -1,10 +1,10 @@
-"""What a healthy cluster says all day."""
+"""What a healthy cluster logs all day."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from sandbox.simulation.timeline import Stage
+from sandbox.simulation.simulation import Simulation
 
 _KERNEL = (
     "mlx5_core 0000:5e:00.0: mlx5_cmd_out_err:838:(pid {n}): ACCESS_REG(0x805) op_mod(0x1) failed, status bad operation(0x2), "
@@ -25,15 +25,15 @@ _DAEMONS = (
 )
 
 
-def fill(stage: Stage) -> None:
+def fill(sim: Simulation) -> None:
     """Ordinary lines over the whole run, spread over all nodes."""
-    rng, nodes = stage.rng, list(stage.cluster.nodes.values())
-    hours = (stage.end - stage.begin).total_seconds() / 3600
-    for _ in range(int(hours * len(nodes) * stage.scenario.noise.chatter_per_node_hour)):
-        node, at = rng.choice(nodes), stage.begin + timedelta(hours=rng.uniform(0, hours))
+    rng, nodes = sim.rng, list(sim.cluster.nodes.values())
+    hours = (sim.end - sim.begin).total_seconds() / 3600
+    for _ in range(int(hours * len(nodes) * sim.scenario.noise.chatter_per_node_hour)):
+        node, at = rng.choice(nodes), sim.begin + timedelta(hours=rng.uniform(0, hours))
         number = rng.randrange(1, 250)
         if rng.random() < 0.7:
-            stage.kernel(node, at, rng.choice(_KERNEL).format(n=number))
+            sim.kernel(node, at, rng.choice(_KERNEL).format(n=number))
         else:
             program, text = rng.choice(_DAEMONS)
-            stage.daemon(node, at, program, text.format(n=number))
+            sim.daemon(node, at, program, text.format(n=number))

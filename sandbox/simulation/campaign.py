@@ -1,4 +1,4 @@
-"""A campaign: jobs on a cluster, faults and look-alikes played on it one after the other, and the capture that comes of it."""
+"""A campaign: jobs on a cluster, faults and look-alikes played on it one after the other, and the capture of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from datetime import UTC, datetime, timedelta
 from faultline.replay.capture import Capture, Meta
 from sandbox.simulation import background_logs, faults, look_alikes
 from sandbox.simulation.layout import Layout
+from sandbox.simulation.output import seconds
 from sandbox.simulation.scenario import Scenario
 from sandbox.simulation.shippers import Site, ship
-from sandbox.simulation.timeline import Stage
+from sandbox.simulation.simulation import Simulation
 from sandbox.simulation.topology import GPUS, SimulatedCluster
 from sandbox.simulation.truth import Truth
 from sandbox.simulation.workload import Job
@@ -20,7 +21,7 @@ from streams.model.errors import BadInput
 BEGIN = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)
 WARM_UP = timedelta(minutes=15)
 LONGEST = timedelta(hours=36)
-"""A campaign that finds no calm place for its next fault gives up after this."""
+"""A campaign that finds no free place for its next fault gives up after this."""
 
 
 class NoPlace(BadInput):
@@ -44,24 +45,24 @@ def simulate(scenario: Scenario, seed: int) -> Simulated:
     """
     rng = random.Random(f"{scenario.name}/{scenario.plant.nodes}/{seed}")
     cluster = SimulatedCluster.build("sim", scenario.plant, rng)
-    stage = Stage(scenario, cluster, rng, BEGIN)
-    _fill(stage)
-    _play(stage)
-    stage.settle()
-    background_logs.fill(stage)
+    sim = Simulation(scenario, cluster, rng, BEGIN)
+    _fill(sim)
+    _play(sim)
+    sim.log_progress_to_end()
+    background_logs.fill(sim)
     site = Site.draw(rng)
-    records = ship(stage.said, site, scenario.noise, rng)
-    last = max([stage.end, *(topic[-1].timestamp for topic in records.values())])
+    records = ship(sim.records, site, scenario.noise, rng)
+    last = max([sim.end, *(topic[-1].timestamp for topic in records.values())])
     meta = Meta(cluster.name, BEGIN, last + timedelta(minutes=5))
-    changes = tuple(sorted(stage.changes, key=lambda change: change.at))
-    topology = stage.first_cabling if scenario.plant.cabled else ""
-    return Simulated(Capture(meta, records, changes, topology), stage.truth)
+    changes = tuple(sorted(sim.changes, key=lambda change: change.at))
+    topology = sim.first_cabling if scenario.plant.cabled else ""
+    return Simulated(Capture(meta, records, changes, topology), sim.truth)
 
 
-def _fill(stage: Stage) -> None:
+def _fill(sim: Simulation) -> None:
     """Start jobs until the cluster is as busy as the scenario says."""
-    spec, rng = stage.scenario.jobs, stage.rng
-    free = list(stage.cluster.nodes.values())
+    spec, rng = sim.scenario.jobs, sim.rng
+    free = list(sim.cluster.nodes.values())
     budget = int(len(free) * spec.busy)
     if rng.random() < 0.5:
         rng.shuffle(free)  # a scheduler that knows no topology
@@ -72,11 +73,11 @@ def _fill(stage: Stage) -> None:
         count = rng.choice(fitting)
         budget -= count
         nodes, free = free[:count], free[count:]
-        stage.add_job(_job(stage, count), nodes, stage.begin)
+        sim.add_job(_job(sim, count), nodes, sim.begin)
 
 
-def _job(stage: Stage, nodes: int) -> Job:
-    spec, rng = stage.scenario.jobs, stage.rng
+def _job(sim: Simulation, nodes: int) -> Job:
+    spec, rng = sim.scenario.jobs, sim.rng
     world = nodes * GPUS
     cuts = [
         (t, p) for t in spec.tensor for p in spec.pipeline if world % (t * p) == 0 and world // (t * p) > 0
@@ -84,43 +85,41 @@ def _job(stage: Stage, nodes: int) -> Job:
     tensor, pipeline = rng.choice(cuts)
     release = rng.choice(spec.torch)
     old = release in ("2.0", "2.1") and rng.random() < 0.5
-    number = len(stage.jobs) + 1
+    number = len(sim.jobs) + 1
     return Job(
         kind=rng.choice(spec.controllers),
         namespace=rng.choice(("team-language", "team-speech", "team-vision", "research")),
         name=f"{rng.choice(('llm', 'moe', 'asr', 'vlm', 'diffusion'))}-{number:03d}",
         layout=Layout(world, tensor, pipeline),
         release=release,
-        timeout=timedelta(seconds=1800 if old else spec.timeout_s),
-        tells_init=rng.random() < 0.25,
+        timeout=seconds(1800 if old else spec.timeout_s),
+        logs_init=rng.random() < 0.25,
         desync=rng.random() < 0.15,
         dumps=release in ("2.4", "2.5", "2.7") and rng.random() < 0.15,
         step=rng.randrange(1_000, 500_000),
     )
 
 
-def _play(stage: Stage) -> None:
-    campaign, rng = stage.scenario.campaign, stage.rng
-    wanted = campaign.faults + round(campaign.per_hundred_nodes * stage.scenario.plant.nodes / 100)
-    at, done = stage.begin + WARM_UP, 0
-    owed = 0.0
+def _play(sim: Simulation) -> None:
+    campaign, rng = sim.scenario.campaign, sim.rng
+    wanted = campaign.faults + round(campaign.per_hundred_nodes * sim.scenario.plant.nodes / 100)
+    at, done = sim.begin + WARM_UP, 0
+    due = 0.0  # look-alikes still to be played
     offset = rng.randrange(len(campaign.kinds))
-    while done < wanted and at - stage.begin < LONGEST:
-        stage.bring_back(at)
+    while done < wanted and at - sim.begin < LONGEST:
+        sim.install_replacements(at)
         kind = campaign.kinds[(done + offset) % len(campaign.kinds)]
-        if faults.inject(kind, stage, at):
+        if faults.inject(kind, sim, at):
             done += 1
-            owed += stage.scenario.look_alikes.per_fault
-        while owed >= 1 and look_alikes.play(
-            stage, at + timedelta(seconds=rng.uniform(0, campaign.spacing_s))
-        ):
-            owed -= 1
-        at += timedelta(seconds=rng.uniform(0.4, 1.6) * campaign.spacing_s)
-    for _ in range(200):  # those that found no calm place meanwhile
-        if owed < 1:
+            due += sim.scenario.look_alikes.per_fault
+        while due >= 1 and look_alikes.play(sim, at + seconds(rng.uniform(0, campaign.spacing_s))):
+            due -= 1
+        at += seconds(rng.uniform(0.4, 1.6) * campaign.spacing_s)
+    for _ in range(200):  # those that found no free place meanwhile
+        if due < 1:
             break
-        at += timedelta(seconds=rng.uniform(20, 90))
-        stage.bring_back(at)
-        owed -= look_alikes.play(stage, at)
+        at += seconds(rng.uniform(20, 90))
+        sim.install_replacements(at)
+        due -= look_alikes.play(sim, at)
     if wanted and not done:
-        raise NoPlace(f"{stage.scenario.name}: no fault found a place on {stage.scenario.plant.nodes} nodes")
+        raise NoPlace(f"{sim.scenario.name}: no fault found a place on {sim.scenario.plant.nodes} nodes")

@@ -1,4 +1,4 @@
-"""What NVIDIA's driver prints, as each branch words it (open-gpu-kernel-modules 515 to 595; NVIDIA, Xid catalog)."""
+"""What NVIDIA's driver logs, in the wording of each branch (open-gpu-kernel-modules 515 to 595; NVIDIA, Xid catalog)."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ RECOVERY = {
     3: "Drain P2P",
     4: "Drain and Reset",
 }
-TELLS_RECOVERY = 570
+RECOVERY_SINCE = 570
 """Xid 154 came with R565."""
 
 
 def xid(
-    node: Node, gpu: int, code: int, words: str, *, pid: int | None = None, process: str = "python3"
+    node: Node, gpu: int, code: int, body: str, *, pid: int | None = None, process: str = "python3"
 ) -> str:
-    """One Xid line. Who was running is left out by branches from 570 on when nobody knows, and `<unknown>` before."""
-    return f"NVRM: Xid (PCI:{node.gpu_pci(gpu)}): {code}, {_who(node, pid, process)}{words}"
+    """One Xid line. An unknown process is left out by branches from 570 on, and `<unknown>` before."""
+    return f"NVRM: Xid (PCI:{node.gpu_pci(gpu)}): {code}, {_process(node, pid, process)}{body}"
 
 
 def recovery(node: Node, gpu: int, to: int, before: int = 0) -> str | None:
     """Xid 154 of a driver that has it, None for older ones."""
-    if int(node.driver) < TELLS_RECOVERY:
+    if int(node.driver) < RECOVERY_SINCE:
         return None
-    words = f"GPU recovery action changed from 0x{before:x} ({RECOVERY[before]}) to 0x{to:x} ({RECOVERY[to]})"
-    return f"NVRM: Xid (PCI:{node.gpu_pci(gpu)}): 154, {words}"
+    body = f"GPU recovery action changed from 0x{before:x} ({RECOVERY[before]}) to 0x{to:x} ({RECOVERY[to]})"
+    return f"NVRM: Xid (PCI:{node.gpu_pci(gpu)}): 154, {body}"
 
 
 def introduction(node: Node, gpu: int) -> list[str]:
-    """Printed once for each GPU before its first Xid."""
+    """Logged once for each GPU before its first Xid."""
     address = node.gpu_pci(gpu)
     return [
         f"NVRM: GPU at PCI:{address}: {node.gpu_uuid(gpu)}",
@@ -71,6 +71,11 @@ def warp_exception(gpc: int, tpc: int) -> str:
     return f"Graphics SM Warp Exception on (GPC {gpc}, TPC {tpc}, SM 0): Out Of Range Address"
 
 
+def channel(gpu: int) -> str:
+    """The body of an Xid 43 or 45: a channel that was torn down."""
+    return f"Ch {gpu + 8:08x}"
+
+
 def double_bit(partition: int, page: int) -> str:
     """The body of an Xid 48."""
     return (
@@ -85,7 +90,7 @@ def nvlink_error(link: int, register: int) -> str:
 
 
 def nvlink5_down(node: Node, link: int, reason: int) -> str:
-    """The body of an Xid 149: why a link went down stands in bits 20 to 25 of the first word, the kind of event below them."""
+    """The body of an Xid 149: bits 20 to 25 of the first word say why the link went down, the bits below the kind of event."""
     event = 0x425C6 if int(node.driver) < 575 else 0x42411
     info = reason << 20 | event
     zeros = " ".join(["0x00000000"] * 5)
@@ -100,12 +105,12 @@ def gsp_timeout(gpu: int) -> str:
     )
 
 
-def sxid(switch: int, code: int, words: str) -> str:
+def sxid(switch: int, code: int, body: str) -> str:
     """An SXid of one of the board's NVSwitches."""
-    return f"nvidia-nvswitch{switch}: SXid (PCI:0000:{5 + switch:02x}:00.0): {code:05d}, {words}"
+    return f"nvidia-nvswitch{switch}: SXid (PCI:0000:{5 + switch:02x}:00.0): {code:05d}, {body}"
 
 
-def _who(node: Node, pid: int | None, process: str) -> str:
+def _process(node: Node, pid: int | None, process: str) -> str:
     if pid is not None:
         return f"pid={pid}, name={process}, "
     return "" if int(node.driver) >= 570 else "pid='<unknown>', name=<unknown>, "

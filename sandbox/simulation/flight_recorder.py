@@ -1,4 +1,4 @@
-"""PyTorch's flight recorder: what a rank writes down when a collective does not end (FlightRecorder.hpp, 2.4 to 2.7, as JSON)."""
+"""PyTorch's flight recorder: what a rank dumps when a collective does not end (FlightRecorder.hpp, 2.4 to 2.7, as JSON)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sandbox.simulation.layout import Layout
 from sandbox.simulation.wait_for import Wait
 
 SHOWN = 3
-"""Entries of the ring that are kept here besides the one that hangs; a real one has two thousand."""
+"""Entries of the ring besides the one that hangs; a real dump has two thousand."""
 _SPELLING = {
     "ALLREDUCE": "all_reduce",
     "_REDUCE_SCATTER_BASE": "_reduce_scatter_base",
@@ -19,7 +19,7 @@ _SPELLING = {
 
 
 def dump(layout: Layout, wait: Wait, steps: int, timeout_ms: int) -> dict[str, Any]:
-    """The dump of a rank that waits; groups in which nothing is pending stand where they stood after whole steps."""
+    """The dump of a rank that waits; groups in which nothing is pending show the counts after whole steps."""
     group, base = wait.op.group, wait.after(steps)
     mine = [g for g in layout.groups if wait.rank in g.ranks]
     status, config = {}, {}

@@ -9,24 +9,24 @@ from sandbox.simulation.wait_for import Wait
 
 
 @dataclass(frozen=True, slots=True)
-class Speaker:
-    """A rank of a job with its release of PyTorch. `local` is its rank inside the group it speaks of."""
+class RankLog:
+    """What a rank logs depends on its job's release of PyTorch."""
 
     release: str
     rank: int
 
     @property
-    def number(self) -> tuple[int, int]:
+    def version(self) -> tuple[int, int]:
         """The release as a pair."""
         major, minor = self.release.split(".")
         return int(major), int(minor)
 
     def prefix(self, at: datetime, line: int, wait: Wait | None = None, level: str = "E") -> str:
-        """What stands before a message: time and global rank from 2.4 and 2.2 on, the group in ever new spellings."""
+        """The prefix of a message: the time from 2.4 on, the global rank from 2.2 on, and the group as each release spells it."""
         source = f"ProcessGroupNCCL.cpp:{line}]"
-        if self.number < (2, 2):
+        if self.version < (2, 2):
             head = f"[{level} {source} "
-        elif self.number < (2, 4):
+        elif self.version < (2, 4):
             head = f"[rank{self.rank}]:[{level} {source} "
         else:
             head = f"[rank{self.rank}]:[{level}{at.month}{at:%d %H:%M:%S.%f}000 {source} "
@@ -34,52 +34,52 @@ class Speaker:
             return head
         group = wait.op.group
         local = group.local(self.rank)
-        if self.number < (2, 4):
+        if self.version < (2, 4):
             return f"{head}[Rank {local}] "
-        if self.number < (2, 5):
+        if self.version < (2, 5):
             return f"{head}[PG {group.guid} Rank {local}] "
-        about = group.about if group.about == "default_pg" or self.number >= (2, 6) else "undefined"
+        about = group.about if group.about == "default_pg" or self.version >= (2, 6) else "undefined"
         return f"{head}[PG ID {group.guid} PG GUID {group.guid}({about}) Rank {local}] "
 
 
-def timed_out(who: Speaker, wait: Wait, steps: int, at: datetime, timeout_ms: int, ran_ms: int) -> list[str]:
+def timed_out(log: RankLog, wait: Wait, steps: int, at: datetime, timeout_ms: int, ran_ms: int) -> list[str]:
     """The watchdog's lines of one rank; `steps` were done before the one that hangs."""
     op, seq = wait.op, wait.op.seq + wait.after(steps)
     work = (
         f"SeqNum={seq}, OpType={op.kind}, NumelIn={op.numel}, NumelOut={op.numel}, Timeout(ms)={timeout_ms}"
     )
-    if who.number < (2, 1):
+    if log.version < (2, 1):
         work = f"OpType={op.kind}, TensorShape=[{op.numel}], Timeout(ms)={timeout_ms}"
     lines = [
-        f"{who.prefix(at, 616, wait)}Watchdog caught collective operation timeout: WorkNCCL({work}) "
+        f"{log.prefix(at, 616, wait)}Watchdog caught collective operation timeout: WorkNCCL({work}) "
         f"ran for {ran_ms} milliseconds before timing out."
     ]
-    if summary := _counters(who, wait, steps, at):
+    if summary := _counters(log, wait, steps, at):
         lines.append(summary)
     return lines
 
 
-def aborting(who: Speaker, wait: Wait, at: datetime) -> list[str]:
-    """What every rank says on its way down."""
+def aborting(log: RankLog, wait: Wait, at: datetime) -> list[str]:
+    """What every rank logs before it aborts."""
     return [
-        f"{who.prefix(at, 630, wait)}Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA "
+        f"{log.prefix(at, 630, wait)}Some NCCL operations have failed or timed out. Due to the asynchronous nature of CUDA "
         "kernels, subsequent GPU operations might run on corrupted/incomplete data.",
-        f"{who.prefix(at, 636, wait)}To avoid data inconsistency, we are taking the entire process down.",
+        f"{log.prefix(at, 636, wait)}To avoid data inconsistency, we are taking the entire process down.",
     ]
 
 
-def _counters(who: Speaker, wait: Wait, steps: int, at: datetime) -> str | None:
+def _counters(log: RankLog, wait: Wait, steps: int, at: datetime) -> str | None:
     base = wait.after(steps)
     seq, enqueued, done = wait.op.seq + base, wait.enqueued + base, wait.completed + base
-    if who.number < (2, 4):
+    if log.version < (2, 4):
         return None
-    if who.number < (2, 6):
+    if log.version < (2, 6):
         return (
-            f"{who.prefix(at, 1785, wait)}Timeout at NCCL work: {seq}, last enqueued NCCL work: {enqueued}, "
+            f"{log.prefix(at, 1785, wait)}Timeout at NCCL work: {seq}, last enqueued NCCL work: {enqueued}, "
             f"last completed NCCL work: {done}."
         )
     return (
-        f"{who.prefix(at, 1834, wait)} failure detected by watchdog at work sequence id: {seq} PG status: "
+        f"{log.prefix(at, 1834, wait)} failure detected by watchdog at work sequence id: {seq} PG status: "
         f"last enqueued work: {enqueued}, last completed work: {done}"
     )
 
@@ -87,55 +87,55 @@ def _counters(who: Speaker, wait: Wait, steps: int, at: datetime) -> str | None:
 def desync(release: str, waits: dict[int, Wait], lagging: list[int], steps: int, at: datetime) -> list[str]:
     """TORCH_NCCL_DESYNC_DEBUG's report, printed by one of the ranks that waited longest."""
     first = min(waits.values(), key=lambda wait: (wait.depth, wait.rank))
-    who = Speaker(release, first.rank)
+    log = RankLog(release, first.rank)
     op, seq = first.op, first.op.seq + first.after(steps)
     absent = ", ".join(map(str, lagging))
     return [
-        f"{who.prefix(at, 650, first)}\n\t - [{first.rank}] Timeout at collective: {op.kind}, #{seq}"
+        f"{log.prefix(at, 650, first)}\n\t - [{first.rank}] Timeout at collective: {op.kind}, #{seq}"
         f"\n\t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:"
         f"\n\t   - [{absent}] finished collective #{seq - 1}, but didn't join collective #{seq} (count from 1)"
     ]
 
 
-def cuda_error(rank: int, words: str) -> str:
+def cuda_error(rank: int, error: str) -> str:
     """The last line of a rank's Python traceback."""
-    return f"[rank{rank}]: RuntimeError: CUDA error: {words}"
+    return f"[rank{rank}]: RuntimeError: CUDA error: {error}"
 
 
-def closed(host: str, pid: int, gpu: int, at: datetime, peer: str) -> str:
+def connection_closed(host: str, pid: int, gpu: int, at: datetime, peer: str) -> str:
     """NCCL, socket.cc: a peer's process has ended."""
     warning = f"{host}:{pid}:{pid + 411} [{gpu}] socket.cc:{_line(at)} NCCL WARN"
     return f"{warning} socketProgress: Connection closed by remote peer {peer}<41022>"
 
 
 def port_error(host: str, pid: int, gpu: int, nic: str) -> str:
-    """NCCL, net_ib.cc: the NIC itself told of its port."""
+    """NCCL, net_ib.cc: the NIC reports an error of its port."""
     return f"{host}:{pid}:{pid + 405} [{gpu}] net_ib.cc:123 NCCL WARN NET/IB : {nic}:1 Got async event : port error"
 
 
-def failed(at: datetime, local_rank: int, pid: int, exit_code: int) -> str:
+def process_failed(at: datetime, local_rank: int, pid: int, exit_code: int) -> str:
     """The launcher's line of a process that ended."""
     source = f"E{at:%m%d %H:%M:%S}.000000 1 torch/distributed/elastic/multiprocessing/api.py:874]"
     return f"{source} failed (exitcode: {exit_code}) local_rank: {local_rank} (pid: {pid}) of binary: /usr/bin/python3"
 
 
-def closing(at: datetime, pid: int) -> str:
+def sigterm_sent(at: datetime, pid: int) -> str:
     """The launcher ends a process because of another one."""
     source = f"W{at:%m%d %H:%M:%S}.000000 1 torch/distributed/elastic/multiprocessing/api.py:900]"
     return f"{source} Sending process {pid} closing signal SIGTERM"
 
 
-def told_to_end(at: datetime) -> str:
-    """The launcher was told to end, by whoever stops the job."""
+def sigterm_received(at: datetime) -> str:
+    """The launcher got SIGTERM from whoever stops the job."""
     source = f"W{at:%m%d %H:%M:%S}.000000 1 torch/distributed/elastic/agent/server/api.py:741]"
     return f"{source} Received 15 death signal, shutting down workers"
 
 
-def remote_error(who: Speaker, wait: Wait, at: datetime) -> str:
-    """A rank that learned of another one's end."""
+def remote_error(log: RankLog, wait: Wait, at: datetime) -> str:
+    """A rank notices that another one has ended."""
     group = wait.op.group
     return (
-        f"{who.prefix(at, 1895, wait)}Process group watchdog thread terminated with exception: NCCL error: remote process exited "
+        f"{log.prefix(at, 1895, wait)}Process group watchdog thread terminated with exception: NCCL error: remote process exited "
         f"or there was a network error, NCCL version 2.21.5\nncclRemoteError: A call failed possibly due to a network error or a "
         f"remote process exiting prematurely. Group {group.guid}."
     )

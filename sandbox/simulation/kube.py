@@ -33,7 +33,7 @@ def node(
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": it.name, "uid": uid(f"node/{it.name}"), "labels": cluster.labels(it)},
+        "metadata": {"name": it.name, "uid": _uid(f"node/{it.name}"), "labels": cluster.labels(it)},
         "spec": more or {},
         "status": {
             "capacity": amount,
@@ -56,7 +56,7 @@ def job(kind: str, namespace: str, name: str, pods: int, *, ended: str | None = 
         status = {"state": {"phase": "Completed" if ended == "Complete" else "Failed"}}
     elif ended is not None:
         status = {"conditions": [{"type": done.get(ended, ended), "status": "True"}]}
-    about = {"name": name, "namespace": namespace, "uid": uid(f"job/{namespace}/{name}")}
+    about = {"name": name, "namespace": namespace, "uid": _uid(f"job/{namespace}/{name}")}
     return {
         "apiVersion": api,
         "kind": "Job" if kind == "VolcanoJob" else kind,
@@ -96,14 +96,14 @@ def pod(
     since: datetime,
 ) -> Object:
     """A running pod of a job, placed on a node."""
-    labels, annotations = _marks(kind, job_name, index)
+    labels, annotations = _labels(kind, job_name, index)
     owner_kind, owner_api = ("Job", "batch.volcano.sh/v1alpha1") if kind == "VolcanoJob" else _owner(kind)
     owner_name = f"{job_name}-workers-0" if kind == "JobSet" else job_name
     owner = {
         "apiVersion": owner_api,
         "kind": owner_kind,
         "name": owner_name,
-        "uid": uid(f"job/{namespace}/{job_name}"),
+        "uid": _uid(f"job/{namespace}/{job_name}"),
     }
     return {
         "apiVersion": "v1",
@@ -111,7 +111,7 @@ def pod(
         "metadata": {
             "name": name,
             "namespace": namespace,
-            "uid": pod_uid(namespace, name, attempt),
+            "uid": _uid(f"pod/{namespace}/{name}/{attempt}"),
             "labels": labels,
             "annotations": annotations,
             "ownerReferences": [owner | {"controller": True}],
@@ -130,33 +130,27 @@ def pod(
 
 def pending(thing: Object) -> Object:
     """The same pod while it is placed but does not run."""
-    conditions = [
-        c if c["type"] != "Ready" else c | {"status": "False"} for c in thing["status"]["conditions"]
-    ]
-    return thing | {"status": {"phase": "Pending", "conditions": conditions}}
+    return thing | {"status": {"phase": "Pending", "conditions": _without_ready(thing)}}
 
 
 def ended(thing: Object, phase: str, at: datetime, exit_code: int) -> Object:
     """The same pod after its container has ended."""
     state = {"terminated": {"exitCode": exit_code, "finishedAt": rfc3339(at)}}
-    conditions = [
-        c if c["type"] != "Ready" else c | {"status": "False", "lastTransitionTime": rfc3339(at)}
-        for c in thing["status"]["conditions"]
-    ]
     status = thing["status"] | {
         "phase": phase,
-        "conditions": conditions,
+        "conditions": _without_ready(thing, lastTransitionTime=rfc3339(at)),
         "containerStatuses": [{"name": "pytorch", "state": state}],
     }
     return thing | {"status": status}
 
 
-def pod_uid(namespace: str, name: str, attempt: int) -> str:
-    """The uid of a pod of the `attempt`th start."""
-    return uid(f"pod/{namespace}/{name}/{attempt}")
+def _without_ready(thing: Object, **changed: str) -> list[Object]:
+    """The conditions of a pod whose Ready is false."""
+    conditions = thing["status"]["conditions"]
+    return [c | {"status": "False"} | changed if c["type"] == "Ready" else c for c in conditions]
 
 
-def uid(of: str) -> str:
+def _uid(of: str) -> str:
     """A uid that depends on the name only."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, of))
 
@@ -180,7 +174,7 @@ def _owner(kind: str) -> tuple[str, str]:
     }[kind]
 
 
-def _marks(kind: str, job_name: str, index: int) -> tuple[dict[str, str], dict[str, str]]:
+def _labels(kind: str, job_name: str, index: int) -> tuple[dict[str, str], dict[str, str]]:
     if kind == "PyTorchJob":
         role, number = ("master", 0) if index == 0 else ("worker", index - 1)
         prefix = "training.kubeflow.org/"

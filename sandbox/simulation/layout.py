@@ -39,7 +39,7 @@ class Op:
 
     @property
     def key(self) -> tuple[int, int, tuple[int, ...]]:
-        """The same for all who meet in it."""
+        """The same for all members of the collective."""
         return self.group.guid, self.seq, self.members
 
 
@@ -86,7 +86,7 @@ class Layout:
         return tuple(found)
 
     def group_of(self, rank: int, about: str) -> RankGroup | None:
-        """The rank's group of a kind, None when it is alone there."""
+        """The rank's group of a kind, None when it would be alone in it."""
         return self._by_rank.get((rank, about))
 
     @cached_property

@@ -18,7 +18,7 @@ class _Strict(BaseModel):
 
 
 class Plant(_Strict):
-    """The hardware. Leafs are top-of-rack switches: every NIC of a node hangs on one leaf; racks hold fewer nodes than leafs."""
+    """The hardware. Leafs are top-of-rack switches: all NICs of a node go to one leaf; racks hold fewer nodes than leafs."""
 
     nodes: int = Field(default=32, ge=4, le=4096)
     nodes_per_leaf: int = Field(default=16, ge=2, le=64)
@@ -29,7 +29,7 @@ class Plant(_Strict):
     labelled: bool = True
     """Whether nodes carry labels of leaf and rack."""
     cabled: bool = True
-    """Whether somebody has written down which NIC hangs on which port."""
+    """Whether there is a cabling file: which NIC is attached to which port."""
 
 
 class JobMix(_Strict):
@@ -75,7 +75,7 @@ class Campaign(_Strict):
 
 
 class LookAlikes(_Strict):
-    """Things that resemble faults and must open no incident that closes a node. All kinds when none is named."""
+    """Things that resemble faults and must open no incident that cordons a node. All kinds when none is named."""
 
     kinds: tuple[str, ...] = ()
     per_fault: float = Field(default=5.5, ge=0)
@@ -134,12 +134,12 @@ def pick(path: Path, name: str | None) -> Scenario:
     """The scenario of that name out of a file; `name` may be left out where there is only one.
 
     Raises:
-        BadInput: as `load` does, and when it is not said which one or there is none of that name.
+        BadInput: as `load` does, and when no name is given for a file of several, or none has that name.
     """
     scenarios = load(path)
     if name is None and len(scenarios) == 1:
         return next(iter(scenarios.values()))
     if name not in scenarios:
-        wrong = "say which one with --name" if name is None else f"there is no {name}"
+        wrong = "choose one with --name" if name is None else f"there is no {name}"
         raise BadInput(f"{path}: {wrong}; known are {', '.join(scenarios)}")
     return scenarios[name]

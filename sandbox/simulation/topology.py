@@ -21,14 +21,14 @@ PRIORITY = 3
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A top-of-rack switch. `vendor` is `sonic` or `arista`, which decides how it words things."""
+    """A top-of-rack switch. `vendor` is `sonic` or `arista`, which decides the wording of its logs."""
 
     name: str
     vendor: str
     number: int
 
     def access_port(self, slot: int, nic: int) -> str:
-        """The port of NIC `nic` of the node in place `slot`."""
+        """The port of a NIC of the node in that slot."""
         lane = slot * GPUS + nic
         return f"Ethernet{lane * 4}" if self.vendor == "sonic" else f"Ethernet{lane + 1}/1"
 
@@ -81,7 +81,7 @@ class Node:
 
 @dataclass(slots=True)
 class SimulatedCluster:
-    """All of it. Nodes may be added and taken away while a campaign runs."""
+    """All of it. Servers may be replaced while a campaign runs."""
 
     name: str
     spec: Plant
@@ -104,7 +104,7 @@ class SimulatedCluster:
         return cluster
 
     def replace(self, node: Node) -> Node:
-        """Take a server out and put another, with a name of its own, in its place."""
+        """Put another server, under another name, in the place of this one."""
         del self.nodes[node.name]
         return self._add(node.leaf, node.slot, node.rack)
 
@@ -117,7 +117,7 @@ class SimulatedCluster:
         return [node for node in self.nodes.values() if node.rack == rack]
 
     def cabling(self) -> str:
-        """The cabling file, as people keep it."""
+        """The cabling file."""
         switches: dict[str, dict[str, Any]] = {leaf.name: {} for leaf in self.leafs}
         for node in self.nodes.values():
             for nic in range(GPUS):

@@ -1,4 +1,4 @@
-"""What was really done: one line for each injected fault and each look-alike, beside the capture."""
+"""The ground truth: one line for each injected fault and each look-alike, beside the capture."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRUTH = "truth.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class TrueRoot:
-    """Where a fault sits. Only what is really its place is set: a fault of a node names no GPU."""
+    """Where a fault sits. Only the faulty component is set: a fault of a node names no GPU."""
 
     node: str | None = None
     gpu: Mapping[str, str | int] | None = None
@@ -28,7 +28,7 @@ class TrueRoot:
     rack: str | None = None
     storage: str | None = None
     cluster: str | None = None
-    """Its name, where nothing less than all of it is the place."""
+    """Its name, for a fault of the whole cluster."""
 
     def plain(self) -> dict[str, Any]:
         """What is known of it."""
@@ -44,27 +44,27 @@ class TrueRoot:
 class Fault:
     """One injected fault.
 
-    `accepted` are families that the evidence does not tell from the right one. `roots` are places as good as `root` for the same
-    reason. `may_cordon` are all nodes that a careful person might close because of it; any other is healthy.
+    `accepted` are families that the evidence cannot tell from the right one; `roots` are alternatives to `root` for the same
+    reason. `may_cordon` are all nodes that a careful operator might cordon because of it; any other is healthy.
     """
 
     id: str
     kind: str
     at: datetime
     until: datetime
-    """Until when it, or what follows from it, may still show."""
+    """Until when it, or its symptoms, may still show."""
     family: str
     root: TrueRoot
     accepted: tuple[str, ...] = ()
     roots: tuple[TrueRoot, ...] = ()
     jobs: tuple[Mapping[str, str], ...] = ()
     nodes: tuple[str, ...] = ()
-    """Whose nodes and jobs suffer."""
+    """The nodes and jobs affected."""
     may_cordon: tuple[str, ...] = ()
     note: str = ""
 
     def line(self) -> dict[str, Any]:
-        """As it stands in `truth.jsonl`."""
+        """The line of `truth.jsonl`."""
         return {
             "record": "fault",
             "id": self.id,
@@ -83,14 +83,14 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class LookAlike:
-    """Something that only resembles a fault. Nothing it names may be closed or blamed because of it."""
+    """Something that only resembles a fault. No node may be cordoned and no incident opened because of it."""
 
     kind: str
     at: datetime
     place: str
 
     def line(self) -> dict[str, Any]:
-        """As it stands in `truth.jsonl`."""
+        """The line of `truth.jsonl`."""
         return {"record": "look_alike", "kind": self.kind, "at": rfc3339(self.at), "place": self.place}
 
 
@@ -103,6 +103,6 @@ class Truth:
 
     def lines(self) -> list[dict[str, Any]]:
         """By time."""
-        told = [(fault.at, fault.line()) for fault in self.faults]
-        told += [(thing.at, thing.line()) for thing in self.look_alikes]
-        return [line for _, line in sorted(told, key=lambda entry: entry[0])]
+        lines = [(fault.at, fault.line()) for fault in self.faults]
+        lines += [(thing.at, thing.line()) for thing in self.look_alikes]
+        return [line for _, line in sorted(lines, key=lambda entry: entry[0])]

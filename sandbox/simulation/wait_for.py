@@ -1,7 +1,7 @@
 """Who waits for whom when ranks stop: each rank runs its step until it meets a collective that cannot complete.
 
 A collective completes when every member has reached it (PyTorch, ProcessGroupNCCL: kernels of one rank run in order). So one
-rank that stands still blocks the members of its groups, those block the members of theirs, and in the end everybody waits.
+rank that stops blocks the members of its groups, those block the members of theirs, and in the end all wait.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sandbox.simulation.layout import Layout, Op
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Where one rank ended: the collective it waits in, and how many blocked ranks stand between it and the one that stopped.
+    """Where one rank ended: the collective it waits in, and how many blocked ranks are between it and the one that stopped.
 
     `enqueued` is the last collective of the same group that its host program had already launched: the host runs ahead of the
     GPU until the end of the step, where the loss is read. `in_step` is how many a step has.
@@ -40,7 +40,7 @@ class Wait:
 def standstill(layout: Layout, stopped: Mapping[int, int]) -> dict[int, Wait]:
     """Where every rank ends that did not stop itself; `stopped` gives the place in its own step where a rank stopped.
 
-    Ranks that reach the end of the step are not in the answer: nobody they need has stopped before it.
+    Ranks that reach the end of the step are left out: no rank they need stopped before it.
     """
     program = layout.program
     at = [0] * layout.world

@@ -1,4 +1,4 @@
-"""A training job as it runs: its pods, their ranks, and what its release of PyTorch can tell."""
+"""A training job as it runs: its pods, their ranks, and what its release of PyTorch can log."""
 
 from __future__ import annotations
 
@@ -24,8 +24,13 @@ class Pod:
     thing: kube.Object
 
     @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
     def about(self) -> Mapping[str, str]:
-        """What shippers know of it."""
+        """What a shipper adds to its log lines."""
         return {"namespace": self.namespace, "name": self.name, "uid": self.uid, "node": self.node.name}
 
     @property
@@ -34,13 +39,13 @@ class Pod:
         return range(self.rank, self.rank + GPUS)
 
     def pid(self, rank: int) -> int:
-        """The process of a rank as the host numbers it."""
+        """The host's process id of a rank."""
         return 20_000 + self.node.number % 40 * 100 + rank % GPUS * 7
 
 
 @dataclass(slots=True)
 class Job:
-    """A training job and the pods of its present start."""
+    """A training job and the pods of its current start."""
 
     kind: str
     namespace: str
@@ -48,7 +53,7 @@ class Job:
     layout: Layout
     release: str
     timeout: timedelta
-    tells_init: bool
+    logs_init: bool
     desync: bool
     """Whether TORCH_NCCL_DESYNC_DEBUG is set."""
     dumps: bool
@@ -62,12 +67,12 @@ class Job:
 
     @property
     def ref(self) -> dict[str, str]:
-        """As the truth names it."""
+        """As `truth.jsonl` names it."""
         return {"kind": self.kind, "namespace": self.namespace, "name": self.name}
 
     @property
     def nodes(self) -> list[Node]:
-        """Where it stands."""
+        """The nodes it runs on."""
         return [pod.node for pod in self.pods]
 
     def pod_of(self, rank: int) -> Pod:

@@ -1,4 +1,4 @@
-"""The faults that can be injected, each a small story: what the hardware does, who says what, who suffers, what is true."""
+"""The faults that can be injected: what the hardware does, which component logs what, which jobs suffer, and the truth."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sandbox.simulation.faults import clusterwide, fabric, gpus, hosts, platform, several, shared, workloads
 from sandbox.simulation.faults.kinds import Kind
-from sandbox.simulation.timeline import Stage
+from sandbox.simulation.simulation import Simulation
 from streams.model.errors import BadInput
 
 KINDS: dict[str, Kind] = {
@@ -16,12 +16,12 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def inject(kind: str, stage: Stage, at: datetime) -> bool:
-    """Play one fault; False when no place for it is calm at this time.
+def inject(kind: str, sim: Simulation, at: datetime) -> bool:
+    """Play one fault; False when no place for it is free at this time.
 
     Raises:
         BadInput: when there is no such kind.
     """
     if kind not in KINDS:
         raise BadInput(f"no fault kind {kind!r}; there are: {', '.join(sorted(KINDS))}")
-    return KINDS[kind](stage, at)
+    return KINDS[kind](sim, at)

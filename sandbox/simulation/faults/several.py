@@ -1,4 +1,4 @@
-"""Faults that meet: two at once in different places, one while another's job goes down, one right after the job runs again."""
+"""Faults that coincide: two at once in different places, one while another job goes down, one soon after the job runs again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 
 from sandbox.simulation.faults import fabric, gpus, hosts, shared, workloads
 from sandbox.simulation.faults.kinds import Kind
-from sandbox.simulation.timeline import Stage
+from sandbox.simulation.output import seconds
+from sandbox.simulation.simulation import Simulation
 
 _ALONE = {**gpus.KINDS, **hosts.KINDS, **workloads.KINDS, **fabric.KINDS, **shared.KINDS}
 _PAIRS = (
@@ -19,35 +20,37 @@ _PAIRS = (
 )
 
 
-def _two_at_once(stage: Stage, at: datetime) -> bool:
+def _two_at_once(sim: Simulation, at: datetime) -> bool:
     """Two faults that have nothing to do with each other, seconds apart on different jobs."""
-    if len(stage.calm_jobs(at, pods=2)) < 2:
+    if len(sim.free_jobs(at, pods=2)) < 2:
         return False
-    first, second = stage.rng.choice(_PAIRS)
-    if not _ALONE[first](stage, at):
+    first, second = sim.rng.choice(_PAIRS)
+    if not _ALONE[first](sim, at):
         return False
-    later = at + timedelta(seconds=stage.rng.uniform(0, 8))
-    return _ALONE[second](stage, later) or True
+    later = at + seconds(sim.rng.uniform(0, 8))
+    _ALONE[second](sim, later)
+    return True
 
 
-def _in_teardown(stage: Stage, at: datetime) -> bool:
+def _in_teardown(sim: Simulation, at: datetime) -> bool:
     """While one job goes down, a GPU of another job breaks: the noise of the first must not hide it."""
-    if len(stage.calm_jobs(at, pods=2)) < 2 or not workloads.KINDS["user_exception"](stage, at):
+    if len(sim.free_jobs(at, pods=2)) < 2 or not workloads.KINDS["user_exception"](sim, at):
         return False
-    return gpus.KINDS["gpu_uncontained"](stage, at + timedelta(seconds=stage.rng.uniform(3, 7))) or True
+    return gpus.KINDS["gpu_uncontained"](sim, at + seconds(sim.rng.uniform(3, 7))) or True
 
 
-def _back_to_back(stage: Stage, at: datetime) -> bool:
+def _back_to_back(sim: Simulation, at: datetime) -> bool:
     """A job loses a GPU, is started again on other nodes, and loses the next one minutes later: two faults of one job."""
-    if not gpus.KINDS["gpu_off_bus"](stage, at):
+    if not gpus.KINDS["gpu_off_bus"](sim, at):
         return False
-    fault = stage.truth.faults[-1]
-    jobs = [job for job in stage.jobs if job.ref in fault.jobs and not job.finished]
+    fault = sim.truth.faults[-1]
+    jobs = [job for job in sim.jobs if job.ref in fault.jobs and not job.finished]
     if not jobs or jobs[0].since is None:
         return True
-    resumed = jobs[0].since + timedelta(minutes=stage.rng.uniform(11, 14))
-    stage.release(jobs[0], resumed)
-    return gpus.again_on(stage, jobs[0], resumed) or True
+    resumed = jobs[0].since + timedelta(minutes=sim.rng.uniform(11, 14))
+    sim.release(jobs[0], resumed)
+    gpus.break_gpu_of(sim, jobs[0], resumed)
+    return True
 
 
 KINDS: dict[str, Kind] = {

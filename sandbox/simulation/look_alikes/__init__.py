@@ -1,4 +1,4 @@
-"""Things that resemble faults: what users, schedulers, monitors and healthy hardware do all day. None may close a node."""
+"""Things that resemble faults: what users, schedulers, monitors and healthy hardware do all day. None may get a node cordoned."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sandbox.simulation.look_alikes import devices, network, people
 from sandbox.simulation.look_alikes.kinds import ALONE, Play
-from sandbox.simulation.timeline import Stage
+from sandbox.simulation.simulation import Simulation
 from sandbox.simulation.truth import LookAlike
 from streams.model.errors import BadInput
 
@@ -15,17 +15,17 @@ KINDS: dict[str, Play] = {
 }
 
 
-def play(stage: Stage, at: datetime) -> bool:
+def play(sim: Simulation, at: datetime) -> bool:
     """Play one of those that the scenario names, on a node where nothing else happens; False when there is none."""
-    wanted = stage.scenario.look_alikes.kinds or tuple(KINDS)
-    kind = stage.rng.choice(wanted)
+    wanted = sim.scenario.look_alikes.kinds or tuple(KINDS)
+    kind = sim.rng.choice(wanted)
     if kind not in KINDS:
         raise BadInput(f"no look-alike {kind!r}; there are: {', '.join(sorted(KINDS))}")
-    calm = [node for node in stage.cluster.nodes.values() if stage.calm(node, at)]
-    if not calm:
+    free = [node for node in sim.cluster.nodes.values() if sim.is_free(node, at)]
+    if not free:
         return False
-    node = stage.rng.choice(calm)
-    KINDS[kind](stage, node, at)
-    stage.occupy(at + ALONE, [node])
-    stage.truth.look_alikes.append(LookAlike(kind, at, node.name))
+    node = sim.rng.choice(free)
+    KINDS[kind](sim, node, at)
+    sim.reserve(at + ALONE, [node])
+    sim.truth.look_alikes.append(LookAlike(kind, at, node.name))
     return True

@@ -1,4 +1,4 @@
-"""Look-alikes that people and controllers make: restarts, maintenance, jobs that end or are stopped."""
+"""Look-alikes that operators, users and controllers cause: restarts, maintenance, jobs that end or are stopped."""
 
 from __future__ import annotations
 
@@ -6,160 +6,136 @@ from datetime import datetime, timedelta
 
 from sandbox.simulation import driver_logs, framework_logs
 from sandbox.simulation.look_alikes.kinds import Play, killed_program, register_flood
-from sandbox.simulation.timeline import Stage
+from sandbox.simulation.output import seconds
+from sandbox.simulation.simulation import Simulation
 from sandbox.simulation.topology import GPUS, Node
+from sandbox.simulation.workload import Job, Pod
+
+MAINTENANCE = {
+    "unschedulable": True,
+    "taints": [{"key": "faultline.dev/maintenance", "value": "firmware", "effect": "NoSchedule"}],
+}
+"""The spec of a node that an operator has cordoned for maintenance."""
 
 
-def _seconds(value: float) -> timedelta:
-    return timedelta(seconds=value)
+def _job_on(sim: Simulation, node: Node, at: datetime, *, most_pods: int = 8) -> Job | None:
+    """The free job on a node, if it is no larger than that."""
+    jobs = [job for job in sim.free_jobs(at) if node in job.nodes and len(job.pods) <= most_pods]
+    return jobs[0] if jobs else None
 
 
-def _kubelet_restart(stage: Stage, node: Node, at: datetime) -> None:
+def _cordon(sim: Simulation, node: Node, at: datetime) -> None:
+    sim.show_node(node, at, spec=MAINTENANCE)
+    sim.node_status_event(node, at, "NodeNotSchedulable")
+
+
+def _reboot(sim: Simulation, node: Node, down: datetime, back: datetime) -> None:
+    """A cordoned node is down until `back`, and uncordoned a minute later."""
+    sim.show_node(node, down, ready="Unknown", spec=MAINTENANCE)
+    sim.node_status_event(node, down, "NodeNotReady")
+    sim.show_node(node, back, spec=MAINTENANCE)
+    sim.node_status_event(node, back, "NodeReady", host=node.name)
+    sim.show_node(node, back + timedelta(minutes=1))
+    sim.reserve(back + timedelta(minutes=8), [node])
+
+
+def _channel_teardown(sim: Simulation, pod: Pod, gpu: int, at: datetime) -> None:
+    pid = pod.pid(pod.rank + gpu)
+    sim.xid(pod.node, gpu, at, 45, driver_logs.channel(gpu), pid=pid, vital=False)
+
+
+def _kubelet_restart(sim: Simulation, node: Node, at: datetime) -> None:
     """A kubelet is restarted: its node is not ready for seconds, its pods go on."""
-    stage.not_ready(node, at, status="False")
-    stage.daemon(node, at, "systemd[1]", "Stopping Kubernetes Kubelet...")
-    stage.ready_again(node, at + _seconds(stage.rng.uniform(4, 18)))
-    stage.event(
-        at + _seconds(3),
-        "Node",
-        node.name,
-        "Starting",
-        "Starting kubelet.",
-        component="kubelet",
-        host=node.name,
-        warning=False,
-    )
+    sim.not_ready(node, at, status="False")
+    sim.daemon(node, at, "systemd[1]", "Stopping Kubernetes Kubelet...")
+    sim.ready_again(node, at + seconds(sim.rng.uniform(4, 18)))
+    sim.event(
+        at + seconds(3), "Node", node.name, "Starting", "Starting kubelet.",
+        component="kubelet", host=node.name, warning=False,
+    )  # fmt: skip
 
 
-def _maintenance(stage: Stage, node: Node, at: datetime) -> None:
-    """An idle node is closed on purpose, restarted and opened again."""
-    if node not in stage.idle_nodes(at):
-        register_flood(stage, node, at)
+def _maintenance(sim: Simulation, node: Node, at: datetime) -> None:
+    """An idle node is cordoned on purpose, rebooted and uncordoned."""
+    if node not in sim.idle_nodes(at):
+        register_flood(sim, node, at)
         return
-    back = at + timedelta(minutes=stage.rng.uniform(5, 9))
-    taint = {"key": "faultline.dev/maintenance", "value": "firmware", "effect": "NoSchedule"}
-    stage.node_changes(node, at, spec={"unschedulable": True, "taints": [taint]})
-    text = f"Node {node.name} status is now: NodeNotSchedulable"
-    stage.event(at, "Node", node.name, "NodeNotSchedulable", text, component="kubelet", warning=False)
-    down = at + timedelta(minutes=2)
-    stage.node_changes(node, down, ready="Unknown", spec={"unschedulable": True, "taints": [taint]})
-    stage.event(
-        down, "Node", node.name, "NodeNotReady", f"Node {node.name} status is now: NodeNotReady", vital=True
-    )
-    stage.event(
-        back,
-        "Node",
-        node.name,
-        "Rebooted",
-        f"Node {node.name} has been rebooted, boot id: 0c1f2a3b",
-        component="kubelet",
-        host=node.name,
-    )
-    stage.node_changes(node, back, spec={"unschedulable": True, "taints": [taint]})
-    stage.says_ready(node, back)
-    stage.node_changes(node, back + timedelta(minutes=1))
-    stage.occupy(back + timedelta(minutes=8), [node])
+    back = at + timedelta(minutes=sim.rng.uniform(5, 9))
+    _cordon(sim, node, at)
+    text = f"Node {node.name} has been rebooted, boot id: 0c1f2a3b"
+    sim.event(back, "Node", node.name, "Rebooted", text, component="kubelet", host=node.name)
+    _reboot(sim, node, at + timedelta(minutes=2), back)
 
 
-def _maintenance_drain(stage: Stage, node: Node, at: datetime) -> None:
-    """A node with a job is emptied on purpose: its pods are evicted, the job starts again elsewhere, the node restarts."""
-    jobs = [job for job in stage.calm_jobs(at) if node in job.nodes and len(job.pods) <= 8]
-    if not jobs or not stage.idle_nodes(at):
-        register_flood(stage, node, at)
+def _maintenance_drain(sim: Simulation, node: Node, at: datetime) -> None:
+    """A node with a job is drained on purpose: its pods are evicted, the job starts again elsewhere, the node reboots."""
+    job = _job_on(sim, node, at)
+    if job is None or not sim.idle_nodes(at):
+        register_flood(sim, node, at)
         return
-    job = jobs[0]
     pod = job.pods[job.nodes.index(node)]
     peers = [other for other in job.pods if other is not pod][:2]
-    taint = {"key": "faultline.dev/maintenance", "value": "firmware", "effect": "NoSchedule"}
-    closed = {"unschedulable": True, "taints": [taint]}
-    stage.node_changes(node, at, spec=closed)
-    text = f"Node {node.name} status is now: NodeNotSchedulable"
-    stage.event(at, "Node", node.name, "NodeNotSchedulable", text, component="kubelet", warning=False)
-    out = at + _seconds(20)
-    text = f"Marking for deletion Pod {pod.namespace}/{pod.name}"
-    stage.event(
-        out, "Pod", pod.name, "TaintManagerEviction", text, namespace=pod.namespace, uid=pod.uid,
-        component="taint-eviction-controller", warning=False,
+    _cordon(sim, node, at)
+    out = at + seconds(20)
+    sim.event(
+        out, "Pod", pod.name, "TaintManagerEviction", f"Marking for deletion Pod {pod.key}",
+        namespace=pod.namespace, uid=pod.uid, component="taint-eviction-controller", warning=False,
     )  # fmt: skip
-    stage.pod(pod, out + _seconds(0.5), framework_logs.told_to_end(out))
+    sim.pod(pod, out + seconds(0.5), framework_logs.sigterm_received(out))
     for peer in peers:
-        moment = out + _seconds(stage.rng.uniform(2, 5))
-        gpu = stage.rng.randrange(GPUS)
-        stage.pod(
-            peer,
-            moment,
-            framework_logs.closed(peer.name, peer.pid(peer.rank + gpu), gpu, moment, pod.address),
-        )
-    stage.stop(job, out + _seconds(9), exit_code=143)
-    stage.restart(job, out + _seconds(80), [node])
-    down, back = at + timedelta(minutes=3), at + timedelta(minutes=stage.rng.uniform(7, 11))
-    stage.node_changes(node, down, ready="Unknown", spec=closed)
-    stage.event(
-        down, "Node", node.name, "NodeNotReady", f"Node {node.name} status is now: NodeNotReady", vital=True
-    )
-    stage.node_changes(node, back, spec=closed)
-    stage.says_ready(node, back)
-    stage.node_changes(node, back + timedelta(minutes=1))
-    stage.occupy(back + timedelta(minutes=8), [node])
+        moment, gpu = out + seconds(sim.rng.uniform(2, 5)), sim.rng.randrange(GPUS)
+        pid = peer.pid(peer.rank + gpu)
+        sim.pod(peer, moment, framework_logs.connection_closed(peer.name, pid, gpu, moment, pod.address))
+    sim.stop(job, out + seconds(9), exit_code=143)
+    sim.restart(job, out + seconds(80), [node])
+    _reboot(sim, node, at + timedelta(minutes=3), at + timedelta(minutes=sim.rng.uniform(7, 11)))
 
 
-def _preempted(stage: Stage, node: Node, at: datetime) -> None:
+def _preempted(sim: Simulation, node: Node, at: datetime) -> None:
     """The scheduler takes a job's nodes for a more important one; it runs again a little later."""
-    jobs = [job for job in stage.calm_jobs(at, pods=1) if node in job.nodes and len(job.pods) <= 8]
-    if not jobs:
-        killed_program(stage, node, at)
+    job = _job_on(sim, node, at)
+    if job is None:
+        killed_program(sim, node, at)
         return
-    job = jobs[0]
     for pod in job.pods:
         text = f"Preempted by pod 7f0c1d2e-0000-4000-8000-00000000c0de on node {pod.node.name}"
-        stage.event(
-            at,
-            "Pod",
-            pod.name,
-            "Preempted",
-            text,
-            namespace=pod.namespace,
-            uid=pod.uid,
-            component="default-scheduler",
-        )
-        stage.pod(pod, at + _seconds(stage.rng.uniform(0, 1)), framework_logs.told_to_end(at))
-    stage.stop(job, at + _seconds(6), exit_code=143)
-    stage.restart(job, at + timedelta(minutes=4))
+        sim.event(
+            at, "Pod", pod.name, "Preempted", text,
+            namespace=pod.namespace, uid=pod.uid, component="default-scheduler",
+        )  # fmt: skip
+        sim.pod(pod, at + seconds(sim.rng.uniform(0, 1)), framework_logs.sigterm_received(at))
+    sim.stop(job, at + seconds(6), exit_code=143)
+    sim.restart(job, at + timedelta(minutes=4))
 
 
-def _job_done(stage: Stage, node: Node, at: datetime) -> None:
-    """A job has done its work: its channels are torn down, sockets close, its pods are complete."""
-    jobs = [job for job in stage.calm_jobs(at, pods=1) if node in job.nodes]
-    running = [job for job in stage.jobs if not job.finished]
-    if not jobs or len(running) < 4 or len(jobs[0].pods) > 4:
-        killed_program(stage, node, at)
+def _job_done(sim: Simulation, node: Node, at: datetime) -> None:
+    """A job completes: its channels are torn down, sockets close, its pods succeed."""
+    job = _job_on(sim, node, at, most_pods=4)
+    if job is None or sum(not other.finished for other in sim.jobs) < 4:
+        killed_program(sim, node, at)
         return
-    job = jobs[0]
     for pod in job.pods:
-        gpu = stage.rng.randrange(GPUS)
-        line = driver_logs.xid(pod.node, gpu, 45, f"Ch {gpu + 8:08x}", pid=pod.pid(pod.rank + gpu))
-        stage.xid(pod.node, gpu, at + _seconds(stage.rng.uniform(0, 2)), line, vital=False)
-        stage.pod(pod, at, "INFO training finished, final checkpoint written")
-    stage.occupy(at + timedelta(minutes=4), job.nodes)
+        gpu = sim.rng.randrange(GPUS)
+        _channel_teardown(sim, pod, gpu, at + seconds(sim.rng.uniform(0, 2)))
+        sim.pod(pod, at, "INFO training finished, final checkpoint written")
+    sim.reserve(at + timedelta(minutes=4), job.nodes)
     nodes = job.nodes
-    stage.finish(job, at + _seconds(3))
-    stage.replace_job(job, nodes, at + timedelta(minutes=3))
+    sim.finish(job, at + seconds(3))
+    sim.replace_job(job, nodes, at + timedelta(minutes=3))
 
 
-def _restarted_by_hand(stage: Stage, node: Node, at: datetime) -> None:
+def _restarted_by_hand(sim: Simulation, node: Node, at: datetime) -> None:
     """A user stops a job and starts it again: every rank gets SIGTERM, channels are torn down."""
-    jobs = [job for job in stage.calm_jobs(at, pods=1) if node in job.nodes]
-    if not jobs or len(jobs[0].pods) > 8:
-        killed_program(stage, node, at)
+    job = _job_on(sim, node, at)
+    if job is None:
+        killed_program(sim, node, at)
         return
-    job = jobs[0]
     for pod in job.pods:
-        stage.pod(pod, at + _seconds(stage.rng.uniform(0, 1)), framework_logs.told_to_end(at))
-        gpu = stage.rng.randrange(GPUS)
-        line = driver_logs.xid(pod.node, gpu, 45, f"Ch {gpu + 8:08x}", pid=pod.pid(pod.rank + gpu))
-        stage.xid(pod.node, gpu, at + _seconds(stage.rng.uniform(0.5, 2)), line, vital=False)
-    stage.stop(job, at + _seconds(4), exit_code=143)
-    stage.restart(job, at + _seconds(70))
+        sim.pod(pod, at + seconds(sim.rng.uniform(0, 1)), framework_logs.sigterm_received(at))
+        gpu = sim.rng.randrange(GPUS)
+        _channel_teardown(sim, pod, gpu, at + seconds(sim.rng.uniform(0.5, 2)))
+    sim.stop(job, at + seconds(4), exit_code=143)
+    sim.restart(job, at + seconds(70))
 
 
 KINDS: dict[str, Play] = {

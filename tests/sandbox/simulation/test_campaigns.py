@@ -156,9 +156,9 @@ def test_a_wrong_field_is_refused_with_its_place(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [(None, "say which one with --name; known are one, two"), ("three", "there is no three; kno")],
+    [(None, "choose one with --name; known are one, two"), ("three", "there is no three; kno")],
 )
-def test_which_scenario_of_several_has_to_be_said(tmp_path: Path, name: str | None, said: str) -> None:
+def test_a_scenario_of_several_has_to_be_chosen(tmp_path: Path, name: str | None, said: str) -> None:
     one = "{name: NAME, about: a, campaign: {kinds: [gpu_hot]}}"
     file = tmp_path / "x.yaml"
     file.write_text(f"- {one.replace('NAME', 'one')}\n- {one.replace('NAME', 'two')}\n")

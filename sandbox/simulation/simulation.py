@@ -1,0 +1,241 @@
+"""A simulated cluster during one campaign: where jobs run, which nodes are free, and what is emitted meanwhile.
+
+A fault or a look-alike is played on it at a time: it emits lines, moves jobs and records the truth. Nodes and jobs in use are
+reserved, so that two faults meet only where a scenario means them to.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from sandbox.simulation import framework_logs, kube
+from sandbox.simulation.output import ClusterOutput, seconds
+from sandbox.simulation.scenario import Scenario
+from sandbox.simulation.topology import GPUS, Node, SimulatedCluster
+from sandbox.simulation.truth import Truth
+from sandbox.simulation.workload import Job, Pod
+
+CORDON_AFTER_S = (90.0, 400.0)
+"""Until an operator has noticed a broken node and cordoned it."""
+REPAIR_AFTER = timedelta(minutes=50)
+"""Then another server takes its place."""
+
+
+class Simulation(ClusterOutput):
+    """The state of one campaign. A node or job is free when no fault or look-alike is in progress on it."""
+
+    def __init__(
+        self, scenario: Scenario, cluster: SimulatedCluster, rng: random.Random, begin: datetime
+    ) -> None:
+        super().__init__(begin)
+        self.scenario = scenario
+        self.cluster = cluster
+        self.rng = rng
+        self.begin = begin
+        self.truth = Truth()
+        self.jobs: list[Job] = []
+        self.cordoned: dict[str, datetime] = {}
+        """Nodes that an operator has cordoned, and when they are replaced."""
+        self._busy: dict[str, datetime] = {}
+        self.first_cabling = cluster.cabling()
+        self.cabled = frozenset(cluster.nodes)
+        """Nodes in the cabling file: it is not updated for servers that replace others."""
+        for node in cluster.nodes.values():
+            self.show(begin, "ADDED", kube.node(cluster, node, begin - timedelta(days=9)))
+
+    def reserve(self, until: datetime, nodes: Iterable[Node] = (), job: Job | None = None) -> None:
+        """Keep nodes, and a job with its nodes, from other faults until then."""
+        for node in nodes:
+            self._busy[node.name] = max(until, self._busy.get(node.name, until))
+        if job is not None:
+            job.busy_until = max(until, job.busy_until or until)
+            self.reserve(until, job.nodes)
+
+    def release(self, job: Job, at: datetime) -> None:
+        """Let another fault hit a job from `at` on, although symptoms of its last one may still show."""
+        job.busy_until = min(job.busy_until or at, at)
+        for node in job.nodes:
+            self._busy[node.name] = min(at, self._busy.get(node.name, at))
+
+    def in_service(self, node: Node) -> bool:
+        """Whether a node is neither cordoned nor replaced."""
+        return node.name in self.cluster.nodes and node.name not in self.cordoned
+
+    def is_free(self, node: Node, at: datetime) -> bool:
+        """Whether a node is in service and free."""
+        return self.in_service(node) and self._busy.get(node.name, at) <= at
+
+    def free_jobs(self, at: datetime, *, pods: int = 1) -> list[Job]:
+        """Free jobs of at least that many pods that have run for ten minutes."""
+        settled = at - timedelta(minutes=10)
+        return [
+            job
+            for job in self.jobs
+            if not job.finished
+            and len(job.pods) >= pods
+            and (job.busy_until or at) <= at
+            and (job.since or at) <= settled
+            and all(self.is_free(node, at) for node in job.nodes)
+        ]
+
+    def free_job(self, at: datetime, *, pods: int = 2) -> Job | None:
+        """Any of them, None when there is none."""
+        found = self.free_jobs(at, pods=pods)
+        return self.rng.choice(found) if found else None
+
+    def idle_nodes(self, at: datetime) -> list[Node]:
+        """Free nodes without a job."""
+        taken = {node.name for job in self.jobs if not job.finished for node in job.nodes}
+        return [n for n in self.cluster.nodes.values() if n.name not in taken and self.is_free(n, at)]
+
+    def jobs_on(self, nodes: Iterable[Node]) -> list[Job]:
+        """Running jobs with a pod on any of the nodes."""
+        names = {node.name for node in nodes}
+        return [job for job in self.jobs if not job.finished and any(n.name in names for n in job.nodes)]
+
+    def start(self, job: Job, nodes: Sequence[Node], at: datetime, *, pending: bool = False) -> None:
+        """Place a job's pods and let it run; the API server shows them at once. `pending` pods wait for `run`."""
+        job.attempt += 1
+        job.since = at
+        job.pods = []
+        for index, node in enumerate(nodes):
+            name = kube.pod_name(job.kind, job.name, index, job.attempt)
+            address = f"10.{128 + node.number // 250 % 100}.{node.number % 250}.{job.attempt % 250 + 2}"
+            args = (job.kind, job.namespace, job.name, name, index, job.attempt, node.name, address, at)
+            thing = kube.pod(*args)
+            uid = thing["metadata"]["uid"]
+            job.pods.append(Pod(job.namespace, name, uid, node, index * GPUS, address, thing))
+            self.show(at, "ADDED", kube.pending(thing) if pending else thing)
+        if job.logs_init and not pending:
+            self._log_init(job, at + seconds(20))
+
+    def run(self, job: Job, at: datetime) -> None:
+        """Let pending pods run."""
+        job.since = at
+        for pod in job.pods:
+            self.show(at, "MODIFIED", pod.thing)
+
+    def add_job(self, job: Job, nodes: Sequence[Node], at: datetime) -> None:
+        """Create a job object and start it."""
+        self.jobs.append(job)
+        self._show_job(at, "ADDED", job, len(nodes))
+        self.start(job, nodes, at)
+
+    def stop(
+        self, job: Job, at: datetime,
+        *, phase: str = "Failed", exit_code: int = 134, gone_s: float = 5, stalled: datetime | None = None,
+    ) -> None:  # fmt: skip
+        """End the pods of the current start; they are deleted `gone_s` later. The job logs no step after `stalled`."""
+        self._log_progress(job, stalled or at)
+        for pod in job.pods:
+            self.show(at, "MODIFIED", kube.ended(pod.thing, phase, at, exit_code))
+            self.show(at + seconds(gone_s), "DELETED", kube.ended(pod.thing, phase, at, exit_code))
+
+    def restart(self, job: Job, at: datetime, avoid: Iterable[Node] = ()) -> None:
+        """Start a stopped job again, with idle nodes in place of those to avoid; it fails for good when there are too few."""
+        bad = {node.name for node in avoid}
+        spare = [node for node in self.idle_nodes(at) if node.name not in bad]
+        self.rng.shuffle(spare)
+        nodes = []
+        for node in job.nodes:
+            healthy = self.in_service(node) and node.name not in bad
+            if not healthy and not spare:
+                job.finished = True
+                self._show_job(at, "MODIFIED", job, len(job.pods), ended="Failed")
+                return
+            nodes.append(node if healthy else spare.pop())
+        self.start(job, nodes, at)
+        self.reserve(at + timedelta(minutes=2), job=job)
+
+    def finish(self, job: Job, at: datetime) -> None:
+        """Let a job complete."""
+        self.stop(job, at, phase="Succeeded", exit_code=0, gone_s=30)
+        job.finished = True
+        self._show_job(at, "MODIFIED", job, len(job.pods), ended="Complete")
+
+    def replace_job(self, old: Job, nodes: Sequence[Node], at: datetime) -> None:
+        """Give the nodes of a finished job to a new one of the same shape, if all are in service."""
+        if not all(map(self.in_service, nodes)):
+            return
+        name = f"{old.name.rpartition('-')[0]}-{len(self.jobs) + 1:03d}"
+        job = replace(old, name=name, attempt=0, pods=[], since=None, step=0, busy_until=None, finished=False)
+        self.add_job(job, nodes, at)
+
+    def log_progress_to_end(self) -> None:
+        """Let running jobs log their steps up to the end of the campaign."""
+        for job in self.jobs:
+            if not job.finished:
+                self._log_progress(job, self.end)
+
+    def show_node(
+        self, node: Node, at: datetime, *, ready: str = "True", spec: dict[str, Any] | None = None
+    ) -> None:
+        """A new state of a node's object."""
+        self.show(at, "MODIFIED", kube.node(self.cluster, node, at, ready=ready, more=spec))
+
+    def not_ready(self, node: Node, at: datetime, *, status: str = "Unknown") -> None:
+        """The node controller has lost a kubelet (`Unknown`), or the kubelet reports it itself (`False`)."""
+        taint = {
+            "key": "node.kubernetes.io/unreachable" if status == "Unknown" else "node.kubernetes.io/not-ready"
+        }
+        self.show_node(node, at, ready=status, spec={"taints": [taint | {"effect": "NoSchedule"}]})
+        self.node_status_event(node, at, "NodeNotReady")
+
+    def ready_again(self, node: Node, at: datetime) -> None:
+        """The kubelet reports again."""
+        self.show_node(node, at)
+        self.node_status_event(node, at, "NodeReady", host=node.name)
+
+    def cordon_and_replace(self, node: Node, at: datetime) -> datetime:
+        """An operator cordons a broken node, and later another server takes its place. Returns when it is cordoned."""
+        cordoned_at = at + seconds(self.rng.uniform(*CORDON_AFTER_S))
+        self.cordoned[node.name] = cordoned_at + REPAIR_AFTER
+        taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+        self.show_node(node, cordoned_at, spec={"unschedulable": True, "taints": [taint]})
+        self.node_status_event(node, cordoned_at, "NodeNotSchedulable")
+        return cordoned_at
+
+    def install_replacements(self, at: datetime) -> None:
+        """Put new servers in the place of broken ones that were due before `at`."""
+        for name, due in sorted(self.cordoned.items(), key=lambda entry: entry[1]):
+            if due <= at and name in self.cluster.nodes:
+                old = self.cluster.nodes[name]
+                self.show(due, "DELETED", kube.node(self.cluster, old, due))
+                new = self.cluster.replace(old)
+                self.show(due + seconds(30), "ADDED", kube.node(self.cluster, new, due))
+                del self.cordoned[name]
+
+    def _show_job(
+        self,
+        at: datetime,
+        change: Literal["ADDED", "MODIFIED"],
+        job: Job,
+        pods: int,
+        ended: str | None = None,
+    ) -> None:
+        self.show(at, change, kube.job(job.kind, job.namespace, job.name, pods, ended=ended))
+
+    def _log_progress(self, job: Job, until: datetime) -> None:
+        """The iterations that the current start has logged before `until`: the last rank prints them, as in Megatron."""
+        every = seconds(self.scenario.jobs.progress_s)
+        step_ms = self.scenario.jobs.step_s * 1000
+        at = (job.since or until) + seconds(60)
+        while at < until:
+            job.step += int(every.total_seconds() / self.scenario.jobs.step_s)
+            took_ms = step_ms * self.rng.uniform(0.98, 1.03)
+            self.pod(job.pods[-1], at, framework_logs.iteration(at, job.step, 900_000, took_ms))
+            at += every
+
+    def _log_init(self, job: Job, at: datetime) -> None:
+        for pod in job.pods:
+            for rank in pod.ranks:
+                gpu, comm = rank % GPUS, 0x7F0000000000 + rank * 4096
+                bus = pod.node.gpu_pci(gpu).split(":")[1] + "000"
+                line = framework_logs.init_line(
+                    pod.name, pod.pid(rank), rank, job.layout.world, gpu, bus, comm
+                )
+                self.pod(pod, at + seconds(gpu * 0.01), line)
