@@ -7,7 +7,7 @@ partition by now, so a process that was frozen cannot overwrite a newer text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -86,7 +86,7 @@ class MessagePoster:
         intent = EffectRecord(
             key=post_key(incident.id, incident.incarnation, thread.generation, slot.name),
             action=action,
-            target=self._target(thread, slot),
+            target=_target(thread, slot),
             state=EffectState.INTENDED,
             intended_at=self._clock(),
             lease_until=lease.until,
@@ -95,7 +95,7 @@ class MessagePoster:
         post = replace(old, create=intent, due_at=None) if old else Post(slot.name, intent)
         thread = await self._commit(thread.with_post(post))
         self._at(f"{action}:after_intent")
-        effect = self._effect(thread, post, slot)
+        effect = _create_effect(thread, post, slot)
         if intent.attempts == 1:
             # The fenced store has no earlier attempt, so no copy can exist and the connector need not search for one.
             effect = replace(effect, params={**effect.params, "fresh": True})
@@ -106,7 +106,8 @@ class MessagePoster:
         await self._commit(thread.with_post(self._created(post, slot, outcome)))
         self._at(f"{action}:after_commit")
         if isinstance(outcome, Refused) and slot.name != ROOT:
-            await self._check_root_exists(incident, slot)
+            # A reply is also refused when the root message was deleted.
+            await self._is_deleted(incident, Slot(ROOT, slot.message, "", slot.urgency))
 
     def _created(self, post: Post, slot: Slot, outcome: Outcome) -> Post:
         """The post after the call that should have created its message."""
@@ -135,11 +136,8 @@ class MessagePoster:
                 return replace(post, create=replace(intent, state=EffectState.UNKNOWN), due_at=until)
             case Retry():
                 until = self._backoff.pause(Doing.CREATE, outcome.after_s)
-                return replace(
-                    post,
-                    create=replace(intent, state=EffectState.REFUSED, reason=outcome.reason),
-                    due_at=until,
-                )
+                refused = replace(intent, state=EffectState.REFUSED, reason=outcome.reason)
+                return replace(post, create=refused, due_at=until)
             case Refused():
                 log.error(
                     "chat system rejected the message", slot=slot.name, key=intent.key, reason=outcome.reason
@@ -151,7 +149,7 @@ class MessagePoster:
 
     async def _look_up(self, incident: Incident, thread: Thread, slot: Slot) -> None:
         post = _known(thread, slot)
-        outcome = await self._connector.lookup(self._effect(thread, post, slot))
+        outcome = await self._connector.lookup(_create_effect(thread, post, slot))
         match outcome:
             case AlreadyDone():
                 self._backoff.succeeded(Doing.LOOK_UP)
@@ -174,7 +172,7 @@ class MessagePoster:
         lease = self._lease()
         post = replace(_known(thread, slot), shown="", due_at=None)
         thread = await self._commit(thread.with_post(post))
-        outcome = await self._apply(self._edit_effect(thread, post, slot), lease)
+        outcome = await self._apply(_edit_effect(thread, post, slot), lease)
         match outcome:
             case None:
                 return
@@ -189,12 +187,8 @@ class MessagePoster:
                 await self._commit(thread.with_post(replace(post, due_at=until)))
             case Refused():
                 if not await self._is_deleted(incident, slot):
-                    log.error(
-                        "chat system rejected the edit",
-                        slot=slot.name,
-                        incident=incident.id,
-                        reason=outcome.reason,
-                    )
+                    about = {"slot": slot.name, "incident": incident.id, "reason": outcome.reason}
+                    log.error("chat system rejected the edit", **about)
                     await self._commit(thread.with_post(self._backoff.parked(post)))
             case _:
                 raise TypeError(f"a chat connector answers {outcome!r} to an edit")
@@ -204,7 +198,7 @@ class MessagePoster:
         lease = self._lease()
         post = _known(thread, slot)
         thread = await self._commit(thread)
-        outcome = await self._apply(self._effect(thread, post, slot), lease)
+        outcome = await self._apply(_create_effect(thread, post, slot), lease)
         match outcome:
             case None:
                 return
@@ -215,25 +209,16 @@ class MessagePoster:
             case Unknown() | Retry():
                 post = replace(post, check_at=self._backoff.pause(Doing.CHECK, outcome.after_s))
             case _:
-                log.warning(
-                    "duplicate-message check failed",
-                    slot=slot.name,
-                    incident=incident.id,
-                    outcome=str(outcome),
-                )
+                about = {"slot": slot.name, "incident": incident.id, "outcome": str(outcome)}
+                log.warning("duplicate-message check failed", **about)
                 post = replace(post, check_at=None)
         await self._commit(thread.with_post(post))
-
-    async def _check_root_exists(self, incident: Incident, slot: Slot) -> None:
-        """After a refused reply: the root message may have been deleted."""
-        root = Slot(ROOT, slot.message, "", slot.urgency)
-        await self._is_deleted(incident, root)
 
     async def _is_deleted(self, incident: Incident, slot: Slot) -> bool:
         """Check whether a message was deleted. A deleted reply stays deleted; a root is posted again with all its replies."""
         thread = self.thread(incident.id, incident.cluster)
         post = _known(thread, slot)
-        outcome = await self._connector.lookup(self._edit_effect(thread, post, slot))
+        outcome = await self._connector.lookup(_edit_effect(thread, post, slot))
         if not isinstance(outcome, Refused):
             return False
         log.warning("message deleted", slot=slot.name, incident=incident.id, generation=thread.generation)
@@ -248,12 +233,8 @@ class MessagePoster:
         try:
             return await self._connector.apply(effect, lease)
         except Fenced as error:
-            log.warning(
-                "call skipped: lease expired",
-                action=effect.action,
-                incident=effect.incident,
-                reason=str(error),
-            )
+            about = {"action": effect.action, "incident": effect.incident, "reason": str(error)}
+            log.warning("call skipped: lease expired", **about)
             return None
 
     async def _commit(self, thread: Thread) -> Thread:
@@ -265,28 +246,6 @@ class MessagePoster:
     def _lease(self) -> Lease:
         return Lease.begin(self._lease_s, clock=self._clock)
 
-    def _target(self, thread: Thread, slot: Slot) -> Target:
-        root = thread.post(ROOT)
-        if slot.name == ROOT or root is None:
-            return Target("Channel", thread.channel)
-        return Target("Thread", root.ts, namespace=thread.channel)
-
-    def _effect(self, thread: Thread, post: Post, slot: Slot) -> Effect:
-        since = to_millis(thread.created_at - CLOCK_SKEW) / 1000
-        params: dict[str, Attribute] = {
-            "message": encode(slot.message).decode(),
-            "since": f"{since:.6f}",
-        }
-        return _effect(thread, post, slot, post.create.action, post.create.target, params)
-
-    def _edit_effect(self, thread: Thread, post: Post, slot: Slot) -> Effect:
-        params: dict[str, Attribute] = {"message": encode(slot.message).decode()}
-        root = thread.post(ROOT)
-        if slot.name != ROOT and root is not None:
-            params["thread_ts"] = root.ts
-        target = Target("Message", post.ts, namespace=thread.channel)
-        return _effect(thread, post, slot, "edit", target, params)
-
 
 def _known(thread: Thread, slot: Slot) -> Post:
     post = thread.post(slot.name)
@@ -295,9 +254,27 @@ def _known(thread: Thread, slot: Slot) -> Post:
     return post
 
 
-def _effect(
-    thread: Thread, post: Post, slot: Slot, action: str, target: Target, params: Mapping[str, Attribute]
-) -> Effect:
+def _target(thread: Thread, slot: Slot) -> Target:
+    root = thread.post(ROOT)
+    if slot.name == ROOT or root is None:
+        return Target("Channel", thread.channel)
+    return Target("Thread", root.ts, namespace=thread.channel)
+
+
+def _create_effect(thread: Thread, post: Post, slot: Slot) -> Effect:
+    since = to_millis(thread.created_at - CLOCK_SKEW) / 1000
+    return _effect(thread, post, slot, post.create.action, post.create.target, since=f"{since:.6f}")
+
+
+def _edit_effect(thread: Thread, post: Post, slot: Slot) -> Effect:
+    root = thread.post(ROOT)
+    of_thread = {"thread_ts": root.ts} if slot.name != ROOT and root is not None else {}
+    return _effect(
+        thread, post, slot, "edit", Target("Message", post.ts, namespace=thread.channel), **of_thread
+    )
+
+
+def _effect(thread: Thread, post: Post, slot: Slot, action: str, target: Target, **more: Attribute) -> Effect:
     return Effect(
         key=post.create.key,
         action=action,
@@ -306,5 +283,5 @@ def _effect(
         incident=thread.incident,
         run="",
         step=slot.name,
-        params=params,
+        params={"message": encode(slot.message).decode(), **more},
     )

@@ -71,9 +71,9 @@ _MODE = {
 }
 
 
-def root_message(incident: Incident, runs: Sequence[Run], owing: Sequence[PendingRepair] = ()) -> Message:
+def root_message(incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRepair] = ()) -> Message:
     """The current state: what, where, impact, what is being done, and pending repairs last."""
-    contained = is_contained(incident, owing)
+    contained = is_contained(incident, repairs)
     glyph, word, tone = _CONTAINED if contained else _INCIDENT[incident.state]
     over = "Contained" if contained else "Resolved"
     ticket = ticket_of(runs)
@@ -82,7 +82,7 @@ def root_message(incident: Incident, runs: Sequence[Run], owing: Sequence[Pendin
         Fact("Where", f"{incident.root} · {incident.cluster}"),
         Fact("Jobs", some(map(str, incident.jobs), MAX_NAMES)),
         Fact("Nodes", some(_root_node_first(incident), MAX_NAMES)),
-        _cost(incident, owing),
+        _cost(incident, repairs),
         Fact("Ticket", ticket.key, url=ticket.url or None) if ticket else Fact(""),
         Fact("Started", at=incident.fault_at),
         Fact(over, at=incident.closed_at) if incident.closed_at else Fact(""),
@@ -98,13 +98,13 @@ def root_message(incident: Incident, runs: Sequence[Run], owing: Sequence[Pendin
         blocks.append(Paragraph(f"Merged into {incident.merged_into}: continue there."))
     waits = "" if incident.state.is_over else waits_for(incident, runs)
     if runs:
-        blocks.append(Paragraph(_now(runs[-1], told=bool(waits))))
+        blocks.append(Paragraph(_now(runs[-1], with_reason=not waits)))
     if waits:
         blocks.append(Paragraph(f"Waiting for {waits}"))
         blocks += [Paragraph(why) for why in _whys(runs)]
     blocks.append(Paragraph(incident.id, quiet=True))
-    blocks += [Paragraph(f"🔧 {one.text}; once repaired, run: {one.way_out}") for one in owing[:MAX_NAMES]]
-    end = f": {some((one.text for one in owing), 2)}" if contained else ""
+    blocks += [Paragraph(f"🔧 {one.text}; once repaired, run: {one.way_out}") for one in repairs[:MAX_NAMES]]
+    end = f": {some((one.text for one in repairs), 2)}" if contained else ""
     return Message(f"{glyph} {word}: {incident.title} · {incident.cluster}{end}", tuple(blocks), tone)
 
 
@@ -114,10 +114,10 @@ def _root_node_first(incident: Incident) -> list[str]:
     return [*root, *(node for node in incident.nodes if node not in root)]
 
 
-def _cost(incident: Incident, owing: Sequence[PendingRepair]) -> Fact:
+def _cost(incident: Incident, repairs: Sequence[PendingRepair]) -> Fact:
     """The impact: idle GPUs of its jobs while it is open, then GPUs of the nodes that stay cordoned."""
     if incident.state.is_over:
-        return Fact("Out of service", f"{gpus} GPUs" if (gpus := sum(one.gpus for one in owing)) else "")
+        return Fact("Out of service", f"{gpus} GPUs" if (gpus := sum(one.gpus for one in repairs)) else "")
     impact = incident.impact
     idle = f"{impact.gpus} GPUs idle, {impact.gpu_hours_per_hour:.0f} GPU-hours/h" if impact.gpus else ""
     return Fact("Impact", idle)
@@ -184,18 +184,18 @@ def approval_message(incident: Incident, run: Run, planned: PlannedStep) -> Mess
     what = _what(planned)
     if step.state is StepState.AWAITING_APPROVAL:
         return _question(incident, run, planned)
-    words = [word for word in run.approvals if word.step == planned.id]
-    if not words:
+    decisions = [one for one in run.approvals if one.step == planned.id]
+    if not decisions:
         heading = f"⌛ {what}: approval no longer needed"
         return Message(heading, (Heading(heading), *_reason(step.reason)), Tone.QUIET)
-    last = words[-1]
-    same = [word for word in words if word.approved is last.approved and word.digest == last.digest]
+    last = decisions[-1]
+    same = [one for one in decisions if one.approved is last.approved and one.digest == last.digest]
     glyph, word = ("✅", "approved") if last.approved else ("⛔", "rejected")
     if planned.action == "ask" and last.approved:
         word = "taken over"
-    heading = f"{glyph} {what}: {word} by {some(dict.fromkeys(w.actor for w in same), MAX_NAMES)}"
+    heading = f"{glyph} {what}: {word} by {some(dict.fromkeys(one.actor for one in same), MAX_NAMES)}"
     tone = Tone.GOOD if last.approved else Tone.QUIET
-    reasons = "; ".join(dict.fromkeys(w.reason for w in same if w.reason))
+    reasons = "; ".join(dict.fromkeys(one.reason for one in same if one.reason))
     return Message(
         heading, (Heading(heading), Facts((Fact("Decided", at=last.at),)), *_reason(reasons)), tone
     )
@@ -224,7 +224,7 @@ def _question(incident: Incident, run: Run, planned: PlannedStep) -> Message:
         Button(Verb.APPROVE, "Approve", value, "primary"),
         Button(Verb.REJECT, "Reject", value, "danger"),
     )
-    former = [word for word in run.approvals if word.approved and word.digest != run.plan.digest]
+    former = [one for one in run.approvals if one.approved and one.digest != run.plan.digest]
     changed = (
         [Paragraph(f"The plan changed after {former[-1].actor} approved it; approval is required again.")]
         if former
@@ -291,17 +291,17 @@ def clock_time(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%H:%M:%S")
 
 
-def _now(run: Run, *, told: bool) -> str:
-    """One line on the progress of the run. `told`: what it waits for is in the next line, so leave the reason out."""
+def _now(run: Run, *, with_reason: bool) -> str:
+    """One line on the progress of the run, with the reason of the current step unless the next line gives it."""
     head = f"Runbook {run.plan.runbook} ({_MODE[run.plan.mode]})"
     if run.state.is_over:
         ending = {RunState.SUCCEEDED: "completed", RunState.SHADOWED: "shadow run complete"}
-        said = ending.get(run.state, f"ended, {run.outcome or run.state}")
-        return f"{head}: {said}{f' ({why})' if (why := ending_reason(run)) else ''}"
+        end = ending.get(run.state, f"ended, {run.outcome or run.state}")
+        return f"{head}: {end}{f' ({why})' if (why := ending_reason(run)) else ''}"
     for number, planned in enumerate(run.plan.steps, start=1):
         step = run.step(planned.id)
         if not step.state.is_over:
-            reason = f", {step.reason}" if step.reason and not told else ""
+            reason = f", {step.reason}" if step.reason and with_reason else ""
             return f"{head}: step {number} of {len(run.plan.steps)}, {_what(planned)}, {_STEP[step.state][1]}{reason}"
     return f"{head}: all steps complete"
 
@@ -315,9 +315,9 @@ def _plan_table(run: Run) -> Table:
 
 
 def _what(planned: PlannedStep) -> str:
-    said = planned.describe or planned.action.replace("_", " ")
+    text = planned.describe or planned.action.replace("_", " ")
     # The text of a ticket step is what the ticket asks for, which is not done when the ticket is opened.
-    return f"ticket: {said}" if planned.action.endswith("_ticket") and planned.describe else said
+    return f"ticket: {text}" if planned.action.endswith("_ticket") and planned.describe else text
 
 
 def _reason(text: str) -> tuple[Paragraph, ...]:

@@ -35,7 +35,6 @@ MAX_LOG = 30
 CHECK_AFTER_S = 30.0
 """When to search for a second copy of a message that was sent again."""
 
-
 UNTOUCHED_AFTER = timedelta(minutes=1)
 """An incident without actions that ended longer ago than this gets no thread."""
 
@@ -83,18 +82,18 @@ def wanted(
     incident: Incident,
     runs: Sequence[Run],
     log: Sequence[TimelineEntry],
-    standing: frozenset[str] = frozenset(),
-    owing: Sequence[PendingRepair] = (),
+    posted: frozenset[str] = frozenset(),
+    repairs: Sequence[PendingRepair] = (),
 ) -> tuple[Slot, ...]:
     """Every message the thread should hold now, the root first.
 
-    `standing` are the slots already posted, `owing` the nodes that stay cordoned for the incident.
+    `posted` are the slots already in the thread, `repairs` the nodes that stay cordoned for the incident.
     """
     runs = sorted(runs, key=lambda run: (run.created_at, run.id))
     return (
-        Slot(ROOT, root_message(incident, runs, owing), _root_mark(incident, runs, owing), Urgency.ROOT),
+        Slot(ROOT, root_message(incident, runs, repairs), _root_mark(incident, runs, repairs), Urgency.ROOT),
         *_evidence(incident),
-        *(slot for run in runs for slot in _of_run(incident, run, standing)),
+        *(slot for run in runs for slot in _of_run(incident, run, posted)),
         *_log(log),
     )
 
@@ -105,12 +104,12 @@ def next_task(
     now: datetime,
     *,
     debounce_s: float,
-    held: Mapping[Doing, datetime] | None = None,
+    paused: Mapping[Doing, datetime] | None = None,
 ) -> Task | None:
-    """The most urgent task that is due, else the one due first, else None. `held`: until when a kind of work is paused."""
-    held = held or {}
+    """The most urgent task that is due, else the one due first, else None. `paused`: until when, by kind of work."""
+    paused = paused or {}
     tasks = [
-        Task(task.doing, task.slot, max(task.due_at, held.get(task.doing, task.due_at)))
+        Task(task.doing, task.slot, max(task.due_at, paused.get(task.doing, task.due_at)))
         for task in tasks_of(thread, slots, now, debounce_s)
     ]
     return first(tasks, now)
@@ -137,7 +136,7 @@ def is_worth_a_thread(
     return not (incident.state.is_over and now - ended > (stale_after if acted else UNTOUCHED_AFTER))
 
 
-def still_told(thread: Thread, slots: Sequence[Slot]) -> tuple[Slot, ...]:
+def still_updated(thread: Thread, slots: Sequence[Slot]) -> tuple[Slot, ...]:
     """The slots still updated in the thread of an incident that ended long ago: those whose state changed or whose post is
     unfinished. New wording after an upgrade must not edit every old thread."""
     return tuple(
@@ -206,8 +205,8 @@ def _edit_due(post: Post, slot: Slot, now: datetime, debounce_s: float) -> datet
     return max(now, post.changed_at + timedelta(seconds=max(debounce_s, slot.patience_s)))
 
 
-def _root_mark(incident: Incident, runs: Sequence[Run], owing: Sequence[PendingRepair]) -> str:
-    closed = [f"closed:{one.node}" for one in owing] if incident.state.is_over else []
+def _root_mark(incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRepair]) -> str:
+    closed = [f"closed:{one.node}" for one in repairs] if incident.state.is_over else []
     return " ".join([incident.state, incident.severity, *(run.state for run in runs), *closed])
 
 
@@ -221,7 +220,7 @@ def _log(log: Sequence[TimelineEntry]) -> Iterator[Slot]:
         yield Slot("log", log_message(log), "", Urgency.LOG, patience_s=5.0)
 
 
-def _of_run(incident: Incident, run: Run, standing: frozenset[str]) -> Iterator[Slot]:
+def _of_run(incident: Incident, run: Run, posted: frozenset[str]) -> Iterator[Slot]:
     if run.plan.mode is Mode.SHADOW:
         # One message for the whole plan: a reply for each step that was not taken would be noise.
         yield Slot(f"plan/{run.id}", plan_message(run), run.state, Urgency.STEP)
@@ -230,7 +229,7 @@ def _of_run(incident: Incident, run: Run, standing: frozenset[str]) -> Iterator[
         step = run.step(planned.id)
         asked = f"approval/{run.id}/{planned.id}"
         decided = any(approval.step == planned.id for approval in run.approvals)
-        if step.state is StepState.AWAITING_APPROVAL or decided or asked in standing:
+        if step.state is StepState.AWAITING_APPROVAL or decided or asked in posted:
             message = approval_message(incident, run, planned)
             yield Slot(asked, message, message.tone, Urgency.APPROVAL)
         if step.started_at is not None and step.state is not StepState.AWAITING_APPROVAL:

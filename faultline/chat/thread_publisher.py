@@ -16,7 +16,7 @@ from aiokafka import TopicPartition
 from connectors.base import Connector
 from faultline.chat.message_poster import MessagePoster
 from faultline.chat.post_backoff import PostBackoff
-from faultline.chat.thread_plan import MAX_LOG, Doing, Task, Urgency, next_task, tasks_of, weight
+from faultline.chat.thread_plan import MAX_LOG, Doing, Slot, Task, Urgency, next_task, tasks_of, weight
 from faultline.chat.thread_sources import ThreadSources
 from streams.kafka.fenced_store import FencedStore, Outgoing
 from streams.model.clock import Clock, utc_now
@@ -31,7 +31,7 @@ from streams.model.thread import Thread
 LOG_TEXT = 300
 """Characters of a timeline entry that a thread document keeps."""
 AT_A_TIME = 50
-"""Threads worked out before other tasks get to run."""
+"""Threads planned before other tasks of the event loop get to run."""
 MAX_LINES = 500
 """Timeline entries stored in one transaction."""
 
@@ -174,7 +174,8 @@ class ThreadPublisher:
         now = self._clock()
         await self._plan_changed(now)
         while (name := self._first(now)) is not None:
-            task = self._next_of(name, now)
+            wanted = self._wanted(self._sources.incidents[name], now)
+            task = next_task(*wanted, now, debounce_s=self._debounce_s, paused=self._backoff.paused)
             if task is not None and (task.due_at <= now or self._chosen_due_at(name, now) > now):
                 return self._sources.incidents[name], task
             # Planned some time ago: the task is no longer needed, or not due yet.
@@ -195,15 +196,11 @@ class ThreadPublisher:
 
     def _plan(self, name: str, now: datetime) -> None:
         incident = self._sources.incidents.get(name)
-        tasks = self._tasks_of(incident, now) if incident is not None else ()
-        if incident is None or not tasks:
+        found = self._tasks_of(incident, now) if incident is not None else ()
+        if found:
+            self._pending[name] = found
+        else:
             self._pending.pop(name, None)
-            return
-        importance = weight(incident)
-        self._pending[name] = tuple(
-            _PendingTask(task.doing, task.slot.name, task.slot.urgency, importance, task.due_at)
-            for task in tasks
-        )
 
     def _first(self, now: datetime) -> str | None:
         """The incident with the most urgent task that is due, else the one whose task is due first."""
@@ -228,12 +225,12 @@ class ThreadPublisher:
         """When the first task of an incident is due."""
         return min((self._due_at(task) for task in self._pending.get(name, ())), default=now)
 
-    def _next_of(self, incident_id: str, now: datetime) -> Task | None:
-        incident = self._sources.incidents[incident_id]
-        thread = self._poster.thread(incident.id, incident.cluster)
-        slots = self._sources.slots_of(incident, thread, now)
-        return next_task(thread, slots, now, debounce_s=self._debounce_s, held=self._backoff.paused)
+    def _tasks_of(self, incident: Incident, now: datetime) -> tuple[_PendingTask, ...]:
+        importance = weight(incident)
+        tasks = tasks_of(*self._wanted(incident, now), now, self._debounce_s)
+        return tuple(_PendingTask(t.doing, t.slot.name, t.slot.urgency, importance, t.due_at) for t in tasks)
 
-    def _tasks_of(self, incident: Incident, now: datetime) -> tuple[Task, ...]:
+    def _wanted(self, incident: Incident, now: datetime) -> tuple[Thread, tuple[Slot, ...]]:
+        """The thread of an incident as it is, and the messages it should hold."""
         thread = self._poster.thread(incident.id, incident.cluster)
-        return tuple(tasks_of(thread, self._sources.slots_of(incident, thread, now), now, self._debounce_s))
+        return thread, self._sources.slots_of(incident, thread, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import datetime
 
-from faultline.chat.thread_plan import Slot, has_acted, is_worth_a_thread, still_told, wanted
+from faultline.chat.thread_plan import Slot, has_acted, is_worth_a_thread, still_updated, wanted
 from runbooks.engine.containment import pending_repairs
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident
@@ -14,7 +14,7 @@ from streams.model.thread import ROOT, Thread
 
 
 class ThreadSources:
-    """The latest incidents, runs and nodes of one partition. `changed` holds the incidents whose thread has to be worked out."""
+    """The latest incidents, runs and nodes of one partition. `changed` holds the incidents to be planned again."""
 
     def __init__(self) -> None:
         self.incidents: dict[str, Incident] = {}
@@ -64,8 +64,8 @@ class ThreadSources:
         runs = list(self._runs.get(incident.id, {}).values())
         if thread.post(ROOT) is None and not is_worth_a_thread(incident, now, acted=has_acted(runs)):
             return ()
-        standing = frozenset(post.slot for post in thread.posts if post.stands)
+        posted = frozenset(post.slot for post in thread.posts if post.stands)
         owned = self._owned[incident.id].values() if incident.id in self._owned else ()
-        owing = pending_repairs(incident.id, runs, self._nodes.get(incident.cluster, {}), owned)
-        slots = wanted(incident, runs, thread.log, standing, owing)
-        return slots if is_worth_a_thread(incident, now) else still_told(thread, slots)
+        repairs = pending_repairs(incident.id, runs, self._nodes.get(incident.cluster, {}), owned)
+        slots = wanted(incident, runs, thread.log, posted, repairs)
+        return slots if is_worth_a_thread(incident, now) else still_updated(thread, slots)

@@ -33,22 +33,22 @@ class Overview:
 
     incident: Incident
     runs: tuple[Run, ...] = ()
-    owing: tuple[PendingRepair, ...] = ()
+    repairs: tuple[PendingRepair, ...] = ()
 
     @property
     def standing(self) -> str:
         """Its state as shown to operators."""
-        return standing_of(self.incident, self.owing)
+        return standing_of(self.incident, self.repairs)
 
     @property
     def waits_for(self) -> str:
         """What it is waiting for; empty when nothing."""
-        return waits_for(self.incident, self.runs, self.owing)
+        return waits_for(self.incident, self.runs, self.repairs)
 
     @property
     def rank(self) -> int:
         """Sort order: 0 open, 1 contained, 2 over."""
-        if is_contained(self.incident, self.owing):
+        if is_contained(self.incident, self.repairs):
             return 1
         return 2 if self.incident.state.is_over else 0
 
@@ -58,32 +58,32 @@ async def read_overview(settings: KafkaSettings, *, everything: bool = False) ->
     # Thousands of documents are allocated and none is freed: garbage collection would only cost time.
     gc.disable()
     try:
-        told = await read_raw(settings, INCIDENTS, RUNS, INVENTORY)
-        return overview_of(told, everything=everything)
+        records = await read_raw(settings, INCIDENTS, RUNS, INVENTORY)
+        return overview_of(records, everything=everything)
     finally:
         gc.enable()
 
 
-def overview_of(told: Mapping[str, Sequence[ConsumerRecord]], *, everything: bool = False) -> list[Overview]:
+def overview_of(
+    records: Mapping[str, Sequence[ConsumerRecord]], *, everything: bool = False
+) -> list[Overview]:
     """As `read_overview`, of the records of the three topics by their names."""
-    revisions = revisions_of(told[INCIDENTS.name])
-    nodes = nodes_of(told[INVENTORY.name])
-    open_ = {name for name, found in revisions.items() if not found[-1].brief.state.is_over}
-    runs = runs_that_matter(told[RUNS.name], open_, nodes)
-    marked: dict[str, list[NodeFact]] = {}
+    revisions = revisions_of(records[INCIDENTS.name])
+    nodes = nodes_of(records[INVENTORY.name])
+    open_ = {name for name, found in revisions.items() if not found[-1].summary.state.is_over}
+    runs = runs_that_matter(records[RUNS.name], open_, nodes)
+    held: dict[str, list[NodeFact]] = {}
     for fact in (fact for known in nodes.values() for fact in known.values()):
         for owner in fact.owners if is_held(fact) else ():
-            marked.setdefault(owner, []).append(fact)
+            held.setdefault(owner, []).append(fact)
     shown: list[Overview] = []
     for name, found in revisions.items():
-        if not (everything or name in open_ or name in runs or name in marked):
+        if not (everything or name in open_ or name in runs or name in held):
             continue
-        if (about := latest(found)) is None:
+        if (incident := latest(found)) is None:
             continue
-        of = tuple(runs.get(name, ()))
-        overview = Overview(
-            about, of, pending_repairs(name, of, nodes.get(about.cluster, {}), marked.get(name, ()))
-        )
+        mine, known = tuple(runs.get(name, ())), nodes.get(incident.cluster, {})
+        overview = Overview(incident, mine, pending_repairs(name, mine, known, held.get(name, ())))
         if everything or overview.rank < 2:
             shown.append(overview)
     shown.sort(key=lambda one: (one.incident.opened_at, one.incident.id), reverse=True)
@@ -92,8 +92,8 @@ def overview_of(told: Mapping[str, Sequence[ConsumerRecord]], *, everything: boo
 
 async def read_nodes(settings: KafkaSettings, cluster: str) -> Mapping[str, NodeFact]:
     """The nodes of a cluster by name, as inventory knows them now."""
-    told = await read_raw(settings, INVENTORY, cluster=cluster)
-    return nodes_of(told[INVENTORY.name]).get(cluster, {})
+    records = await read_raw(settings, INVENTORY, cluster=cluster)
+    return nodes_of(records[INVENTORY.name]).get(cluster, {})
 
 
 def nodes_of(records: Iterable[ConsumerRecord]) -> dict[str, dict[str, NodeFact]]:
@@ -105,9 +105,9 @@ def nodes_of(records: Iterable[ConsumerRecord]) -> dict[str, dict[str, NodeFact]
             last[key] = record
     found: dict[str, dict[str, NodeFact]] = {}
     for record in last.values():
-        told = readable(FactRecord, record)
-        if told is not None and isinstance(told.fact, NodeFact):
-            found.setdefault(told.fact.cluster, {})[told.fact.name] = told.fact
+        published = readable(FactRecord, record)
+        if published is not None and isinstance(fact := published.fact, NodeFact):
+            found.setdefault(fact.cluster, {})[fact.name] = fact
     return found
 
 
@@ -118,8 +118,10 @@ def runs_that_matter(
     last = {record.key or b"": record for record in records}
     found: dict[str, list[Run]] = {}
     for record in last.values():
-        brief = readable(PartialRun, record)
-        if brief is None or not (brief.incident in open_ or brief.has_work or _may_hold(brief, nodes)):
+        partial = readable(PartialRun, record)
+        if partial is None or not (
+            partial.incident in open_ or partial.has_work or _may_hold(partial, nodes)
+        ):
             continue
         if (run := readable(Run, record)) is not None:
             found.setdefault(run.incident, []).append(run)
@@ -128,10 +130,10 @@ def runs_that_matter(
     return found
 
 
-def _may_hold(brief: PartialRun, nodes: Nodes) -> bool:
-    known = nodes.get(brief.cluster, {})
-    return brief.plan.mode is not Mode.SHADOW and any(
-        may_stand(known.get(name), since, known=bool(known)) for name, since in brief.closes
+def _may_hold(run: PartialRun, nodes: Nodes) -> bool:
+    known = nodes.get(run.cluster, {})
+    return run.plan.mode is not Mode.SHADOW and any(
+        may_stand(known.get(name), since, known=bool(known)) for name, since in run.closes
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Revision:
     """One partially decoded record of an incident: enough to tell which is the latest, and whether to decode it fully."""
 
-    brief: IncidentSummary
+    summary: IncidentSummary
     record: ConsumerRecord
 
 
@@ -41,19 +41,18 @@ Revisions = Mapping[str, Sequence[Revision]]
 
 async def read_revisions(settings: KafkaSettings) -> Revisions:
     """Every incident, partially decoded."""
-    async with _reader(settings) as client:
-        return revisions_of([record async for record in _records(client, settings, [INCIDENTS])])
+    return revisions_of((await read_raw(settings, INCIDENTS))[INCIDENTS.name])
 
 
 def revisions_of(records: Iterable[ConsumerRecord]) -> Revisions:
     """The records of the `incidents` topic by incident. An unreadable one is reported on stderr and skipped."""
     found: dict[str, list[Revision]] = {}
     for record in records:
-        if (brief := readable(IncidentSummary, record)) is not None:
-            found.setdefault(brief.id, []).append(Revision(brief, record))
+        if (summary := readable(IncidentSummary, record)) is not None:
+            found.setdefault(summary.id, []).append(Revision(summary, record))
     for revisions in found.values():
         # After a takeover a correlator may publish an older revision again.
-        revisions.sort(key=lambda revision: revision.brief.revision)
+        revisions.sort(key=lambda revision: revision.summary.revision)
     return found
 
 
@@ -65,8 +64,8 @@ def latest(revisions: Sequence[Revision]) -> Incident | None:
 
 async def read_incidents(settings: KafkaSettings) -> dict[str, Incident]:
     """The latest revision of every incident, by id."""
-    found = await read_revisions(settings)
-    return {name: about for name, told in found.items() if (about := latest(told)) is not None}
+    latest_of = {name: latest(found) for name, found in (await read_revisions(settings)).items()}
+    return {name: incident for name, incident in latest_of.items() if incident is not None}
 
 
 async def read_incident(settings: KafkaSettings, prefix: str) -> Incident:
@@ -78,32 +77,29 @@ async def read_incident(settings: KafkaSettings, prefix: str) -> Incident:
     found = pick(await read_revisions(settings), prefix)
     incident = latest(found)
     if incident is None:
-        raise BadInput(f"{found[-1].brief.id}: no readable revision")
+        raise BadInput(f"{found[-1].summary.id}: no readable revision")
     return incident
 
 
 async def read_runs(settings: KafkaSettings, incident: Incident) -> list[Run]:
     """The runs of one incident, oldest first."""
-    async with _reader(settings) as client:
-        records = [record async for record in _records(client, settings, [RUNS], incident.cluster)]
+    records = (await read_raw(settings, RUNS, cluster=incident.cluster))[RUNS.name]
     # A cheap filter first: only records that contain the id are decoded.
     name = incident.id.encode()
-    about = {key: found for key, found in _by_key(records).items() if name in (found[-1].value or b"")}
-    return _oldest_first(run for run in _last_readable(Run, about) if run.incident == incident.id)
+    mine = {key: found for key, found in _by_key(records).items() if name in (found[-1].value or b"")}
+    return _oldest_first(run for run in _last_readable(Run, mine) if run.incident == incident.id)
 
 
 async def read_facts(settings: KafkaSettings, cluster: str) -> dict[str, Fact]:
     """The current inventory of a cluster, by record key."""
-    async with _reader(settings) as client:
-        records = [record async for record in _records(client, settings, [INVENTORY], cluster)]
+    records = (await read_raw(settings, INVENTORY, cluster=cluster))[INVENTORY.name]
     mine = {k: found for k, found in _by_key(records).items() if k.startswith(f"{cluster}/".encode())}
-    return {told.fact.key: told.fact for told in _last_readable(FactRecord, mine)}
+    return {published.fact.key: published.fact for published in _last_readable(FactRecord, mine)}
 
 
 async def read_runs_of(settings: KafkaSettings, cluster: str) -> list[Run]:
     """Every run of a cluster, oldest first."""
-    async with _reader(settings) as client:
-        records = [record async for record in _records(client, settings, [RUNS], cluster)]
+    records = (await read_raw(settings, RUNS, cluster=cluster))[RUNS.name]
     return _oldest_first(run for run in _last_readable(Run, _by_key(records)) if run.cluster == cluster)
 
 
@@ -156,21 +152,23 @@ def control_after(control: Control, record: ConsumerRecord) -> Control:
 
 async def read_timeline(settings: KafkaSettings, incident: Incident) -> list[TimelineEntry]:
     """The timeline of one incident in time order, without duplicates."""
-    entries: dict[bytes, TimelineEntry] = {}
-    async with _reader(settings) as client:
-        async for record in _records(client, settings, [TIMELINE], incident.cluster):
-            if record.key == incident.id.encode() and (entry := readable(TimelineEntry, record)) is not None:
-                entries[record.value] = entry
-    return sorted(entries.values(), key=lambda entry: entry.at)
+    key = incident.id.encode()
+    return await _entries(settings, incident.cluster, lambda record: bool(record.key == key))
 
 
 async def read_timeline_of(settings: KafkaSettings, cluster: str) -> list[TimelineEntry]:
     """The timeline of a cluster in time order, without duplicates."""
+    entries = await _entries(settings, cluster, lambda record: True)
+    return [entry for entry in entries if entry.cluster == cluster]
+
+
+async def _entries(
+    settings: KafkaSettings, cluster: str, fits: Callable[[ConsumerRecord], bool]
+) -> list[TimelineEntry]:
     entries: dict[bytes, TimelineEntry] = {}
     async with _reader(settings) as client:
         async for record in _records(client, settings, [TIMELINE], cluster):
-            entry = readable(TimelineEntry, record)
-            if entry is not None and entry.cluster == cluster:
+            if fits(record) and (entry := readable(TimelineEntry, record)) is not None:
                 entries[record.value] = entry
     return sorted(entries.values(), key=lambda entry: entry.at)
 

@@ -12,7 +12,8 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from functools import wraps
+from typing import Any, NoReturn
 
 import click
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -29,14 +30,30 @@ from streams.model.codec import encode
 from streams.model.conversation import Command, TimelineEntry, Verb
 from streams.model.errors import Unreachable
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 WAIT_S = 15.0
 """Longer than an iteration of the responder, and about as long as a rebalance takes."""
 
 
-def decision_options(function: F) -> F:
-    """Adds `--reason`, `--as`, `--wait` and `--output`, the options of every command that is sent."""
+@dataclass(frozen=True, slots=True)
+class SendOptions:
+    """The options of every command that is sent. `actor` is None for the user name."""
+
+    reason: str
+    actor: str | None
+    wait_s: float
+    output: str
+
+
+def send_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds `--reason`, `--as`, `--wait` and `--output`; the function gets them as one parameter, `options`."""
+
+    @wraps(function)
+    def with_options(
+        *args: Any, reason: str, actor: str | None, wait_s: float, output: str, **more: Any
+    ) -> None:
+        function(*args, options=SendOptions(reason, actor, wait_s, output), **more)
+
+    decorated: Callable[..., None] = with_options
     for option in (
         click.option("--reason", default="", help="Reason, shown on the timeline."),
         click.option("--as", "actor", default=None, help="Who sends the command (default: the user name)."),
@@ -46,16 +63,14 @@ def decision_options(function: F) -> F:
         ),
         output_option,
     ):  # fmt: skip
-        function = option(function)
-    return function
+        decorated = option(decorated)
+    return decorated
 
 
-def command_of(
-    verb: Verb, cluster: str, actor: str | None, *, incident: str = "", reason: str = "", **more: Any
-) -> Command:
+def command_of(verb: Verb, cluster: str, options: SendOptions, *, incident: str = "", **more: Any) -> Command:
     """A command with the current time and a new id."""
-    who = actor or getpass.getuser()
-    return Command(f"cmd-{uuid.uuid4().hex}", incident, cluster, verb, who, utc_now(), reason=reason, **more)
+    name, actor = f"cmd-{uuid.uuid4().hex}", options.actor or getpass.getuser()
+    return Command(name, incident, cluster, verb, actor, utc_now(), reason=options.reason, **more)
 
 
 @dataclass(slots=True)
@@ -124,31 +139,29 @@ async def decide(settings: KafkaSettings, command: Command, wait_s: float) -> li
         return await session.answers(answers_to(command), wait_s)
 
 
-def report_answer(
-    command: Command, answers: list[TimelineEntry], wait_s: float, output: str, **more: Any
-) -> None:
+def report_answer(command: Command, answers: list[TimelineEntry], options: SendOptions, **more: Any) -> None:
     """Print the answer to a command and set the exit code: 0 accepted, 1 refused, 3 no answer.
 
     A command that goes to several runs of an incident is accepted when one accepts it. `more` is added to the JSON.
     """
-    taken = [entry for entry in answers if not is_refusal(entry)]
-    shown = taken or answers
+    accepted = [entry for entry in answers if not is_refusal(entry)]
+    shown = accepted or answers
     text = "; ".join(dict.fromkeys(entry.text for entry in shown))
-    if output == "json":
+    if options.output == "json":
         about = {"incident": command.incident, "scope": command.scope, "step": command.step}
         json_line(
             {
                 "command": command.id, "verb": command.verb.value, "cluster": command.cluster, "actor": command.actor,
                 **{name: value for name, value in about.items() if value},
-                "answered": bool(answers), "accepted": bool(taken) if answers else None, "text": text,
+                "answered": bool(answers), "accepted": bool(accepted) if answers else None, "text": text,
                 **({"at": rfc3339(shown[0].at)} if shown else {}), **more,
             }
         )  # fmt: skip
     elif shown:
-        click.echo(f"{'accepted' if taken else 'refused'}: {text}")
+        click.echo(f"{'accepted' if accepted else 'refused'}: {text}")
     if not answers:
-        _report_no_answer(command, wait_s)
-    if not taken:
+        _report_no_answer(command, options.wait_s)
+    if not accepted:
         raise SystemExit(EXIT_NO)
 
 
@@ -159,5 +172,5 @@ def _report_no_answer(command: Command, wait_s: float) -> NoReturn:
         raise SystemExit(0)
     raise Unreachable(
         f"{stored}, but no responder answered within {wait_s:g} s; it will be applied when a responder is back. "
-        f"The timeline shows the result"
+        "The timeline shows the result"
     )

@@ -15,13 +15,13 @@ from streams.model.message import without_priority
 from streams.model.run import PlannedStep, Run, StepRecord
 
 
-def explain(incident: Incident, runs: Sequence[Run] = (), owing: Sequence[PendingRepair] = ()) -> str:
+def explain(incident: Incident, runs: Sequence[Run] = (), repairs: Sequence[PendingRepair] = ()) -> str:
     """Plain text; the same input always gives the same text. Control characters in log text are escaped."""
-    return "\n".join(_lines(incident, runs, owing))
+    return "\n".join(_lines(incident, runs, repairs))
 
 
-def _lines(incident: Incident, runs: Sequence[Run], owing: Sequence[PendingRepair]) -> Iterable[str]:
-    state = standing_of(incident, owing)
+def _lines(incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRepair]) -> Iterable[str]:
+    state = standing_of(incident, repairs)
     yield f"{incident.title}"
     yield f"  {incident.id}  {incident.family}  {incident.severity.value}  {state}  revision {incident.revision}"
     yield f"  root cause {incident.root}  ({incident.certainty.value})"
@@ -35,8 +35,8 @@ def _lines(incident: Incident, runs: Sequence[Run], owing: Sequence[PendingRepai
             yield f"  impact     {_impact(incident.impact)}"
         if waits := waits_for(incident, runs):
             yield f"  waits for  {waits}"
-    elif owing:
-        yield f"  cordoned   {', '.join(f'{one.node} ({one.gpus} GPUs)' for one in owing)}"
+    elif repairs:
+        yield f"  cordoned   {', '.join(f'{one.node} ({one.gpus} GPUs)' for one in repairs)}"
     yield from _history(incident)
     if incident.merged_into:
         yield f"  merged     into {incident.merged_into}"

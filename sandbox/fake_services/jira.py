@@ -1,6 +1,6 @@
 """A stand-in for Jira Cloud's REST API version 3: issues, comments, transitions, and a search that lags.
 
-Like Jira it refuses fields by name, checks Atlassian Document Format, answers a search without what was written within the
+Like Jira it rejects fields by name, checks Atlassian Document Format, leaves out of a search what was written within the
 last `lag_s` seconds (unless asked to reconcile those ids), and offers transitions by the status an issue is in.
 """
 
@@ -46,7 +46,7 @@ _NODES = frozenset(
 
 @dataclass(slots=True)
 class StandinIssue:
-    """One issue as it is now; `comments` are documents in the order they came."""
+    """One issue as it is now; `comments` are documents, oldest first."""
 
     id: str
     key: str
@@ -67,7 +67,7 @@ class StandinIssue:
 
 
 class JiraStandin(Standin):
-    """Jira with one project. `lag_s` is how far the search is behind; `clock` tells it in seconds."""
+    """Jira with one project. The search lags by `lag_s`; `clock` is in seconds."""
 
     def __init__(
         self,

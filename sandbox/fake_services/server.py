@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import orjson
@@ -15,7 +15,7 @@ MAX_BODY_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request as it came in. `body` is the parsed JSON, else None; `faulty` says that a fault was played on it."""
+    """One request as it came in. `body` is the parsed JSON, else None; `faulty`: a fault was injected into it."""
 
     method: str
     path: str
@@ -41,23 +41,11 @@ class InjectedFault:
     after_work: bool = False
 
 
-@dataclass(slots=True)
-class _Playing:
-    faults: list[InjectedFault] = field(default_factory=list)
-
-    def take(self, path: str) -> InjectedFault | None:
-        for fault in self.faults:
-            if fault.path in path and fault.times > 0:
-                fault.times -= 1
-                return fault
-        return None
-
-
 class Standin:
     """Base of a stand-in. Subclasses add routes to `self.app` and answer with `web.Response`.
 
-    Use it as an async context manager, or `start` and `stop` it. While `down`, every connection is cut without a look at the
-    request and counted in `turned_away`. Each answer takes `takes_s`; `most_at_once` requests were under way at one time.
+    Use it as an async context manager, or `start` and `stop` it. While `down`, every connection is cut before the
+    request is handled, and counted in `turned_away`. Each answer takes `takes_s`; `most_at_once` requests ran concurrently.
     """
 
     def __init__(self) -> None:
@@ -67,8 +55,8 @@ class Standin:
         self.turned_away = 0
         self.takes_s = 0.0
         self.most_at_once = 0
-        self._under_way = 0
-        self._playing = _Playing()
+        self._in_progress = 0
+        self._faults: list[InjectedFault] = []
         self._runner: web.AppRunner | None = None
         self._port = 0
 
@@ -88,7 +76,7 @@ class Standin:
         self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
-        """Stop listening; what it was told stays readable."""
+        """Stop listening; what was received stays readable."""
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
@@ -101,12 +89,12 @@ class Standin:
         await self.stop()
 
     def fail(self, fault: InjectedFault) -> None:
-        """Play this fault on the requests to come."""
-        self._playing.faults.append(fault)
+        """Inject this fault into the next requests."""
+        self._faults.append(fault)
 
     def heal(self) -> None:
-        """Forget all faults."""
-        self._playing.faults.clear()
+        """Remove all faults."""
+        self._faults.clear()
 
     def calls(self, path: str, method: str | None = None) -> list[Request]:
         """The requests so far whose path contains `path`."""
@@ -119,19 +107,21 @@ class Standin:
         if self.down:
             self.turned_away += 1
             return _cut(request)
-        self._under_way += 1
-        self.most_at_once = max(self.most_at_once, self._under_way)
+        self._in_progress += 1
+        self.most_at_once = max(self.most_at_once, self._in_progress)
         try:
             return await self._answer(request, handler)
         finally:
-            self._under_way -= 1
+            self._in_progress -= 1
 
     async def _answer(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         raw = await request.read()
         await asyncio.sleep(self.takes_s)
-        fault = self._playing.take(request.path)
+        fault = next((f for f in self._faults if f.path in request.path and f.times > 0), None)
+        if fault is not None:
+            fault.times -= 1
         self.requests.append(
             Request(request.method, request.path, dict(request.query), _parsed(raw), fault is not None)
         )

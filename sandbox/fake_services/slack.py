@@ -1,4 +1,4 @@
-"""A stand-in for Slack's Web API: the six methods that threads need, with Slack's words for what is wrong.
+"""A stand-in for Slack's Web API: the six methods that threads need, with Slack's own error words.
 
 Like Slack it answers 200 with `ok: false`, shows metadata only when asked, replaces metadata on an update (what is left out
 is gone), and takes messages only within Block Kit's caps.
@@ -27,6 +27,10 @@ _CAPS = {
     "blocks": 50,
     "total": 13_200,
 }
+
+
+class _SlackError(Exception):
+    """A rejected call; the text is Slack's error word."""
 
 
 @dataclass(slots=True)
@@ -60,7 +64,7 @@ class Posting:
 
 
 class SlackStandin(Standin):
-    """Slack with the channels it is given. `lag_s` keeps a new message out of history for so long."""
+    """Slack with the given channels. A new message shows in the history after `lag_s`."""
 
     def __init__(
         self, *, token: str = "xoxb-standin", channels: tuple[str, ...] = ("C0INCIDENTS",), lag_s: float = 0.0
@@ -70,7 +74,7 @@ class SlackStandin(Standin):
         self.lag_s = lag_s
         self.archived: set[str] = set()
         self.per_minute: dict[str, int] = {}
-        """Optional rate limit by method, each channel counted for itself."""
+        """Optional rate limit by method, counted per channel."""
         self.channels: dict[str, list[Posting]] = {name: [] for name in channels}
         self._called: dict[tuple[str, str], list[float]] = {}
         self._numbers = count(1)
@@ -86,7 +90,7 @@ class SlackStandin(Standin):
 
     @property
     def base_url(self) -> str:
-        """What `slack.base_url` has to be."""
+        """The value for `slack.base_url`."""
         return f"{self.url}/api"
 
     def roots(self, channel: str = "C0INCIDENTS") -> list[Posting]:
@@ -98,7 +102,7 @@ class SlackStandin(Standin):
         return [m for m in self.channels[channel] if m.thread_ts == ts and not m.deleted]
 
     def delete(self, ts: str) -> None:
-        """What a person does who deletes a message."""
+        """Delete a message, as a user would."""
         for message in self._all():
             if message.ts == ts:
                 message.deleted = True
@@ -118,7 +122,10 @@ class SlackStandin(Standin):
                 return web.json_response(
                     {"ok": False, "error": "ratelimited"}, status=429, headers={"Retry-After": str(wait)}
                 )
-            return web.json_response(handler(args))
+            try:
+                return web.json_response({"ok": True} | handler(args))
+            except _SlackError as error:
+                return web.json_response({"ok": False, "error": str(error)})
 
         return answer
 
@@ -145,21 +152,14 @@ class SlackStandin(Standin):
         return 0
 
     def _auth_test(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "ok": True,
-            "user": "faultline",
-            "user_id": "U0FAULTLINE",
-            "bot_id": BOT_ID,
-            "team_id": "T0STANDIN",
-        }
+        return {"user": "faultline", "user_id": "U0FAULTLINE", "bot_id": BOT_ID, "team_id": "T0STANDIN"}
 
     def _post(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        channel = str(args.get("channel", ""))
-        if wrong := self._wrong_channel(channel) or _wrong_content(args):
-            return {"ok": False, "error": wrong}
+        channel = self._channel(args)
+        _check_content(args)
         thread_ts = args.get("thread_ts")
         if thread_ts is not None and self._find(channel, str(thread_ts)) is None:
-            return {"ok": False, "error": "thread_not_found"}
+            raise _SlackError("thread_not_found")
         now = time.time()
         message = Posting(
             ts=f"{int(now)}.{next(self._numbers):06d}",
@@ -172,47 +172,36 @@ class SlackStandin(Standin):
             visible_at=time.monotonic() + self.lag_s,
         )
         self.channels[channel].append(message)
-        return {"ok": True, "channel": channel, "ts": message.ts, "message": _shown(message, metadata=True)}
+        return {"channel": channel, "ts": message.ts, "message": _shown(message, metadata=True)}
 
     def _update(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        channel = str(args.get("channel", ""))
-        if wrong := self._wrong_channel(channel) or _wrong_content(args):
-            return {"ok": False, "error": wrong}
-        message = self._find(channel, str(args.get("ts", "")))
-        if message is None:
-            return {"ok": False, "error": "message_not_found"}
+        channel = self._channel(args)
+        _check_content(args)
+        message = self._message(channel, args)
         if message.bot_id != BOT_ID:
-            return {"ok": False, "error": "cant_update_message"}
+            raise _SlackError("cant_update_message")
         message.text = str(args.get("text", ""))
         message.blocks = args.get("blocks") or []
         message.attachments = args.get("attachments") or []
         message.metadata = args.get("metadata")
         message.edits += 1
-        return {"ok": True, "channel": channel, "ts": message.ts, "text": message.text}
+        return {"channel": channel, "ts": message.ts, "text": message.text}
 
     def _delete(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        channel = str(args.get("channel", ""))
-        if wrong := self._wrong_channel(channel):
-            return {"ok": False, "error": wrong}
-        message = self._find(channel, str(args.get("ts", "")))
-        if message is None:
-            return {"ok": False, "error": "message_not_found"}
+        channel = self._channel(args)
+        message = self._message(channel, args)
         message.deleted = True
-        return {"ok": True, "channel": channel, "ts": message.ts}
+        return {"channel": channel, "ts": message.ts}
 
     def _history(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        channel = str(args.get("channel", ""))
-        if wrong := self._wrong_channel(channel, reading=True):
-            return {"ok": False, "error": wrong}
+        channel = self._channel(args, reading=True)
         found = [m for m in self._visible(channel, args) if m.thread_ts is None]
         return _page(list(reversed(found)), args)
 
     def _replies(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        channel, ts = str(args.get("channel", "")), str(args.get("ts", ""))
-        if wrong := self._wrong_channel(channel, reading=True):
-            return {"ok": False, "error": wrong}
+        channel, ts = self._channel(args, reading=True), str(args.get("ts", ""))
         if self._find(channel, ts) is None:
-            return {"ok": False, "error": "thread_not_found"}
+            raise _SlackError("thread_not_found")
         found = [m for m in self._visible(channel, args) if m.thread_ts == ts]
         root = [m for m in self.channels[channel] if m.ts == ts]
         return _page([*root, *found], args)
@@ -230,10 +219,19 @@ class SlackStandin(Standin):
     def _find(self, channel: str, ts: str) -> Posting | None:
         return next((m for m in self.channels[channel] if m.ts == ts and not m.deleted), None)
 
-    def _wrong_channel(self, channel: str, *, reading: bool = False) -> str | None:
+    def _message(self, channel: str, args: Mapping[str, Any]) -> Posting:
+        message = self._find(channel, str(args.get("ts", "")))
+        if message is None:
+            raise _SlackError("message_not_found")
+        return message
+
+    def _channel(self, args: Mapping[str, Any], *, reading: bool = False) -> str:
+        channel = str(args.get("channel", ""))
         if channel not in self.channels:
-            return "channel_not_found"
-        return "is_archived" if channel in self.archived and not reading else None
+            raise _SlackError("channel_not_found")
+        if channel in self.archived and not reading:
+            raise _SlackError("is_archived")
+        return channel
 
 
 def _texts(block: Mapping[str, Any]) -> list[str]:
@@ -256,7 +254,6 @@ def _page(messages: list[Posting], args: Mapping[str, Any]) -> dict[str, Any]:
     metadata = str(args.get("include_all_metadata", "")).lower() == "true"
     following = start + limit if start + limit < len(messages) else None
     return {
-        "ok": True,
         "messages": [_shown(m, metadata=metadata) for m in messages[start : start + limit]],
         "has_more": following is not None,
         "response_metadata": {"next_cursor": str(following) if following is not None else ""},
@@ -279,25 +276,24 @@ def _shown(message: Posting, *, metadata: bool) -> dict[str, Any]:
     return shown
 
 
-def _wrong_content(args: Mapping[str, Any]) -> str | None:
+def _check_content(args: Mapping[str, Any]) -> None:
     blocks = list(args.get("blocks") or [])
     inner = [
         block for attachment in args.get("attachments") or [] for block in attachment.get("blocks") or []
     ]
     if not args.get("text") and not blocks and not inner:
-        return "no_text"
+        raise _SlackError("no_text")
     if len(str(args.get("text", ""))) > 40_000:
-        return "msg_too_long"
+        raise _SlackError("msg_too_long")
     if max(len(blocks), len(inner)) > _CAPS["blocks"] or any(map(_wrong_block, [*blocks, *inner])):
-        return "invalid_blocks"
+        raise _SlackError("invalid_blocks")
     if len(str(args.get("text", ""))) + sum(map(_characters, [*blocks, *inner])) > _CAPS["total"]:
-        return "msg_blocks_too_long"
+        raise _SlackError("msg_blocks_too_long")
     metadata = args.get("metadata")
     if metadata is not None and not (
         isinstance(metadata, dict) and {"event_type", "event_payload"} <= set(metadata)
     ):
-        return "invalid_metadata_format"
-    return None
+        raise _SlackError("invalid_metadata_format")
 
 
 def _wrong_block(block: Mapping[str, Any]) -> bool:

@@ -30,7 +30,7 @@ from streams.model.run import Run
 def command(config: Path | None, incident_id: str, capture: Path | None, output: str) -> None:
     """Explain how the root cause and the actions of an incident were decided. A unique prefix of INCIDENT_ID is enough."""
     settings = load(config)
-    incident, runs, owing = (
+    incident, runs, repairs = (
         _from_capture(capture, settings, incident_id)
         if capture
         else asyncio.run(_live(settings, incident_id))
@@ -38,7 +38,7 @@ def command(config: Path | None, incident_id: str, capture: Path | None, output:
     if output == "json":
         json_line({"incident": encode_plain(incident), "runs": [encode_plain(run) for run in runs]})
     else:
-        click.echo(explain(incident, runs, owing))
+        click.echo(explain(incident, runs, repairs))
 
 
 async def _live(settings: Settings, prefix: str) -> tuple[Incident, list[Run], tuple[PendingRepair, ...]]:

@@ -13,7 +13,7 @@ from faultline.cli.arguments import Finite
 from faultline.cli.freeze_scopes import check_known, check_shape
 from faultline.cli.output import json_line, output_option, table
 from faultline.cli.read_topics import read_control, read_facts, read_runs_of
-from faultline.cli.send_command import command_of, decide, decision_options, report_answer
+from faultline.cli.send_command import SendOptions, command_of, decide, report_answer, send_options
 from faultline.runtime.settings import Settings, load
 from runbooks.engine.guardrails.limit_usage import LimitUsage, limit_usage
 from streams.config.settings import ClosedTime, ResponderSettings
@@ -63,10 +63,10 @@ def _change(verb: Verb, help_text: str) -> None:
     """Add one subcommand that sends a cluster-wide command."""
 
     @command.command(verb.value, help=help_text)
-    @decision_options
+    @send_options
     @click.pass_obj
-    def change(config: Path | None, reason: str, actor: str | None, wait_s: float, output: str) -> None:
-        _send(load(config), verb, actor, reason, wait_s, output)
+    def change(config: Path | None, options: SendOptions) -> None:
+        _send(load(config), verb, options)
 
 
 _change(
@@ -74,10 +74,7 @@ _change(
     "Engage the kill switch: no destructive step is started, including in runs already in progress.",
 )
 _change(Verb.UNKILL, "Release the kill switch if a command engaged it (not the settings); approvers only.")
-_change(
-    Verb.RESET,
-    "Reset the tripped circuit breaker; approvers only. Stale approvals are requested again.",
-)
+_change(Verb.RESET, "Reset the tripped circuit breaker; approvers only. Stale approvals are requested again.")
 
 
 def _scope_option(function: Any) -> Any:
@@ -96,7 +93,7 @@ def _scope_option(function: Any) -> Any:
     type=Finite(min=0, min_open=True, max=MOST_MINUTES),
     help="Duration of the freeze in minutes, instead of --until.",
 )
-@decision_options
+@send_options
 @click.pass_obj
 def freeze(
     config: Path | None,
@@ -104,10 +101,7 @@ def freeze(
     force: bool,
     until: str | None,
     minutes: float | None,
-    reason: str,
-    actor: str | None,
-    wait_s: float,
-    output: str,
+    options: SendOptions,
 ) -> None:
     """Start no destructive step in the cluster, a pool or a namespace until the freeze ends.
 
@@ -121,24 +115,22 @@ def freeze(
     if scope and not force:
         facts = asyncio.run(read_facts(settings.kafka, settings.cluster))
         check_known(scope, facts.values(), settings.cluster)
-    _send(settings, Verb.FREEZE, actor, reason, wait_s, output, scope=scope, until=end)
+    _send(settings, Verb.FREEZE, options, scope=scope, until=end)
 
 
 @command.command("thaw")
 @_scope_option
-@decision_options
+@send_options
 @click.pass_obj
-def thaw(config: Path | None, scope: str, reason: str, actor: str | None, wait_s: float, output: str) -> None:
+def thaw(config: Path | None, scope: str, options: SendOptions) -> None:
     """End a freeze that was started by command; approvers only."""
     check_shape(scope)
-    _send(load(config), Verb.THAW, actor, reason, wait_s, output, scope=scope)
+    _send(load(config), Verb.THAW, options, scope=scope)
 
 
-def _send(
-    settings: Settings, verb: Verb, actor: str | None, reason: str, wait_s: float, output: str, **more: Any
-) -> None:
-    sent = command_of(verb, settings.cluster, actor, reason=reason, **more)
-    report_answer(sent, asyncio.run(decide(settings.kafka, sent, wait_s)), wait_s, output)
+def _send(settings: Settings, verb: Verb, options: SendOptions, **more: Any) -> None:
+    sent = command_of(verb, settings.cluster, options, **more)
+    report_answer(sent, asyncio.run(decide(settings.kafka, sent, options.wait_s)), options)
 
 
 async def _read(settings: Settings) -> tuple[Control, tuple[LimitUsage, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from faultline.chat.thread_messages import approve_line
 from faultline.cli.incident_overview import Overview, counts, read_nodes, read_overview
 from faultline.cli.output import json_line, output_option, table
 from faultline.cli.read_topics import read_incident, read_runs, read_timeline
-from faultline.cli.send_command import command_of, decide, decision_options, report_answer
+from faultline.cli.send_command import SendOptions, command_of, decide, report_answer, send_options
 from faultline.runtime.settings import Settings, load
 from runbooks.engine.approvals import wanted
 from runbooks.engine.containment import PendingRepair, pending_repairs, plain_of
@@ -42,7 +42,7 @@ def list_incidents(config: Path | None, everything: bool, output: str) -> None:
     shown = asyncio.run(read_overview(load(config).kafka, everything=everything))
     if output == "json":
         for one in shown:
-            json_line({**encode_plain(one.incident), **_standing(one)})
+            json_line({**encode_plain(one.incident), **_derived(one)})
         return
     rows = (
         (
@@ -61,12 +61,12 @@ def list_incidents(config: Path | None, everything: bool, output: str) -> None:
         click.echo(f"\n{', '.join(counts(shown))}")
 
 
-def _standing(one: Overview) -> dict[str, Any]:
+def _derived(one: Overview) -> dict[str, Any]:
     """Fields of an incident that are derived from its runs and nodes, for scripts."""
     return {
         "standing": one.standing,
         "waits_for": one.waits_for,
-        "owed": [plain_of(owing) for owing in one.owing],
+        "owed": [plain_of(repair) for repair in one.repairs],
     }
 
 
@@ -92,11 +92,11 @@ async def _show(settings: Settings, prefix: str, output: str) -> None:
     one = Overview(incident, tuple(runs), pending_repairs(incident.id, runs, nodes))
     if output == "json":
         values = {"runs": [encode_plain(r) for r in runs], "timeline": [encode_plain(t) for t in timeline]}
-        json_line({"incident": encode_plain(incident), **_standing(one), **values})
+        json_line({"incident": encode_plain(incident), **_derived(one), **values})
         return
-    click.echo(explain(incident, runs, one.owing))
+    click.echo(explain(incident, runs, one.repairs))
     click.echo()
-    for line in (*_questions(runs), *_debts(one.owing)):
+    for line in (*_pending_approvals(runs), *_pending_repairs(one.repairs)):
         click.echo(line)
     table(
         ("when", "who", "what"),
@@ -105,9 +105,9 @@ async def _show(settings: Settings, prefix: str, output: str) -> None:
     )
 
 
-def _debts(owing: Sequence[PendingRepair]) -> Iterator[str]:
+def _pending_repairs(repairs: Sequence[PendingRepair]) -> Iterator[str]:
     """The nodes that stay cordoned, and the command that returns each to service."""
-    for one in owing:
+    for one in repairs:
         since = f" since {moment(one.since)}" if one.since else ""
         yield f"Pending repair: {one.text}{since}"
         if one.ticket is not None and one.ticket.url:
@@ -116,7 +116,7 @@ def _debts(owing: Sequence[PendingRepair]) -> Iterator[str]:
         yield ""
 
 
-def _questions(runs: list[Run]) -> Iterator[str]:
+def _pending_approvals(runs: list[Run]) -> Iterator[str]:
     """Each step that waits for approval: who may approve it, until when, and the command to run."""
     for run in runs:
         for planned in run.plan.steps:
@@ -135,19 +135,11 @@ def _decide(verb: Verb, help_text: str) -> None:
     @command.command(verb.value, help=help_text)
     @click.argument("incident_id")
     @click.option("--step", default=None, help="Step to approve or reject (default: the pending one).")
-    @decision_options
+    @send_options
     @click.pass_obj
-    def decide_on(
-        config: Path | None,
-        incident_id: str,
-        reason: str,
-        actor: str | None,
-        step: str | None,
-        wait_s: float,
-        output: str,
-    ) -> None:
-        sent, answers = asyncio.run(_decided(load(config), verb, incident_id, actor, step, reason, wait_s))
-        report_answer(sent, answers, wait_s, output)
+    def decide_on(config: Path | None, incident_id: str, step: str | None, options: SendOptions) -> None:
+        sent, answers = asyncio.run(_decided(load(config), verb, incident_id, step, options))
+        report_answer(sent, answers, options)
 
 
 _HELP: dict[Verb, str] = {
@@ -162,36 +154,32 @@ for _verb, _text in _HELP.items():
 
 
 async def _decided(
-    settings: Settings,
-    verb: Verb,
-    prefix: str,
-    actor: str | None,
-    step: str | None,
-    reason: str,
-    wait_s: float,
+    settings: Settings, verb: Verb, prefix: str, step: str | None, options: SendOptions
 ) -> tuple[Command, list[TimelineEntry]]:
     incident = await read_incident(settings.kafka, prefix)
     plan_digest = None
     if verb in (Verb.APPROVE, Verb.REJECT):
-        run, step = _asked(incident, await read_runs(settings.kafka, incident), step)
+        run, step = _pending(incident, await read_runs(settings.kafka, incident), step)
         plan_digest = run.plan.digest
-    sent = command_of(
-        verb, incident.cluster, actor, incident=incident.id, reason=reason, step=step, digest=plan_digest
-    )
-    return sent, await decide(settings.kafka, sent, wait_s)
+    sent = command_of(verb, incident.cluster, options, incident=incident.id, step=step, digest=plan_digest)
+    return sent, await decide(settings.kafka, sent, options.wait_s)
 
 
-def _asked(incident: Incident, runs: list[Run], step: str | None) -> tuple[Run, str | None]:
+def _pending(incident: Incident, runs: list[Run], step: str | None) -> tuple[Run, str | None]:
     """The run and step pending approval, or else the last run that was decided, so that a late caller learns who decided it.
 
     Raises:
         BadInput: when no step is or was pending, or several are and none was named.
     """
-    waits: Callable[[StepState], bool] = lambda state: state is StepState.AWAITING_APPROVAL  # noqa: E731
-    waiting = [(run, s.id) for run in runs for s in run.steps if waits(s.state) and step in (None, s.id)]
+    waiting = [
+        (run, s.id)
+        for run in runs
+        for s in run.steps
+        if s.state is StepState.AWAITING_APPROVAL and step in (None, s.id)
+    ]
     if not waiting:
         # Sent anyway: the responder answers who was first and when, and records this attempt on the timeline.
-        decided = [run for run in runs if any(word.digest == run.plan.digest for word in run.approvals)]
+        decided = [run for run in runs if any(one.digest == run.plan.digest for one in run.approvals)]
         if decided:
             return decided[-1], step
         named = f"step {step} is not" if step else "no step is"

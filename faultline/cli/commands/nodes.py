@@ -13,12 +13,13 @@ from faultline.cli.main import EXIT_NO
 from faultline.cli.output import json_line, output_option, table
 from faultline.cli.read_topics import read_facts, read_incident, read_runs_of
 from faultline.cli.send_command import (
+    SendOptions,
     answers_to,
     command_of,
     command_session,
-    decision_options,
     is_refusal,
     report_answer,
+    send_options,
 )
 from faultline.runtime.settings import Settings, load
 from runbooks.engine.containment import ticket_of
@@ -82,21 +83,20 @@ def list_nodes(config: Path | None, everything: bool, output: str) -> None:
 @click.option(
     "--incident", "prefix", default="", help="Incident whose hold to release, if several hold the node."
 )
-@decision_options
+@send_options
 @click.pass_obj
-def release(
-    config: Path | None, name: str, prefix: str, reason: str, actor: str | None, wait_s: float, output: str
-) -> None:
+def release(config: Path | None, name: str, prefix: str, options: SendOptions) -> None:
     """Return node NAME to service after its repair: uncordon it, unless an operator changed it since.
 
     A node held by several incidents stays cordoned until each of them has released it.
     """
-    sent, answers, undone = asyncio.run(_released(load(config), name, prefix, reason, actor, wait_s))
+    sent, answers, undone = asyncio.run(_released(load(config), name, prefix, options))
     end = {"released": undone.event == "step.undone", "outcome": undone.text} if undone else {}
-    report_answer(sent, answers, wait_s, output, **end)
+    report_answer(sent, answers, options, **end)
     if undone is None:
-        click.echo(f"still in progress after {wait_s:g} s; check with `faultline nodes list`", err=True)
-    elif output == "table":
+        late = f"still in progress after {options.wait_s:g} s; check with `faultline nodes list`"
+        click.echo(late, err=True)
+    elif options.output == "table":
         click.echo(undone.text)
     if undone is not None and undone.event != "step.undone":
         raise SystemExit(EXIT_NO)
@@ -145,18 +145,16 @@ async def _read(settings: Settings) -> tuple[dict[str, Fact], list[Run]]:
 
 
 async def _released(
-    settings: Settings, name: str, prefix: str, reason: str, actor: str | None, wait_s: float
+    settings: Settings, name: str, prefix: str, options: SendOptions
 ) -> tuple[Command, list[TimelineEntry], TimelineEntry | None]:
     incident = (await read_incident(settings.kafka, prefix)).id if prefix else ""
-    sent = command_of(
-        Verb.RELEASE, settings.cluster, actor, incident=incident, reason=reason, scope=f"{SCOPE}{name}"
-    )
+    sent = command_of(Verb.RELEASE, settings.cluster, options, incident=incident, scope=f"{SCOPE}{name}")
     async with command_session(settings.kafka, settings.cluster) as session:
         await session.send(sent)
-        answers = await session.answers(answers_to(sent), wait_s)
+        answers = await session.answers(answers_to(sent), options.wait_s)
         if not answers or is_refusal(answers[0]):
             return sent, answers, None
-        ends = await session.answers(_end_of(answers[0]), wait_s)
+        ends = await session.answers(_end_of(answers[0]), options.wait_s)
         return sent, answers, ends[0] if ends else None
 
 

@@ -16,7 +16,7 @@ from connectors.tickets.adf import document
 from faultline.chat.thread_plan import wanted
 from runbooks.engine.containment import PendingRepair, Ticket
 from sandbox.fake_services.jira import _wrong_document
-from sandbox.fake_services.slack import Posting, _wrong_content
+from sandbox.fake_services.slack import Posting, _check_content
 from streams.model.codec import decode, encode
 from streams.model.conversation import TimelineEntry
 from streams.model.incident import IncidentState
@@ -84,7 +84,7 @@ CASES = {
         incident(state=IncidentState.RESOLVED, closed_at=NOW),
         [with_ticket(run(incident(), cordon=StepState.DONE, ticket=StepState.DONE))],
         [],
-        owing=[PendingRepair("node-07", 8, NOW, Ticket("GPU-61", "https://jira.example/browse/GPU-61"))],
+        repairs=[PendingRepair("node-07", 8, NOW, Ticket("GPU-61", "https://jira.example/browse/GPU-61"))],
     ),
     "resolved": wanted(incident(state=IncidentState.RESOLVED, closed_at=NOW), [], []),
 }
@@ -174,7 +174,7 @@ def _mrkdwn_parts(shown: dict[str, Any]) -> list[dict[str, Any]]:
 def test_whatever_it_says_a_message_keeps_within_the_caps(text: str, times: int) -> None:
     *blocks, buttons = everything(text * times or "x").blocks
     message = Message(text * times or "x", (*blocks * times, buttons), Tone.GOOD)
-    assert _wrong_content(render(message, answers=True)) is None
+    _check_content(render(message, answers=True))  # raises when Slack would reject it
     assert _wrong_document(document(message, footer="faultline-k")) is None
 
 

@@ -8,7 +8,15 @@ from datetime import timedelta
 import pytest
 
 from faultline.chat.thread_messages import evidence_message, took
-from faultline.chat.thread_plan import Doing, Slot, Urgency, is_worth_a_thread, next_task, still_told, wanted
+from faultline.chat.thread_plan import (
+    Doing,
+    Slot,
+    Urgency,
+    is_worth_a_thread,
+    next_task,
+    still_updated,
+    wanted,
+)
 from streams.kafka.lease import MARGIN_S
 from streams.model.codec import decode, encode
 from streams.model.incident import IncidentState
@@ -98,7 +106,7 @@ def test_what_is_unknown_is_looked_up_and_what_surely_failed_is_sent_again(
 def test_a_kind_of_work_that_is_held_back_lets_the_others_go_on() -> None:
     held = {Doing.CREATE: NOW + timedelta(seconds=30)}
     slots = [slot(ROOT, OTHER_STATE, mark="resolved"), slot("approval/r/s", urgency=Urgency.APPROVAL)]
-    task = next_task(with_posts(post(ROOT)), slots, NOW, debounce_s=1, held=held)
+    task = next_task(with_posts(post(ROOT)), slots, NOW, debounce_s=1, paused=held)
     assert task is not None
     assert (task.doing, task.slot.name) == (Doing.EDIT, ROOT)
 
@@ -149,10 +157,10 @@ def test_the_culprit_stands_before_the_other_nodes_of_its_job() -> None:
 
 def test_the_thread_of_what_was_over_long_ago_is_edited_only_for_another_state() -> None:
     words, state = slot(ROOT, NEW), slot(ROOT, OTHER_STATE, mark="contained")
-    assert still_told(with_posts(post(ROOT)), [words]) == ()
-    assert still_told(with_posts(post(ROOT)), [state]) == (state,)
-    assert still_told(with_posts(post(ROOT, EffectState.INTENDED)), [words]) == (words,)
-    assert still_told(with_posts(), [words]) == ()
+    assert still_updated(with_posts(post(ROOT)), [words]) == ()
+    assert still_updated(with_posts(post(ROOT)), [state]) == (state,)
+    assert still_updated(with_posts(post(ROOT, EffectState.INTENDED)), [words]) == (words,)
+    assert still_updated(with_posts(), [words]) == ()
 
 
 def test_one_observation_is_one_and_has_no_syslog_priority() -> None:

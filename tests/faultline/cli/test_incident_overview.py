@@ -89,7 +89,7 @@ def test_two_incidents_that_hold_one_node_are_both_contained() -> None:
 def test_a_node_still_tells_of_its_incident_when_the_run_is_forgotten_and_ends_with_its_tombstone() -> None:
     old = about(1, IncidentState.RESOLVED)
     (one,) = seen([old], [], [node(old)])
-    assert (one.standing, [owed.since for owed in one.owing]) == ("contained", [None])
+    assert (one.standing, [owed.since for owed in one.repairs]) == ("contained", [None])
     told = {
         "incidents": [record("incidents", old.id, encode(old))],
         "runs": [record("runs", "run-1", encode(closer(old))), record("runs", "run-1", None)],
