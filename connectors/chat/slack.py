@@ -18,7 +18,7 @@ from connectors.chat.blocks import render
 from connectors.chat.rate_limits import Limits
 from connectors.chat.slack_api import EVENT_TYPE, Posted, SlackApi
 from connectors.http import translated
-from streams.config.settings import SlackSettings
+from streams.config.connector_settings import SlackSettings
 from streams.model.codec import decode
 from streams.model.errors import BadInput, Permanent
 from streams.model.message import Message

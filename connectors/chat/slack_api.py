@@ -13,7 +13,7 @@ from typing import Any
 from connectors.base import LeaseHeld
 from connectors.chat.rate_limits import Limits
 from connectors.http import Ambiguous, Rejected, change, http_client, read
-from streams.config.settings import SlackSettings
+from streams.config.connector_settings import SlackSettings
 from streams.model.errors import ConfigError, Fenced, Temporary
 
 EVENT_TYPE = "faultline_thread"

@@ -26,7 +26,7 @@ from yaml import YAMLError
 
 from connectors.kubernetes import errors
 from connectors.kubernetes.kubeconfig import check
-from streams.config.settings import KubernetesSettings
+from streams.config.connector_settings import KubernetesSettings
 from streams.model.errors import ConfigError, Temporary
 
 Object = dict[str, Any]

@@ -18,7 +18,7 @@ from connectors.kubernetes.errors import AlreadyExists, NotFound
 from connectors.kubernetes.guarded_patch import attempted
 from connectors.kubernetes.work_results import LOOK_AGAIN_S, boot_of, is_of, judged, judged_reboot, result_of
 from connectors.kubernetes.work_templates import Template, bound, job_name, read_template
-from streams.config.settings import NodeWorkSettings
+from streams.config.connector_settings import NodeWorkSettings
 from streams.model.clock import Clock, utc_now
 from streams.model.message import some
 

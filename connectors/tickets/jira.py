@@ -30,7 +30,7 @@ from connectors.base import (
 from connectors.http import translated
 from connectors.tickets.adf import document
 from connectors.tickets.jira_api import Created, Issue, JiraApi
-from streams.config.settings import JiraSettings
+from streams.config.connector_settings import JiraSettings
 from streams.model.errors import Permanent
 from streams.model.message import Block, Fact, Facts, Heading, Message, Paragraph, plain
 

@@ -14,7 +14,7 @@ from typing import Any
 from connectors.base import LeaseHeld
 from connectors.http import Ambiguous, Rejected, change, http_client, read
 from connectors.tickets.adf import Node, texts
-from streams.config.settings import JiraSettings
+from streams.config.connector_settings import JiraSettings
 from streams.model.errors import ConfigError, Permanent, Temporary
 from streams.model.message import plain
 

@@ -23,18 +23,20 @@ from pydantic_settings import (
 )
 
 from faultline.runtime.setting_faults import no_json, paths_of, strange_variables, told, twice
+from streams.config.connector_settings import (
+    JiraSettings,
+    KubernetesSettings,
+    NodeWorkSettings,
+    SlackSettings,
+)
 from streams.config.setting_types import ClusterName, ListenHost
 from streams.config.settings import (
     Contradiction,
     CorrelatorSettings,
     DetectorSettings,
     InventorySettings,
-    JiraSettings,
     KafkaSettings,
-    KubernetesSettings,
-    NodeWorkSettings,
     ResponderSettings,
-    SlackSettings,
     contradicting,
 )
 from streams.kafka.lease import MARGIN_S, longest_s

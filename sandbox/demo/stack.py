@@ -30,7 +30,8 @@ from sandbox.emulated.child_processes import Child, ChildFailed
 from sandbox.emulated.cluster import EmulatedCluster
 from sandbox.fake_services.jira import JiraStandin
 from sandbox.fake_services.slack import SlackStandin
-from streams.config.settings import KafkaSettings, KubernetesSettings
+from streams.config.connector_settings import KubernetesSettings
+from streams.config.settings import KafkaSettings
 
 READY_TIMEOUT_S = 120.0
 PORTS = range(10_000, 20_000)

@@ -17,7 +17,7 @@ from connectors.base import Effect
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.out_of_service import is_ready
-from streams.config.settings import KubernetesSettings
+from streams.config.connector_settings import KubernetesSettings
 from streams.model.run import Target
 from tests.contract.faults import FaultProxy
 from tests.testbed import workloads

@@ -33,7 +33,8 @@ from aiokafka import AIOKafkaProducer
 from connectors.kubernetes.client import Cluster, Object
 from connectors.kubernetes.cordon_ownership import is_marked
 from sandbox.fake_services.jira import JiraStandin
-from streams.config.settings import KafkaSettings, KubernetesSettings
+from streams.config.connector_settings import KubernetesSettings
+from streams.config.settings import KafkaSettings
 from streams.kafka import clients
 from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS, SIGNALS, TIMELINE, Topic, partition_of
 from streams.model.clock import from_millis

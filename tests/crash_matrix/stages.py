@@ -19,7 +19,8 @@ from aiokafka import AIOKafkaProducer
 
 from connectors.kubernetes.client import Cluster
 from sandbox.fake_services.jira import JiraStandin
-from streams.config.settings import KafkaSettings, KubernetesSettings, NodeWorkSettings
+from streams.config.connector_settings import KubernetesSettings, NodeWorkSettings
+from streams.config.settings import KafkaSettings
 from streams.kafka import clients
 from streams.kafka.topics import (
     ALL,

@@ -7,7 +7,7 @@ import yaml
 from connectors.kubernetes.node_work import ACTIONS, read_templates
 from faultline.runtime.processes import PROCESSES
 from faultline.runtime.settings import load
-from streams.config.settings import NodeWorkSettings
+from streams.config.connector_settings import NodeWorkSettings
 from streams.model.run import Mode
 from tests.deploy.manifests import BASE, NODE_WORK, objects
 

@@ -13,7 +13,7 @@ from connectors.chat.rate_limits import MAX_WAIT_S, Limits
 from connectors.chat.slack import Slack
 from sandbox.fake_services.server import InjectedFault
 from sandbox.fake_services.slack import Posting, SlackStandin
-from streams.config.settings import SlackSettings
+from streams.config.connector_settings import SlackSettings
 from streams.model.errors import ConfigError, Fenced, Temporary
 from streams.model.message import Heading, Message, Tone
 from streams.model.run import Target

@@ -11,7 +11,7 @@ from connectors.base import Done, Effect, NoLease
 from connectors.chat.rate_limits import Limits
 from connectors.chat.slack import Slack
 from sandbox.fake_services.slack import Posting, SlackStandin
-from streams.config.settings import SlackSettings
+from streams.config.connector_settings import SlackSettings
 from streams.model.clock import boot_seconds
 from streams.model.codec import encode
 from streams.model.message import Heading, Message, Paragraph, Tone

@@ -21,7 +21,7 @@ from connectors.kubernetes.errors import (
     MaybeApplied,
     NotFound,
 )
-from streams.config.settings import KubernetesSettings
+from streams.config.connector_settings import KubernetesSettings
 from streams.model.errors import ConfigError, FaultlineError, Permanent, Temporary, Unreachable
 from tests.connectors.kubernetes.api_server import answer, cluster_of, document, serving
 

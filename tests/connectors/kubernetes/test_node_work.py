@@ -16,7 +16,7 @@ from connectors.kubernetes.cordon_ownership import cordon
 from connectors.kubernetes.node_work import may_work, read_templates
 from connectors.kubernetes.work_results import MAX_WORDS, REBOOT_GRACE_S, judged, judged_reboot
 from connectors.kubernetes.work_templates import MAX_VALUE, Template, bound, job_name, read_template
-from streams.config.settings import NodeWorkSettings
+from streams.config.connector_settings import NodeWorkSettings
 from streams.model.clock import parse_rfc3339, rfc3339
 from streams.model.errors import ConfigError
 from streams.model.run import Target

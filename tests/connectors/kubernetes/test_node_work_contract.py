@@ -12,7 +12,7 @@ from connectors.base import Connector, Effect, NoLease
 from connectors.kubernetes.node_work import NodeWork
 from connectors.kubernetes.nodes import NodeConnector
 from connectors.kubernetes.work_templates import Template
-from streams.config.settings import NodeWorkSettings
+from streams.config.connector_settings import NodeWorkSettings
 from streams.model.run import Target
 from tests.connectors.kube_world import KubeWorld
 from tests.connectors.kubernetes.node_jobs import a_template, boots, jobs_path, new_boot

@@ -11,7 +11,7 @@ from connectors.kubernetes.client import Object
 from connectors.kubernetes.node_work import NodeWork
 from connectors.kubernetes.nodes import NodeConnector
 from connectors.kubernetes.work_templates import Template, job_name
-from streams.config.settings import NodeWorkSettings
+from streams.config.connector_settings import NodeWorkSettings
 from streams.model.run import Target
 from tests.connectors.kube_world import NODES, KubeWorld
 from tests.connectors.kubernetes.node_jobs import a_template, jobs_path, new_boot

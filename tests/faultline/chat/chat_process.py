@@ -18,7 +18,8 @@ from pydantic import SecretStr
 from connectors.chat.slack import Slack
 from faultline.chat.process import Chat
 from faultline.runtime import logging_setup
-from streams.config.settings import KafkaSettings, SlackSettings
+from streams.config.connector_settings import SlackSettings
+from streams.config.settings import KafkaSettings
 
 CHANNEL = "C0INCIDENTS"
 

@@ -123,10 +123,10 @@ def test_a_person_is_known_by_a_name_of_the_group_or_by_the_id_and_never_by_the_
     ("wrong", "said"),
     [
         ({"approval_classes": {"close": {"group": "network"}}}, "no group network"),
-        ({"approval_classes": {"close": {"group": "oncall", "quorum": 3}}}, "3 people are asked for"),
+        ({"approval_classes": {"close": {"group": "oncall", "quorum": 3}}}, "needs 3 approvers"),
         ({"approval_classes": {"explode": {"group": "oncall"}}}, "explode"),
-        ({"approval_groups": {"oncall": []}}, "needs the names"),
-        ({"approval_groups": {"oncall": ["ada"]}}, "approval_classes.reboot: 2 people are asked for"),
+        ({"approval_groups": {"oncall": []}}, "the group has no members"),
+        ({"approval_groups": {"oncall": ["ada"]}}, "approval_classes.reboot: needs 2 approvers"),
     ],
 )
 def test_rules_that_nobody_could_meet_are_refused_at_the_start(wrong: dict[str, object], said: str) -> None:

@@ -13,7 +13,7 @@ from sandbox.emulated import cluster as embedded
 from sandbox.emulated import store
 from sandbox.emulated.api_server import serving
 from sandbox.emulated.child_processes import ChildFailed
-from streams.config.settings import KubernetesSettings
+from streams.config.connector_settings import KubernetesSettings
 from streams.model.errors import Permanent
 from tests.sandbox.emulated.kube import JOBS, NODES, PODS, job, node, placements, pytorch_job
 from tests.testbed.waiting import eventually

@@ -12,7 +12,8 @@ from aiokafka.admin import NewTopic
 
 from connectors.kubernetes.client import Cluster
 from connectors.kubernetes.watch import KindWatches
-from streams.config.settings import KafkaSettings, KubernetesSettings
+from streams.config.connector_settings import KubernetesSettings
+from streams.config.settings import KafkaSettings
 from streams.inventory.cluster_inventory import Inventory
 from streams.inventory.cluster_view import ClusterView
 from streams.inventory.process import InventoryProcess, read_back
