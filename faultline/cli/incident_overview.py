@@ -133,7 +133,7 @@ def runs_that_matter(
 def _may_hold(run: PartialRun, nodes: Nodes) -> bool:
     known = nodes.get(run.cluster, {})
     return run.plan.mode is not Mode.SHADOW and any(
-        may_stand(known.get(name), since, known=bool(known)) for name, since in run.closes
+        may_stand(known.get(name), since, known=bool(known)) for name, since in run.cordons
     )
 
 

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from runbooks.language.approval_rules import rules
 from streams.config.settings import ResponderSettings
+from streams.model.conversation import Command
 from streams.model.message import some
 from streams.model.run import Approval, Demand, PlannedStep, Run
 
@@ -101,6 +102,14 @@ def shown(asked: Iterable[Demand]) -> tuple[Demand, ...]:
     )
 
 
+def stale(command: Command, policy: ResponderSettings, now: datetime) -> str:
+    """Why a command is too old to relax or approve anything; empty when it is fresh."""
+    age_s = (now - command.at).total_seconds()
+    if age_s <= policy.freshness_s:
+        return ""
+    return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
+
+
 def _given_by(demand: Demand, actors: Iterable[str]) -> Demand:
     found = [member for actor in actors if (member := person(actor, demand.people)) is not None]
     return replace(demand, given=tuple(dict.fromkeys(found)))
@@ -109,12 +118,7 @@ def _given_by(demand: Demand, actors: Iterable[str]) -> Demand:
 def _wanted(demand: Demand) -> str:
     count = "one" if demand.missing == 1 else str(demand.missing)
     more = " more" if demand.given else ""
-    of = (
-        "person"
-        if demand.missing == 1 and demand.people is None
-        else "people"
-        if demand.people is None
-        else ""
-    )
+    anybody = "person" if demand.missing == 1 else "people"
+    whom = anybody if demand.people is None else f"of {who(demand)}"
     given = f", {some((g.split('|')[0] for g in demand.given), 4)} having approved" if demand.given else ""
-    return f"{count}{more} {of or f'of {who(demand)}'}{given}"
+    return f"{count}{more} {whom}{given}"

@@ -27,7 +27,6 @@ QUEUES = (CLUSTER, TICKET_SYSTEM, NEW_TICKETS)
 WINDOW = timedelta(minutes=10)
 """The window of `tickets_per_10_min`."""
 
-_QUEUED = "this one is queued"
 
 SlotKey = tuple[str, str, str]
 """Run, step and kind of a call."""
@@ -124,7 +123,7 @@ class CallSlots:
             return ""
         kept = self._tickets_left(now, urgent=True)
         rest = f", the rest ({kept:.0f}) is kept for fresh decisive faults" if kept else ""
-        return f"{len(self._opened)} tickets were opened within 10 minutes{rest}; {_QUEUED}"
+        return f"{len(self._opened)} tickets were opened within 10 minutes{rest}; this one is queued"
 
     def _tickets_left(self, now: datetime, *, urgent: bool) -> float:
         while self._opened and self._opened[0] <= now - WINDOW:

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from runbooks.engine.approvals import may_relax_controls
+from runbooks.engine.approvals import may_relax_controls, stale
 from runbooks.engine.run.transition import TimelineNote
 from streams.config.settings import ResponderSettings
 from streams.model.clock import rfc3339, to_the_second
@@ -129,12 +129,11 @@ def thawed(control: Control, now: datetime) -> ControlUpdate:
 
 
 def _refusal(control: Control, command: Command, policy: ResponderSettings, now: datetime) -> str:
-    age_s = (now - command.at).total_seconds()
     if command.verb in RELAXING:
         if not may_relax_controls(command.actor, policy):
             return f"{command.actor} is neither among responder.approvers nor in an approval group"
-        if age_s > policy.freshness_s:
-            return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
+        if why := stale(command, policy, now):
+            return why
     match command.verb:
         case Verb.UNKILL if control.kill_switch is None:
             return "the kill switch is not engaged by a command" + (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from runbooks.engine.cluster_controls import ControlUpdate, thawed, tripped
-from runbooks.engine.guardrails.breaker import trip
+from runbooks.engine.guardrails.breaker import mass_faults, repeated_failures
 from runbooks.engine.guardrails.run_counts import RunCounts
 from streams.config.settings import ResponderSettings
 from streams.inventory.cluster_view import ClusterView
@@ -50,11 +50,15 @@ class ClusterState:
     ) -> ControlUpdate:
         """Remove freezes that have ended, and trip the breaker when that is due."""
         changed = thawed(self.control, now)
-        seen = (self.run_counts, runs, incidents, self.view, policy, now)
-        self._would_trip = trip(changed.control, *seen, shadow=True)
-        if changed.control.breaker is not None or (due := trip(changed.control, *seen)) is None:
+        control, counts = changed.control, self.run_counts
+        seen = (control, counts, runs, incidents, self.view, policy, now)
+        self._would_trip = mass_faults(*seen, shadow=True)
+        if control.breaker is not None:
             return changed
-        open_now = tripped(changed.control, due)
+        due = repeated_failures(control, counts, policy.breaker, now) or mass_faults(*seen, shadow=False)
+        if due is None:
+            return changed
+        open_now = tripped(control, due)
         return ControlUpdate(open_now.control, (*changed.notes, *open_now.notes))
 
     def control_of(self, run: Run) -> Control:

@@ -7,7 +7,7 @@ from datetime import datetime
 from runbooks.engine.cluster_controls import commanded
 from runbooks.engine.node_release import NodeHold, choose, holds_of, node_of, release
 from runbooks.engine.partition_documents import PartitionDocuments
-from runbooks.engine.run.human_decisions import decided, meant
+from runbooks.engine.run.human_decisions import decided, runs_for
 from runbooks.engine.run.transition import RunReport, TimelineNote
 from streams.config.settings import ResponderSettings
 from streams.model.clock import to_the_second
@@ -41,7 +41,7 @@ class CommandHandler:
                 self.refuse(command, why)
                 return
             self._resolved[command.incident] = command
-        runs = meant(documents.runs.of(command.incident), command)
+        runs = runs_for(command, documents.runs.of(command.incident))
         for run in runs:
             documents.apply(decided(run, command, self._policy, now), now)
         if runs:

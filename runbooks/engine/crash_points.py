@@ -1,9 +1,8 @@
-"""Names of the calls and commits of a responder, as they stand in the labels of `streams.model.crash_points`. Pure.
+"""Names of a responder's calls and commits, as used in the labels of `streams.model.crash_points`. Pure.
 
-The name is the action of a call, with `undo_`, `lookup_` or `lookup_undo_` before it where it is no `apply`, and
-`undo_by_` or `lookup_undo_by_` before the action that takes another one back. What is written down
-without a call has the last two points: `begin` and `finish` of a run, `approval` asked for, `command` of a person, and the
-actions of the engine itself.
+A call is named by its action, with `undo_`, `lookup_` or `lookup_undo_` before it where it is no `apply`, and `undo_by_` or
+`lookup_undo_by_` where it is a compensation. A change committed without a call is named `begin` or `finish` of a run, `approval`
+requested, `command` of an operator, or by the action of the engine itself.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ _PREFIX: Mapping[CallKind, str] = {
 }
 
 
-def names_of(calls: Iterable[Call]) -> list[str]:
-    """The names of calls, in their order."""
-    return [_PREFIX[call.kind] + call.effect.action for call in calls]
+def name_of(call: Call) -> str:
+    """The name of a call."""
+    return _PREFIX[call.kind] + call.effect.action
 
 
 def names_written(before: Mapping[str, Run], runs: Iterable[Run], *, commands: bool) -> list[str]:
-    """The names of what a commit of `runs` writes down besides calls; `before` are the runs as last committed."""
+    """The names of what a commit of `runs` changes besides calls; `before` are the runs as last committed."""
     names = ["command"] if commands else []
     for run in runs:
-        names += _moved(before.get(run.id), run)
+        names += _changes(before.get(run.id), run)
     return list(dict.fromkeys(names))
 
 
-def _moved(old: Run | None, run: Run) -> Iterator[str]:
+def _changes(old: Run | None, run: Run) -> Iterator[str]:
     if old is None:
         yield "begin"
     states = {record.id: record.state for record in old.steps} if old is not None else {}

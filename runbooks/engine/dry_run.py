@@ -12,7 +12,7 @@ from streams.config.settings import ResponderSettings
 from streams.model.conversation import TimelineEntry
 from streams.model.facts import Fact
 from streams.model.incident import Incident
-from streams.model.run import Mode, Run, RunOutcome, Target
+from streams.model.run import Mode, Run, RunOutcome
 from streams.model.signal import Signal
 
 ACTIONS = TICKETS | {
@@ -84,7 +84,8 @@ class ShadowResponder:
                 continue
             for planned in run.plan.steps:
                 record = run.step(planned.id)
-                if not record.verdict or planned.target is None:
+                target = planned.target
+                if not record.verdict or target is None:
                     continue
                 lines.append(
                     ActionLine(
@@ -92,17 +93,10 @@ class ShadowResponder:
                         runbook=run.plan.runbook,
                         step=planned.id,
                         action=planned.action,
-                        target=_shown(planned.target),
+                        target=ActionTarget(target.kind, target.name, target.namespace),
                         verdict=record.verdict,
                         reason=record.reason,
                         at=record.started_at or run.created_at,
                     )
                 )
         return tuple(lines)
-
-
-def _shown(target: Target) -> ActionTarget:
-    return ActionTarget(target.kind, target.name, target.namespace)
-
-
-__all__ = ["ACTIONS", "ActionLine", "ActionTarget", "ShadowResponder"]

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from runbooks.engine.approvals import may_relax_controls
-from runbooks.engine.run.human_decisions import MAX_COMMANDS
+from runbooks.engine.approvals import may_relax_controls, stale
+from runbooks.engine.guardrails.closed_nodes import MADE
+from runbooks.engine.run.human_decisions import MAX_COMMANDS, because
 from runbooks.engine.run.rollback import undo_row
 from runbooks.engine.run.transition import RunTransition, TransitionResult
 from streams.config.settings import ResponderSettings
@@ -24,7 +25,6 @@ SCOPE = "node:"
 """Prefix of the scope of a `release`; the name of the node follows."""
 
 _NODE = re.compile(r"node:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
-_HOLDS = (EffectState.INTENDED, EffectState.UNKNOWN, EffectState.WAITING, EffectState.CONFIRMED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def holds_of(runs: Iterable[Run], node: str) -> tuple[NodeHold, ...]:
                 continue
             record = run.step(planned.id)
             back = record.undo is not None and record.undo.state is EffectState.UNDONE
-            if record.effect is not None and record.effect.state in _HOLDS and not back:
+            if record.effect is not None and record.effect.state in MADE and not back:
                 found.append(NodeHold(run, planned, record))
     return tuple(sorted(found, key=lambda hold: (hold.run.created_at, hold.run.id)))
 
@@ -70,13 +70,12 @@ def choose(
     `runs` are those of the cluster that act on the node, `fact` is what inventory shows of the node.
     """
     node = node_of(command)
-    age_s = (now - command.at).total_seconds()
     if not _NODE.fullmatch(command.scope):
         return f"{command.scope[:80]!r} names no node: node:NAME"
     if not may_relax_controls(command.actor, policy):
         return f"{command.actor} is not an approver"
-    if age_s > policy.freshness_s:
-        return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
+    if why := stale(command, policy, now):
+        return why
     holds = holds_of(runs, node)
     mine = [hold for hold in holds if command.incident in ("", hold.run.incident)]
     if not mine:
@@ -89,11 +88,9 @@ def choose(
             f"{at_work.id} ({at_work.plan.runbook}) of {at_work.incident} is still at work on {node}; "
             f"`faultline incidents stop {at_work.incident}` ends it"
         )
-    under_way = next(
-        (hold for hold in mine if hold.record.is_being_undone and not hold.record.kept_for), None
-    )
-    if under_way is not None:
-        return f"{node} is already being returned to service by {under_way.run.id}: {under_way.run.undoing}"
+    for hold in mine:
+        if hold.record.is_being_undone and not hold.record.kept_for:
+            return f"{node} is already being returned to service by {hold.run.id}: {hold.run.undoing}"
     return mine[-1]
 
 
@@ -103,7 +100,7 @@ def release(hold: NodeHold, command: Command, others: Sequence[NodeHold], now: d
     if command.id in hold.run.commands:
         return transition.result()
     assert hold.record.effect is not None
-    why = f"released by {command.actor}" + (f": {command.reason}" if command.reason else "")
+    why = f"released by {command.actor}{because(command)}"
     row = undo_row(transition, hold.planned, hold.record.effect)
     transition.change(commands=(*hold.run.commands, command.id)[-MAX_COMMANDS:], undoing=why)
     transition.set(hold.planned.id, undo=row, due_at=None, kept_for="")

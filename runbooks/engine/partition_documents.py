@@ -9,10 +9,10 @@ from runbooks.engine.call_slots import CallLimits, CallSlots, system_of
 from runbooks.engine.cluster_controls import ControlUpdate
 from runbooks.engine.cluster_state import ClusterState
 from runbooks.engine.commit_batch import Outbox
+from runbooks.engine.priority_queue import PriorityQueue
 from runbooks.engine.run.transition import TransitionResult, calls_in_flight
 from runbooks.engine.run_index import RunIndex, UnreadableRun
 from runbooks.engine.run_summaries import IncidentSummary, RunSummary
-from runbooks.engine.timer_queue import TimerQueue
 from streams.kafka.lazy_documents import LazyDocuments
 from streams.model.codec import decode
 from streams.model.errors import BadInput
@@ -35,7 +35,7 @@ class PartitionDocuments:
         self.runs = RunIndex(_own_copy(runs or {}), unreadable)
         self.incidents: LazyDocuments[Incident, IncidentSummary] = LazyDocuments(_finished_incident)
         self.slots = CallSlots(limits or CallLimits())
-        self.timers = TimerQueue()
+        self.timers = PriorityQueue()
         """When each run with work left is to be advanced next."""
         self.ended: dict[str, None] = dict.fromkeys(self.runs.incidents())
         """Incidents with a run that has ended, to be checked for a next one."""
@@ -93,7 +93,7 @@ class PartitionDocuments:
         """Replace a run by its new state, and recount what depends on it."""
         known = self.runs.get(run.id)
         self.runs.put(run)
-        self.timers.sooner(run.id, now)
+        self.timers.bring_forward(run.id, now)
         self.count(run, known)
 
     def count(self, run: Run, known: Run | None = None) -> None:
@@ -112,7 +112,7 @@ class PartitionDocuments:
         """Advance all live runs on a target soon: something about it has changed."""
         for name in self.runs.ids_on(cluster, target):
             if name in self.runs.live:
-                self.timers.sooner(name, now)
+                self.timers.bring_forward(name, now)
 
     def control(self, state: ClusterState, update: ControlUpdate, now: datetime, incident: str = "") -> None:
         """Take over a change of a cluster's controls. Its timeline entries belong to `incident` only where one was named."""
@@ -122,7 +122,7 @@ class PartitionDocuments:
         self.outbox.controls[state.cluster] = None
         for name in self.runs.live:
             if self.runs[name].cluster == state.cluster:
-                self.timers.sooner(name, now)
+                self.timers.bring_forward(name, now)
         for note in update.notes:
             self.outbox.note(note, incident, state.cluster, now)
 

@@ -140,7 +140,7 @@ class PartitionState:
             # Committed a few at a time later on: a successor of ours would find out the same.
             documents.keep(result.run, now)
             self._recovered.append((run.id, result.notes))
-        documents.timers.sooner(run.id, now)
+        documents.timers.bring_forward(run.id, now)
         documents.cluster(run.cluster).note_inherited_calls(result.run)
 
     def _count_finished(self, name: str, summary: RunSummary, now: datetime) -> None:
@@ -195,7 +195,9 @@ class PartitionState:
         if known is None or incident.revision > known.revision:
             self.incidents[incident.id] = incident
             self._arrivals += 1
-            self._fresh.put(incident.id, (incident.certainty is not Certainty.DECISIVE, self._arrivals))
+            self._fresh.bring_forward(
+                incident.id, (incident.certainty is not Certainty.DECISIVE, self._arrivals)
+            )
 
     def take_finished_incident(self, summary: IncidentSummary, raw: bytes) -> bool:
         """Keep an incident encoded when it is over and no run still has to learn of it; False when it has to be decoded."""
@@ -270,7 +272,8 @@ class PartitionState:
 
     def due_at(self) -> datetime | None:
         """The earliest time at which `advance` may have something to do without news."""
-        return self._documents.timers.earliest
+        due: datetime | None = self._documents.timers.first_key
+        return due
 
     def is_behind(self, now: datetime) -> bool:
         """Whether the last `advance` left something undone that can be done now."""

@@ -22,7 +22,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from connectors.base import Connector, Outcome, Unknown
 from runbooks.engine.commit_batch import PROCESS
-from runbooks.engine.crash_points import names_of, names_written
+from runbooks.engine.crash_points import name_of, names_written
 from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
 from streams.config.settings import ResponderSettings
@@ -152,8 +152,8 @@ class PartitionWorker:
             offsets = offsets | dict([inventory])
         if changes.controls and lease is not None:
             await self._call_back()
-        for name in names_of(changes.calls):
-            self._around.at(f"{name}:before_intent")
+        for call in changes.calls:
+            self._around.at(f"{name_of(call)}:before_intent")
         for name in finished:
             self._around.at(f"{name}:before_commit")
         store = self.owned.store
@@ -203,12 +203,10 @@ class PartitionWorker:
         task.add_done_callback(over)
 
     async def _call(self, call: Call, lease: Lease) -> None:
-        names = names_of((call,))
-        for name in names:
-            self._around.at(f"{name}:after_intent")
+        name = name_of(call)
+        self._around.at(f"{name}:after_intent")
         outcome = await self._outcome(call, lease)
-        for name in names:
-            self._around.at(f"{name}:after_call")
+        self._around.at(f"{name}:after_call")
         log.info(
             "call",
             kind=call.kind,
@@ -218,7 +216,7 @@ class PartitionWorker:
             outcome=type(outcome).__name__,
         )
         self.state.take_outcome(call, outcome, self._around.clock())
-        self._finished += names
+        self._finished.append(name)
         self.news.set()
 
     async def _outcome(self, call: Call, lease: Lease) -> Outcome:

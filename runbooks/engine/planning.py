@@ -49,7 +49,7 @@ class Planner:
             return
         for run in runs:
             if run.id in documents.runs.live:
-                documents.timers.sooner(run.id, now)
+                documents.timers.bring_forward(run.id, now)
             if incident.revision > run.incident_revision:
                 self._revise_run(run, incident, now)
         # The latest run alone may give way: an earlier one has ended or has been superseded itself.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import overload
 
 from runbooks.engine.run_summaries import RunSummary, names_of, targets_of
 from streams.kafka.lazy_documents import LazyDocuments
@@ -181,34 +180,22 @@ class RunIndex(Mapping[str, Run]):
             self._by_offender[entry.cluster, name][run.id] = None
 
 
-class RunPeers(Sequence[Run]):
-    """The other runs that share a target or the incident with a run, found when first asked for."""
+class RunPeers(Iterable[Run]):
+    """The other runs that share a target or the incident with a run, oldest first; found when first iterated over."""
 
     def __init__(self, runs: RunIndex, run: Run) -> None:
         self._runs = runs
         self._run = run
         self._found: list[Run] | None = None
 
-    @property
-    def _all(self) -> list[Run]:
-        """They, oldest first."""
+    def __iter__(self) -> Iterator[Run]:
         if self._found is None:
             run, runs = self._run, self._runs
             found = set(runs.ids_of(run.incident))
             for key in runs.targets(run.id):
                 found.update(runs.ids_on(run.cluster, key))
             self._found = runs.read(sorted(found - {run.id}, key=runs.number))
-        return self._found
-
-    @overload
-    def __getitem__(self, index: int) -> Run: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Run]: ...
-    def __getitem__(self, index: int | slice) -> Run | list[Run]:
-        return self._all[index]
-
-    def __len__(self) -> int:
-        return len(self._all)
+        return iter(self._found)
 
 
 def age(run: Run | RunSummary) -> tuple[object, ...]:

@@ -13,7 +13,7 @@ from runbooks.engine.guardrails.breaker import may_act
 from runbooks.engine.guardrails.evidence import is_old
 from runbooks.engine.partition_documents import PartitionDocuments
 from runbooks.engine.priority_queue import PriorityQueue
-from runbooks.engine.run.machine import HELD_LOOK_S, advance, due_at
+from runbooks.engine.run.machine import HELD_RECHECK_S, advance, due_at
 from runbooks.engine.run.missing_incident import advance_without_incident, placeholder
 from runbooks.engine.run.rollback import holds_a_job
 from runbooks.engine.run.transition import RunContext, RunTransition
@@ -22,7 +22,7 @@ from streams.config.settings import ResponderSettings
 from streams.model.incident import Certainty, Incident
 from streams.model.run import Mode, Run
 
-MOVED_LOOK_S = 1.0
+CHANGED_RECHECK_S = 1.0
 """A run that has changed is advanced again after this time, whether or not anything is due."""
 
 CALM_RUNS = 250
@@ -66,12 +66,12 @@ class RunSchedule:
         changed, self.changed_targets = self.changed_targets, {}
         for cluster, target in changed:
             self._documents.wake(cluster, target, now)
-        called = self._documents.timers.take_due(now)
+        called = self._documents.timers.take(until=now)
         for (queue, urgent), queued in self._waiting.items():
             if queued and (free := self._documents.slots.free(queue, now, urgent=urgent)) > 0:
                 called += queued.take(int(min(free, len(queued))))
         for run in self._documents.runs.read(called):
-            self.ready.put(run.id, (self._priority(run), not self._is_beyond_doubt(run), age(run)))
+            self.ready.bring_forward(run.id, (self._priority(run), not self._is_beyond_doubt(run), age(run)))
 
     def advance(self, run: Run, now: datetime) -> None:
         """Advance one run as far as it goes now, and queue it for the call slots that it lacks."""
@@ -84,7 +84,7 @@ class RunSchedule:
         self._documents.apply(result, now, urgent_in)
         for (queue, urgent), queued in self._waiting.items():
             if queue in result.waits and urgent is urgent_in[queue]:
-                queued.put(run.id, (priority, age(run)))
+                queued.bring_forward(run.id, (priority, age(run)))
             else:
                 queued.drop(run.id)
         self._set_timer(run, now)
@@ -146,7 +146,7 @@ class RunSchedule:
             self._documents.timers.drop(run.id)
             return
         # What holds a step may clear without any change of the run or its targets: a window passes, another node is returned.
-        pause_s = HELD_LOOK_S if run is before else MOVED_LOOK_S
+        pause_s = HELD_RECHECK_S if run is before else CHANGED_RECHECK_S
         if self._priority(run) == LATER:
             pause_s *= max(1.0, len(live) / CALM_RUNS)
         at = now + timedelta(seconds=pause_s)

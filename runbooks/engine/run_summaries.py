@@ -15,7 +15,7 @@ from streams.model.codec import decode, encode
 from streams.model.errors import BadInput
 from streams.model.facts import NodeFact
 from streams.model.incident import IncidentState
-from streams.model.run import EffectState, Mode, PlannedStep, Run, RunState, StepState
+from streams.model.run import EffectState, Mode, PlannedStep, Run, RunState, StepState, Target
 from streams.model.run_migrations import SCHEMA
 
 _FINISHED = "faultline-finished"
@@ -24,21 +24,10 @@ _SETTLED = (EffectState.UNDONE, EffectState.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
-    kind: str
-    name: str
-    namespace: str | None = None
-
-    @property
-    def key(self) -> str:
-        return f"{self.kind}/{self.namespace or ''}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
 class _Planned:
     id: str
     action: str
-    target: _Target | None = None
+    target: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +50,7 @@ class _Step:
     undo: _Effect | None = None
 
     @property
-    def made(self) -> bool:
+    def confirmed(self) -> bool:
         return self.effect is not None and self.effect.state is EffectState.CONFIRMED
 
     @property
@@ -85,12 +74,12 @@ class RunSummary:
     targets: frozenset[str]
     """Keys of its targets."""
     offenders: frozenset[str]
-    closes: tuple[tuple[str, datetime | None], ...]
-    """As `PartialRun.closes`."""
+    cordons: tuple[tuple[str, datetime | None], ...]
+    """As `PartialRun.cordons`."""
 
     def may_hold(self, nodes: Mapping[str, NodeFact], now: datetime, window_s: float) -> bool:
         """Whether a node may still be cordoned by it; `guardrails.run_counts` counts that exactly."""
-        for name, confirmed_at in self.closes:
+        for name, confirmed_at in self.cordons:
             fact = nodes.get(name)
             if confirmed_at is None or (fact is not None and fact.unschedulable):
                 return True
@@ -131,16 +120,16 @@ class PartialRun:
         )
 
     @property
-    def closes(self) -> tuple[tuple[str, datetime | None], ...]:
+    def cordons(self) -> tuple[tuple[str, datetime | None], ...]:
         """Nodes that it cordoned, may have cordoned or (in shadow mode) would have, and has not uncordoned, with the time.
 
         The same as `guardrails.closed_nodes.cordons` finds in the full document.
         """
         records = {step.id: step for step in self.steps}
-        given_back = {
+        returned = {
             planned.target.key
             for planned in self.plan.steps
-            if planned.action == "uncordon_node" and planned.target and records[planned.id].made
+            if planned.action == "uncordon_node" and planned.target and records[planned.id].confirmed
         }
         found = []
         for planned in self.plan.steps:
@@ -148,8 +137,8 @@ class PartialRun:
             if planned.action != "cordon_node" or planned.target is None or record.undone:
                 continue
             would = record.state is StepState.WOULD and not self.undoing
-            stands = record.effect is not None and record.effect.state not in _SETTLED
-            if would or (stands and planned.target.key not in given_back):
+            made = record.effect is not None and record.effect.state not in _SETTLED
+            if would or (made and planned.target.key not in returned):
                 found.append((planned.target.name, record.effect.confirmed_at if record.effect else None))
         return tuple(found)
 
@@ -168,7 +157,7 @@ class PartialRun:
             self.escalated_from,
             targets_of(self.plan.steps),
             names_of(self.offender, self.offenders),
-            self.closes,
+            self.cordons,
         )
 
 
@@ -198,13 +187,11 @@ def summary_if_finished(key: str, raw: bytes) -> RunSummary | None:
     That is one with work left, under a wrong key, or of another schema version: only the full decoder handles those.
     """
     try:
-        skimmed = decode(PartialRun, raw)
+        run = decode(PartialRun, raw)
     except BadInput:
         # The full decoder gives the better error.
         return None
-    if skimmed.has_work or skimmed.id != key or skimmed.schema != SCHEMA:
-        return None
-    return skimmed.summary
+    return None if run.has_work or run.id != key or run.schema != SCHEMA else run.summary
 
 
 @dataclass(frozen=True, slots=True)

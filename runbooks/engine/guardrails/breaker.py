@@ -20,30 +20,15 @@ from streams.config.settings import Breaker, ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.model.control import Control, Trip
 from streams.model.incident import Incident
+from streams.model.message import some
 from streams.model.run import Run
 
 SHOWN = 5
 """Names that the reason of a trip lists."""
 
 
-def trip(
-    control: Control,
-    run_counts: RunCounts,
-    runs: Mapping[str, Run],
-    incidents: Mapping[str, Incident],
-    view: ClusterView,
-    policy: ResponderSettings,
-    now: datetime,
-    *,
-    shadow: bool = False,
-) -> Trip | None:
-    """The trip that is due now, or None. Nothing from before the last reset counts."""
-    return (None if shadow else _failures(control, run_counts, policy.breaker, now)) or _mass_faults(
-        control, run_counts, runs, incidents, view, policy, now, shadow
-    )
-
-
-def _failures(control: Control, run_counts: RunCounts, limits: Breaker, now: datetime) -> Trip | None:
+def repeated_failures(control: Control, run_counts: RunCounts, limits: Breaker, now: datetime) -> Trip | None:
+    """The trip that is due because runs fail, or None. Nothing from before the last reset counts."""
     if limits.failures == 0:
         return None
     failed = run_counts.failures(_since(control, now, limits.failures_window_s))
@@ -53,11 +38,11 @@ def _failures(control: Control, run_counts: RunCounts, limits: Breaker, now: dat
         "failures",
         now,
         f"{len(failed)} runs that had started to act failed within {limits.failures_window_s:.0f} s, limit {limits.failures}: "
-        + _some(failed),
+        + some(failed, SHOWN),
     )
 
 
-def _mass_faults(
+def mass_faults(
     control: Control,
     run_counts: RunCounts,
     runs: Mapping[str, Run],
@@ -65,8 +50,10 @@ def _mass_faults(
     view: ClusterView,
     policy: ResponderSettings,
     now: datetime,
+    *,
     shadow: bool,
 ) -> Trip | None:
+    """The trip that is due because too many nodes are faulty at once, or None. `shadow` counts runs in shadow mode instead."""
     limits = policy.breaker
     if limits.mass_min_nodes == 0:
         return None
@@ -87,7 +74,8 @@ def _mass_faults(
         "mass faults",
         now,
         f"incidents of the last {limits.mass_window_s:.0f} s want to act on {len(nodes)} of {len(view.nodes)} nodes, "
-        f"limit {enough} (mass_share {limits.mass_share:g}, mass_min_nodes {limits.mass_min_nodes}): {_some(sorted(nodes))}",
+        f"limit {enough} (mass_share {limits.mass_share:g}, mass_min_nodes {limits.mass_min_nodes}): "
+        + some(sorted(nodes), SHOWN),
     )
 
 
@@ -99,8 +87,3 @@ def may_act(run: Run) -> bool:
 def _since(control: Control, now: datetime, window_s: float) -> datetime:
     start = now - timedelta(seconds=window_s)
     return max(start, control.reset_at) if control.reset_at is not None else start
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

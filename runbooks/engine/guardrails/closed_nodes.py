@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from streams.model.facts import NodeFact
-from streams.model.run import EffectState, Mode, PlannedStep, Run, RunState, StepRecord, StepState
+from streams.model.run import EffectState, Mode, PlannedStep, Run, RunState, StepRecord, StepState, Target
 
 INVENTORY_LAG = timedelta(seconds=10)
 """A node fact observed within this time after our own change may still show the state before it."""
@@ -14,7 +14,8 @@ INVENTORY_LAG = timedelta(seconds=10)
 OWN_TAINT = "faultline.dev/incident="
 """Prefix of the taint on a node that Faultline cordoned, as in `NodeFact.taints`."""
 
-_MADE = (EffectState.INTENDED, EffectState.CONFIRMED, EffectState.UNKNOWN, EffectState.WAITING)
+MADE = (EffectState.INTENDED, EffectState.UNKNOWN, EffectState.WAITING, EffectState.CONFIRMED)
+"""States of a change that was made, or may have been."""
 
 
 def is_shadow(run: Run) -> bool:
@@ -37,6 +38,17 @@ def node_targets(run: Run) -> set[str]:
     return {s.target.name for s in run.plan.steps if s.destructive and s.target and s.target.kind == "Node"}
 
 
+def job_targets(run: Run) -> set[str]:
+    """Keys of the jobs that the run's destructive steps act on."""
+    return {s.target.key for s in run.plan.steps if s.destructive and s.target and s.target.kind != "Node"}
+
+
+def is_in_place(record: StepRecord) -> bool:
+    """Whether the step's change is confirmed and not to be undone."""
+    effect = record.effect
+    return effect is not None and effect.state is EffectState.CONFIRMED and record.undo is None
+
+
 def cordons(run: Run) -> Iterator[tuple[StepRecord, PlannedStep]]:
     """Cordons of a run that were made, may have been made, or (in shadow mode) would be made, and are not undone."""
     for planned in run.plan.steps:
@@ -46,7 +58,7 @@ def cordons(run: Run) -> Iterator[tuple[StepRecord, PlannedStep]]:
         if record.undo is not None and record.undo.state is EffectState.UNDONE:
             continue
         would = record.state is StepState.WOULD and not run.undoing
-        made = record.effect is not None and record.effect.state in _MADE
+        made = record.effect is not None and record.effect.state in MADE
         if would or (made and not _returned(run, planned)):
             yield record, planned
 
@@ -68,13 +80,13 @@ def is_held(fact: NodeFact) -> bool:
 def _returned(run: Run, cordon: PlannedStep) -> bool:
     """Whether the run itself has uncordoned the node, as the last step of a repair does."""
     for planned in run.plan.steps:
-        same = (
-            planned.target is not None
-            and cordon.target is not None
-            and planned.target.key == cordon.target.key
-        )
-        if planned.action == "uncordon_node" and same:
+        if planned.action == "uncordon_node" and same_target(planned.target, cordon.target):
             effect = run.step(planned.id).effect
             if effect is not None and effect.state is EffectState.CONFIRMED:
                 return True
     return False
+
+
+def same_target(one: Target | None, other: Target | None) -> bool:
+    """Whether two steps act on the same thing."""
+    return one is not None and other is not None and one.key == other.key

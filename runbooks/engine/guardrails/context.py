@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -65,7 +65,7 @@ class GuardContext:
     run: Run
     step: PlannedStep
     view: ClusterView
-    others: Sequence[Run]
+    others: Iterable[Run]
     policy: ResponderSettings
     now: datetime
     control: Control | None = None

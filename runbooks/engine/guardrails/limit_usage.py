@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from runbooks.engine.guardrails.limits import PLACES, share_of
+from runbooks.engine.guardrails.limits import allowed, caps, share_of
 from runbooks.engine.guardrails.run_counts import RunCounts
-from streams.config.settings import BlastRadius, Cap, ResponderSettings
+from streams.config.settings import BlastRadius, ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.model.clock import rfc3339
 from streams.model.message import some
@@ -56,28 +56,15 @@ def limit_usage(
 
 
 def _places(view: ClusterView, closed: frozenset[str], limit: BlastRadius) -> Iterator[LimitUsage]:
-    caps = {"pool": limit.per_pool, "rack": limit.per_rack, "leaf": limit.per_leaf}
-    for place in PLACES:
-        cap = caps[place]
+    for place, cap in caps(limit).items():
         for value, facts in sorted(view.nodes_by(place).items(), key=lambda entry: entry[0] or ""):
-            members = {fact.name for fact in facts}
-            if (
-                value is not None
-                and (allowed := _allowed(cap, len(members))) is not None
-                and closed & members
-            ):
+            used = closed & {fact.name for fact in facts}
+            most = allowed(cap, len(facts))
+            if value is not None and most is not None and used:
                 yield LimitUsage(
                     f"nodes closed in {place} {value}",
-                    len(closed & members),
-                    allowed,
+                    len(used),
+                    most,
                     f"responder.blast_radius.per_{place}",
-                    some(sorted(closed & members), MAX_NAMES),
+                    some(sorted(used), MAX_NAMES),
                 )
-
-
-def _allowed(cap: Cap, members: int) -> int | None:
-    limits = [
-        *([cap.max_nodes] if cap.max_nodes is not None else []),
-        *([share_of(cap.max_share, members)] if cap.max_share is not None else []),
-    ]
-    return min(limits, default=None)

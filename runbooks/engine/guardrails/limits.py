@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 from math import floor
 
-from runbooks.engine.guardrails.closed_nodes import admitted_at
+from runbooks.engine.guardrails.closed_nodes import admitted_at, job_targets
 from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, hold
-from streams.config.settings import Cap
+from streams.config.settings import BlastRadius, Cap
 from streams.inventory.cluster_view import Place
 from streams.model.clock import to_the_second
 
-PLACES: tuple[Place, ...] = ("pool", "rack", "leaf")
+
+def caps(limit: BlastRadius) -> Mapping[Place, Cap]:
+    """The limits for each pool, rack and leaf."""
+    return {"pool": limit.per_pool, "rack": limit.per_rack, "leaf": limit.per_leaf}
+
+
+def allowed(cap: Cap, members: int) -> int | None:
+    """How many of so many nodes may be cordoned; None where the settings do not limit it."""
+    share = share_of(cap.max_share, members) if cap.max_share is not None else None
+    return min((most for most in (cap.max_nodes, share) if most is not None), default=None)
 
 
 def blast_radius(context: GuardContext) -> Ruling | None:
@@ -32,27 +42,15 @@ def blast_radius(context: GuardContext) -> Ruling | None:
 
 def blast_radius_of_places(context: GuardContext) -> Ruling | None:
     """The same for each pool, rack, leaf and job, where the settings limit those."""
-    limit = context.policy.blast_radius
     wanted = context.nodes
-    caps = {"pool": limit.per_pool, "rack": limit.per_rack, "leaf": limit.per_leaf}
-    for place in PLACES:
-        cap = caps[place]
-        facts = [context.view.nodes[name] for name in wanted if name in context.view.nodes]
-        for value in sorted(
-            {v for fact in facts if (v := getattr(fact, place)) is not None} if _limits(cap) else ()
-        ):
+    facts = [context.view.nodes[name] for name in wanted if name in context.view.nodes]
+    for place, cap in caps(context.policy.blast_radius).items():
+        if not _limits(cap):
+            continue
+        for value in sorted({v for fact in facts if (v := getattr(fact, place)) is not None}):
             members = {fact.name for fact in context.view.nodes_by(place)[value]}
             closed = (context.cordoned - wanted) & members
-            over = _over(
-                context,
-                cap,
-                f"{place} {value}",
-                len(closed),
-                len(wanted & members),
-                len(members),
-                f"per_{place}",
-            )
-            if over is not None:
+            if over := _over(cap, place, value, closed, wanted & members, members):
                 return over
     return _blast_radius_of_jobs(context)
 
@@ -61,13 +59,11 @@ def _blast_radius_of_jobs(context: GuardContext) -> Ruling | None:
     cap = context.policy.blast_radius.per_job
     if not _limits(cap):
         return None
-    for job in sorted({ref.key for ref in context.incident.jobs} | _jobs_of(context)):
+    for job in sorted({ref.key for ref in context.incident.jobs} | job_targets(context.run)):
         placed = context.view.nodes_of(job)
         others = context.cordoned - context.nodes
         closed = (others & placed) | context.counts.cordoned_for(job, others, shadow=context.shadow)
-        members = placed | closed | context.nodes
-        over = _over(context, cap, f"job {job}", len(closed), len(context.nodes), len(members), "per_job")
-        if over is not None:
+        if over := _over(cap, "job", job, closed, context.nodes, placed | closed | context.nodes):
             return over
     return None
 
@@ -107,14 +103,11 @@ def one_run_per_target(context: GuardContext) -> Ruling | None:
 
 
 def _over(
-    context: GuardContext, cap: Cap, what: str, closed: int, wanted: int, members: int, setting: str
+    cap: Cap, kind: str, name: str, closed: Collection[str], wanted: Collection[str], members: Collection[str]
 ) -> Ruling | None:
-    most = [
-        n
-        for n in (cap.max_nodes, None if cap.max_share is None else share_of(cap.max_share, members))
-        if n is not None
-    ]
-    if closed + wanted <= min(most):
+    """The objection when `closed` and `wanted` nodes together are more than `cap` allows of all `members`."""
+    most = allowed(cap, len(members))
+    if most is None or len(closed) + len(wanted) <= most:
         return None
     set_to = ", ".join(
         f"{name} {value:g}"
@@ -123,9 +116,9 @@ def _over(
     )
     return hold(
         "blast radius",
-        f"{closed} of {members} nodes of {what} are cordoned by Faultline, this run adds {wanted}, "
-        f"limit {min(most)} ({set_to})",
-        f"clears when a node is returned to service, or raise responder.blast_radius.{setting}",
+        f"{len(closed)} of {len(members)} nodes of {kind} {name} are cordoned by Faultline, this run adds {len(wanted)}, "
+        f"limit {most} ({set_to})",
+        f"clears when a node is returned to service, or raise responder.blast_radius.per_{kind}",
     )
 
 
@@ -136,9 +129,3 @@ def _limits(cap: Cap) -> bool:
 def share_of(share: float, of: int) -> int:
     """How many nodes a share allows: at least one, unless it is 0."""
     return max(1, floor(share * of)) if share > 0 else 0
-
-
-def _jobs_of(context: GuardContext) -> set[str]:
-    return {
-        s.target.key for s in context.run.plan.steps if s.destructive and s.target and s.target.kind != "Node"
-    }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from runbooks.engine.guardrails.closed_nodes import is_in_place
 from runbooks.engine.guardrails.context import GuardContext, Ruling, hold
-from streams.model.run import EffectState, StepState
+from streams.model.run import StepState
 
 
 def confirmed_before(context: GuardContext) -> Ruling | None:
@@ -16,17 +17,12 @@ def confirmed_before(context: GuardContext) -> Ruling | None:
         planned, record = context.run.planned(need), context.run.step(need)
         if not planned.destructive:
             continue
-        passed_over = record.state is StepState.FAILED and planned.on_failure == "continue"
-        if (
-            passed_over
-            or record.state in (StepState.SKIPPED, StepState.WOULD)
-            or (context.shadow and not record.state.is_over)
-        ):
+        ignored = record.state is StepState.FAILED and planned.on_failure == "continue"
+        to_come = context.shadow and not record.state.is_over
+        if ignored or to_come or record.state in (StepState.SKIPPED, StepState.WOULD):
             continue
-        effect = record.effect
-        stands = effect is not None and effect.state is EffectState.CONFIRMED and record.undo is None
-        if not stands:
-            how = effect.state if effect is not None else record.state
+        if not is_in_place(record):
+            how = record.effect.state if record.effect is not None else record.state
             return hold(
                 "earlier step",
                 f"it needs {need} ({planned.action} {planned.target}), which is "

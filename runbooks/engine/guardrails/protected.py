@@ -5,6 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from math import ceil
 
+from runbooks.engine.guardrails.closed_nodes import job_targets
 from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, refuse
 
 
@@ -50,7 +51,7 @@ def job_floor(context: GuardContext) -> Ruling | None:
     share = context.policy.protect.keep_job_share
     if share == 0:
         return None
-    for job in sorted(_moved(context)):
+    for job in sorted(job_targets(context.run)):
         placed = context.view.nodes_of(job)
         needs = ceil(share * len(placed))
         pools = {fact.pool for name in placed if (fact := context.view.nodes.get(name)) is not None}
@@ -68,13 +69,6 @@ def job_floor(context: GuardContext) -> Ruling | None:
 
 def _called(pool: str | None) -> str:
     return f"of pool {pool}" if pool is not None else "without a pool"
-
-
-def _moved(context: GuardContext) -> set[str]:
-    """Keys of the jobs that the run stops."""
-    return {
-        s.target.key for s in context.run.plan.steps if s.destructive and s.target and s.target.kind != "Node"
-    }
 
 
 def _is_taken(context: GuardContext, node: str, job: str) -> bool:

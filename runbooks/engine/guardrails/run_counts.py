@@ -18,6 +18,7 @@ from runbooks.engine.guardrails.closed_nodes import (
     cordons,
     is_held,
     is_shadow,
+    job_targets,
     node_targets,
     uncordoned_since,
 )
@@ -240,18 +241,18 @@ def _part(run: Run) -> _Part:
             begun.append(record.started_at or record.effect.intended_at)
         elif live and not record.state.is_over:
             reserved += 1
-    steps = [step for step in run.plan.steps if step.destructive and step.target is not None]
+    targets = (step.target.key for step in run.plan.steps if step.destructive and step.target)
     return _Part(
         shadow=shadow,
         created_at=run.created_at,
-        targets=frozenset(s.target.key for s in steps if s.target) if live else frozenset(),
+        targets=frozenset(targets) if live else frozenset(),
         busy=frozenset(node_targets(run)) if live else frozenset(),
         cordons=tuple((p.target.name, r) for r, p in cordons(run) if p.target) if let_in else (),
         begun=tuple(begun),
         reserved=reserved,
         failed_at=None if shadow else _failed_at(run),
         wants=frozenset(node_targets(run)),
-        jobs=frozenset(s.target.key for s in steps if s.target and s.target.kind != "Node"),
+        jobs=frozenset(job_targets(run)),
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from runbooks.engine.approvals import approved, demands, shown, wanted
 from runbooks.engine.run.job_already_moved import completed
-from runbooks.engine.run.rollback import fail
-from runbooks.engine.run.transition import RunContext, RunTransition, same_target
+from runbooks.engine.run.rollback import fail, resume_of
+from runbooks.engine.run.transition import RunContext, RunTransition
 from streams.model.clock import to_the_second
 from streams.model.run import PlannedStep, StepState
 
@@ -47,7 +47,8 @@ def start_internal(transition: RunTransition, planned: PlannedStep, context: Run
 def watch(transition: RunTransition, planned: PlannedStep, context: RunContext) -> None:
     """`await_progress`: done at the first progress after the resume, or after `settle_s` for a job that never reported any."""
     record, target = transition.records[planned.id], planned.target
-    since = _resumed_at(transition, planned) or record.started_at or transition.now
+    resume = resume_of(transition, planned)
+    since = (resume and resume.confirmed_at) or record.started_at or transition.now
     seen = [p for p in context.incident.progress if target is not None and p.job.key == target.key]
     later = [p for p in seen if p.at > since]
     settle_s = float(str(planned.params.get("settle_s", 60)))
@@ -69,11 +70,3 @@ def watch(transition: RunTransition, planned: PlannedStep, context: RunContext) 
         )
     else:
         transition.set(planned.id, due_at=record.deadline_at if seen else settled)
-
-
-def _resumed_at(transition: RunTransition, planned: PlannedStep) -> datetime | None:
-    for other in transition.run.plan.steps:
-        if other.action == "resume_job" and same_target(other.target, planned.target):
-            effect = transition.records[other.id].effect
-            return effect.confirmed_at if effect else None
-    return None

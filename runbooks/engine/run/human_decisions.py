@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from runbooks.engine.approvals import demands, has_already_approved, may_decide, shown, wanted, who
+from runbooks.engine.approvals import demands, has_already_approved, may_decide, shown, stale, wanted, who
 from runbooks.engine.escalation import accused, is_nondestructive, offender, offenders
 from runbooks.engine.run.plan import context_of, plan_digest
 from runbooks.engine.run.rollback import NOTHING, call_off, is_worked_on, roll_back
@@ -58,12 +58,16 @@ def decided(run: Run, command: Command, policy: ResponderSettings, now: datetime
             _stop(transition, command, "resolved", release=True)
             transition.reports.append(RunReport("run.resolved", actor=command.actor, reason=command.reason))
         case Verb.ACK:
-            why = f": {command.reason}" if command.reason else ""
-            _say(transition, command, "person.ack", f"acknowledged by {command.actor}{why}")
+            _answer(transition, command, "person.ack", f"acknowledged by {command.actor}{because(command)}")
     return transition.result()
 
 
-def meant(runs: Sequence[Run], command: Command) -> Sequence[Run]:
+def because(command: Command) -> str:
+    """The operator's reason, to follow a text; empty where none was given."""
+    return f": {command.reason}" if command.reason else ""
+
+
+def runs_for(command: Command, runs: Sequence[Run]) -> Sequence[Run]:
     """The runs of an incident, oldest first, that a command is for: a decision on a plan is for the run of that plan.
 
     Where no run has that plan (any more), the latest one answers.
@@ -130,12 +134,9 @@ def _approve(transition: RunTransition, command: Command, policy: ResponderSetti
     run, who = transition.run, command.actor
     asked = _asked(transition)
     if refusal := _against(transition, command, asked, policy):
-        _say(transition, command, "person.approval_refused", f"approval by {who} not accepted: {refusal}")
+        _answer(transition, command, "person.approval_refused", f"approval by {who} not accepted: {refusal}")
         return
-    word = Approval(
-        command.step or asked[0].id, True, who, command.at, run.plan.digest, command.reason, command.via
-    )
-    transition.change(approvals=(*run.approvals, word))
+    _keep_decision(transition, command, asked, approved=True)
     missing: list[str] = []
     for planned in asked:
         left = demands(planned, transition.run, policy, transition.now)
@@ -147,12 +148,10 @@ def _approve(transition: RunTransition, command: Command, policy: ResponderSetti
                 planned.id,
                 state=StepState.PENDING, due_at=None, deadline_at=None, verdict="", reason="", demands=(),
             )  # fmt: skip
-    text = f"{who} approved the plan {run.plan.digest[:8]}" + (
-        f": {command.reason}" if command.reason else ""
-    )
+    text = f"{who} approved the plan {run.plan.digest[:8]}{because(command)}"
     if missing:
         text += f"; still needs {missing[0]}"
-    _say(transition, command, "person.approved", text, missing=len(missing))
+    _answer(transition, command, "person.approved", text, missing=len(missing))
 
 
 def _against(
@@ -160,16 +159,15 @@ def _against(
 ) -> str | None:
     """Why an approval does not count; None when it does."""
     run, actor = transition.run, command.actor
-    decided = next((word for word in reversed(run.approvals) if word.digest == run.plan.digest), None)
-    age_s = (transition.now - command.at).total_seconds()
-    if decided is not None and (not decided.approved or not asked):
-        return _who_decided(decided)
+    decision = _last_decision(run)
+    if decision is not None and (not decision.approved or not asked):
+        return _who_decided(decision)
     if command.digest != run.plan.digest:
         return "it refers to an outdated plan (digest mismatch)"
     if not asked or transition.stopping:
         return "no step is pending approval"
-    if age_s > policy.freshness_s:
-        return f"it was given {age_s:.0f} s ago, at most {policy.freshness_s:.0f} s count as fresh"
+    if why := stale(command, policy, transition.now):
+        return why
     if not may_decide(actor, asked, policy):
         everybody = " or ".join(dict.fromkeys(who(d) for p in asked for d in rules(p, policy)))
         return f"{actor} is not among {everybody}"
@@ -184,23 +182,35 @@ def _reject(transition: RunTransition, command: Command) -> None:
     run, who = transition.run, command.actor
     asked = _asked(transition)
     if not asked or transition.stopping or command.digest not in (None, run.plan.digest):
-        decided = next((word for word in reversed(run.approvals) if word.digest == run.plan.digest), None)
         text = f"no step is pending approval by {who}"
-        if decided is not None:
-            text += f": {_who_decided(decided)}"
-        _say(transition, command, "person.rejection_refused", text)
+        if (decision := _last_decision(run)) is not None:
+            text += f": {_who_decided(decision)}"
+        _answer(transition, command, "person.rejection_refused", text)
         return
-    word = Approval(
-        command.step or asked[0].id, False, who, command.at, run.plan.digest, command.reason, command.via
-    )
-    transition.change(approvals=(*run.approvals, word))
-    why = f"rejected by {who}" + (f": {command.reason}" if command.reason else "")
-    _say(transition, command, "person.rejected", why)
+    _keep_decision(transition, command, asked, approved=False)
+    why = f"rejected by {who}{because(command)}"
+    _answer(transition, command, "person.rejected", why)
     call_off(transition, RunOutcome.REJECTED, why, release=True)
 
 
-def _who_decided(word: Approval) -> str:
-    return f"{word.actor} {'approved' if word.approved else 'rejected'} it at {to_the_second(word.at)}"
+def _keep_decision(
+    transition: RunTransition, command: Command, asked: Sequence[PlannedStep], *, approved: bool
+) -> None:
+    run, step = transition.run, command.step or asked[0].id
+    decision = Approval(
+        step, approved, command.actor, command.at, run.plan.digest, command.reason, command.via
+    )
+    transition.change(approvals=(*run.approvals, decision))
+
+
+def _last_decision(run: Run) -> Approval | None:
+    """The latest decision about the present plan."""
+    return next((one for one in reversed(run.approvals) if one.digest == run.plan.digest), None)
+
+
+def _who_decided(decision: Approval) -> str:
+    verb = "approved" if decision.approved else "rejected"
+    return f"{decision.actor} {verb} it at {to_the_second(decision.at)}"
 
 
 def _asked(transition: RunTransition) -> list[PlannedStep]:
@@ -210,14 +220,16 @@ def _asked(transition: RunTransition) -> list[PlannedStep]:
     ]
 
 
-def _say(transition: RunTransition, command: Command, event: str, text: str, **attributes: Attribute) -> None:
+def _answer(
+    transition: RunTransition, command: Command, event: str, text: str, **attributes: Attribute
+) -> None:
     """Answer a command on the timeline, under its id."""
     transition.note(event, text, actor=command.actor, command=command.id, via=command.via, **attributes)
 
 
-def _stop(transition: RunTransition, command: Command, word: str, *, release: bool = False) -> None:
-    why = f"{word} by {command.actor}" + (f": {command.reason}" if command.reason else "")
-    _say(transition, command, f"person.{word}", why)
+def _stop(transition: RunTransition, command: Command, verb: str, *, release: bool = False) -> None:
+    why = f"{verb} by {command.actor}{because(command)}"
+    _answer(transition, command, f"person.{verb}", why)
     transition.change(overruled=True)
     if not transition.run.state.is_over:
         call_off(transition, RunOutcome.CANCELLED, why, release=release)
@@ -243,16 +255,14 @@ def _reason_gone(transition: RunTransition, incident: Incident, keep: Mapping[st
 
 def _nodes_to_return(transition: RunTransition) -> set[str]:
     """Nodes that the run has started to reset or reboot, and will itself uncordon at the end."""
-    begun = {
-        planned.target.name
-        for planned in transition.run.plan.steps
-        if planned.target is not None and is_worked_on(planned, transition.records[planned.id])
-    }
+    steps = [
+        (planned, record, planned.target.name) for planned, record in transition.steps() if planned.target
+    ]
+    started = {node for planned, record, node in steps if is_worked_on(planned, record)}
     return {
-        planned.target.name
-        for planned in transition.run.plan.steps
-        if planned.action == "uncordon_node" and planned.target is not None and planned.target.name in begun
-        if not transition.records[planned.id].state.is_over
+        node
+        for planned, record, node in steps
+        if planned.action == "uncordon_node" and node in started and not record.state.is_over
     }
 
 

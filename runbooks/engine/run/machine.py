@@ -18,13 +18,21 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from runbooks.engine.approvals import demands, shown, wanted
-from runbooks.engine.call_slots import FreeSlots
 from runbooks.engine.escalation import accused, offender, offenders
 from runbooks.engine.guardrails import RulingKind, judge
+from runbooks.engine.guardrails.closed_nodes import same_target
 from runbooks.engine.run.builtin_actions import start_internal, watch
 from runbooks.engine.run.job_already_moved import moved_already
 from runbooks.engine.run.plan import context_of
-from runbooks.engine.run.rollback import advance_undo, call_off, fail, holds_a_job, is_busy, look_up_undo
+from runbooks.engine.run.rollback import (
+    advance_undo,
+    call_off,
+    fail,
+    holds_a_job,
+    is_busy,
+    look_up,
+    look_up_undo,
+)
 from runbooks.engine.run.shadow_mode import guard_context, shadow
 from runbooks.engine.run.transition import (
     BLIND_S,
@@ -33,7 +41,6 @@ from runbooks.engine.run.transition import (
     RunTransition,
     TransitionResult,
     calls_in_flight,
-    same_target,
 )
 from runbooks.engine.run.waves import held_by_wave
 from runbooks.language.schema import INTERNAL, TICKETS
@@ -53,10 +60,7 @@ from streams.model.run import (
     run_id,
 )
 
-LOOK_AGAIN_S = 30.0
-"""A lookup without an answer is sent again after this time."""
-
-HELD_LOOK_S = 5.0
+HELD_RECHECK_S = 5.0
 """How often a step held by a guardrail is checked again."""
 
 MAX_IN_FLIGHT = 8
@@ -127,7 +131,7 @@ def advance(run: Run, context: RunContext, now: datetime) -> TransitionResult:
     else:
         for planned in run.plan.steps:
             _step(transition, planned, context)
-            look_up_undo(transition, planned, LOOK_AGAIN_S, context.free_slots)
+            look_up_undo(transition, planned, context.free_slots)
         advance_undo(transition, context)
     settle(transition, context)
     return transition.result()
@@ -219,7 +223,7 @@ def _step(transition: RunTransition, planned: PlannedStep, context: RunContext) 
         return
     effect = record.effect
     if effect is not None and effect.state is EffectState.UNKNOWN:
-        look_up(transition, planned, context.free_slots)
+        look_up(transition, planned, "lookup", context.free_slots)
     elif effect is not None and effect.state is EffectState.INTENDED:
         return
     elif transition.stopping:
@@ -347,15 +351,6 @@ def _continue(transition: RunTransition, planned: PlannedStep, context: RunConte
         and transition.has_free_slot(planned, "apply", context.free_slots)
     ):
         transition.intend(planned, context.policy.lease_s)
-
-
-def look_up(transition: RunTransition, planned: PlannedStep, free_slots: FreeSlots) -> None:
-    """Look up a call of unknown outcome, when that is due."""
-    record = transition.records[planned.id]
-    is_due = record.due_at is None or transition.now >= record.due_at
-    if is_due and transition.has_free_slot(planned, "lookup", free_slots):
-        transition.set(planned.id, due_at=transition.in_seconds(LOOK_AGAIN_S))
-        transition.call(planned, "lookup")
 
 
 def _unconfigured(transition: RunTransition, planned: PlannedStep) -> None:

@@ -23,10 +23,10 @@ from runbooks.language.schema import TICKETS
 from streams.kafka.lease import MARGIN_S
 from streams.model.run import EffectRecord, EffectState, PlannedStep, Run, RunOutcome, StepState
 
-UNTOLD_S = 900.0
+UNKNOWN_LIMIT_S = 900.0
 """A step of unknown outcome keeps a job suspended for this long after its deadline: it may stay unknown for ever."""
 
-MAX_SAID = 2000
+MAX_TEXT = 2000
 """Characters kept of a connector's texts."""
 
 LONGEST_PAUSE_S = 60.0
@@ -43,20 +43,19 @@ def concluded(run: Run, step_id: str, kind: CallKind, outcome: Outcome, now: dat
     elif kind in ("undo_lookup", "compensate_lookup"):
         if record.undo is not None and record.undo.state is EffectState.UNKNOWN:
             # An undo took place when the change is absent; a compensation is a change of its own.
-            _undo_looked(transition, planned, record.undo, outcome, there=kind == "compensate_lookup")
+            _undo_looked_up(transition, planned, record.undo, outcome, there=kind == "compensate_lookup")
     elif record.effect is not None and not record.state.is_over:
-        if kind == "lookup" and record.effect.state is EffectState.UNKNOWN:
-            _looked(transition, planned, record.effect, outcome)
-        elif kind == "apply" and record.effect.state is EffectState.INTENDED:
-            _applied(transition, planned, record.effect, outcome)
+        state = EffectState.UNKNOWN if kind == "lookup" else EffectState.INTENDED
+        if record.effect.state is state:
+            _changed(transition, planned, record.effect, outcome, looked_up=kind == "lookup")
     return transition.result()
 
 
 def _bounded(outcome: Outcome) -> Outcome:
-    """The outcome with texts cut to `MAX_SAID`: a server may return any amount."""
-    said = {name: getattr(outcome, name, "") for name in ("reason", "detail", "by")}
+    """The outcome with texts cut to `MAX_TEXT`: a server may return any amount."""
+    texts = {name: getattr(outcome, name, "") for name in ("reason", "detail", "by")}
     long: dict[str, Any] = {
-        name: f"{text[:MAX_SAID]}…" for name, text in said.items() if len(text) > MAX_SAID
+        name: f"{text[:MAX_TEXT]}…" for name, text in texts.items() if len(text) > MAX_TEXT
     }
     return replace(outcome, **long) if long else outcome
 
@@ -86,14 +85,26 @@ def recover(run: Run, now: datetime) -> TransitionResult:
     return transition.result()
 
 
-def _applied(transition: RunTransition, planned: PlannedStep, effect: EffectRecord, outcome: Outcome) -> None:
+def _changed(
+    transition: RunTransition, planned: PlannedStep, effect: EffectRecord, outcome: Outcome, *, looked_up: bool
+) -> None:  # fmt: skip
+    """Apply the outcome of a step's own call, or what a lookup found of it."""
     match outcome:
         case Done() | AlreadyDone():
             _confirm(transition, planned, effect, outcome)
         case Waiting():
-            _again(
-                transition, planned, replace(effect, landed=True), outcome.after_s, outcome.detail, result=outcome.result
-            )  # fmt: skip
+            made = replace(effect, landed=True)
+            _again(transition, planned, made, outcome.after_s, outcome.detail, result=outcome.result)
+        case _ if looked_up:
+            _not_found(transition, planned, effect, outcome)
+        case _:
+            _not_applied(transition, planned, effect, outcome)
+
+
+def _not_applied(
+    transition: RunTransition, planned: PlannedStep, effect: EffectRecord, outcome: Outcome
+) -> None:
+    match outcome:
         case Retry():
             _failed_once(transition, planned, effect, outcome.after_s, outcome.reason)
         case Unknown():
@@ -112,47 +123,36 @@ def _applied(transition: RunTransition, planned: PlannedStep, effect: EffectReco
             )  # fmt: skip
 
 
-def _looked(transition: RunTransition, planned: PlannedStep, effect: EffectRecord, outcome: Outcome) -> None:
+def _not_found(
+    transition: RunTransition, planned: PlannedStep, effect: EffectRecord, outcome: Outcome
+) -> None:
+    absent = "the change was not made"
     match outcome:
-        case Done() | AlreadyDone():
-            _confirm(transition, planned, effect, outcome)
-        case Waiting():
-            _again(
-                transition, planned, replace(effect, landed=True), outcome.after_s, outcome.detail, result=outcome.result
-            )  # fmt: skip
         case Absent() if transition.stopping:
-            transition.set(
-                planned.id,
-                effect=replace(effect, state=EffectState.REFUSED, reason="the change was not made"),
-            )
+            transition.set(planned.id, effect=replace(effect, state=EffectState.REFUSED, reason=absent))
             transition.finish(planned.id, StepState.CANCELLED, transition.run.reason)
         case Absent() if effect.withheld:
             never = replace(effect, landed=False, withheld=False)
             _again(transition, planned, never, 0.0, "it was stopped before it was sent")
         case Absent():
-            _failed_once(
-                transition,
-                planned,
-                replace(effect, landed=False),
-                0.0,
-                "the change was not made",
-                at_once=True,
-            )
+            never = replace(effect, landed=False)
+            _failed_once(transition, planned, never, 0.0, absent, at_once=True)
         case Retry() | Unknown() | Blocked() | Refused() if _unknown_for_too_long(transition, planned):
             transition.set(planned.id, effect=replace(effect, reason=outcome.reason))
             fail(transition, planned, f"outcome unknown: {outcome.reason}")
-        case Retry() | Unknown() | Blocked():
-            _unknown(
-                transition, planned, effect, max(1.0, outcome.after_s), f"status unknown: {outcome.reason}"
-            )
-        case Refused():
-            _unknown(transition, planned, effect, LONGEST_PAUSE_S, f"status unknown: {outcome.reason}")
+        case Retry() | Unknown() | Blocked() | Refused():
+            _unknown(transition, planned, effect, _pause_s(outcome), f"status unknown: {outcome.reason}")
+
+
+def _pause_s(outcome: Retry | Unknown | Blocked | Refused) -> float:
+    """How long to wait for the next lookup after one that found nothing out."""
+    return LONGEST_PAUSE_S if isinstance(outcome, Refused) else max(1.0, outcome.after_s)
 
 
 def _unknown_for_too_long(transition: RunTransition, planned: PlannedStep) -> bool:
     """Whether a job has been suspended long enough for a step of unknown outcome."""
     deadline = transition.records[planned.id].deadline_at
-    if deadline is None or transition.now < deadline + timedelta(seconds=UNTOLD_S):
+    if deadline is None or transition.now < deadline + timedelta(seconds=UNKNOWN_LIMIT_S):
         return False
     return planned.action not in TICKETS and holds_a_job(transition)
 
@@ -267,14 +267,14 @@ def _undo(transition: RunTransition, planned: PlannedStep, undo: EffectRecord, o
         case Blocked(by_person=False):
             _undo_later(transition, planned, undo, outcome.after_s, outcome.reason)
         case Unknown():
-            _undo_unknown(transition, planned, undo, outcome.after_s, outcome.reason)
+            _undo_later(transition, planned, undo, outcome.after_s, outcome.reason, EffectState.UNKNOWN)
         case Refused() | Blocked():
             row = replace(undo, state=EffectState.REFUSED, reason=outcome.reason)
             transition.set(planned.id, undo=row, due_at=None)
             transition.note("step.not_undone", f"{what}: left in place: {outcome.reason}", step=planned.id)
 
 
-def _undo_looked(
+def _undo_looked_up(
     transition: RunTransition, planned: PlannedStep, undo: EffectRecord, outcome: Outcome, *, there: bool
 ) -> None:
     """Apply the lookup of an undo of unknown outcome. `there` is whether finding the change means that the undo was made."""
@@ -285,19 +285,9 @@ def _undo_looked(
             _undo_later(transition, planned, undo, 0.0, "not rolled back yet")
         case Waiting():
             _undo_later(transition, planned, undo, outcome.after_s, outcome.detail)
-        case Retry() | Unknown() | Blocked():
-            _undo_unknown(
-                transition, planned, undo, max(1.0, outcome.after_s), f"status unknown: {outcome.reason}"
-            )
-        case Refused():
-            _undo_unknown(transition, planned, undo, LONGEST_PAUSE_S, f"status unknown: {outcome.reason}")
-
-
-def _undo_unknown(
-    transition: RunTransition, planned: PlannedStep, undo: EffectRecord, after_s: float, reason: str
-) -> None:
-    row = replace(undo, state=EffectState.UNKNOWN, reason=reason)
-    transition.set(planned.id, undo=row, due_at=transition.in_seconds(after_s))
+        case Retry() | Unknown() | Blocked() | Refused():
+            reason = f"status unknown: {outcome.reason}"
+            _undo_later(transition, planned, undo, _pause_s(outcome), reason, EffectState.UNKNOWN)
 
 
 def _undone(transition: RunTransition, planned: PlannedStep, undo: EffectRecord, text: str) -> None:
@@ -307,7 +297,9 @@ def _undone(transition: RunTransition, planned: PlannedStep, undo: EffectRecord,
 
 
 def _undo_later(
-    transition: RunTransition, planned: PlannedStep, undo: EffectRecord, after_s: float, reason: str
-) -> None:
-    row = replace(undo, state=EffectState.WAITING, reason=reason)
+    transition: RunTransition, planned: PlannedStep, undo: EffectRecord, after_s: float, reason: str,
+    state: EffectState = EffectState.WAITING,
+) -> None:  # fmt: skip
+    """The undo is sent again after this time, or looked up first where its outcome is unknown."""
+    row = replace(undo, state=state, reason=reason)
     transition.set(planned.id, undo=row, due_at=transition.in_seconds(after_s))

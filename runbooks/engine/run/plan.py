@@ -40,7 +40,7 @@ from streams.model.run import (
     stricter,
 )
 
-N = TypeVar("N", int, float)
+V = TypeVar("V", bound=Plain)
 
 MAX_STEPS = 200
 """A run with this many steps, each with its connector's texts, still fits the store; more need manual handling."""
@@ -77,10 +77,9 @@ def plan(
         settled = _evaluated(step, runbook, facts, values)
         # That a program certainly crashed proves nothing about the GPU it ran on: acting on that always needs an approval.
         asks = runbook.mode is Mode.APPROVE or accused(incident) != incident.root
-        targets = enumerate(_targets(step, incident, view))
         bound[step.id] = [
             _planned(settled, number, target, _needs(step, target, bound, by_id), asks=asks)
-            for number, target in targets
+            for number, target in enumerate(_targets(step, incident, view))
         ]
     steps = tuple(planned for group in bound.values() for planned in group)
     if (first := _before_cordon(steps)) is not None:
@@ -192,18 +191,14 @@ def _planned(step: Step, number: int, target: Target, needs: set[str], *, asks: 
     )
 
 
-def _settled(value: N | Computed) -> N:
-    """A number whose expression has been evaluated."""
+def _settled(value: V | Computed) -> V:
+    """A value whose expression has been evaluated."""
     assert not isinstance(value, Computed)
     return value
 
 
 def _settled_params(params: Params) -> dict[str, Plain]:
-    found: dict[str, Plain] = {}
-    for name, value in sorted(params.items()):
-        assert not isinstance(value, Computed)
-        found[name] = value
-    return found
+    return {name: _settled(value) for name, value in sorted(params.items())}
 
 
 def _needs(

@@ -20,6 +20,7 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from runbooks.engine.call_slots import FreeSlots
+from runbooks.engine.guardrails.closed_nodes import MADE, is_in_place, same_target
 from runbooks.engine.run.transition import (
     BLIND_S,
     IN_FLIGHT,
@@ -27,7 +28,6 @@ from runbooks.engine.run.transition import (
     RunContext,
     RunTransition,
     calls_in_flight,
-    same_target,
 )
 from runbooks.language.schema import DISRUPTIVE
 from streams.model.incident import Incident, IncidentState
@@ -35,10 +35,11 @@ from streams.model.run import EffectRecord, EffectState, PlannedStep, RunOutcome
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
-KEPT_LOOK_S = 30.0
-"""How often a cordon kept for another incident is checked."""
+LOOKUP_RETRY_S = 30.0
+"""A lookup without an answer is sent again after this time."""
 
-_LASTING = (*IN_FLIGHT, EffectState.WAITING, EffectState.CONFIRMED)
+KEPT_RECHECK_S = 30.0
+"""How often a cordon kept for another incident is checked."""
 
 
 def call_off(
@@ -97,7 +98,7 @@ def roll_back(
 ) -> None:
     """Mark what the run did, or may have done, to be rolled back."""
     for planned, record in transition.steps():
-        made = record.effect is not None and record.effect.state in _LASTING
+        made = record.effect is not None and record.effect.state in MADE
         wanted = planned.action == "suspend_job" if only_jobs else planned.undo
         if not made or not wanted or record.undo is not None:
             continue
@@ -122,7 +123,7 @@ def roll_back(
 
 def is_worked_on(planned: PlannedStep, record: StepRecord) -> bool:
     """Whether the step has started to reset or reboot its node: that continues whether or not anybody waits for it."""
-    return planned.action in DISRUPTIVE and record.effect is not None and record.effect.state in _LASTING
+    return planned.action in DISRUPTIVE and record.effect is not None and record.effect.state in MADE
 
 
 def _is_in_work(transition: RunTransition, cordon: PlannedStep) -> bool:
@@ -187,7 +188,7 @@ def _hand_over(
     if record.keeper_lost_since is not None:
         transition.set(planned.id, keeper_lost_since=None)
     held = any(
-        same_target(step.target, planned.target) and _stands(other.step(step.id))
+        same_target(step.target, planned.target) and is_in_place(other.step(step.id))
         for other in context.others
         if other.incident == survivor.id and other.admitted_at is not None
         for step in other.plan.steps
@@ -200,14 +201,14 @@ def _hand_over(
         )
         transition.set(planned.id, kept_for="", due_at=None)
     elif record.due_at is None or transition.now >= record.due_at:
-        transition.set(planned.id, due_at=transition.in_seconds(KEPT_LOOK_S))
+        transition.set(planned.id, due_at=transition.in_seconds(KEPT_RECHECK_S))
 
 
 def _keep_for_unreadable(transition: RunTransition, planned: PlannedStep, record: StepRecord) -> None:
     """Wait for the missing record of the other incident, and in the end leave the cordon for manual handling."""
     since = record.keeper_lost_since or transition.now
     if transition.now < since + timedelta(seconds=BLIND_S):
-        look_at = min(transition.in_seconds(KEPT_LOOK_S), since + timedelta(seconds=BLIND_S))
+        look_at = min(transition.in_seconds(KEPT_RECHECK_S), since + timedelta(seconds=BLIND_S))
         if record.keeper_lost_since is None or record.due_at is None or transition.now >= record.due_at:
             transition.set(planned.id, keeper_lost_since=since, due_at=look_at)
         return
@@ -229,11 +230,6 @@ def _survivor(name: str, context: RunContext) -> Incident | None:
     return found
 
 
-def _stands(record: StepRecord) -> bool:
-    effect = record.effect
-    return effect is not None and effect.state is EffectState.CONFIRMED and record.undo is None
-
-
 def _is_needed_by_undo(transition: RunTransition, planned: PlannedStep) -> bool:
     """Whether a step that needed this one is still to be rolled back: a postponed call must not reverse the order."""
     reached = {planned.id}
@@ -246,24 +242,28 @@ def _is_needed_by_undo(transition: RunTransition, planned: PlannedStep) -> bool:
     return False
 
 
-def look_up_undo(
-    transition: RunTransition, planned: PlannedStep, again_s: float, free_slots: FreeSlots
-) -> None:
-    """An undo of unknown outcome is looked up before it is sent again."""
-    record = transition.records[planned.id]
-    if record.undo is None or record.undo.state is not EffectState.UNKNOWN:
-        return
-    kind: CallKind = "compensate_lookup" if planned.compensation else "undo_lookup"
-    is_due = record.due_at is None or transition.now >= record.due_at
+def look_up(transition: RunTransition, planned: PlannedStep, kind: CallKind, free_slots: FreeSlots) -> None:
+    """Look up a call of unknown outcome, when that is due."""
+    due_at = transition.records[planned.id].due_at
+    is_due = due_at is None or transition.now >= due_at
     if is_due and transition.has_free_slot(planned, kind, free_slots):
-        transition.set(planned.id, due_at=transition.in_seconds(again_s))
+        transition.set(planned.id, due_at=transition.in_seconds(LOOKUP_RETRY_S))
         transition.call(planned, kind)
+
+
+def look_up_undo(transition: RunTransition, planned: PlannedStep, free_slots: FreeSlots) -> None:
+    """An undo of unknown outcome is looked up before it is sent again."""
+    undo = transition.records[planned.id].undo
+    if undo is not None and undo.state is EffectState.UNKNOWN:
+        look_up(
+            transition, planned, "compensate_lookup" if planned.compensation else "undo_lookup", free_slots
+        )
 
 
 def holds_a_job(transition: RunTransition) -> bool:
     """Whether the run has suspended a job, or may have, and has not resumed it."""
     for planned, record in transition.steps():
-        if planned.action == "suspend_job" and record.effect is not None and record.effect.state in _LASTING:
+        if planned.action == "suspend_job" and record.effect is not None and record.effect.state in MADE:
             undone = record.undo is not None and record.undo.state is EffectState.UNDONE
             if not undone and not _needless(transition, planned, record):
                 return True
@@ -276,16 +276,21 @@ def _needless(transition: RunTransition, planned: PlannedStep, record: StepRecor
         return True
     if planned.action != "suspend_job":
         return False
-    for other in transition.run.plan.steps:
+    resume = resume_of(transition, planned)
+    return resume is not None and resume.state is EffectState.CONFIRMED
+
+
+def resume_of(transition: RunTransition, planned: PlannedStep) -> EffectRecord | None:
+    """The effect of the run's `resume_job` for the step's job; None while it has not started or where there is none."""
+    for other, record in transition.steps():
         if other.action == "resume_job" and same_target(other.target, planned.target):
-            effect = transition.records[other.id].effect
-            return effect is not None and effect.state is EffectState.CONFIRMED
-    return False
+            return record.effect
+    return None
 
 
 def _note_what_stays(transition: RunTransition) -> None:
     for planned, record in transition.steps():
-        stands = record.effect is not None and record.effect.state in _LASTING and record.undo is None
+        stands = record.effect is not None and record.effect.state in MADE and record.undo is None
         if planned.undo and stands and not _needless(transition, planned, record):
             transition.note(
                 "run.leaves",

@@ -6,7 +6,7 @@ every line; it lives for one event and never leaves the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -25,7 +25,6 @@ from streams.model.run import (
     Run,
     StepRecord,
     StepState,
-    Target,
     effect_key,
 )
 from streams.model.signal import Attribute
@@ -55,7 +54,7 @@ class RunContext:
 
     incident: Incident
     view: ClusterView
-    others: Sequence[Run]
+    others: Iterable[Run]
     policy: ResponderSettings
     actions: frozenset[str]
     busy: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -292,8 +291,3 @@ def calls_in_flight(record: StepRecord) -> list[EffectRecord]:
 def shortened(text: str) -> str:
     """The text cut to what a run document keeps, with a mark where it was cut."""
     return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"
-
-
-def same_target(one: Target | None, other: Target | None) -> bool:
-    """Whether two steps act on the same thing."""
-    return one is not None and other is not None and one.key == other.key

@@ -330,13 +330,13 @@ def test_new_tickets_are_bound_by_the_slots_and_by_the_number_within_ten_minutes
 
 
 @pytest.mark.parametrize("order", [("b", "a", "c"), ("c", "b", "a")])
-def test_a_line_gives_out_by_key_whatever_the_order_of_arrival(order: tuple[str, ...]) -> None:
-    line = PriorityQueue()
+def test_a_queue_gives_out_by_key_whatever_the_order_of_arrival(order: tuple[str, ...]) -> None:
+    queue = PriorityQueue()
     for name in order:
-        line.put(name, ord(name))
-    line.put("c", ord("z"))
-    line.drop("b")
-    assert "b" not in line
-    assert line.take(1) == ["a"]
-    assert line.take(5) == ["c"]
-    assert len(line) == 0
+        queue.bring_forward(name, ord(name))
+    queue.bring_forward("c", ord("z"))
+    queue.drop("b")
+    assert "b" not in queue
+    assert queue.take(1) == ["a"]
+    assert queue.take(5) == ["c"]
+    assert len(queue) == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from connectors.base import Done
-from runbooks.engine.crash_points import names_of, names_written
+from runbooks.engine.crash_points import name_of, names_written
 from streams.model.run import Mode
 from tests.runbooks.scenes import Play, incident, policy
 
@@ -12,7 +12,7 @@ def test_a_new_run_and_the_call_it_makes_have_names() -> None:
     play = Play(incident())
     assert names_written({}, [play.run], commands=False) == ["begin"]
     turn = play.tick()
-    assert sorted(names_of(turn.calls)) == ["cordon_node", "open_ticket"]
+    assert sorted(map(name_of, turn.calls)) == ["cordon_node", "open_ticket"]
     assert names_written({play.run.id: play.run}, [play.run], commands=True) == ["command"]
 
 

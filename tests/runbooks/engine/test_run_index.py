@@ -10,6 +10,7 @@ import pytest
 from connectors.base import Done, Refused
 from runbooks.engine.guardrails.closed_nodes import cordons
 from runbooks.engine.partition_state import KEEP_FINISHED, PartitionState
+from runbooks.engine.priority_queue import PriorityQueue
 from runbooks.engine.run.machine import advance
 from runbooks.engine.run.outcomes import recover
 from runbooks.engine.run.plan import MAX_STEPS
@@ -24,7 +25,6 @@ from runbooks.engine.run_summaries import (
     read_finished_header,
     summary_if_finished,
 )
-from runbooks.engine.timer_queue import TimerQueue
 from streams.kafka.fenced_store import MAX_DOCUMENT_BYTES
 from streams.kafka.lazy_documents import LazyDocuments
 from streams.kafka.lease import MARGIN_S
@@ -144,7 +144,7 @@ def test_runs_are_found_by_incident_target_and_offender() -> None:
     assert not runs.counted_for("c1", ["node:node-04"])
     peers = runs.peers(under_way(7))
     assert sorted(run.incident for run in peers) == [f"inc-{n:04}" for n in range(5)]
-    assert len(peers) == 5
+    assert len(list(peers)) == 5
 
 
 def test_a_run_that_grows_is_found_by_its_new_targets_and_one_that_is_forgotten_by_none() -> None:
@@ -329,28 +329,28 @@ def test_a_turn_without_news_looks_at_no_run_that_is_not_due(monkeypatch: pytest
     assert about.id in {made.runs[name].incident for name in looked}
 
 
-def test_the_agenda_keeps_one_time_for_each_name() -> None:
-    agenda = TimerQueue()
-    assert agenda.earliest is None
-    agenda.put("b", at(5))
-    agenda.put("a", at(5))
-    agenda.put("c", at(9))
-    agenda.put("c", at(7))
-    agenda.sooner("b", at(6))
-    agenda.sooner("a", at(4))
-    assert agenda.earliest == at(4)
-    assert agenda.take_due(at(5)) == ["a", "b"]
-    agenda.drop("c")
-    assert agenda.take_due(at(99)) == []
-    assert len(agenda) == 0
+def test_the_timers_keep_one_time_for_each_name() -> None:
+    timers = PriorityQueue()
+    assert timers.first_key is None
+    timers.put("b", at(5))
+    timers.put("a", at(5))
+    timers.put("c", at(9))
+    timers.put("c", at(7))
+    timers.bring_forward("b", at(6))
+    timers.bring_forward("a", at(4))
+    assert timers.first_key == at(4)
+    assert timers.take(until=at(5)) == ["a", "b"]
+    timers.drop("c")
+    assert timers.take(until=at(99)) == []
+    assert len(timers) == 0
 
 
-def test_an_agenda_that_is_often_changed_does_not_grow() -> None:
-    agenda = TimerQueue()
+def test_a_queue_that_is_often_changed_does_not_grow() -> None:
+    timers = PriorityQueue()
     for second in range(10_000):
-        agenda.put("a", at(second))
-    assert len(agenda._heap) < 100
-    assert agenda.take_due(at(9_999)) == ["a"]
+        timers.put("a", at(second))
+    assert len(timers._heap) < 100
+    assert timers.take(until=at(9_999)) == ["a"]
 
 
 def test_a_run_in_shadow_rests_like_any_other() -> None:
@@ -367,7 +367,7 @@ def test_a_brief_holds_the_nodes_that_the_whole_run_holds() -> None:
         whole = [
             (p.target.name, r.effect.confirmed_at if r.effect else None) for r, p in cordons(run) if p.target
         ]
-        assert list(brief.closes) == whole, run.state
+        assert list(brief.cordons) == whole, run.state
 
 
 def _shadowed() -> Run:
