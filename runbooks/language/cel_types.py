@@ -1,7 +1,7 @@
-"""The types in an expression, before it is evaluated: names that are none, comparisons that never hold, wrong calls.
+"""Type check of an expression before it is evaluated: unknown names, comparisons that never hold, wrong calls.
 
-CEL compares only like with like, and the evaluator tells so when it is too late: a condition that fails is false, and a
-runbook that is never taken looks like one that does not match. What only some incidents have (`incident.facts`) may be anything.
+CEL compares only like with like, and the evaluator reports that too late: a condition that fails is false, and its runbook looks
+like one that does not match. What only some incidents have (`incident.facts`) may be of any type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _QUIET.log_errors = False
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """What a part of an expression can be. `words` are all that a text can be, where that is known."""
+    """The type of a part of an expression. `words` are the values that a text can have, where they are known."""
 
     name: str
     item: Type | None = None
@@ -42,6 +42,14 @@ FACTS = Type("facts")
 """A mapping whose names are not known beforehand."""
 
 _ORDERED = (INTEGER.name, NUMBER.name, TEXT.name)
+_NUMBERS = (INTEGER.name, NUMBER.name)
+_OPERANDS = {"addition_add": _ORDERED, "multiplication_mod": (INTEGER.name,)}
+"""Types that `+` and `%` take; all other arithmetic takes `_NUMBERS`."""
+
+_FUNCTIONS = {"int": INTEGER, "double": NUMBER, "string": TEXT}
+"""Conversions, with the type that each returns."""
+_MACROS = ("all", "exists", "exists_one", "map", "filter")
+_TEXT_METHODS = ("contains", "startsWith", "endsWith", "matches")
 
 
 def one_of(*words: str) -> Type:
@@ -61,7 +69,7 @@ def listing(item: Type) -> Type:
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A text that something of the incident is compared with, e.g. a family, and its place in the source."""
+    """A text that a field of the incident is compared with, e.g. a family, and its place in the source."""
 
     path: tuple[str, ...]
     word: str
@@ -71,7 +79,7 @@ class Mention:
 
 @dataclass(slots=True)
 class Checked:
-    """What became of a check: the type of the whole, every fault, and what was compared with what."""
+    """The result of a check: the type of the whole expression, every fault, and the texts that fields are compared with."""
 
     type: Type = ANY
     faults: list[CelFault] = field(default_factory=list)
@@ -88,12 +96,56 @@ def check(tree: Node, names: Mapping[str, Type]) -> Checked:
 
 
 def fits(given: Type, wanted: Type) -> bool:
-    """Whether a value of one type may stand where another is wanted."""
+    """Whether a value of one type can be used where another is expected."""
     return ANY in (given, wanted) or given.name == wanted.name
 
 
+# Rules about types alone. Each returns what is wrong; empty when nothing is.
+
+
+def _mixed_numbers(one: Type, other: Type) -> str:
+    if {one.name, other.name} != {INTEGER.name, NUMBER.name}:
+        return ""
+    return f"{one} beside {other}: write 2.0 for 2, or double(…)"
+
+
+def _comparison_fault(one: Type, other: Type, *, ordered: bool) -> str:
+    if mixed := _mixed_numbers(one, other):
+        return mixed
+    if not fits(one, other):
+        return f"{one} is never compared with {other}"
+    if any(kind.fields is not None or kind is FACTS for kind in (one, other)):
+        return f"{one} is compared by its parts"
+    if ordered and any(kind is not ANY and kind.name not in _ORDERED for kind in (one, other)):
+        return f"{one} has no order"
+    return ""
+
+
+def _arithmetic_fault(one: Type, other: Type, operator: str) -> str:
+    if mixed := _mixed_numbers(one, other):
+        return mixed
+    for kind in (one, other):
+        if kind is not ANY and kind.name not in _OPERANDS.get(operator, _NUMBERS):
+            return f"this is not done with {kind}"
+    return "" if fits(one, other) else f"this is not done with {one} and {other}"
+
+
+def _pattern_fault(pattern: str | None) -> str:
+    # A pattern is part of the runbook, never of an incident: text of a log is only ever matched against.
+    if pattern is None:
+        return "a pattern is written as a literal"
+    if len(pattern) > MAX_PATTERN:
+        return f"a pattern of {len(pattern)} characters, limit {MAX_PATTERN}"
+    try:
+        re2.compile(pattern, _QUIET)
+    except re2.error as error:
+        message = error.args[0] if error.args else error
+        return f"not a pattern: {message.decode(errors='replace') if isinstance(message, bytes) else message}"
+    return ""
+
+
 class _Checker:
-    """Walks one tree. After a fault a part counts as anything, so that one mistake is told once."""
+    """Walks one tree. After a fault a part counts as anything, so that one mistake is reported once."""
 
     def __init__(self, found: Checked, names: dict[str, Type]) -> None:
         self._found = found
@@ -156,15 +208,13 @@ class _Checker:
         assert isinstance(index, Tree)
         kind, by = self.type_of(owner), self.type_of(index)
         if kind.item is not None:
-            return (
-                kind.item if fits(by, INTEGER) else self._fault("a place in a list is a whole number", index)
-            )
+            return kind.item if fits(by, INTEGER) else self._fault("an index is a whole number", index)
         if kind is FACTS:
             return ANY if fits(by, TEXT) else self._fault("a name is text", index)
         if kind.fields is not None:
             name = text_of(index)
             if name is None:
-                return self._fault("the name is written out here", index)
+                return self._fault("the name is written as a literal here", index)
             self._found.reads.add((*path_of(owner), name))
             return self._part(kind, name, index)
         return ANY if kind is ANY else self._fault(f"{kind} has no parts", node)
@@ -210,9 +260,11 @@ class _Checker:
         if first.data == "relation_in":
             self._is_in(left, one, right, other)
             return YES_NO
-        self._compared(
-            left, one, right, other, node, ordered=first.data not in ("relation_eq", "relation_ne")
-        )
+        ordered = first.data not in ("relation_eq", "relation_ne")
+        if wrong := _comparison_fault(one, other, ordered=ordered):
+            self._fault(wrong, node)
+        self._mention(left, one, right)
+        self._mention(right, other, left)
         return YES_NO
 
     def _is_in(self, left: Node, one: Type, right: Node, other: Type) -> None:
@@ -227,20 +279,6 @@ class _Checker:
         elif other is not ANY:
             self._fault(f"`in` looks into a list or into facts, not into {other}", right)
 
-    def _compared(
-        self, left: Node, one: Type, right: Node, other: Type, node: Node, *, ordered: bool
-    ) -> None:
-        if {one.name, other.name} == {INTEGER.name, NUMBER.name}:
-            self._fault(f"{one} beside {other}: write 2.0 for 2, or double(…)", node)
-        elif not fits(one, other):
-            self._fault(f"{one} is never compared with {other}", node)
-        elif any(kind.fields is not None or kind is FACTS for kind in (one, other)):
-            self._fault(f"{one} is compared by its parts", node)
-        elif ordered and any(kind is not ANY and kind.name not in _ORDERED for kind in (one, other)):
-            self._fault(f"{one} has no order", node)
-        self._mention(left, one, right)
-        self._mention(right, other, left)
-
     def _mention(self, left: Node, kind: Type, right: Node) -> None:
         path, word = path_of(left), text_of(right)
         if not path or word is None:
@@ -253,27 +291,13 @@ class _Checker:
     def _addition(self, node: Node) -> Type:
         first, right = _trees(node)
         (left,) = _trees(first)
-        allowed = (INTEGER, NUMBER, TEXT) if first.data == "addition_add" else (INTEGER, NUMBER)
-        return self._reckoned(left, right, node, allowed)
-
-    def _multiplication(self, node: Node) -> Type:
-        first, right = _trees(node)
-        (left,) = _trees(first)
-        allowed = (INTEGER,) if first.data == "multiplication_mod" else (INTEGER, NUMBER)
-        return self._reckoned(left, right, node, allowed)
-
-    def _reckoned(self, left: Node, right: Node, node: Node, allowed: Sequence[Type]) -> Type:
         one, other = self.type_of(left), self.type_of(right)
-        if {one.name, other.name} == {INTEGER.name, NUMBER.name}:
-            return self._fault(f"{one} beside {other}: write 2.0 for 2, or double(…)", node)
-        names = [kind.name for kind in allowed]
-        for kind in (one, other):
-            if kind is not ANY and kind.name not in names:
-                return self._fault(f"this is not done with {kind}", node)
-        if not fits(one, other):
-            return self._fault(f"this is not done with {one} and {other}", node)
+        if wrong := _arithmetic_fault(one, other, first.data):
+            return self._fault(wrong, node)
         known = other if one is ANY else one
         return known if known is ANY else Type(known.name)
+
+    _multiplication = _addition
 
     def _wants(self, node: Node, wanted: Type) -> None:
         kind = self.type_of(node)
@@ -295,60 +319,49 @@ class _Checker:
                 return YES_NO
             case "size":
                 return self._size(given[0], node) if self._counted(name, given, 1, node) else INTEGER
-            case "int" | "double" | "string":
-                wanted = {"int": INTEGER, "double": NUMBER, "string": TEXT}[name]
+            case _ if name in _FUNCTIONS:
                 if self._counted(name, given, 1, node):
                     kind = self.type_of(given[0])
                     if kind is not ANY and kind.name not in _ORDERED:
                         self._fault(f"{name}(…) cannot be made of {kind}", node)
-                return wanted
+                return _FUNCTIONS[name]
             case _:
-                known = ("has", "size", "int", "double", "string")
+                known = ("has", "size", *_FUNCTIONS)
                 return self._fault(f"there is no function {name}(…){_meant(name, known)}", node)
 
     def _member_dot_arg(self, node: Node) -> Type:
         owner, name = node.children[0], str(node.children[1])
         assert isinstance(owner, Tree)
         given = arguments(node)
-        if name in ("all", "exists", "exists_one", "map", "filter"):
+        if name in _MACROS:
             return self._macro(owner, name, given, node)
         kind = self.type_of(owner)
         if name == "size":
             self._counted(name, given, 0, node)
             return self._size(owner, node)
-        if name not in ("contains", "startsWith", "endsWith", "matches"):
-            known = (
-                "contains",
-                "startsWith",
-                "endsWith",
-                "matches",
-                "size",
-                "all",
-                "exists",
-                "filter",
-                "map",
-            )
+        if name not in _TEXT_METHODS:
+            known = (*_TEXT_METHODS, "size", *_MACROS)
             return self._fault(f"there is no method {name}(…){_meant(name, known)}", node.children[1])
         if not fits(kind, TEXT):
-            self._fault(f"{name}(…) asks text, and this is {kind}", owner)
+            self._fault(f"{name}(…) is for text, and this is {kind}", owner)
         if self._counted(name, given, 1, node):
             self._wants(given[0], TEXT)
-            if name == "matches":
-                self._pattern(given[0])
+            if name == "matches" and (wrong := _pattern_fault(text_of(given[0]))):
+                self._fault(wrong, core(given[0]))
         return YES_NO
 
     def _macro(self, owner: Node, name: str, given: Sequence[Node], node: Node) -> Type:
         kind = self.type_of(owner)
         if kind is not ANY and kind.item is None:
-            self._fault(f"{name}(…) looks through a list, and this is {kind}", owner)
+            self._fault(f"{name}(…) is for a list, and this is {kind}", owner)
         if not self._counted(name, given, 2, node):
             return ANY
         variable = core(given[0])
         if variable.data != "ident":
-            return self._fault(f"the first of {name}(…) is a name for the item", variable)
+            return self._fault(f"the first argument of {name}(…) is a name for the item", variable)
         word = str(variable.children[0])
         if word in self._names:
-            return self._fault(f"`{word}` means something else already", variable)
+            return self._fault(f"`{word}` is already a name here", variable)
         self._names[word] = kind.item or ANY
         if name == "map":
             result = listing(self.type_of(given[1]))
@@ -364,21 +377,6 @@ class _Checker:
             self._fault(f"{kind} has no size", node)
         return INTEGER
 
-    def _pattern(self, node: Node) -> None:
-        """A pattern is part of the runbook, never of an incident: what log text says is only ever matched against."""
-        pattern = text_of(node)
-        if pattern is None:
-            self._fault("a pattern is written out, not worked out", node)
-        elif len(pattern) > MAX_PATTERN:
-            self._fault(
-                f"a pattern of {len(pattern)} characters, at most {MAX_PATTERN} are taken", core(node)
-            )
-        else:
-            try:
-                re2.compile(pattern, _QUIET)
-            except re2.error as error:
-                self._fault(f"not a pattern: {_said(error)}", core(node))
-
     def _counted(self, name: str, given: Sequence[Node], wanted: int, node: Node) -> bool:
         if len(given) != wanted:
             self._fault(f"{name}(…) takes {wanted}, here {len(given)} are given", node)
@@ -392,8 +390,3 @@ def _trees(node: Node) -> Iterator[Node]:
 def _meant(name: str, known: Mapping[str, object] | Sequence[str] | frozenset[str]) -> str:
     close = get_close_matches(name, sorted(known), n=1)
     return f", did you mean `{close[0]}`?" if close else f"; known are {', '.join(sorted(known)) or 'none'}"
-
-
-def _said(error: Exception) -> str:
-    said = error.args[0] if error.args else error
-    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
