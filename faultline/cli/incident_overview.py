@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from aiokafka import ConsumerRecord
 
 from faultline.cli.read_topics import latest, read_raw, readable, revisions_of
-from runbooks.engine.containment import PendingRepair, is_contained, may_stand, pending_repairs, standing_of
+from runbooks.engine.containment import (
+    PendingRepair,
+    is_contained,
+    may_still_hold,
+    pending_repairs,
+    shown_state,
+)
 from runbooks.engine.guardrails.closed_nodes import is_held
 from runbooks.engine.run_summaries import PartialRun
 from runbooks.engine.wait_reasons import waits_for
@@ -38,7 +44,7 @@ class Overview:
     @property
     def standing(self) -> str:
         """Its state as shown to operators."""
-        return standing_of(self.incident, self.repairs)
+        return shown_state(self.incident, self.repairs)
 
     @property
     def waits_for(self) -> str:
@@ -133,7 +139,7 @@ def runs_that_matter(
 def _may_hold(run: PartialRun, nodes: Nodes) -> bool:
     known = nodes.get(run.cluster, {})
     return run.plan.mode is not Mode.SHADOW and any(
-        may_stand(known.get(name), since, known=bool(known)) for name, since in run.cordons
+        may_still_hold(known.get(name), since, known=bool(known)) for name, since in run.cordons
     )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from runbooks.engine.containment import PendingRepair, standing_of
+from runbooks.engine.containment import PendingRepair, shown_state
 from runbooks.engine.wait_reasons import ending_reason, waits_for
 from streams.correlate.policy.rules import meaning
 from streams.model.clock import moment
@@ -21,7 +21,7 @@ def explain(incident: Incident, runs: Sequence[Run] = (), repairs: Sequence[Pend
 
 
 def _lines(incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRepair]) -> Iterable[str]:
-    state = standing_of(incident, repairs)
+    state = shown_state(incident, repairs)
     yield f"{incident.title}"
     yield f"  {incident.id}  {incident.family}  {incident.severity.value}  {state}  revision {incident.revision}"
     yield f"  root cause {incident.root}  ({incident.certainty.value})"

@@ -47,43 +47,43 @@ def run_case(case: Case, runbooks: Sequence[Runbook], shared: InventoryFixture |
     inventory = case.inventory or shared or InventoryFixture()
     policy = case.settings.model_copy(update={"mode": Mode.SHADOW})
     actions = ACTIONS | NODE_WORK if case.node_work else ACTIONS
-    board = PartitionState(runbooks, policy, frozenset(actions))
+    state = PartitionState(runbooks, policy, frozenset(actions))
     for fact in facts_of_inventory(inventory, about):
-        board.take_fact(fact.key, fact)
+        state.take_fact(fact.key, fact)
     for past in _before(case.earlier):
-        board.take_incident(past)
-        board.advance(past.opened_at)
-        board.take_incident(replace(past, state=IncidentState.RESOLVED, revision=2))
-        board.advance(past.opened_at)
-    board.collect()
-    board.take_incident(about)
-    board.advance(NOW)
-    changes = board.collect()
+        state.take_incident(past)
+        state.advance(past.opened_at)
+        state.take_incident(replace(past, state=IncidentState.RESOLVED, revision=2))
+        state.advance(past.opened_at)
+    state.collect()
+    state.take_incident(about)
+    state.advance(NOW)
+    changes = state.collect()
     run = changes.runs[-1] if changes.runs else None
-    said = [entry.text for entry in changes.timeline]
-    return CaseResult(case.name, tuple(_differences(case.expect, run, runbooks, said)))
+    texts = [entry.text for entry in changes.timeline]
+    return CaseResult(case.name, tuple(_differences(case.expect, run, runbooks, texts)))
 
 
-def _before(told: Sequence[Earlier]) -> Iterator[Incident]:
+def _before(earlier: Sequence[Earlier]) -> Iterator[Incident]:
     """The incidents of before, the oldest first, none of them the same as the case's own."""
-    for number, one in enumerate(sorted(told, key=lambda one: -one.hours_ago), 2):
+    for number, one in enumerate(sorted(earlier, key=lambda one: -one.hours_ago), 2):
         about, at = incident_of(one.incident), NOW - timedelta(hours=one.hours_ago)
         name = incident_id(about.cluster, about.root, about.family, number)
         yield replace(about, id=name, incarnation=number, fault_at=at, opened_at=at, updated_at=at)
 
 
 def _differences(
-    expect: Expected, run: Run | None, runbooks: Sequence[Runbook], said: Sequence[str]
+    expect: Expected, run: Run | None, runbooks: Sequence[Runbook], texts: Sequence[str]
 ) -> Iterator[str]:
     taken = run.plan.runbook if run else None
     if taken != expect.runbook:
         yield f"runbook: expected {expect.runbook or 'none'}, is {taken or 'none'}"
         if run is None:
-            yield from (f"  it was said: {line}" for line in said)
+            yield from (f"  timeline: {line}" for line in texts)
         return
-    if expect.said is not None and not any(expect.said in line for line in said):
-        yield f"said: nothing has {expect.said!r} in it"
-        yield from (f"  it was said: {line}" for line in said)
+    if expect.said is not None and not any(expect.said in line for line in texts):
+        yield f"said: no timeline entry contains {expect.said!r}"
+        yield from (f"  timeline: {line}" for line in texts)
     if run is None:
         return
     mode = next(runbook.mode for runbook in runbooks if runbook.id == taken)

@@ -63,8 +63,8 @@ def commanded(
     )
     refusal = _refusal(control, command, policy, now)
     if refusal:
-        said = f"{command.verb} by {command.actor} not accepted: {refusal}"
-        return _said(applied, "control.refused", said, command.actor, now, command)
+        text = f"{command.verb} by {command.actor} not accepted: {refusal}"
+        return _update(applied, "control.refused", text, command.actor, now, command)
     why = command.reason[:MAX_TEXT]
     because = f": {why}" if why else ""
     match command.verb:
@@ -79,10 +79,10 @@ def commanded(
             others = tuple(f for f in control.freezes if f.scope != command.scope)
             applied = replace(applied, freezes=(*others, freeze))
             until = f" until {to_the_second(command.until)}" if command.until else ""
-            text = f"{command.actor} froze {_called(control, command.scope)}{until}{because}"
+            text = f"{command.actor} froze {_scope_text(control, command.scope)}{until}{because}"
         case Verb.THAW:
             applied = replace(applied, freezes=tuple(f for f in control.freezes if f.scope != command.scope))
-            text = f"{command.actor} thawed {_called(control, command.scope)}{because}"
+            text = f"{command.actor} thawed {_scope_text(control, command.scope)}{because}"
         case Verb.RESET:
             applied = replace(applied, breaker=None, reset_at=now)
             text = f"{command.actor} reset the breaker{because}"
@@ -92,14 +92,14 @@ def commanded(
         text += (
             f"; calls started by the previous responder may still be sent until {rfc3339(in_flight_until)}"
         )
-    return _said(applied, f"control.{command.verb}", text, command.actor, now, command)
+    return _update(applied, f"control.{command.verb}", text, command.actor, now, command)
 
 
 def tripped(control: Control, trip: Trip) -> ControlUpdate:
     """The breaker trips; it stays so until an approver resets it."""
     text = f"the breaker tripped by {trip.rule}: {trip.reason}; no destructive step starts until an approver resets it"
     made = replace(control, breaker=trip, revision=control.revision + 1)
-    return _said(made, "control.trip", text, None, trip.at)
+    return _update(made, "control.trip", text, None, trip.at)
 
 
 def unreadable_control(control: Control, why: str, now: datetime) -> ControlUpdate:
@@ -113,17 +113,17 @@ def unreadable_control(control: Control, why: str, now: datetime) -> ControlUpda
     )
     switch = Switch("responder", now, f"the control record is unreadable: {why}"[:MAX_TEXT])
     made = replace(control, kill_switch=switch, revision=control.revision + 1)
-    return _said(made, "control.unreadable", text, None, now)
+    return _update(made, "control.unreadable", text, None, now)
 
 
 def thawed(control: Control, now: datetime) -> ControlUpdate:
     """Remove freezes that have ended."""
-    over = [f for f in control.freezes if f.until is not None and f.until <= now]
-    if not over:
+    ended = [f for f in control.freezes if f.until is not None and f.until <= now]
+    if not ended:
         return ControlUpdate(control)
-    left = tuple(f for f in control.freezes if f not in over)
-    text = "the freeze of " + ", ".join(_called(control, f.scope) for f in over) + " is over"
-    return _said(
+    left = tuple(f for f in control.freezes if f not in ended)
+    text = "the freeze of " + ", ".join(_scope_text(control, f.scope) for f in ended) + " is over"
+    return _update(
         replace(control, freezes=left, revision=control.revision + 1), "control.thaw", text, None, now
     )
 
@@ -148,16 +148,16 @@ def _refusal(control: Control, command: Command, policy: ResponderSettings, now:
         case Verb.FREEZE if len(control.freezes) >= MAX_FREEZES:
             return f"{MAX_FREEZES} freezes are active already"
         case Verb.THAW if all(f.scope != command.scope for f in control.freezes):
-            scopes = ", ".join(_called(control, f.scope) for f in control.freezes) or "nothing"
-            return f"{_called(control, command.scope)} is not frozen, {scopes} is"
+            scopes = ", ".join(_scope_text(control, f.scope) for f in control.freezes) or "nothing"
+            return f"{_scope_text(control, command.scope)} is not frozen, {scopes} is"
     return ""
 
 
-def _called(control: Control, scope: str) -> str:
+def _scope_text(control: Control, scope: str) -> str:
     return scope.replace(":", " ", 1) if scope else f"cluster {control.cluster}"
 
 
-def _said(
+def _update(
     control: Control, event: str, text: str, actor: str | None, at: datetime, command: Command | None = None
 ) -> ControlUpdate:
     """Add a change to the control and to the timeline, where it names the command that it answers."""

@@ -22,7 +22,7 @@ class CommitBatch:
     """What has to be committed in one transaction, and the calls that may start after it."""
 
     runs: tuple[Run, ...] = ()
-    gone: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
     signals: tuple[SignalBatch, ...] = ()
     calls: tuple[Call, ...] = ()
@@ -34,7 +34,7 @@ class Outbox:
     """Collects changes. Runs and controls are noted by name, so that a batch holds each once, in its latest state."""
 
     runs: dict[str, None] = field(default_factory=dict)
-    gone: list[str] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
     timeline: list[TimelineEntry] = field(default_factory=list)
     signals: defaultdict[str, list[Signal]] = field(default_factory=lambda: defaultdict(list))
     calls: list[Call] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Outbox:
         ]
         return CommitBatch(
             runs=tuple(runs[run_id] for run_id in self.runs if run_id in runs),
-            gone=tuple(self.gone),
+            deleted=tuple(self.deleted),
             timeline=tuple(self.timeline),
             signals=tuple(signals),
             calls=tuple(self.calls),

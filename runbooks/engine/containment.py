@@ -1,9 +1,9 @@
-"""Pending repairs: nodes that stay cordoned after an incident is over, until somebody has repaired them.
+"""Pending repairs: nodes that stay cordoned after an incident is over, until they have been repaired.
 
 An incident is over when its job runs again, but its node still has a broken part. While it does, the incident is *contained*.
-That is not stored, so that nobody has to clear it: it is derived from the cordon in the run and from the annotations that the
+That is not stored, so it never has to be cleared: it is derived from the cordon in the run and from the annotations that the
 inventory shows on the node. It ends when the node is released, uncordoned, replaced or deleted; it holds for every incident that
-cordoned the node; and the annotations still tell of it when the run was deleted long ago.
+cordoned the node; and the annotations still show it when the run was deleted long ago.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def pending_repairs(
                 continue
             since, fact = record.effect.confirmed_at, nodes.get(planned.target.name)
             another = fact is not None and planned.target.uid and fact.uid != planned.target.uid
-            if another or not may_stand(fact, since, known=bool(nodes)):
+            if another or not may_still_hold(fact, since, known=bool(nodes)):
                 continue
             found[planned.target.name] = _repair_of(planned.target.name, fact, since, ticket)
     for fact in nodes.values() if marked is None else marked:
@@ -105,34 +105,34 @@ def ticket_of(runs: Iterable[Run]) -> Ticket | None:
     return found
 
 
-def is_contained(incident: Incident, owing: Sequence[PendingRepair]) -> bool:
+def is_contained(incident: Incident, repairs: Sequence[PendingRepair]) -> bool:
     """Whether the incident is over and a node still stays cordoned for it."""
-    return incident.state.is_over and bool(owing)
+    return incident.state.is_over and bool(repairs)
 
 
-def standing_of(incident: Incident, owing: Sequence[PendingRepair]) -> str:
-    """The incident's state for people: `contained` while a node stays closed, else the state it is in."""
-    return CONTAINED if is_contained(incident, owing) else incident.state.value
+def shown_state(incident: Incident, repairs: Sequence[PendingRepair]) -> str:
+    """The state to show: `contained` while a node stays cordoned, else the incident's own."""
+    return CONTAINED if is_contained(incident, repairs) else incident.state.value
 
 
-def plain_of(owing: PendingRepair) -> dict[str, str | int]:
-    """What is owed, for scripts; `since` and the ticket are left out where they are not known."""
-    told: dict[str, str | int] = {"node": owing.node, "gpus": owing.gpus}
-    if owing.since is not None:
-        told["since"] = rfc3339(owing.since)
-    if owing.ticket is not None:
-        told |= {"ticket": owing.ticket.key} | ({"url": owing.ticket.url} if owing.ticket.url else {})
-    return told
+def plain_of(repair: PendingRepair) -> dict[str, str | int]:
+    """The pending repair for JSON output; `since` and the ticket are left out where they are not known."""
+    plain: dict[str, str | int] = {"node": repair.node, "gpus": repair.gpus}
+    if repair.since is not None:
+        plain["since"] = rfc3339(repair.since)
+    if repair.ticket is not None:
+        plain |= {"ticket": repair.ticket.key} | ({"url": repair.ticket.url} if repair.ticket.url else {})
+    return plain
 
 
-def may_stand(fact: NodeFact | None, since: datetime | None, *, known: bool) -> bool:
-    """Whether a cordon that was made at `since` (None while that is not sure) still keeps work off its node, as far as inventory
-    shows. `known` is false where nothing is known of any node: then the run's word counts."""
+def may_still_hold(fact: NodeFact | None, since: datetime | None, *, known: bool) -> bool:
+    """Whether a cordon made at `since` (None while that is not confirmed) still keeps work off its node, by the inventory.
+    `known` is false where the inventory has no node at all: then the run's own record counts."""
     if fact is None:
         return not known
     if since is None:
         return fact.unschedulable
-    # News from before our own change says nothing against it.
+    # A fact from before our own change says nothing about it.
     return fact.observed_at <= since + INVENTORY_LAG or is_held(fact)
 
 
@@ -141,5 +141,5 @@ def _repair_of(
 ) -> PendingRepair:
     if fact is None:
         return PendingRepair(name, 0, since, ticket)
-    # Without our marks on it, an open node is news from before the cordon.
+    # A schedulable node without our annotations is a fact from before the cordon.
     return PendingRepair(name, fact.gpus, since, ticket, opened=is_held(fact) and not fact.unschedulable)

@@ -28,16 +28,16 @@ class EscalationStep:
     why: str = ""
 
 
-def accused(incident: Incident) -> Entity:
-    """The faulty entity: what runs are counted for and later steps act on. The incident's root, or where that is a program,
-    the one GPU that it crashed on."""
+def faulty_entity(incident: Incident) -> Entity:
+    """What runs are counted for and later steps act on: the incident's root, or where that is a program, the one GPU that it
+    crashed on."""
     node, pci, uuid = (str(incident.facts.get(name) or "") for name in ("gpu_node", "gpu_pci", "gpu_uuid"))
     if incident.root.node is not None or not node or not (pci or uuid):
         return incident.root
     return replace(incident.root, node=node, gpu=Gpu(pci or None, uuid or None))
 
 
-def offenders(root: Entity) -> tuple[str, ...]:
+def entity_names(root: Entity) -> tuple[str, ...]:
     """Every name under which runs about this entity are counted, the most precise first."""
     names: list[str] = []
     if root.gpu is not None and root.gpu.uuid:
@@ -51,9 +51,9 @@ def offenders(root: Entity) -> tuple[str, ...]:
     return tuple(names)
 
 
-def offender(root: Entity, step: Escalation | None) -> str:
+def counted_name(root: Entity, step: Escalation | None) -> str:
     """The name that the entity's runs are counted under by `step`, else its most precise one; empty when it has none."""
-    names = offenders(root)
+    names = entity_names(root)
     return next((n for n in names if step is None or n.startswith(f"{step.per}:")), "")
 
 
@@ -88,7 +88,7 @@ def due_step(
         times = len(acted) + len({r.incident for r in recent if is_nondestructive(r)})
         if times < step.after:
             break
-        of = offender(root, Escalation(step.to, per=step.per))
+        of = counted_name(root, Escalation(step.to, per=step.per))
         counted = f"{runbook.id} has run {times} times for {of} within {_span(step.within_s)}"
         if program := _one_program(root, [r for r in recent if is_nondestructive(r)]):
             counted += f" (each time {program} crashed: it may be that program)"
@@ -132,7 +132,7 @@ def _began(run: Run) -> datetime | None:
 
 def _is_same(run: Run, root: Entity, per: str) -> bool:
     """Whether a run was about the same entity. A GPU replaced in its slot has another UUID, and no history."""
-    mine = [name for name in offenders(root) if name.startswith(f"{per}:")]
+    mine = [name for name in entity_names(root) if name.startswith(f"{per}:")]
     theirs = [name for name in run.offenders or (run.offender,) if name.startswith(f"{per}:")]
     if per == "gpu":
         known, other = ([n for n in names if "/" not in n] for names in (mine, theirs))

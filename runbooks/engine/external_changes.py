@@ -2,7 +2,7 @@
 
 They go to the timeline, so that operators' actions can be compared with what a shadow-mode run would have done. Faultline's own
 changes are left out: a cordon by its annotations, everything else by the runs' records. Changes that belong to no incident are
-reported for nodes only, at most `MAX_LOOSE` in `LOOSE_WINDOW`: the upgrade of a cluster must not flood the timeline.
+reported for nodes only, at most `MAX_UNASSIGNED` in `UNASSIGNED_WINDOW`: the upgrade of a cluster must not flood the timeline.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from streams.model.incident import Incident
 from streams.model.message import some
 from streams.model.run import EffectRecord, EffectState, Run, Target
 
-LOOSE_WINDOW = timedelta(minutes=10)
-MAX_LOOSE = 20
+UNASSIGNED_WINDOW = timedelta(minutes=10)
+MAX_UNASSIGNED = 20
 """Entries about nodes without an incident, per window and cluster; the number of further ones follows after the window."""
 
 MAX_INCIDENTS = 5
@@ -35,7 +35,7 @@ EARLY, LATE = timedelta(seconds=5), timedelta(minutes=2)
 """How long before and after our own call the inventory may show its effect."""
 
 _SYSTEM_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Taints that controllers set and remove by themselves, or that Faultline marks dead nodes with."""
+"""Taints that controllers set and remove, or that Faultline marks dead nodes with."""
 
 _WORDS = {
     "node_cordoned": "was cordoned", "node_uncordoned": "was uncordoned", "node_tainted": "was tainted",
@@ -56,9 +56,6 @@ _OURS = {
     "reboot_node": {"node_rebooted", "node_drained"},
 }
 _OURS_UNDONE = {"cordon_node": _OURS["uncordon_node"], "suspend_job": _OURS["resume_job"]}
-_TOUCHED = (
-    EffectState.INTENDED, EffectState.UNKNOWN, EffectState.WAITING, EffectState.CONFIRMED, EffectState.UNDONE,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,7 @@ class ExternalChange:
 
 
 @dataclass(slots=True)
-class _Loose:
+class _Unassigned:
     """What was reported for one cluster outside of incidents."""
 
     reported: deque[datetime] = field(default_factory=deque)
@@ -103,7 +100,7 @@ class ExternalChanges:
     def __init__(self) -> None:
         self._seen: list[ExternalChange] = []
         self._deleted: dict[str, str | None] = {}
-        self._loose: dict[str, _Loose] = {}
+        self._unassigned: dict[str, _Unassigned] = {}
         self._left: dict[tuple[str, str], dict[str, datetime]] = {}
         """Jobs that have left a cordoned node so far, by key with the time, by cluster and node."""
 
@@ -131,33 +128,33 @@ class ExternalChanges:
         if not seen:
             return
         # Index first: a whole cluster may change at once, with as many incidents open.
-        by_place = _by_place(incidents)
+        by_target = _by_target(incidents)
         for act in seen:
             runs = list(runs_on(act.cluster, act.target.key))
-            if any(_is_of_run(act, run) for run in runs) or _has_moved(act, runs_on):
+            if any(_is_of_run(act, run) for run in runs) or _is_our_suspend(act, runs_on):
                 continue
-            concerned = _concerned(act, by_place.get((act.cluster, act.target.key), ()), runs)
-            if concerned:
-                yield from ((act, act.note(), incident) for incident in concerned)
+            found = _incidents_of(act, by_target.get((act.cluster, act.target.key), ()), runs)
+            if found:
+                yield from ((act, act.note(), incident) for incident in found)
             elif act.target.kind == "Node":
-                yield from ((act, note, "") for note in self._rationed(act))
+                yield from ((act, note, "") for note in self._limited(act))
 
-    def _rationed(self, act: ExternalChange) -> Iterator[TimelineNote]:
-        loose = self._loose.setdefault(act.cluster, _Loose())
-        while loose.reported and loose.reported[0] <= act.at - LOOSE_WINDOW:
-            loose.reported.popleft()
-        if len(loose.reported) >= MAX_LOOSE:
-            loose.left_out += 1
+    def _limited(self, act: ExternalChange) -> Iterator[TimelineNote]:
+        unassigned = self._unassigned.setdefault(act.cluster, _Unassigned())
+        while unassigned.reported and unassigned.reported[0] <= act.at - UNASSIGNED_WINDOW:
+            unassigned.reported.popleft()
+        if len(unassigned.reported) >= MAX_UNASSIGNED:
+            unassigned.left_out += 1
             return
-        if loose.left_out:
+        if unassigned.left_out:
             yield TimelineNote(
                 "observed.more",
-                f"{loose.left_out} more changes of nodes without an incident were seen but not listed",
+                f"{unassigned.left_out} more changes of nodes without an incident were seen but not listed",
                 None,
-                {"count": loose.left_out},
+                {"count": unassigned.left_out},
             )
-            loose.left_out = 0
-        loose.reported.append(act.at)
+            unassigned.left_out = 0
+        unassigned.reported.append(act.at)
         yield act.note()
 
     def _of_job(
@@ -187,7 +184,7 @@ class ExternalChanges:
             return
         node = view.nodes.get(before.node)
         left = after is None or after.ended_at is not None or after.node != before.node
-        if node is None or not node.unschedulable or not left or _takes_pods_by_itself(node):
+        if node is None or not node.unschedulable or not left or _kubernetes_evicts(node):
             return
         job = view.jobs.get(before.job.key)
         if (after is not None and after.phase == "Succeeded") or (job is not None and job.finished):
@@ -202,7 +199,7 @@ class ExternalChanges:
             )
 
 
-def _takes_pods_by_itself(node: NodeFact) -> bool:
+def _kubernetes_evicts(node: NodeFact) -> bool:
     """Whether Kubernetes evicts the node's pods because the node does not answer."""
     return any(t.startswith(_SYSTEM_TAINTS) and t.endswith(":NoExecute") for t in node.taints)
 
@@ -218,24 +215,26 @@ def _of_node(before: NodeFact | None, after: NodeFact | None, at: datetime) -> I
     if before.uid != after.uid:
         yield ExternalChange("node_replaced", target, cluster, at)
         return
+    for act, detail in _node_acts(before, after):
+        yield ExternalChange(act, target, cluster, at, detail)
+
+
+def _node_acts(before: NodeFact, after: NodeFact) -> Iterator[tuple[str, str]]:
+    """What was done to a node between two states of it: each act with its detail."""
     if before.boot_id and after.boot_id and before.boot_id != after.boot_id:
-        yield ExternalChange("node_rebooted", target, cluster, at)
+        yield "node_rebooted", ""
     ours = after.owner_incident is not None and any(t.startswith(OWN_TAINT) for t in after.taints)
     if before.unschedulable is not after.unschedulable and not (after.unschedulable and ours):
-        yield ExternalChange(
-            "node_cordoned" if after.unschedulable else "node_uncordoned", target, cluster, at
-        )
+        yield "node_cordoned" if after.unschedulable else "node_uncordoned", ""
     old, new = _taints(before), _taints(after)
     if new - old:
-        yield ExternalChange("node_tainted", target, cluster, at, some(sorted(new - old), 4)[:200])
+        yield "node_tainted", some(sorted(new - old), 4)[:200]
     if old - new:
-        yield ExternalChange("node_untainted", target, cluster, at, some(sorted(old - new), 4)[:200])
+        yield "node_untainted", some(sorted(old - new), 4)[:200]
     if before.maintenance is not after.maintenance:
-        yield ExternalChange(
-            "node_maintenance" if after.maintenance else "node_maintenance_ended", target, cluster, at
-        )
+        yield "node_maintenance" if after.maintenance else "node_maintenance_ended", ""
     if before.managed and not after.managed:
-        yield ExternalChange("node_opted_out", target, cluster, at)
+        yield "node_opted_out", ""
 
 
 def _taints(fact: NodeFact) -> set[str]:
@@ -258,7 +257,7 @@ def _is_of_run(act: ExternalChange, run: Run) -> bool:
     return False
 
 
-def _has_moved(act: ExternalChange, runs_on: Callable[[str, str], Iterable[Run]]) -> bool:
+def _is_our_suspend(act: ExternalChange, runs_on: Callable[[str, str], Iterable[Run]]) -> bool:
     """Whether the pods left because a run suspended their job: then nobody else drained the node."""
     for job, at in act.left:
         for run in runs_on(act.cluster, job):
@@ -273,12 +272,12 @@ def _target_of(job: str) -> Target:
 
 
 def _covers(row: EffectRecord, at: datetime) -> bool:
-    if row.state not in _TOUCHED or at < row.intended_at - EARLY:
+    if row.state is EffectState.REFUSED or at < row.intended_at - EARLY:
         return False
     return row.confirmed_at is None or at <= row.confirmed_at + LATE
 
 
-def _concerned(act: ExternalChange, incidents: Iterable[Incident], runs: Iterable[Run]) -> list[str]:
+def _incidents_of(act: ExternalChange, incidents: Iterable[Incident], runs: Iterable[Run]) -> list[str]:
     """The incidents that name the node or job, or have a run on it, the latest first."""
     found = {
         incident.id: incident.opened_at
@@ -291,14 +290,12 @@ def _concerned(act: ExternalChange, incidents: Iterable[Incident], runs: Iterabl
     return sorted(found, key=lambda name: (found[name], name), reverse=True)[:MAX_INCIDENTS]
 
 
-def _by_place(incidents: Iterable[Incident]) -> Mapping[tuple[str, str], list[Incident]]:
+def _by_target(incidents: Iterable[Incident]) -> Mapping[tuple[str, str], list[Incident]]:
     """The incidents that name each node and job, by cluster and key."""
     found: defaultdict[tuple[str, str], list[Incident]] = defaultdict(list)
     for incident in incidents:
-        jobs = (*incident.jobs, *([incident.root.job] if incident.root.job else []))
-        nodes = (*incident.nodes, *([incident.root.node] if incident.root.node else []))
-        keys = {Target("Node", name).key for name in nodes}
-        keys |= {Target(job.kind, job.name, job.namespace).key for job in jobs}
-        for key in keys:
+        nodes = {Target("Node", name).key for name in (*incident.nodes, incident.root.node) if name}
+        jobs = {job.key for job in (*incident.jobs, incident.root.job) if job is not None}
+        for key in nodes | jobs:
             found[incident.cluster, key].append(incident)
     return found

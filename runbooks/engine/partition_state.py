@@ -311,7 +311,7 @@ class PartitionState:
             if old and self._documents.is_over(run.incident) is not False:
                 self._documents.cluster(run.cluster).run_counts.drop(name)
                 self.runs.forget(name)
-                self._documents.outbox.gone.append(name)
+                self._documents.outbox.deleted.append(name)
 
     def _report_unreadable(self, now: datetime) -> None:
         """Report each unreadable finished run once, with the consequences."""

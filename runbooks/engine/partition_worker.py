@@ -40,7 +40,7 @@ from streams.model.run import Run
 
 log = structlog.get_logger(__name__)
 
-LANDING_S = 3.0
+FINISH_S = 3.0
 """How long calls in flight may take to finish when their partition is revoked; far below a session timeout."""
 
 TICK_S = 1.0
@@ -95,9 +95,9 @@ class PartitionWorker:
 
     async def run(self) -> None:
         """Iterate until the partition is revoked."""
-        with self._around.pulse.part(f"runs of partition {self.owned.partition}") as moves_on:
+        with self._around.pulse.part(f"runs of partition {self.owned.partition}") as beat:
             while not self.leaving:
-                moves_on()
+                beat()
                 await self._iterate()
 
     async def _iterate(self) -> None:
@@ -157,7 +157,9 @@ class PartitionWorker:
         for name in finished:
             self._around.at(f"{name}:before_commit")
         store = self.owned.store
-        await store.commit(changes.runs, gone=changes.gone, records=records, offsets=offsets, group=PROCESS)
+        await store.commit(
+            changes.runs, gone=changes.deleted, records=records, offsets=offsets, group=PROCESS
+        )
         for name in finished:
             self._around.at(f"{name}:after_commit")
         if lease is not None:
@@ -176,14 +178,14 @@ class PartitionWorker:
                 stopped.append(one)
         if not stopped:
             return
-        _, late = await asyncio.wait([one.task for one in stopped], timeout=LANDING_S)
+        _, late = await asyncio.wait([one.task for one in stopped], timeout=FINISH_S)
         for one in stopped:
             if one.task in late:
                 one.task.cancel()
         await asyncio.gather(*late, return_exceptions=True)
         for one in stopped:
             if one.task in late and one.task.cancelled():
-                reason = f"cancelled after {LANDING_S:.0f} s because a switch was engaged"
+                reason = f"cancelled after {FINISH_S:.0f} s because a switch was engaged"
                 given_up = Unknown(reason, after_s=SLOW_S, withheld=True)
                 self.state.take_outcome(one.call, given_up, self._around.clock())
 
@@ -243,11 +245,11 @@ class PartitionWorker:
         for one in self._in_flight.values():
             one.lease.revoke(reason)
 
-    async def land(self) -> None:
+    async def finish_calls(self) -> None:
         """Give the calls in flight a moment to finish, and commit what they did."""
         tasks = [one.task for one in self._in_flight.values()] + ([self.task] if self.task else [])
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=LANDING_S)
+            _, late = await asyncio.wait(tasks, timeout=FINISH_S)
             for task in late:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from runbooks.engine.escalation import accused, due_step, is_above, is_nondestructive, offenders
+from runbooks.engine.escalation import due_step, entity_names, faulty_entity, is_above, is_nondestructive
 from runbooks.engine.partition_documents import PartitionDocuments
 from runbooks.engine.run.human_decisions import may_be_superseded, revised, superseded
 from runbooks.engine.run.machine import begin
@@ -149,11 +149,11 @@ class Planner:
         if runbook.escalation is None:
             return runbook, ""
         shadow = stricter(runbook.mode, self._policy.mode) is Mode.SHADOW
-        entity = accused(incident)
+        entity = faulty_entity(incident)
         # An incident that was merged into another was no crash of its own.
         history = [
             run
-            for run in self._documents.runs.counted_for(incident.cluster, offenders(entity))
+            for run in self._documents.runs.counted_for(incident.cluster, entity_names(entity))
             if not is_nondestructive(run) or not self._is_merged(run.incident)
         ]
         step = due_step(runbook, entity, history, self._by_id, now, shadow=shadow, incident=incident.id)
@@ -215,4 +215,4 @@ def _too_large(run: Run, before: Run) -> str:
 def _has_lost_its_node(run: Run, incident: Incident) -> bool:
     """Whether the run would act on a node that its incident no longer names."""
     nodes = {step.target.name for step in run.plan.steps if step.target and step.target.kind == "Node"}
-    return bool(nodes) and accused(incident).node not in nodes
+    return bool(nodes) and faulty_entity(incident).node not in nodes

@@ -237,6 +237,6 @@ class Responder:
         going = [worker for owned, worker in self._workers.items() if owned.partition in partitions]
         for worker in going:
             worker.revoke(f"partition {worker.owned.partition} went to another owner")
-        await asyncio.gather(*(worker.land() for worker in going))
+        await asyncio.gather(*(worker.finish_calls() for worker in going))
         for worker in going:
             del self._workers[worker.owned]

@@ -180,15 +180,15 @@ def _acts(entries: Iterable[TimelineEntry]) -> list[OperatorAction]:
     """Every action once, in the order of time: the timeline has it once for each incident."""
     found: dict[OperatorAction, None] = {}
     for entry in entries:
-        said = entry.attributes
+        about = entry.attributes
         if not entry.event.startswith("observed.") or entry.event == "observed.more":
             continue
-        if not all(isinstance(said.get(name), str) for name in ("act", "kind", "name", "at")):
+        if not all(isinstance(about.get(name), str) for name in ("act", "kind", "name", "at")):
             raise BadInput(f"timeline entry {entry.event} of {entry.at} lacks act, kind, name or at")
-        target = Target(str(said["kind"]), str(said["name"]), str(said.get("namespace", "")) or None)
+        target = Target(str(about["kind"]), str(about["name"]), str(about.get("namespace", "")) or None)
         found[
             OperatorAction(
-                str(said["act"]), target, parse_rfc3339(str(said["at"])), str(said.get("detail", ""))
+                str(about["act"]), target, parse_rfc3339(str(about["at"])), str(about.get("detail", ""))
             )
         ] = None
     return sorted(found, key=lambda seen: (seen.at, seen.target.key, seen.act))
@@ -247,12 +247,12 @@ def _compare(
 def _would(
     run: Run, planned: PlannedStep, verdicts: Mapping[tuple[str, str], TimelineEntry]
 ) -> ShadowStep | None:
-    record, said = run.step(planned.id), verdicts.get((run.id, planned.id))
-    verdict = said.event.removeprefix("step.") if said is not None else record.verdict
+    record, entry = run.step(planned.id), verdicts.get((run.id, planned.id))
+    verdict = entry.event.removeprefix("step.") if entry is not None else record.verdict
     if not verdict:
         return None
-    at = said.at if said is not None else record.started_at or run.created_at
-    reason = record.reason if said is None or record.verdict == verdict else said.text
+    at = entry.at if entry is not None else record.started_at or run.created_at
+    reason = record.reason if entry is None or record.verdict == verdict else entry.text
     return ShadowStep(planned.id, planned.action, planned.target, planned.destructive, verdict, reason, at)
 
 
@@ -263,7 +263,7 @@ def _concerns(act: OperatorAction, run: Run, incident: Incident | None) -> bool:
         return False
     if act.target.kind == "Node":
         return act.target.name == incident.root.node or act.target.name in incident.nodes
-    return act.target.key in {Target(j.kind, j.name, j.namespace).key for j in incident.jobs}
+    return act.target.key in {job.key for job in incident.jobs}
 
 
 def _missed(
@@ -271,8 +271,8 @@ def _missed(
 ) -> tuple[Missed, ...]:
     spans: dict[str, list[tuple[datetime, datetime]]] = {}
     for incident in incidents:
-        for node in {*incident.nodes, *([incident.root.node] if incident.root.node else [])}:
-            end = incident.closed_at + window if incident.closed_at else until
+        end = incident.closed_at + window if incident.closed_at else until
+        for node in {*incident.nodes, incident.root.node or ""}:
             spans.setdefault(node, []).append((incident.fault_at - LEAD, end))
     by_node: dict[str, list[OperatorAction]] = {}
     for act in acts:

@@ -20,10 +20,10 @@ from streams.model.run import EffectState, Mode, PlannedStep, Run, StepRecord, S
 class _Weight(IntEnum):
     """Of several things that a run waits for, the lowest is shown."""
 
-    PERSON = 0
+    APPROVAL = 0
     HELD = 1
     RETRY = 2
-    UNDER_WAY = 3
+    IN_PROGRESS = 3
 
 
 def waits_for(incident: Incident, runs: Sequence[Run], repairs: Sequence[PendingRepair] = ()) -> str:
@@ -37,8 +37,8 @@ def waits_for(incident: Incident, runs: Sequence[Run], repairs: Sequence[Pending
     if incident.state.is_over:
         return "; ".join(f"repair: {one.text}" for one in repairs)
     for run in reversed(runs):
-        if run.plan.mode is not Mode.SHADOW and run.has_work and (said := held_by(run)):
-            return said
+        if run.plan.mode is not Mode.SHADOW and run.has_work and (reason := held_by(run)):
+            return reason
     if incident.state is not IncidentState.AWAITING_HUMAN or not all(run.state.is_over for run in runs):
         return ""
     last = next((run for run in reversed(runs) if run.plan.mode is not Mode.SHADOW), None)
@@ -58,13 +58,13 @@ def held_by(run: Run) -> str:
     ]
     if not found:
         return ""
-    _, text = min(found, key=lambda said: said[0])
+    _, text = min(found, key=lambda entry: entry[0])
     return text
 
 
 def _order(weight: _Weight, planned: PlannedStep) -> tuple[bool, bool, _Weight, bool]:
     """The order of importance. A waiting ticket delays neither the mitigation nor the job, whatever it waits for."""
-    return weight is not _Weight.PERSON, planned.action in TICKETS, weight, not planned.destructive
+    return weight is not _Weight.APPROVAL, planned.action in TICKETS, weight, not planned.destructive
 
 
 def ending_reason(run: Run) -> str:
@@ -77,7 +77,7 @@ def _held(planned: PlannedStep, record: StepRecord) -> Iterator[tuple[_Weight, s
     if record.state is StepState.AWAITING_APPROVAL:
         people = wanted(record.demands) or "one person"
         asked = f"{people}{_until(record.deadline_at)}"
-        yield _Weight.PERSON, _question(planned, asked, cause_of(record.reason))
+        yield _Weight.APPROVAL, _question(planned, asked, cause_of(record.reason))
     elif record.state is StepState.BLOCKED or (record.state is StepState.PENDING and record.reason):
         yield _Weight.HELD, f"{_name(planned)} held: {record.reason}"
     elif record.state.is_over:
@@ -85,7 +85,7 @@ def _held(planned: PlannedStep, record: StepRecord) -> Iterator[tuple[_Weight, s
     elif effect is None:
         if planned.action == "await_progress" and record.state is StepState.RUNNING:
             yield (
-                _Weight.UNDER_WAY,
+                _Weight.IN_PROGRESS,
                 f"progress of {planned.target}{_until(record.due_at or record.deadline_at)}",
             )
     elif effect.state is EffectState.UNKNOWN:
@@ -96,7 +96,7 @@ def _held(planned: PlannedStep, record: StepRecord) -> Iterator[tuple[_Weight, s
         # It has taken hold and is checked every few seconds, so that a check in flight changes nothing.
         pods = planned.action == "suspend_job" and planned.target is not None
         text = f"pods of {planned.target} to end" if pods else f"{_name(planned)}: {record.reason}"
-        yield _Weight.UNDER_WAY, f"{text}{_until(record.deadline_at)}"
+        yield _Weight.IN_PROGRESS, f"{text}{_until(record.deadline_at)}"
 
 
 def _until(at: datetime | None) -> str:

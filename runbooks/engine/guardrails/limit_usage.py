@@ -35,7 +35,7 @@ def limit_usage(
     limit, run_counts = policy.blast_radius, RunCounts(runs)
     closed = run_counts.cordoned(view, shadow=False, now=now, window_s=limit.window_s)
     length = timedelta(seconds=limit.window_s)
-    begun, reserved, first = run_counts.spent(shadow=False, since=now - length)
+    started, reserved, first = run_counts.spent(shadow=False, since=now - length)
     return (
         LimitUsage(
             "nodes closed",
@@ -46,7 +46,7 @@ def limit_usage(
         ),
         LimitUsage(
             f"destructive steps in {limit.window_s:.0f} s",
-            begun + reserved,
+            started + reserved,
             limit.max_per_window,
             "responder.blast_radius.max_per_window",
             f"the first expires at {rfc3339(first + length)}" if first else "",

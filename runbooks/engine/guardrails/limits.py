@@ -76,15 +76,15 @@ def window(context: GuardContext) -> Ruling | None:
     """
     limit = context.policy.blast_radius
     length = timedelta(seconds=limit.window_s)
-    begun, reserved, first = context.counts.spent(shadow=context.shadow, since=context.now - length)
+    started, reserved, first = context.counts.spent(shadow=context.shadow, since=context.now - length)
     wanted = sum(
         planned.destructive and admitted_at(context.run, context.run.step(planned.id)) is None
         for planned in context.run.plan.steps
     )
-    if begun + reserved + wanted <= limit.max_per_window:
+    if started + reserved + wanted <= limit.max_per_window:
         return None
     numbers = (
-        f"{begun + reserved} destructive steps in {limit.window_s:.0f} s, this run adds {wanted}, "
+        f"{started + reserved} destructive steps in {limit.window_s:.0f} s, this run adds {wanted}, "
         f"limit {limit.max_per_window}"
     )
     if wanted > limit.max_per_window:

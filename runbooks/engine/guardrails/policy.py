@@ -61,13 +61,13 @@ SWITCHES: tuple[Stage, ...] = (kill_switch, breaker, frozen)
 _GRAVITY = (RulingKind.ASK, RulingKind.HOLD, RulingKind.REFUSE)
 
 
-def judge(context: GuardContext, *, begun: bool = False) -> Ruling | None:
+def judge(context: GuardContext, *, started: bool = False) -> Ruling | None:
     """The objection to the step that counts, or None.
 
-    Fresh approvals of this plan, as many as the step requires, clear what only asks. A step in progress (`begun`) is not asked
+    Fresh approvals of this plan, as many as the step requires, clear what only asks. A step in progress (`started`) is not asked
     about again, but can still be held or refused. Once nothing has moved for `freshness_s`, only newer approvals clear it.
     """
-    cleared = begun or approved(context.step, context.run, context.policy, context.now)
+    cleared = started or approved(context.step, context.run, context.policy, context.now)
     gravest: Ruling | None = None
     for ruling in _rulings(context):
         if ruling.kind is RulingKind.REFUSE:

@@ -33,7 +33,7 @@ _Row = tuple[datetime, str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Contribution:
     """What one run adds to the counts."""
 
     shadow: bool
@@ -43,7 +43,7 @@ class _Part:
     busy: frozenset[str]
     """Names of the nodes among them."""
     cordons: tuple[tuple[str, StepRecord], ...]
-    begun: tuple[datetime, ...]
+    started: tuple[datetime, ...]
     """When each destructive step started."""
     reserved: int
     """Admitted destructive steps that have not started yet."""
@@ -94,10 +94,10 @@ class RunCounts:
     """The counts of one cluster's runs."""
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, _Contribution] = {}
         self._by_target: dict[bool, defaultdict[str, dict[str, None]]] = _both(lambda: defaultdict(dict))
         self._closing: dict[bool, dict[str, None]] = _both(dict)
-        self._begun: dict[bool, list[_Row]] = _both(list)
+        self._started: dict[bool, list[_Row]] = _both(list)
         self._reserved: dict[bool, int] = _both(int)
         self._failed: list[_Row] = []
         self._wanting: dict[bool, list[_Row]] = _both(list)
@@ -107,7 +107,7 @@ class RunCounts:
 
     def put(self, run: Run) -> None:
         """Add a run, or update it."""
-        part = _part(run)
+        part = _contribution(run)
         if self._parts.get(run.id) == part:
             return
         self.drop(run.id)
@@ -117,8 +117,8 @@ class RunCounts:
         if part.cordons or part.busy:
             self._closing[part.shadow][run.id] = None
             self._recount(run.id, part.shadow)
-        for at in part.begun:
-            insort(self._begun[part.shadow], (at, run.id))
+        for at in part.started:
+            insort(self._started[part.shadow], (at, run.id))
         self._reserved[part.shadow] += part.reserved
         if part.failed_at is not None:
             insort(self._failed, (part.failed_at, run.id))
@@ -135,8 +135,8 @@ class RunCounts:
         if run_id in self._closing[part.shadow]:
             del self._closing[part.shadow][run_id]
             self._recount(run_id, part.shadow)
-        for at in part.begun:
-            _remove(self._begun[part.shadow], (at, run_id))
+        for at in part.started:
+            _remove(self._started[part.shadow], (at, run_id))
         self._reserved[part.shadow] -= part.reserved
         if part.failed_at is not None:
             _remove(self._failed, (part.failed_at, run_id))
@@ -183,9 +183,13 @@ class RunCounts:
 
     def spent(self, *, shadow: bool, since: datetime) -> tuple[int, int, datetime | None]:
         """Destructive steps started after `since`, admitted ones still to start, and when the first one started."""
-        begun = self._begun[shadow]
-        first = _after(begun, since)
-        return len(begun) - first, self._reserved[shadow], begun[first][0] if first < len(begun) else None
+        started = self._started[shadow]
+        first = _after(started, since)
+        return (
+            len(started) - first,
+            self._reserved[shadow],
+            started[first][0] if first < len(started) else None,
+        )
 
     def failures(self, since: datetime) -> list[str]:
         """Ids of runs that acted and failed after `since`, oldest first."""
@@ -203,7 +207,7 @@ class RunCounts:
 
 
 def _closed_by(
-    part: _Part, view: ClusterView, now: datetime, window: timedelta
+    part: _Contribution, view: ClusterView, now: datetime, window: timedelta
 ) -> tuple[frozenset[str], datetime]:
     """The nodes that one run holds cordoned or is about to cordon, and when that expires although nothing changes."""
     closed = set(part.busy)
@@ -212,43 +216,43 @@ def _closed_by(
         fact = view.nodes.get(name)
         effect = record.effect
         if fact is not None:
-            stands = not uncordoned_since(record, fact)
+            holds = not uncordoned_since(record, fact)
         elif effect is None or effect.confirmed_at is None:
-            stands = True
+            holds = True
         else:
-            stands = effect.confirmed_at + window >= now
-            until = min(until, effect.confirmed_at + window) if stands else until
-        if stands:
+            holds = effect.confirmed_at + window >= now
+            until = min(until, effect.confirmed_at + window) if holds else until
+        if holds:
             closed.add(name)
     return frozenset(closed), until
 
 
-def _part(run: Run) -> _Part:
+def _contribution(run: Run) -> _Contribution:
     shadow = is_shadow(run)
-    let_in = run.admitted_at is not None
-    live = let_in and not run.state.is_over
-    begun: list[datetime] = []
+    admitted = run.admitted_at is not None
+    live = admitted and not run.state.is_over
+    started: list[datetime] = []
     reserved = 0
     records = {record.id: record for record in run.steps}
-    for planned in run.plan.steps if let_in else ():
+    for planned in run.plan.steps if admitted else ():
         record = records[planned.id]
         at = admitted_at(run, record) if planned.destructive else None
         if at is None:
             continue
         if shadow:
-            begun.append(at)
+            started.append(at)
         elif record.effect is not None:
-            begun.append(record.started_at or record.effect.intended_at)
+            started.append(record.started_at or record.effect.intended_at)
         elif live and not record.state.is_over:
             reserved += 1
     targets = (step.target.key for step in run.plan.steps if step.destructive and step.target)
-    return _Part(
+    return _Contribution(
         shadow=shadow,
         created_at=run.created_at,
         targets=frozenset(targets) if live else frozenset(),
         busy=frozenset(node_targets(run)) if live else frozenset(),
-        cordons=tuple((p.target.name, r) for r, p in cordons(run) if p.target) if let_in else (),
-        begun=tuple(begun),
+        cordons=tuple((p.target.name, r) for r, p in cordons(run) if p.target) if admitted else (),
+        started=tuple(started),
         reserved=reserved,
         failed_at=None if shadow else _failed_at(run),
         wants=frozenset(node_targets(run)),

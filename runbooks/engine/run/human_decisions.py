@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from runbooks.engine.approvals import demands, has_already_approved, may_decide, shown, stale, wanted, who
-from runbooks.engine.escalation import accused, is_nondestructive, offender, offenders
+from runbooks.engine.escalation import counted_name, entity_names, faulty_entity, is_nondestructive
 from runbooks.engine.run.plan import context_of, plan_digest
 from runbooks.engine.run.rollback import NOTHING, call_off, is_worked_on, roll_back
 from runbooks.engine.run.transition import RunReport, RunTransition, TransitionResult
@@ -94,8 +94,8 @@ def revised(
     )
     if is_nondestructive(run):
         # Only runs without destructive steps: a crash that turns out to be on several GPUs counts for none of them.
-        place = accused(incident)
-        transition.change(offender=offender(place, run.plan.escalation), offenders=offenders(place))
+        place = faulty_entity(incident)
+        transition.change(offender=counted_name(place, run.plan.escalation), offenders=entity_names(place))
     if incident.state.is_over:
         transition.change(incident_over=True)
         _reason_gone(transition, incident, keep)

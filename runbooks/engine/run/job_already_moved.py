@@ -5,7 +5,7 @@ That is no failure of the run: the steps that follow the suspend are skipped wit
 
 from __future__ import annotations
 
-from runbooks.engine.escalation import accused
+from runbooks.engine.escalation import faulty_entity
 from runbooks.engine.guardrails.closed_nodes import same_target
 from runbooks.engine.run.transition import RunContext, RunTransition
 from streams.model.run import EffectState, Mode, PlannedStep, Run, StepState
@@ -27,7 +27,7 @@ def moved_already(transition: RunTransition, planned: PlannedStep, context: RunC
         return ""
     if completed(planned, context):
         return f"{target} has completed"
-    node = accused(context.incident).node
+    node = faulty_entity(context.incident).node
     if node is None:
         return ""
     movers = [run.id for run in context.others if _has_resumed(run, planned, context)]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from runbooks.engine.approvals import demands, shown, wanted
-from runbooks.engine.escalation import accused, offender, offenders
+from runbooks.engine.escalation import counted_name, entity_names, faulty_entity
 from runbooks.engine.guardrails import RulingKind, judge
 from runbooks.engine.guardrails.closed_nodes import same_target
 from runbooks.engine.run.builtin_actions import start_internal, watch
@@ -103,16 +103,16 @@ def begin(
         incident_revision=incident.revision,
         incident_facts=incident.facts,
         context=context_of(incident, plan),
-        offender=offender(accused(incident), plan.escalation),
-        offenders=offenders(accused(incident)),
+        offender=counted_name(faulty_entity(incident), plan.escalation),
+        offenders=entity_names(faulty_entity(incident)),
         escalated_from=escalated_from,
         round=round_,
         flaps=incident.flaps,
     )
     transition = RunTransition(run, now)
     mode = "in shadow mode, no changes are made" if plan.mode is Mode.SHADOW else f"in mode {plan.mode}"
-    said = f"runbook {plan.runbook} with {len(plan.steps)} steps, {mode}" + (f"; {why}" if why else "")
-    transition.note("run.planned", said)
+    text = f"runbook {plan.runbook} with {len(plan.steps)} steps, {mode}" + (f"; {why}" if why else "")
+    transition.note("run.planned", text)
     if plan.left_out:
         transition.note("run.left_out", f"left for manual handling: {'; '.join(plan.left_out)}")
     if plan.mode is not Mode.SHADOW:
@@ -298,7 +298,7 @@ def _made_earlier(
 def _allowed(transition: RunTransition, planned: PlannedStep, context: RunContext) -> bool:
     """Ask the guardrails; when one objects, record why and what would clear it."""
     record = transition.records[planned.id]
-    ruling = judge(guard_context(transition, planned, context), begun=record.effect is not None)
+    ruling = judge(guard_context(transition, planned, context), started=record.effect is not None)
     if ruling is None:
         return True
     if ruling.kind is RulingKind.REFUSE:

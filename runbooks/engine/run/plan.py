@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from runbooks.engine.escalation import accused
+from runbooks.engine.escalation import faulty_entity
 from runbooks.language.conditions import Plain, condition, facts_of
 from runbooks.language.parameters import values_of
 from runbooks.language.schema import (
@@ -76,7 +76,7 @@ def plan(
             continue
         settled = _evaluated(step, runbook, facts, values)
         # That a program certainly crashed proves nothing about the GPU it ran on: acting on that always needs an approval.
-        asks = runbook.mode is Mode.APPROVE or accused(incident) != incident.root
+        asks = runbook.mode is Mode.APPROVE or faulty_entity(incident) != incident.root
         bound[step.id] = [
             _planned(settled, number, target, _needs(step, target, bound, by_id), asks=asks)
             for number, target in enumerate(_targets(step, incident, view))
@@ -231,7 +231,7 @@ def _before_cordon(steps: Sequence[PlannedStep]) -> PlannedStep | None:
 
 
 def _targets(step: Step, incident: Incident, view: ClusterView) -> list[Target]:
-    root = accused(incident)
+    root = faulty_entity(incident)
     match step.target:
         case "incident":
             return [Target("Incident", incident.id)]
@@ -268,6 +268,6 @@ def _job(job: JobRef, view: ClusterView) -> Target:
 
 def _gpu_of(incident: Incident) -> dict[str, str | int | float | bool]:
     """The known names of the root-cause GPU, or of the one that a program crashed on."""
-    gpu = accused(incident).gpu
+    gpu = faulty_entity(incident).gpu
     names = {"gpu_pci": gpu.pci, "gpu_uuid": gpu.uuid, "gpu_index": gpu.index} if gpu else {}
     return {name: value for name, value in names.items() if value is not None}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.base import Done
-from runbooks.engine.containment import Ticket, is_contained, pending_repairs, plain_of, standing_of
+from runbooks.engine.containment import Ticket, is_contained, pending_repairs, plain_of, shown_state
 from runbooks.engine.partition_state import PartitionState
 from streams.config.settings import ResponderSettings
 from streams.model.conversation import Command, Verb
@@ -63,8 +63,8 @@ def test_a_node_that_stays_closed_is_owed_under_its_ticket() -> None:
     assert (one.gpus, one.ticket) == (8, Ticket("GPU-61", "https://jira.example/browse/GPU-61"))
     assert plain_of(one).keys() == {"node", "gpus", "since", "ticket", "url"}
     assert is_contained(over(), [one])
-    assert (standing_of(over(), [one]), standing_of(over(), [])) == ("contained", "resolved")
-    assert standing_of(incident(state=IncidentState.MITIGATING), [one]) == "mitigating"
+    assert (shown_state(over(), [one]), shown_state(over(), [])) == ("contained", "resolved")
+    assert shown_state(incident(state=IncidentState.MITIGATING), [one]) == "mitigating"
 
 
 @pytest.mark.parametrize(

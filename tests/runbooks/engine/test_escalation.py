@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from connectors.base import Absent, AlreadyDone, Done, Effect, Outcome, Refused
-from runbooks.engine.escalation import accused, due_step, is_above, offender, offenders
+from runbooks.engine.escalation import counted_name, due_step, entity_names, faulty_entity, is_above
 from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
 from runbooks.language.loader import load_text
@@ -75,8 +75,8 @@ def ran(runbook: str, began: datetime, root: Entity = ROOT, mode: Mode = Mode.AU
         made,
         plan=replace(made.plan, runbook=runbook, mode=mode),
         admitted_at=began,
-        offenders=offenders(root),
-        offender=offender(root, None),
+        offenders=entity_names(root),
+        offender=counted_name(root, None),
     )
 
 
@@ -229,7 +229,7 @@ def test_the_third_crash_on_the_same_gpu_has_it_quarantined_and_asks_first(certa
 def test_who_is_asked_is_told_when_it_was_the_same_program_each_time(job: JobRef, said: bool) -> None:
     board, _ = crashed(CRASH, CRASH)
     books = {runbook.id: runbook for runbook in LIBRARY}
-    place = accused(replace(crash(3), root=Entity(CLUSTER, job=job)))
+    place = faulty_entity(replace(crash(3), root=Entity(CLUSTER, job=job)))
     rung = due_step(books["application"], place, board.runs.values(), books, at(3 * 3600))
     assert rung.runbook.id == "gpu-quarantine"
     assert ("it may be that program" in rung.why) is said
@@ -340,9 +340,9 @@ def test_above_is_whatever_the_ladder_leads_to() -> None:
 
 
 def test_the_offender_is_named_as_the_rung_counts() -> None:
-    assert offender(ROOT, None) == "gpu:GPU-old"
-    assert offender(ROOT, Escalation("x", per="node")) == "node:node-03"
-    assert offender(Entity(CLUSTER, switch="leaf-1"), None) == ""
+    assert counted_name(ROOT, None) == "gpu:GPU-old"
+    assert counted_name(ROOT, Escalation("x", per="node")) == "node:node-03"
+    assert counted_name(Entity(CLUSTER, switch="leaf-1"), None) == ""
 
 
 def test_a_second_incident_of_the_same_gpu_begins_a_rung_higher_and_says_why() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.base import Done
-from runbooks.engine.external_changes import MAX_LOOSE
+from runbooks.engine.external_changes import MAX_UNASSIGNED
 from runbooks.engine.partition_state import PartitionState
 from streams.config.settings import ResponderSettings
 from streams.model.conversation import TimelineEntry
@@ -160,10 +160,10 @@ def test_a_repair_is_told_to_an_incident_that_is_over_for_a_day() -> None:
 
 def test_nodes_without_an_incident_are_told_of_at_a_bounded_rate_and_the_rest_is_counted() -> None:
     board = board_of()
-    for number in range(MAX_LOOSE + 15):
+    for number in range(MAX_UNASSIGNED + 15):
         change(board, seconds=60 + number, unschedulable=number % 2 == 0)
     first = told(board)
-    assert len(first) == MAX_LOOSE
+    assert len(first) == MAX_UNASSIGNED
     assert {entry.incident for entry in first} == {""}
     later = 60 + timedelta(minutes=11).total_seconds()
     change(board, seconds=later, unschedulable=False)

@@ -301,7 +301,7 @@ def test_an_old_run_is_forgotten_without_being_decoded() -> None:
     told(made, over(0))
     told(made, incident(id="inc-0001"))
     made.advance(NOW + KEEP_FINISHED + timedelta(hours=1))
-    assert made.collect().gone == (HISTORY[0].id,)
+    assert made.collect().deleted == (HISTORY[0].id,)
 
 
 def test_a_turn_without_news_looks_at_no_run_that_is_not_due(monkeypatch: pytest.MonkeyPatch) -> None:

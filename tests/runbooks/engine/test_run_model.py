@@ -194,7 +194,7 @@ class Model(RuleBasedStateMachine):
     def commit(self, changes: CommitBatch) -> None:
         for run in changes.runs:
             self.documents[run.id] = encode(run)
-        for gone in changes.gone:
+        for gone in changes.deleted:
             del self.documents[gone]
         self.heard = len(self.said)
         for batch in changes.signals:

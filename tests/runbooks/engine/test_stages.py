@@ -351,7 +351,7 @@ def test_a_step_under_way_that_has_stood_still_for_long_needs_a_fresh_word() -> 
         case("drain_node", about=old, view=view), run=replace(run, steps=tuple(steps), admitted_at=at(-8000))
     )
     for begun in (False, True):
-        ruling = judge(looked_at, begun=begun)
+        ruling = judge(looked_at, started=begun)
         assert ruling is not None
         assert (ruling.kind, ruling.rule) == (RulingKind.ASK, "freshness")
         assert "2026-03-01T09:46:40Z" in ruling.reason

@@ -49,7 +49,7 @@ DIFFERENT: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "another runbook": ("runbook: worked-out", "runbook: other", ("runbook: expected other, is worked-out",)),
     "none taken": (
         "family: gpu_off_bus", "family: hang",
-        ("runbook: expected worked-out, is none", "  it was said: manual action required: no runbook matches family hang")),
+        ("runbook: expected worked-out, is none", "  timeline: manual action required: no runbook matches family hang")),
     "another mode": ("mode: auto\n      steps", "mode: approve\n      steps", ("mode: expected approve, is auto",)),
     "other steps": (
         "[cordon, drain]", "[cordon, ticket, drain]",
@@ -66,7 +66,7 @@ DIFFERENT: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "another list": ("needs: [cordon]", "needs: []", ("values.drain.needs: expected [], is ['cordon']",)),
     "no plan at all": (
         ", bare: true}\n    settings", "}\n    settings",
-        ("runbook: expected worked-out, is none", "  it was said: manual action required: worked-out: step drain")),
+        ("runbook: expected worked-out, is none", "  timeline: manual action required: worked-out: step drain")),
 }  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def test_a_case_may_expect_that_nobody_is_taken_and_what_is_said() -> None:
     expected = "    expect: {runbook: null, said: 'no such member in mapping'}\n"
     assert outcome(none + expected).passed
     (first, *_) = outcome(none + expected.replace("no such", "any such")).differences
-    assert first == "said: nothing has 'any such member in mapping' in it"
+    assert first == "said: no timeline entry contains 'any such member in mapping'"
 
 
 def test_the_inventory_of_a_case_is_what_guardrails_see() -> None:

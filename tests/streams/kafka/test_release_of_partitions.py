@@ -73,7 +73,7 @@ async def test_who_is_fenced_in_a_commit_while_it_lets_go_says_that_it_was_not_w
 
     worker.task = asyncio.create_task(commit())
     with capture_logs() as said:
-        await worker.land()
+        await worker.finish_calls()
     assert said == [
         {
             "event": "partition lost before commit; changes dropped",
