@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from runbooks.language.lint import unanswered
-from runbooks.language.loader import CASES, LIBRARY, RunbookLibrary, files, inside, library_of, read
+from runbooks.language.loader import CASES, LIBRARY, RunbookLibrary, files, library_of, read, yaml_files
 from runbooks.language.schema import Runbook
 from streams.config.settings import ResponderSettings
 from streams.model.errors import BadInput, ConfigError
@@ -16,20 +16,20 @@ def sources(paths: Sequence[Path], *, shipped: bool) -> Iterator[tuple[str, str]
     """Name and text of every file in `paths` (files, and directories of them), and of those that ship; each file once."""
     own = [path for one in paths for path in _inside(one) if not path.name.endswith(CASES)]
     seen = {path.resolve() for path in own}
-    if shipped and not seen & {path.resolve() for path in inside(LIBRARY)}:
+    if shipped and not seen & {path.resolve() for path in yaml_files(LIBRARY)}:
         yield from files()
     for path in dict.fromkeys(own):
         yield str(path), read(path, str(path))
 
 
-def shelf(paths: Sequence[Path], *, shipped: bool) -> RunbookLibrary:
+def library_in(paths: Sequence[Path], *, shipped: bool) -> RunbookLibrary:
     """Everything in the files, with its faults."""
     return library_of(sources(paths, shipped=shipped))
 
 
 def valid_library(paths: Sequence[Path], *, shipped: bool = True) -> RunbookLibrary:
     """The same. Raises BadInput with every fault when there is one."""
-    found = shelf(paths, shipped=shipped)
+    found = library_in(paths, shipped=shipped)
     if found.faults:
         raise BadInput("\n".join(found.faults))
     return found
@@ -54,4 +54,4 @@ def case_files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _inside(path: Path) -> list[Path]:
-    return inside(path) if path.is_dir() else [path]
+    return yaml_files(path) if path.is_dir() else [path]

@@ -1,10 +1,8 @@
-"""Who may approve a step and how many people it takes, before anybody has said anything. Pure.
+"""Who may approve a step and how many approvals it needs. Pure.
 
-What a step asks for is a few `Demand`s: so many different people out of a group. One comes from the class of its action
-(`close`, `move`, `reset`, `reboot`, `replace`), another where the runbook names a group of its own: a runbook can ask for more,
-never for less.
-
-Without groups anybody may approve, or whoever `responder.approvers` names, and one approval is enough.
+A step has one or two `Demand`s, each for a number of different people out of a group: one by the class of its action (`close`,
+`move`, `reset`, `reboot`, `replace`), another where the runbook names a group of its own. A runbook can ask for more, never for
+less. Without groups anybody may approve, or whoever `responder.approvers` names, and one approval is enough.
 """
 
 from __future__ import annotations
@@ -26,14 +24,14 @@ CLASSES: Mapping[str, ActionClass] = {
 """The class of each destructive action, as `responder.approval_classes` names it."""
 
 APPROVERS = "responder.approvers"
-"""What the people in that setting are called where a group is named."""
+"""The group name shown for the people in that setting."""
 
 ANY_GROUP = "an approval group"
-"""What the members of all groups are called where a class has no group of its own."""
+"""The group name shown for the members of all groups, where a class has no group of its own."""
 
 
 def rules(planned: PlannedStep, policy: ResponderSettings) -> tuple[Demand, ...]:
-    """What it takes to approve the step before anybody has said anything."""
+    """The demands of a step before any approval."""
     kind = CLASSES.get(planned.action)
     of_class = (policy.approval_classes.get(kind) if kind else None) or ApprovalClass()
     usual = 2 if kind in GRAVE and policy.approval_groups else 1
@@ -44,24 +42,24 @@ def rules(planned: PlannedStep, policy: ResponderSettings) -> tuple[Demand, ...]
     own = Demand(
         planned.approval_group, planned.quorum, policy.approval_groups.get(planned.approval_group, ())
     )
-    # Whoever speaks for the step's own group is somebody, and that is all the class asks for.
-    idle = demand.people is None and demand.quorum <= own.quorum
-    return (own,) if idle else (demand, own)
+    # A class that anybody may approve is met by the approvals of the step's own group.
+    met = demand.people is None and demand.quorum <= own.quorum
+    return (own,) if met else (demand, own)
 
 
 def unanswerable(planned: PlannedStep, policy: ResponderSettings) -> str:
-    """Why nobody could ever approve the step, and what would mend that; empty when people can."""
+    """Why the step could never be approved, and how to fix that; empty when it can."""
     known = ", ".join(sorted(policy.approval_groups)) or "none"
     for demand in rules(planned, policy):
         if demand.people is None or len(demand.people) >= demand.quorum:
             continue
         if not demand.people:
             return (
-                f"there is no approval group {demand.group}, so nobody could approve: known are {known}; "
+                f"there is no approval group {demand.group}, so the step cannot be approved: known are {known}; "
                 f"name one of them, or set responder.approval_groups.{demand.group}"
             )
         return (
-            f"{demand.quorum} people of {demand.group} are asked for, and it has {len(demand.people)}: "
+            f"{demand.quorum} people of {demand.group} are required, and it has {len(demand.people)}: "
             "lower the quorum, or add people to it"
         )
     return ""

@@ -1,4 +1,4 @@
-"""Cases that test a runbook, in YAML beside it: an incident told in a few words, and what must come of it.
+"""Cases that test a runbook, in YAML beside it: an incident in short form, and the expected plan.
 
     cases:
       - name: the job is moved
@@ -9,7 +9,7 @@
           verdicts: {cordon: would}
           values: {drain: {deadline_s: 600}}
 
-`earlier` are incidents of before, for a runbook that is a rung of a ladder. `case_result.py` decides a case.
+`earlier` are past incidents, for a runbook that is an escalation step. `case_result.py` runs a case.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FactValue = str | int | float | bool | tuple[int, ...] | tuple[str, ...]
 
 
 class RootFixture(StrictModel):
-    """The culprit, with those of its names that are known."""
+    """The root cause, with those of its names that are known."""
 
     node: str | None = None
     gpu: str | None = Field(None, description="PCI address or UUID")
@@ -49,7 +49,7 @@ class RootFixture(StrictModel):
 
 
 class IncidentFixture(StrictModel):
-    """An incident in a few words."""
+    """An incident in short form."""
 
     family: str
     root: RootFixture = Field(default_factory=RootFixture)
@@ -64,14 +64,14 @@ class IncidentFixture(StrictModel):
 
 
 class Earlier(StrictModel):
-    """An incident of before that is over. What was done about it counts on a ladder."""
+    """A past incident that is over. The run for it counts for escalation."""
 
     hours_ago: float = Field(gt=0, le=90 * 24)
     incident: IncidentFixture
 
 
 class NodeFixture(StrictModel):
-    """What differs of a node from a healthy one that is open."""
+    """A node, by what differs from a healthy, schedulable one."""
 
     pool: str | None = None
     leaf: str | None = None
@@ -85,7 +85,7 @@ class NodeFixture(StrictModel):
 
 
 class JobFixture(StrictModel):
-    """Where a job's pods are, and what differs from one that runs."""
+    """Where a job's pods are, and what differs from a running job."""
 
     nodes: tuple[str, ...] = ()
     finished: bool = False
@@ -102,7 +102,7 @@ class InventoryFixture(StrictModel):
 
 
 class Expected(StrictModel):
-    """What must come of it. What is left out is not looked at; what is named must be so exactly."""
+    """The expected result. What is left out is not checked; what is given must match exactly."""
 
     runbook: str | None = Field(description="null when none may be taken")
     mode: Mode | None = None
@@ -131,56 +131,55 @@ class Cases(StrictModel):
     cases: tuple[Case, ...] = Field(min_length=1, max_length=200)
 
     @model_validator(mode="after")
-    def _no_twins(self) -> Self:
+    def _unique_names(self) -> Self:
         names = [case.name for case in self.cases]
-        twins = [number for number, name in enumerate(names) if name in names[:number]]
-        if twins:
-            what = f"there are two cases {names[twins[0]]!r}"
-            raise faulty([(("cases", twins[0], "name"), what, 0, 0)])
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                raise faulty([(("cases", number, "name"), f"there are two cases {name!r}", 0, 0)])
         return self
 
 
-def incident_of(told: IncidentFixture) -> Incident:
+def incident_of(fixture: IncidentFixture) -> Incident:
     """The incident, just opened, in the cluster `test`."""
-    jobs = tuple(_job(name) for name in told.jobs)
+    jobs = tuple(_job(name) for name in fixture.jobs)
     root = Entity(
         CLUSTER,
-        **told.root.model_dump(exclude={"gpu", "job"}),
-        gpu=_gpu(told.root.gpu) if told.root.gpu else None,
-        job=_job(told.root.job) if told.root.job else None,
+        **fixture.root.model_dump(exclude={"gpu", "job"}),
+        gpu=_gpu(fixture.root.gpu) if fixture.root.gpu else None,
+        job=_job(fixture.root.job) if fixture.root.job else None,
     )
-    nodes = told.nodes or ((told.root.node,) if told.root.node else ())
+    nodes = fixture.nodes or ((fixture.root.node,) if fixture.root.node else ())
     return Incident(
-        id=incident_id(CLUSTER, root, told.family, 1),
+        id=incident_id(CLUSTER, root, fixture.family, 1),
         cluster=CLUSTER,
-        family=told.family,
+        family=fixture.family,
         root=root,
         incarnation=1,
         revision=1,
         state=IncidentState.OPEN,
-        severity=told.severity,
-        certainty=told.certainty,
-        title=f"{told.family} on {root}",
+        severity=fixture.severity,
+        certainty=fixture.certainty,
+        title=f"{fixture.family} on {root}",
         reason="told by a case",
         fault_at=NOW,
         opened_at=NOW,
         updated_at=NOW,
         jobs=jobs,
         nodes=nodes,
-        impact=Impact(jobs=len(jobs), nodes=len(nodes), gpus=told.gpus, ranks=told.ranks),
-        facts=dict(told.facts),
-        flaps=told.flaps,
+        impact=Impact(jobs=len(jobs), nodes=len(nodes), gpus=fixture.gpus, ranks=fixture.ranks),
+        facts=dict(fixture.facts),
+        flaps=fixture.flaps,
     )
 
 
-def facts_of_inventory(told: InventoryFixture, about: Incident) -> Iterator[Fact]:
-    """Nodes, jobs and a pod of each job on each of its nodes. Without any node told, there are sixteen healthy ones besides."""
-    nodes = {name: node or NodeFixture() for name, node in told.nodes.items()}
-    jobs = dict(told.jobs)
+def facts_of_inventory(fixture: InventoryFixture, about: Incident) -> Iterator[Fact]:
+    """Nodes, jobs and a pod of each job on each of its nodes. Where no node is given, sixteen healthy spare ones are added."""
+    nodes = {name: node or NodeFixture() for name, node in fixture.nodes.items()}
+    jobs = dict(fixture.jobs)
     for job in about.jobs:
         jobs.setdefault(job.key, JobFixture(nodes=(about.root.node,) if about.root.node else ()))
     named = [about.root.node, *about.nodes, *(node for job in jobs.values() for node in job.nodes)]
-    spare = [] if told.nodes else [f"spare-{number:02}" for number in range(16)]
+    spare = [] if fixture.nodes else [f"spare-{number:02}" for number in range(16)]
     for name in [*(name for name in named if name), *spare]:
         nodes.setdefault(name, NodeFixture())
     for name, node in sorted(nodes.items()):

@@ -1,7 +1,7 @@
-"""CEL as text into a tree, bounded: what is refused here is never evaluated.
+"""Parses CEL into a tree of bounded size: what is refused here is never evaluated.
 
 CEL has no loops besides its macros over lists, so the cost of an expression is bounded by its length, its nesting and the
-length of the lists it looks through, once macros are not nested. Patterns are matched in linear time (RE2).
+length of the lists it iterates over, once macros are not nested. Patterns are matched in linear time (RE2).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from lark import Token, Tree, UnexpectedToken
 
 MAX_SOURCE = 600
 MAX_DEPTH = 100
-"""Levels of the tree: nine brackets inside one another, or some 45 terms in a row. Evaluating a level takes five calls.."""
+"""Levels of the tree: nine brackets inside one another, or some 45 terms in a row. Evaluating a level takes five calls."""
 
 MACROS = frozenset({"all", "exists", "exists_one", "map", "filter", "reduce", "min"})
-"""Methods that look at every item of a list. The last two are extensions of the evaluator that are not taken."""
+"""Methods that iterate over a list. The last two are extensions of the evaluator that the type check refuses."""
 
 
 class _Placed(CELParser):
-    """The parser, but `true` and `false` know where they stand."""
+    """The parser, but with the positions of `true` and `false`."""
 
     @staticmethod
     def ambiguous_literals(t: Token) -> Token:
@@ -31,14 +31,14 @@ class _Placed(CELParser):
         return Token.new_borrow_pos("BOOL_LIT", t.value, t) if t.value in ("true", "false") else t
 
 
-_Placed()  # The grammar is read once in a process, with the literals of whoever is first.
+_Placed()  # The library reads its grammar once per process, with the literals of the first parser made.
 CEL = celpy.Environment()
 
 _PASSED_THROUGH = frozenset(
     {"expr", "conditionalor", "conditionaland", "relation", "addition", "multiplication", "unary", "member", "primary",
      "paren_expr"}
 )  # fmt: skip
-"""Rules of the grammar that mean nothing of their own while they have one child."""
+"""Rules of the grammar that only pass on their child while they have a single one."""
 
 Node = Tree[Token]
 
@@ -54,7 +54,7 @@ class CelFault(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Conjunct:
-    """One of the conditions that must all hold. `key` is equal for equal conditions, however they are laid out."""
+    """One of the conditions that must all hold. Equal conditions have equal `key`s, however they are formatted."""
 
     key: tuple[Any, ...]
     tree: Node
@@ -65,10 +65,10 @@ def parse(source: str) -> Node:
     """The tree of an expression that is small enough to be evaluated.
 
     Raises:
-        CelFault: it is no CEL, too long, too deeply nested, or has a macro inside a macro.
+        CelFault: it is no CEL, too long, too deeply nested, or has more than one macro.
     """
     if len(source) > MAX_SOURCE:
-        raise CelFault(f"an expression of {len(source)} characters, at most {MAX_SOURCE} are taken")
+        raise CelFault(f"an expression of {len(source)} characters, limit {MAX_SOURCE}")
     try:
         tree: Node = CEL.compile(source)
     except CELParseError as error:
@@ -81,7 +81,7 @@ def parse(source: str) -> Node:
 
 
 def core(node: Node) -> Node:
-    """The node that means something: without brackets and the grammar's levels of precedence around it."""
+    """The node without the brackets and levels of precedence around it."""
     while node.data in _PASSED_THROUGH and len(node.children) == 1:
         child = node.children[0]
         assert isinstance(child, Tree)
@@ -90,13 +90,13 @@ def core(node: Node) -> Node:
 
 
 def fault(message: str, where: object) -> CelFault:
-    """A fault at a node or token; an empty list has no place and counts as at the start."""
+    """A fault at a node or token; at the start for an empty list, which has no position."""
     at = where.meta if isinstance(where, Tree) else where
     return CelFault(message, getattr(at, "line", None) or 1, getattr(at, "column", None) or 1)
 
 
 def conjuncts(tree: Node) -> tuple[Conjunct, ...]:
-    """What an expression demands all at once: the parts between its outermost `&&`, each once."""
+    """The parts between the outermost `&&` of an expression, each once."""
     found: dict[tuple[Any, ...], Conjunct] = {}
     for node in _split(tree):
         found.setdefault(key := _key(node), Conjunct(key, node, frozenset(_identifiers(node))))
@@ -104,7 +104,7 @@ def conjuncts(tree: Node) -> tuple[Conjunct, ...]:
 
 
 def source_of(node: Node, source: str) -> str:
-    """How a part of an expression is written."""
+    """The source text of a part of an expression."""
     return source[node.meta.start_pos : node.meta.end_pos]
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 import re2
 from lark import Token, Tree
 
 from runbooks.language.cel_syntax import CelFault, Node, arguments, core, fault, path_of, text_of
+from runbooks.language.yaml_source import did_you_mean
 
 MAX_PATTERN = 200
 _QUIET = re2.Options()
@@ -191,7 +191,7 @@ class _Checker:
     def _ident(self, node: Node) -> Type:
         name = str(node.children[0])
         if name not in self._names:
-            return self._fault(f"there is no `{name}` here{_meant(name, self._names)}", node)
+            return self._fault(f"there is no `{name}` here{did_you_mean(name, self._names)}", node)
         return self._names[name]
 
     # Getting at parts.
@@ -225,7 +225,7 @@ class _Checker:
         if owner.fields is None:
             return self._fault(f"{owner} has no part `{name}`", where)
         if name not in owner.fields:
-            return self._fault(f"there is no `{name}`{_meant(name, owner.fields)}", where)
+            return self._fault(f"there is no `{name}`{did_you_mean(name, owner.fields)}", where)
         return owner.fields[name]
 
     # Operators.
@@ -286,7 +286,7 @@ class _Checker:
         at = fault("", core(right))
         self._found.mentions.append(Mention(path, word, at.line, at.column))
         if kind.words and word not in kind.words:
-            self._fault(f"{'.'.join(path)} is never {word!r}{_meant(word, kind.words)}", core(right))
+            self._fault(f"{'.'.join(path)} is never {word!r}{did_you_mean(word, kind.words)}", core(right))
 
     def _addition(self, node: Node) -> Type:
         first, right = _trees(node)
@@ -302,7 +302,7 @@ class _Checker:
     def _wants(self, node: Node, wanted: Type) -> None:
         kind = self.type_of(node)
         if not fits(kind, wanted):
-            self._fault(f"{wanted} is wanted here, this is {kind}", core(node))
+            self._fault(f"expected {wanted}, this is {kind}", core(node))
 
     # Calls.
 
@@ -327,7 +327,7 @@ class _Checker:
                 return _FUNCTIONS[name]
             case _:
                 known = ("has", "size", *_FUNCTIONS)
-                return self._fault(f"there is no function {name}(…){_meant(name, known)}", node)
+                return self._fault(f"there is no function {name}(…){did_you_mean(name, known)}", node)
 
     def _member_dot_arg(self, node: Node) -> Type:
         owner, name = node.children[0], str(node.children[1])
@@ -341,7 +341,7 @@ class _Checker:
             return self._size(owner, node)
         if name not in _TEXT_METHODS:
             known = (*_TEXT_METHODS, "size", *_MACROS)
-            return self._fault(f"there is no method {name}(…){_meant(name, known)}", node.children[1])
+            return self._fault(f"there is no method {name}(…){did_you_mean(name, known)}", node.children[1])
         if not fits(kind, TEXT):
             self._fault(f"{name}(…) is for text, and this is {kind}", owner)
         if self._counted(name, given, 1, node):
@@ -385,8 +385,3 @@ class _Checker:
 
 def _trees(node: Node) -> Iterator[Node]:
     return (child for child in node.children if isinstance(child, Tree))
-
-
-def _meant(name: str, known: Mapping[str, object] | Sequence[str] | frozenset[str]) -> str:
-    close = get_close_matches(name, sorted(known), n=1)
-    return f", did you mean `{close[0]}`?" if close else f"; known are {', '.join(sorted(known)) or 'none'}"

@@ -1,7 +1,7 @@
 """CEL over an incident and a runbook's parameters: compiled once at load, evaluated without side effects, bounded in size.
 
-A condition that asks for a fact the incident does not have is false, not an error: runbooks match on facts that only some
-families carry. A value that asks for such a fact is an error: there is nothing to put in its place.
+A condition on a fact that the incident does not have is false, not an error: runbooks match on facts that only some families
+have. A computed value that uses such a fact is an error: nothing could take its place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from streams.model.incident import Certainty, Incident, IncidentState
 from streams.model.signal import Attribute, Severity
 
 MAX_TEXT = 500
-"""How long a text may be that an expression gives."""
+"""The longest text that an expression may return."""
 
 INCIDENT = record(
     family=TEXT,
@@ -40,10 +40,10 @@ INCIDENT = record(
     **dict.fromkeys(("jobs", "nodes", "gpus", "ranks", "flaps"), INTEGER),
     facts=FACTS,
 )
-"""What `facts_of` gives, as the check at load sees it."""
+"""The type of what `facts_of` returns, for the check at load."""
 
-_REMEMBERED = 256
-"""Answers that a condition keeps: it is asked at each revision of each incident, and seldom about anything new."""
+_CACHED = 256
+"""Results that a condition caches: it is evaluated for each revision of each incident, and seldom for new facts."""
 _MISSING = ("missing",)
 _NAMED = re.compile(r"\bincident((?:\.[A-Za-z_]\w*)*)")
 
@@ -51,15 +51,15 @@ Plain = str | int | float | bool
 
 
 _UNANSWERED = (CELEvalError, TypeError, ArithmeticError, LookupError, AttributeError)
-"""What evaluation raises where the incident is not as the expression expects; a TypeError for a macro over what is no list, an
-ArithmeticError for an infinity made a whole number. None of it may stop the responder."""
+"""What evaluation raises where the incident is not as the expression expects; a TypeError for a macro on what is no list, an
+ArithmeticError for infinity converted to an integer. None of it may stop the responder."""
 
 
 class CelCondition:
     """One compiled condition.
 
-    What stands between its outermost `&&` is asked first, each part for itself, with the answers that other runbooks have had to
-    the same part: most runbooks are out with the family. One part that is false makes all of it false, whatever the others are.
+    The parts between its outermost `&&` are evaluated first, each with a cache that all runbooks with the same part share: most
+    runbooks are ruled out by the family. One false part makes the whole false, whatever the others are.
     """
 
     def __init__(self, source: str) -> None:
@@ -78,37 +78,37 @@ class CelCondition:
         Raises:
             ValueError: when the condition is no yes or no (a fault of the runbook).
         """
-        sure = bool(self._parts)
+        certain = bool(self._parts)
         for part in self._parts:
-            said = condition(part)._part_holds(facts, parameters or {})
-            if said is False:
+            holds = condition(part)._part_holds(facts, parameters or {})
+            if holds is False:
                 return False
-            sure = sure and said is True
-        return sure or self._answer(facts, parameters or {}) is True
+            certain = certain and holds is True
+        return certain or self._answer(facts, parameters or {}) is True
 
     def _part_holds(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> bool | None:
-        """As `holds`, None where it has no yes or no: what that means is for the whole of the condition to say."""
+        """As `holds`; None where it is neither true nor false: what that means, only the whole condition can tell."""
         try:
             return self._answer(facts, parameters)
         except ValueError:
             return None
 
     def _answer(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> bool | None:
-        """The whole of it, evaluated or remembered; None where it cannot be worked out. Raises ValueError as `holds` does."""
-        asked = repr((sorted(parameters.items()), [_looked_up(facts, path) for path in self._reads]))
-        if asked in self._answers:
-            self._answers.move_to_end(asked)
-            return self._answers[asked]
-        answer = self._answers[asked] = self._evaluated(facts, parameters)
-        if len(self._answers) > _REMEMBERED:
+        """The whole condition, evaluated or cached; None where it cannot be evaluated. Raises ValueError as `holds` does."""
+        key = repr((sorted(parameters.items()), [_looked_up(facts, path) for path in self._reads]))
+        if key in self._answers:
+            self._answers.move_to_end(key)
+            return self._answers[key]
+        answer = self._answers[key] = self._evaluated(facts, parameters)
+        if len(self._answers) > _CACHED:
             self._answers.popitem(last=False)
         return answer
 
     def value(self, facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> Plain:
-        """What it gives, as a plain value.
+        """The result as a plain value.
 
         Raises:
-            ValueError: it asks for what the incident does not have, cannot be worked out, or gives no plain value.
+            ValueError: it uses what the incident does not have, cannot be evaluated, or returns no plain value.
         """
         try:
             found = self._program.evaluate(_names(facts, parameters))
@@ -135,7 +135,7 @@ class CelCondition:
 
 @lru_cache(maxsize=1024)
 def condition(source: str) -> CelCondition:
-    """The compiled form of an expression. Raises CelFault when it is not CEL that is taken."""
+    """The compiled form of an expression. Raises CelFault when it is not accepted."""
     return CelCondition(source)
 
 
@@ -144,7 +144,7 @@ def _names(facts: Mapping[str, Any], parameters: Mapping[str, Plain]) -> dict[st
 
 
 def _plain_of(value: object) -> Plain | None:
-    """A value of CEL as one of ours. Sums and products of CEL's numbers come back as Python's."""
+    """A value of CEL as a plain one. Sums and products of CEL numbers come back as Python numbers."""
     match value:
         case celtypes.BoolType():
             return bool(value)
@@ -158,7 +158,7 @@ def _plain_of(value: object) -> Plain | None:
 
 
 def _names_in(source: str) -> tuple[tuple[str, ...], ...]:
-    """What of an incident a condition can depend on: paths of at most two names; the empty path is all of it, no path nothing.
+    """The parts of an incident that a condition can depend on, as paths of at most two names; the empty path is all of it.
 
     A name in a text literal counts too: that only makes the answer depend on more.
     """
@@ -167,7 +167,7 @@ def _names_in(source: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _looked_up(facts: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    """The value at a path. What follows a value that holds no names is a method of it; what is missing is no value at all."""
+    """The value at a path; `_MISSING` where there is none. A name after a plain value is a method of it."""
     value: Any = facts
     for name in path:
         if not isinstance(value, Mapping):
@@ -179,7 +179,7 @@ def _looked_up(facts: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 
 def facts_of(incident: Incident) -> dict[str, Any]:
-    """What conditions see: plain values, `root` with empty text for what is not known, `facts` as they are."""
+    """The incident as conditions see it: plain values, `root` with empty text for what is not known, `facts` as they are."""
     root = incident.root
     return {
         "family": incident.family,
@@ -209,7 +209,7 @@ def facts_of(incident: Incident) -> dict[str, Any]:
 
 
 def _plain(value: Attribute) -> Any:
-    """A fact as CEL can hold it. Facts come from log lines: a number beyond 64 bits stays readable, as text."""
+    """A fact as CEL can hold it. Facts come from log lines: a number beyond 64 bits becomes text."""
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
     return str(value) if isinstance(value, int) and abs(value) >= 2**63 else value

@@ -1,7 +1,7 @@
-"""Two versions of a runbook, told apart by what it does: what a person must know before the new one is used.
+"""The differences between two versions of a runbook, for review before the new one is used.
 
-A change is `danger` where more is taken away from somebody than before, sooner, with fewer questions or without a way back; all
-else is a `note`.
+A change is a `danger` where the new version takes more out of service than before, sooner, with fewer approvals or without undo;
+everything else is a `note`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from runbooks.language.schema import DESTRUCTIVE, Runbook, Step
 from runbooks.language.values import Asks, Computed
 from streams.model.run import stricter
 
-_GIVES_BACK = frozenset({"resume_job", "uncordon_node", "verify_job", "await_progress", "validate_node"})
+_RETURNS_TO_SERVICE = frozenset(
+    {"resume_job", "uncordon_node", "verify_job", "await_progress", "validate_node"}
+)
 _MILDER = ("undo", "stop", "escalate", "continue")
-"""What a failed step leads to, the most careful first."""
+"""Values of `on_failure`, the safest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +32,9 @@ class RunbookChange:
 
 
 def compare(old: Runbook | None, new: Runbook | None) -> tuple[RunbookChange, ...]:
-    """What is different in `new`, dangers first. None stands for a runbook that is not there."""
+    """The differences, dangers first. None stands for a missing runbook."""
     if old is None or new is None:
-        return tuple(_there_or_gone(old, new))
+        return tuple(_added_or_removed(old, new))
     changes = [*_head(old, new), *_parameters(old.parameters, new.parameters), *_steps(old, new)]
     if changes and old.revision == new.revision:
         text = f"still {old.revision}: runs and effects of both count as the same"
@@ -42,7 +44,7 @@ def compare(old: Runbook | None, new: Runbook | None) -> tuple[RunbookChange, ..
     return tuple(sorted(changes, key=lambda change: change.weight))
 
 
-def _there_or_gone(old: Runbook | None, new: Runbook | None) -> Iterator[RunbookChange]:
+def _added_or_removed(old: Runbook | None, new: Runbook | None) -> Iterator[RunbookChange]:
     if new is not None:
         steps = ", ".join(f"{s.action} {s.target}" for s in new.steps if s.action in DESTRUCTIVE)
         what = f"new, in mode {new.mode}, for {_one_line(new.match)}"
@@ -50,9 +52,7 @@ def _there_or_gone(old: Runbook | None, new: Runbook | None) -> Iterator[Runbook
             "danger" if steps else "note", "runbook", f"{what}; destructive: {steps}" if steps else what
         )
     elif old is not None:
-        yield RunbookChange(
-            "danger", "runbook", f"gone: nothing is there any more for {_one_line(old.match)}"
-        )
+        yield RunbookChange("danger", "runbook", f"removed: no longer handled: {_one_line(old.match)}")
 
 
 def _head(old: Runbook, new: Runbook) -> Iterator[RunbookChange]:
@@ -74,7 +74,7 @@ def _parameters(old: Mapping[str, Parameter], new: Mapping[str, Parameter]) -> I
     for name in sorted({*old, *new}):
         where, before, after = f"parameters.{name}", old.get(name), new.get(name)
         if before is None or after is None:
-            yield RunbookChange("note", where, "new" if before is None else "gone")
+            yield RunbookChange("note", where, "new" if before is None else "removed")
             continue
         for key in ("type", "default", "min", "max", "describe"):
             one, other = getattr(before, key), getattr(after, key)
@@ -87,12 +87,12 @@ def _steps(old: Runbook, new: Runbook) -> Iterator[RunbookChange]:
     for name, step in after.items():
         if name not in before:
             weight: Literal["danger", "note"] = "danger" if step.action in DESTRUCTIVE else "note"
-            word = "new, destructive" if weight == "danger" else "new"
-            yield RunbookChange(weight, f"steps.{name}", f"{word}: {step.action} on {step.target}")
+            label = "new, destructive" if weight == "danger" else "new"
+            yield RunbookChange(weight, f"steps.{name}", f"{label}: {step.action} on {step.target}")
     for name, step in before.items():
         if name not in after:
-            weight = "danger" if step.action in _GIVES_BACK else "note"
-            yield RunbookChange(weight, f"steps.{name}", f"gone: {step.action} on {step.target}")
+            weight = "danger" if step.action in _RETURNS_TO_SERVICE else "note"
+            yield RunbookChange(weight, f"steps.{name}", f"removed: {step.action} on {step.target}")
         else:
             yield from _step(step, after[name])
     kept = [[name for name in order if name in before and name in after] for order in (before, after)]
@@ -130,12 +130,12 @@ def _is_danger(key: str, old: Step, new: Step) -> bool:
 
 
 def _more(old: object, new: object) -> bool:
-    """Whether a number has grown, or nobody can tell because it is worked out."""
+    """Whether a number may have grown: one that is computed may."""
     return not (isinstance(old, int) and isinstance(new, int) and new <= old)
 
 
 def _asked(step: Step) -> int:
-    """How many people have to say yes."""
+    """How many approvals it needs."""
     return step.approval.quorum if isinstance(step.approval, Asks) else int(step.approval)
 
 

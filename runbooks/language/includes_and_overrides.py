@@ -1,13 +1,12 @@
-"""A runbook out of several files: fragments that it includes, and an override with which an installation changes a number of it.
+"""Assembles a runbook from several files: fragments that it includes, and an override with which an installation changes it.
 
-All of it is done on the trees of the documents, before anything is checked: every value keeps the file, line and column it came
-from, so a fault that an override brings in is told at its place in the override.
+This is done on the YAML trees, before anything is validated: every value keeps the file, line and column it came from, so a fault
+that an override causes is reported at its place in the override.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -16,7 +15,7 @@ from pydantic import Discriminator, Field, Tag
 from runbooks.language.parameters import Name, Parameters, Value
 from runbooks.language.schema import Runbook, Step
 from runbooks.language.values import Id, Include, StepChange, StrictModel
-from runbooks.language.yaml_source import at, child, plain, validated, where
+from runbooks.language.yaml_source import at, child, did_you_mean, plain, validated, where
 from streams.model.errors import ConfigError
 from streams.model.run import Mode
 
@@ -24,7 +23,7 @@ MAX_STEPS = 30
 MAX_NESTING = 8
 
 OVERRIDES = 1000
-"""A runbook of revision 3 with an override of revision 2 is of revision 3002: every such pair is a revision of its own."""
+"""A runbook of revision 3 with an override of revision 2 has revision 3002, so that no two such pairs share a revision."""
 
 
 def _keys(item: object) -> Mapping[Any, Any]:
@@ -40,13 +39,13 @@ _Item = Annotated[
 
 
 class RunbookFile(Runbook):
-    """A runbook as its file may be: with fragments in place of steps. Only its schema is used."""
+    """A runbook as in its file, with fragments in place of steps. Only used for the JSON schema."""
 
     steps: tuple[_Item, ...] = Field(min_length=1, max_length=MAX_STEPS)  # type: ignore[assignment]
 
 
 class Fragment(StrictModel):
-    """Steps that several runbooks share, and the parameters that these steps ask for."""
+    """Steps that several runbooks share, and the parameters that these steps use."""
 
     fragment: Id
     revision: int = Field(1, ge=1, lt=OVERRIDES)
@@ -59,9 +58,7 @@ class Override(StrictModel):
     """What an installation changes of a runbook without copying it. Raise `revision` with every change."""
 
     override: Id
-    base: int | None = Field(
-        None, ge=1, description="the revision it was written for; another one is then refused"
-    )
+    base: int | None = Field(None, ge=1, description="the revision it was written for; any other is refused")
     revision: int = Field(ge=1, lt=OVERRIDES)
     owner: str | None = None
     mode: Mode | None = None
@@ -72,17 +69,16 @@ class Override(StrictModel):
 
 
 def included(root: yaml.MappingNode, fragments: Mapping[str, yaml.MappingNode]) -> yaml.MappingNode:
-    """The document with the steps of its fragments in place, and their parameters beside its own.
+    """The document with its fragments expanded: their steps in place, their parameters beside its own.
 
     Raises:
-        ConfigError: a fragment that is not there, of another revision, includes itself, or brings too many steps.
+        ConfigError: a fragment is unknown, of another revision, or includes itself, or there are too many steps.
     """
     steps = child(root, "steps")
     if not isinstance(steps, yaml.SequenceNode) or not any(map(_include, steps.value)):
         return root
     brought: list[tuple[yaml.Node, yaml.Node]] = []
-    expanded = list(_expanded(steps, fragments, (), brought, [0]))
-    root = _with(root, "steps", yaml.SequenceNode(steps.tag, expanded, steps.start_mark, steps.end_mark))
+    root = _with_steps(root, steps, _expanded(steps, fragments, (), brought, [0]))
     own = child(root, "parameters")
     pairs = list(own.value) if isinstance(own, yaml.MappingNode) else []
     if not brought or (own is not None and not isinstance(own, yaml.MappingNode)):
@@ -99,21 +95,21 @@ def included(root: yaml.MappingNode, fragments: Mapping[str, yaml.MappingNode]) 
 
 
 def overridden(base: yaml.MappingNode, change: yaml.MappingNode) -> yaml.MappingNode:
-    """The document, which is right as it is, with the override's values in place of its own.
+    """The document, which is valid by itself, with the override's values in place of its own.
 
     Raises:
         ConfigError: with a line for each step, parameter or base revision of the override that the document does not have.
     """
     override = validated(Override, change)
-    faults = list(_strange(base, change, override))
+    faults = list(_unknown(base, change, override))
     if faults:
         raise ConfigError("\n".join(faults))
     root = base
     for key in ("owner", "mode", "priority"):
         if (value := child(change, key)) is not None:
             root = _with(root, key, value)
-    if (rung := child(change, "escalation")) is not None:
-        root = _with(root, "escalation", _merged(child(root, "escalation"), rung))
+    if (escalation := child(change, "escalation")) is not None:
+        root = _with(root, "escalation", _merged(child(root, "escalation"), escalation))
     for name in override.parameters:
         declared, value = at(root, ("parameters", name)), at(change, ("parameters", name))
         assert isinstance(declared, yaml.MappingNode)
@@ -122,8 +118,7 @@ def overridden(base: yaml.MappingNode, change: yaml.MappingNode) -> yaml.Mapping
         root = _with(root, "parameters", _with(parameters, name, _with(declared, "default", value)))
     steps = child(root, "steps")
     assert isinstance(steps, yaml.SequenceNode)
-    changed = list(_changed_steps(steps.value, change))
-    root = _with(root, "steps", yaml.SequenceNode(steps.tag, changed, steps.start_mark, steps.end_mark))
+    root = _with_steps(root, steps, _changed_steps(steps.value, change))
     return _with(root, "revision", _revision(base, change, override))
 
 
@@ -141,28 +136,27 @@ def _expanded(
                 raise ConfigError(f"{where(item)}: steps: more than {MAX_STEPS} with what is included")
             yield item
             continue
-        wanted = validated(Include, item)
+        include = validated(Include, item)
         here = where(at(item, ("include",)))
-        if wanted.include in trail:
-            loop = " → ".join((*trail[trail.index(wanted.include) :], wanted.include))
+        if include.include in trail:
+            loop = " → ".join((*trail[trail.index(include.include) :], include.include))
             raise ConfigError(f"{here}: include: a fragment includes itself: {loop}")
         if len(trail) >= MAX_NESTING:
-            raise ConfigError(f"{here}: include: fragments inside more than {MAX_NESTING} fragments")
-        fragment = fragments.get(wanted.include)
+            raise ConfigError(f"{here}: include: nested in more than {MAX_NESTING} fragments")
+        fragment = fragments.get(include.include)
         if fragment is None:
-            raise ConfigError(
-                f"{here}: include: there is no fragment {wanted.include}{_meant(wanted.include, list(fragments))}"
-            )
+            similar = did_you_mean(include.include, fragments)
+            raise ConfigError(f"{here}: include: there is no fragment {include.include}{similar}")
         found = validated(Fragment, fragment)
-        if wanted.revision not in (None, found.revision):
-            what = f"{wanted.include} is of revision {found.revision} now, not {wanted.revision}"
-            raise ConfigError(f"{where(at(item, ('revision',)))}: include: {what}: look what has changed")
+        if include.revision not in (None, found.revision):
+            what = f"{include.include} is now at revision {found.revision}, not {include.revision}"
+            raise ConfigError(f"{where(at(item, ('revision',)))}: include: {what}: review what has changed")
         inner, parameters = child(fragment, "steps"), child(fragment, "parameters")
         assert isinstance(inner, yaml.SequenceNode)
         if isinstance(parameters, yaml.MappingNode):
             brought += [pair for pair in parameters.value if pair not in brought]
-        expanded = list(_expanded(inner, fragments, (*trail, wanted.include), brought, count))
-        if faults := list(_unknown_steps(expanded, item, wanted.include)):
+        expanded = list(_expanded(inner, fragments, (*trail, include.include), brought, count))
+        if faults := list(_unknown_steps(expanded, item, include.include)):
             raise ConfigError("\n".join(faults))
         yield from _changed_steps(expanded, item)
 
@@ -171,30 +165,30 @@ def _include(node: yaml.Node) -> bool:
     return isinstance(node, yaml.MappingNode) and child(node, "include") is not None
 
 
-def _strange(base: yaml.MappingNode, change: yaml.MappingNode, override: Override) -> Iterator[str]:
-    """What the override speaks of and the runbook does not have."""
+def _unknown(base: yaml.MappingNode, change: yaml.MappingNode, override: Override) -> Iterator[str]:
+    """The base revision, parameters and steps of the override that the runbook does not have."""
     written_for, now = override.base, plain(at(base, ("revision",)))
     if written_for not in (None, now):
-        what = f"{override.override} is of revision {now} now, and this was written for {written_for}"
+        what = f"{override.override} is now at revision {now}, this was written for {written_for}"
         yield f"{where(at(change, ('base',)))}: base: {what}: compare the two, then set base: {now}"
     known = [key.value for key, _ in getattr(child(base, "parameters"), "value", ())]
     for name in override.parameters:
         if name not in known:
             place = where(_key(change, ("parameters",), name))
-            yield f"{place}: parameters.{name}: {override.override} has no such parameter{_meant(name, known)}"
+            yield f"{place}: parameters.{name}: {override.override} has no such parameter{did_you_mean(name, known)}"
     yield from _unknown_steps(getattr(child(base, "steps"), "value", ()), change, override.override)
 
 
 def _unknown_steps(steps: Sequence[yaml.Node], change: yaml.MappingNode, owner: str) -> Iterator[str]:
-    """The steps that `change` speaks of and that are not among those of `owner`."""
+    """The steps of `change` that are not among those of `owner`."""
     known = [_id(step) for step in steps]
     for key, _ in getattr(child(change, "steps"), "value", ()):
         if key.value not in known:
-            yield f"{where(key)}: steps.{key.value}: {owner} has no such step{_meant(key.value, known)}"
+            yield f"{where(key)}: steps.{key.value}: {owner} has no such step{did_you_mean(key.value, known)}"
 
 
 def _changed_steps(steps: Sequence[Any], change: yaml.MappingNode) -> Iterator[yaml.Node]:
-    """The steps with what `change` says of them under `steps`."""
+    """The steps with the changes to them that `change` has under `steps`."""
     wanted = {key.value: value for key, value in getattr(child(change, "steps"), "value", ())}
     for step in steps:
         for key, value in getattr(wanted.get(_id(step)), "value", ()):
@@ -220,7 +214,7 @@ def _merged(base: yaml.Node | None, change: yaml.Node) -> yaml.Node:
 
 
 def _with(node: yaml.MappingNode, key: str, value: yaml.Node) -> yaml.MappingNode:
-    """A copy with one key set: nodes of a fragment stand in several runbooks and are never changed."""
+    """A copy with one key set: several runbooks share the nodes of a fragment, so those are never changed."""
     name = yaml.ScalarNode("tag:yaml.org,2002:str", key, value.start_mark, value.end_mark)
     pairs = [(k, v) for k, v in node.value]
     for number, (known, _) in enumerate(pairs):
@@ -232,6 +226,10 @@ def _with(node: yaml.MappingNode, key: str, value: yaml.Node) -> yaml.MappingNod
     return yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
 
 
+def _with_steps(root: yaml.MappingNode, old: yaml.SequenceNode, new: Iterable[yaml.Node]) -> yaml.MappingNode:
+    return _with(root, "steps", yaml.SequenceNode(old.tag, list(new), old.start_mark, old.end_mark))
+
+
 def _id(step: yaml.Node) -> str:
     return str(getattr(child(step, "id"), "value", ""))
 
@@ -240,8 +238,3 @@ def _key(root: yaml.Node, path: tuple[str, ...], name: str) -> yaml.Node:
     """The node of a key itself, not of its value."""
     parent = at(root, path)
     return next((key for key, _ in getattr(parent, "value", ()) if key.value == name), parent)
-
-
-def _meant(name: str, known: Sequence[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f", did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known)) or 'none'}"

@@ -1,4 +1,4 @@
-"""What is not wrong in a runbook but surely not meant: one that is never taken, a step that is never used, a name nobody has."""
+"""What is valid in a runbook but surely a mistake: a runbook never chosen, a step never used, an unknown incident type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runbooks.language.cel_types import check
 from runbooks.language.conditions import INCIDENT, condition
 from runbooks.language.loader import Loaded, RunbookLibrary
 from runbooks.language.parameters import names_of
-from runbooks.language.schema import Runbook, Step, expressions
+from runbooks.language.schema import Runbook, Step, all_needs, expressions
 from runbooks.language.select import rank
 from runbooks.language.values import Asks
 from runbooks.language.yaml_source import inside, plain
@@ -23,13 +23,13 @@ from streams.model.run import PlannedStep
 
 Families = frozenset[str]
 
-_DEMANDS = {"root_node": ("incident", "root", "node"), "root_job": ("incident", "root", "job")}
-"""What a target demands of an incident, besides what `match` says."""
+_REQUIRED = {"root_node": ("incident", "root", "node"), "root_job": ("incident", "root", "job")}
+"""What a target requires of an incident, besides `match`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LintFinding:
-    """One thing to look at. `place` is `file:line:column`."""
+    """One fault or warning. `place` is `file:line:column`."""
 
     place: str
     level: Literal["fault", "warning"]
@@ -42,7 +42,7 @@ class LintFinding:
 
 
 def lint(
-    shelf: RunbookLibrary,
+    library: RunbookLibrary,
     families: Collection[str],
     *,
     complete: bool = True,
@@ -51,23 +51,23 @@ def lint(
     """Every fault and every warning, by place.
 
     Args:
-        complete: Whether the shelf holds all runbooks that there are.
-        policy: The settings they are to be used with; without them nobody knows who is in an approval group.
+        complete: Whether the library has all runbooks of the installation.
+        policy: The settings they are to be used with; without them approval groups are not checked.
     """
-    faults = [LintFinding(*_parted(line)) for line in shelf.faults]
-    faults += unanswered(shelf, policy) if policy is not None else ()
+    faults = [LintFinding(*_parted(line)) for line in library.faults]
+    faults += unanswered(library, policy) if policy is not None else ()
     known = frozenset(families)
-    warnings = [found for loaded in shelf.books.values() for found in _about(loaded, shelf, known)]
-    warnings += _not_included(shelf)
+    warnings = [found for loaded in library.loaded.values() for found in _about(loaded, library, known)]
+    warnings += _not_included(library)
     if complete and not faults:
-        warnings += _uncovered(shelf, known)
+        warnings += _uncovered(library, known)
     return tuple(sorted([*faults, *warnings], key=_reading_order))
 
 
-def unanswered(shelf: RunbookLibrary, policy: ResponderSettings) -> tuple[LintFinding, ...]:
-    """Approvals that nobody could give with these settings: of a group that is not there, or of more people than it has."""
+def unanswered(library: RunbookLibrary, policy: ResponderSettings) -> tuple[LintFinding, ...]:
+    """Approvals that nobody could give with these settings: of an unknown group, or of more people than it has."""
     found = []
-    for loaded in shelf.books.values():
+    for loaded in library.loaded.values():
         for number, step in enumerate(loaded.runbook.steps):
             if isinstance(asks := step.approval, Asks) and (why := unanswerable(_asking(step, asks), policy)):
                 key = "group" if asks.group not in ("", *policy.approval_groups) else "quorum"
@@ -77,7 +77,7 @@ def unanswered(shelf: RunbookLibrary, policy: ResponderSettings) -> tuple[LintFi
 
 
 def families_of(match: str, families: Families) -> Families:
-    """Which of the families a condition can hold for, as far as its conditions on the family alone tell."""
+    """The families that a condition can hold for, by those of its parts that depend on the family alone."""
     left = families
     for _, taken in _parts(match, families):
         left = left if taken is None else left & taken
@@ -91,13 +91,13 @@ def _asking(step: Step, asks: Asks) -> PlannedStep:
     )
 
 
-def _about(loaded: Loaded, shelf: RunbookLibrary, families: Families) -> Iterator[LintFinding]:
+def _about(loaded: Loaded, library: RunbookLibrary, families: Families) -> Iterator[LintFinding]:
     runbook = loaded.runbook
     taken = families_of(runbook.match, families)
-    rungs = {one.runbook.escalation.to for one in shelf.books.values() if one.runbook.escalation}
-    # A rung is begun by the one below it, and need not match anything itself.
-    if runbook.id not in rungs and (why := _unreached(runbook, taken, shelf, families)):
-        yield LintFinding(loaded.place("match"), "warning", f"{runbook.id} is never taken: {why}")
+    escalated_to = {one.runbook.escalation.to for one in library.loaded.values() if one.runbook.escalation}
+    # An escalation step is started by another runbook, and need not match anything itself.
+    if runbook.id not in escalated_to and (why := _unreached(runbook, taken, library, families)):
+        yield LintFinding(loaded.place("match"), "warning", f"{runbook.id} is never chosen: {why}")
     for number, step in enumerate(runbook.steps):
         if why := _idle(step, runbook, taken, families):
             key = "when" if step.when is not None else "id"
@@ -106,13 +106,13 @@ def _about(loaded: Loaded, shelf: RunbookLibrary, families: Families) -> Iterato
     yield from _names(loaded, families)
 
 
-def _unreached(runbook: Runbook, taken: Families, shelf: RunbookLibrary, families: Families) -> str:
+def _unreached(runbook: Runbook, taken: Families, library: RunbookLibrary, families: Families) -> str:
     """Why a runbook is surely never chosen; empty when it may be."""
     if not taken:
-        return "no family fits it"
-    for other in sorted((one.runbook for one in shelf.books.values()), key=rank):
+        return "it matches no family"
+    for other in sorted((one.runbook for one in library.loaded.values()), key=rank):
         if rank(other) < rank(runbook) and _covers(other, runbook, families):
-            return f"whatever it matches, {other.id} matches too and goes before"
+            return f"whatever it matches, {other.id} matches too and is chosen first"
     return ""
 
 
@@ -125,9 +125,9 @@ def _covers(other: Runbook, runbook: Runbook, families: Families) -> bool:
         if conjunct.key not in keys and (theirs is None or not theirs >= taken):
             return False
     targets = {step.target for step in runbook.steps}
-    for target, path in _DEMANDS.items():
+    for target, path in _REQUIRED.items():
         asked = any(step.target == target for step in other.steps)
-        named = any(_says_known(conjunct, runbook.match, path) for conjunct in own)
+        named = any(_requires(conjunct, runbook.match, path) for conjunct in own)
         if asked and target not in targets and not named:
             return False
     return True
@@ -142,7 +142,7 @@ def _parts(match: str, families: Families) -> tuple[tuple[Conjunct, Families | N
 
 
 def _taken(conjunct: Conjunct, match: str, families: Families) -> Families | None:
-    """The families for which a condition on nothing else holds; None where it is on something else."""
+    """The families for which a condition on the family alone holds; None where it depends on anything else."""
     reads = check(conjunct.tree, {"incident": INCIDENT}).reads if conjunct.names else set()
     if conjunct.names - {"incident"} or reads - {("incident", "family")}:
         return None
@@ -150,9 +150,9 @@ def _taken(conjunct: Conjunct, match: str, families: Families) -> Families | Non
     return frozenset(family for family in families if one.holds({"family": family, "facts": {}}))
 
 
-def _says_known(conjunct: Conjunct, match: str, path: tuple[str, ...]) -> bool:
-    written = source_of(conjunct.tree, match).replace(" ", "").replace("'", '"')
-    return written == f'{".".join(path)}!=""'
+def _requires(conjunct: Conjunct, match: str, path: tuple[str, ...]) -> bool:
+    text = source_of(conjunct.tree, match).replace(" ", "").replace("'", '"')
+    return text == f'{".".join(path)}!=""'
 
 
 def _idle(step: Step, runbook: Runbook, taken: Families, families: Families) -> str:
@@ -162,24 +162,15 @@ def _idle(step: Step, runbook: Runbook, taken: Families, families: Families) -> 
             return "its condition is always false"
         if taken and not families_of(step.when, families) & taken:
             return "its condition is for families that the runbook does not match"
-    if step.action == "resume_job" and not _suspended_before(step, runbook):
+    by_id = {one.id: one for one in runbook.steps}
+    needed = {by_id[name].action for name in all_needs(step, by_id)}
+    if step.action == "resume_job" and "suspend_job" not in needed:
         return "it needs no suspend_job, and only a job that this run suspended is resumed"
     return ""
 
 
-def _suspended_before(step: Step, runbook: Runbook) -> bool:
-    by_id = {one.id: one for one in runbook.steps}
-    reached, waiting = set[str](), list(step.needs)
-    while waiting:
-        name = waiting.pop()
-        if name not in reached:
-            reached.add(name)
-            waiting += by_id[name].needs
-    return any(by_id[name].action == "suspend_job" for name in reached)
-
-
 def _names(loaded: Loaded, families: Families) -> Iterator[LintFinding]:
-    """Families that nothing is ever told of, and parameters that nothing reads."""
+    """Conditions on unknown families, and parameters that no expression reads."""
     read: set[tuple[str, ...]] = set()
     for path, source, _ in expressions(loaded.runbook):
         found = check(condition(source).tree, names_of(loaded.runbook.parameters))
@@ -193,21 +184,19 @@ def _names(loaded: Loaded, families: Families) -> Iterator[LintFinding]:
             yield LintFinding(loaded.place("parameters", name), "warning", f"parameter {name} is never used")
 
 
-def _not_included(shelf: RunbookLibrary) -> Iterator[LintFinding]:
-    used = {one.place.rsplit(":", 2)[0] for book in shelf.books.values() for one in book.foreign()}
-    for name, root in shelf.fragments.items():
+def _not_included(library: RunbookLibrary) -> Iterator[LintFinding]:
+    used = {one.place.rsplit(":", 2)[0] for book in library.loaded.values() for one in book.foreign()}
+    for name, root in library.fragments.items():
         if root.start_mark.name not in used:
-            place = f"{root.start_mark.name}:1:1"
-            yield LintFinding(
-                place, "warning", f"fragment {plain(root).get('fragment', name)} is never included"
-            )
+            message = f"fragment {plain(root).get('fragment', name)} is never included"
+            yield LintFinding(f"{root.start_mark.name}:1:1", "warning", message)
 
 
-def _uncovered(shelf: RunbookLibrary, families: Families) -> Iterator[LintFinding]:
-    """Families for which only a runbook that takes everything is left."""
+def _uncovered(library: RunbookLibrary, families: Families) -> Iterator[LintFinding]:
+    """Families that only a runbook for all families matches."""
     covered = {
         family
-        for one in shelf.books.values()
+        for one in library.loaded.values()
         if (taken := families_of(one.runbook.match, families)) != families
         for family in taken
     }
@@ -222,6 +211,6 @@ def _reading_order(finding: LintFinding) -> tuple[str, list[int], str]:
 
 
 def _parted(line: str) -> tuple[str, Literal["fault"], str]:
-    """`file:line:column: what` into its place and the rest; a file may have colons in its name."""
+    """`file:line:column: what` as place, level and message."""
     head, _, message = line.partition(": ")
     return head, "fault", message

@@ -1,7 +1,7 @@
 """Runbooks from files: the shipped library, and the directories of an installation.
 
 A file is a runbook (`id: …`), an override of one (`override: …`) or a fragment that runbooks include (`fragment: …`). Cases that
-test a runbook (`NAME.cases.yaml`) are left out here. Fragments and cases lie beside the runbooks, or in folders of these names.
+test a runbook (`NAME.cases.yaml`) are skipped here. Fragments and cases are beside the runbooks, or in folders of these names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class RunbookOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A runbook with the tree it was made of."""
+    """A runbook with the YAML tree that it was read from."""
 
     runbook: Runbook
     root: yaml.MappingNode
@@ -65,16 +65,16 @@ class Loaded:
 
 @dataclass(slots=True)
 class RunbookLibrary:
-    """All that was read: the runbooks by id, and every fault of the files, each `file:line:column: what`."""
+    """The runbooks by id, the fragments by name, and every fault of the files, each `file:line:column: what`."""
 
-    books: dict[str, Loaded] = field(default_factory=dict)
+    loaded: dict[str, Loaded] = field(default_factory=dict)
     fragments: dict[str, yaml.MappingNode] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
     @property
     def runbooks(self) -> tuple[Runbook, ...]:
         """Sorted by id."""
-        return tuple(self.books[key].runbook for key in sorted(self.books))
+        return tuple(self.loaded[key].runbook for key in sorted(self.loaded))
 
 
 def load_text(text: str, file: str) -> Runbook:
@@ -86,21 +86,23 @@ def load(directories: Sequence[Path] = (), *, shipped: bool = True) -> tuple[Run
     """The shipped library and every `*.yaml` of the directories, sorted by id.
 
     Raises:
-        ConfigError: a file cannot be read, is not right, or an id is there twice; with a line for every fault.
+        ConfigError: a file cannot be read or is invalid, or an id is used twice; with a line for every fault.
     """
-    shelf = library_of(files(directories, shipped=shipped))
-    if shelf.faults:
-        raise ConfigError("\n".join(shelf.faults))
-    return shelf.runbooks
+    library = library_of(files(directories, shipped=shipped))
+    if library.faults:
+        raise ConfigError("\n".join(library.faults))
+    return library.runbooks
 
 
 def files(directories: Sequence[Path] = (), *, shipped: bool = True) -> Iterator[tuple[str, str]]:
     """Name and text of every file. Raises ConfigError for one that cannot be read."""
-    sources = [(path, str(path.relative_to(LIBRARY.parent))) for path in inside(LIBRARY)] if shipped else []
+    sources = (
+        [(path, str(path.relative_to(LIBRARY.parent))) for path in yaml_files(LIBRARY)] if shipped else []
+    )
     for directory in directories:
         if not directory.is_dir():
             raise ConfigError(f"responder.runbook_dirs: {directory} is not a directory")
-        sources += [(path, str(path)) for path in inside(directory)]
+        sources += [(path, str(path)) for path in yaml_files(directory)]
     for path, name in sources:
         if not path.name.endswith(CASES):
             yield name, read(path, name)
@@ -115,44 +117,44 @@ def read(path: Path, name: str) -> str:
 
 
 def library_of(sources: Iterable[tuple[str, str]]) -> RunbookLibrary:
-    """Everything in the files, and everything that is wrong with them. Pure: it reads nothing itself."""
-    shelf = RunbookLibrary()
+    """The library in files given as (name, text), with every fault of it. Pure: it reads nothing itself."""
+    library = RunbookLibrary()
     roots: dict[str, dict[str, yaml.MappingNode]] = {"id": {}, "override": {}, "fragment": {}}
     for file, text in sources:
         try:
             root = compose(text, file)
         except ConfigError as error:
-            shelf.faults.append(str(error))
+            library.faults.append(str(error))
             continue
         kind = next((key for key in ("override", "fragment") if child(root, key) is not None), "id")
-        _shelve(root, kind, roots[kind], shelf)
-    shelf.fragments = roots["fragment"]
-    for root in shelf.fragments.values():
+        _add_root(root, kind, roots[kind], library)
+    library.fragments = roots["fragment"]
+    for root in library.fragments.values():
         try:
             validated(Fragment, root)
         except ConfigError as error:
-            shelf.faults += str(error).splitlines()
+            library.faults += str(error).splitlines()
     for name, root in roots["id"].items():
         try:
-            shelf.books[name] = _assembled(root, roots["override"].pop(name, None), shelf.fragments)
+            library.loaded[name] = _assembled(root, roots["override"].pop(name, None), library.fragments)
         except ConfigError as error:
-            shelf.faults += str(error).splitlines()
+            library.faults += str(error).splitlines()
     for name, root in roots["override"].items():
-        shelf.faults.append(f"{where(at(root, ('override',)))}: override: there is no runbook {name}")
-    shelf.faults += _ladder_faults(shelf.books, set(roots["id"]))
-    # A fault in a fragment is met again in every runbook that includes it.
-    shelf.faults = list(dict.fromkeys(shelf.faults))
-    return shelf
+        library.faults.append(f"{where(at(root, ('override',)))}: override: there is no runbook {name}")
+    library.faults += _escalation_faults(library.loaded, set(roots["id"]))
+    # Every runbook that includes a fragment reports its faults again.
+    library.faults = list(dict.fromkeys(library.faults))
+    return library
 
 
-def _shelve(
-    root: yaml.MappingNode, kind: str, known: dict[str, yaml.MappingNode], shelf: RunbookLibrary
+def _add_root(
+    root: yaml.MappingNode, kind: str, known: dict[str, yaml.MappingNode], library: RunbookLibrary
 ) -> None:
     node = child(root, kind)
     name = node.value if isinstance(node, yaml.ScalarNode) else where(root)
     if name in known:
         here, there = where(node or root), where(known[name]).split(":")[0]
-        shelf.faults.append(f"{here}: {kind} {name} is also in {there}")
+        library.faults.append(f"{here}: {kind} {name} is also in {there}")
     else:
         known[name] = root
 
@@ -163,28 +165,28 @@ def _assembled(
     whole, file = included(root, fragments), root.start_mark.name
     if change is None:
         return Loaded(validated(Runbook, whole), whole, file)
-    validated(Runbook, whole)  # What is wrong without the override is not laid to it.
+    validated(Runbook, whole)  # A fault of the runbook itself must not be reported as one of the override.
     validated(Override, change)
     whole = overridden(whole, change)
     return Loaded(validated(Runbook, whole), whole, file, change.start_mark.name)
 
 
-def _ladder_faults(books: Mapping[str, Loaded], named: set[str]) -> Iterator[str]:
-    """Escalations that lead nowhere or in a circle."""
-    to = {name: one.runbook.escalation.to for name, one in books.items() if one.runbook.escalation}
-    for name, next_rung in sorted(to.items()):
-        here = f"{books[name].place('escalation', 'to')}: escalation.to"
-        if next_rung not in named:
-            yield f"{here}: there is no runbook {next_rung}"
+def _escalation_faults(loaded: Mapping[str, Loaded], known: set[str]) -> Iterator[str]:
+    """Escalations to an unknown runbook or in a circle."""
+    to = {name: one.runbook.escalation.to for name, one in loaded.items() if one.runbook.escalation}
+    for name, first in sorted(to.items()):
+        here = f"{loaded[name].place('escalation', 'to')}: escalation.to"
+        if first not in known:
+            yield f"{here}: there is no runbook {first}"
             continue
-        climbed = [name]
-        while climbed[-1] in to and climbed.count(climbed[-1]) == 1:
-            climbed.append(to[climbed[-1]])
-        if climbed.count(climbed[-1]) > 1 and climbed[-1] == name:
-            yield f"{here}: it leads in a circle: {' → '.join(climbed)}"
+        chain = [name]
+        while chain[-1] in to and chain.count(chain[-1]) == 1:
+            chain.append(to[chain[-1]])
+        if chain.count(chain[-1]) > 1 and chain[-1] == name:
+            yield f"{here}: escalates in a circle: {' → '.join(chain)}"
 
 
-def inside(directory: Path) -> list[Path]:
+def yaml_files(directory: Path) -> list[Path]:
     """The files of a directory of runbooks, with those in its folders `fragments` and `cases`."""
     folders = (directory, directory / "fragments", directory / "cases")
     return [path for folder in folders for path in sorted(folder.glob("*.yaml"))]

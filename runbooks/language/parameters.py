@@ -1,4 +1,4 @@
-"""Parameters of a runbook: the numbers and choices that an installation may want to change, with their type and bounds."""
+"""Parameters of a runbook: the numbers and choices that an installation may change, with their type and bounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TYPES: Mapping[ParameterType, Type] = {"number": NUMBER, "integer": INTEGER, "te
 
 
 Value = StrictStr | StrictBool | StrictInt | StrictFloat
-"""A plain value, as YAML tells it: `true` is no number, and `"3"` is text."""
+"""A plain value as in YAML: `true` is no number, and `"3"` is text."""
 
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
 
@@ -37,7 +37,7 @@ class Parameter(StrictModel):
     describe: str = Field("", max_length=300)
 
     @model_validator(mode="after")
-    def _hangs_together(self) -> Self:
+    def _cross_check(self) -> Self:
         wrong, key = self.wrong(self.default), "default"
         if self.type == "yes_no" and (self.min is not None or self.max is not None):
             wrong, key = "a yes or no has no bounds", "max" if self.min is None else "min"
@@ -50,13 +50,13 @@ class Parameter(StrictModel):
     def wrong(self, value: Plain) -> str:
         """What is wrong with a value for this parameter; empty when nothing is."""
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        right = {
+        fits_type = {
             "number": is_number,
             "integer": is_number and isinstance(value, int),
             "text": isinstance(value, str),
             "yes_no": isinstance(value, bool),
         }
-        if not right[self.type]:
+        if not fits_type[self.type]:
             return f"{value!r} is not {TYPES[self.type]}"
         measured = len(value) if isinstance(value, str) else value
         if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
@@ -71,19 +71,19 @@ class Parameter(StrictModel):
 
     @property
     def value(self) -> Plain:
-        """The default in the type that expressions see: a number is one with a fraction, however it is written."""
+        """The default in the type that expressions see: a `number` always has a fraction, however it is written."""
         return float(self.default) if self.type == "number" else self.default
 
 
 Parameters = Annotated[Mapping[Name, Parameter], Field(max_length=40)]
 
 
-def names_of(parameters: Mapping[str, Parameter], *, unsure: Collection[str] = ()) -> dict[str, Type]:
-    """What expressions of a runbook see. Of parameters that are `unsure` nobody knows the type."""
+def names_of(parameters: Mapping[str, Parameter], *, invalid: Collection[str] = ()) -> dict[str, Type]:
+    """The names that expressions of a runbook can use. The type of parameters that are `invalid` is unknown."""
     return {
         "incident": INCIDENT,
         "parameters": record(
-            **dict.fromkeys(unsure, ANY), **{name: TYPES[one.type] for name, one in parameters.items()}
+            **dict.fromkeys(invalid, ANY), **{name: TYPES[one.type] for name, one in parameters.items()}
         ),
     }
 

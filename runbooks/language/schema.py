@@ -1,4 +1,4 @@
-"""What a runbook is: YAML, strict, without anything in it that executes. Unknown keys are refused at their place.
+"""The schema of a runbook: strict YAML, nothing in it is executed. Unknown keys are refused at their place.
 
 id: gpu-off-bus
 revision: 1
@@ -31,32 +31,32 @@ from runbooks.language.values import (
     StrictModel,
     Waves,
 )
-from runbooks.language.yaml_source import Fault, HangsTogether, Path, faulty
+from runbooks.language.yaml_source import CrossChecked, Fault, Path, faulty
 from streams.model.run import Mode
 
 DESTRUCTIVE = frozenset({"cordon_node", "drain_node", "suspend_job", "reset_gpu", "reboot_node"})
-"""Actions that take something away from somebody. Everything else always flows."""
+"""Actions that take a node or job out of service. The guardrails limit these; everything else always passes."""
 
-ON_A_CLOSED_NODE = DESTRUCTIVE - {"cordon_node"}
-"""Actions that come only after the bad node is closed: what is stopped or moved before could come back to it."""
+AFTER_CORDON = DESTRUCTIVE - {"cordon_node"}
+"""Actions that come only after the bad node is cordoned: a pod stopped before could be scheduled there again."""
 
 TICKETS = frozenset({"open_ticket", "comment_ticket", "close_ticket"})
-"""Actions that an installation may do without: they are skipped where nothing carries them out."""
+"""Actions that are skipped where no connector carries them out."""
 
 TICKET_DEADLINE_S = 86400.0
-"""How long a ticket is tried for when the runbook does not say: it holds up nothing, and ticket systems are down for hours."""
+"""The default deadline of a ticket: it delays nothing else, and ticket systems may be down for hours."""
 
 NODE_WORK = frozenset({"reset_gpu", "reboot_node", "validate_node"})
-"""Actions that an installation may do without too: what nothing carries out is left to a person, with all that needs it."""
+"""Actions that are left for manual handling, with all steps that need them, where no connector carries them out."""
 
 DISRUPTIVE = frozenset({"reset_gpu", "reboot_node"})
-"""Node work that goes on by itself once it has begun: until its end is known nothing may run on the node."""
+"""Node work that continues once it has started, whoever waits for it: until its end is known nothing may run on the node."""
 
 UNDOABLE = frozenset({"cordon_node", "suspend_job"})
 """Actions that a runbook may mark with `undo`."""
 
 INTERNAL = frozenset({"await_progress", "notify", "ask"})
-"""Actions of the engine itself: they change nothing outside."""
+"""Actions of the engine itself: they change no other system."""
 
 Action = Literal[
     "cordon_node", "uncordon_node", "drain_node", "suspend_job", "resume_job", "verify_job",
@@ -65,10 +65,10 @@ Action = Literal[
 ]  # fmt: skip
 
 Selector = Literal["root_node", "root_job", "jobs", "root_node_jobs", "incident"]
-"""`jobs` are all the incident stopped, `root_node_jobs` only those placed on the root's node. Both may be several or none."""
+"""`jobs` are all jobs that the incident stopped, `root_node_jobs` only those on the root's node. Both may be several or none."""
 
 SEVERAL = frozenset({"jobs", "root_node_jobs"})
-"""Selectors that give a planned step for each of several targets."""
+"""Selectors that give one planned step per target."""
 
 
 PARAMS: Mapping[str, Mapping[str, Type]] = {
@@ -77,24 +77,13 @@ PARAMS: Mapping[str, Mapping[str, Type]] = {
     "comment_ticket": {"text": TEXT, "ticket": TEXT},
     "close_ticket": {"text": TEXT, "ticket": TEXT},
     "await_progress": {"settle_s": NUMBER},
-    **{
-        name: {}
-        for name in (
-            "cordon_node",
-            "uncordon_node",
-            "suspend_job",
-            "resume_job",
-            "verify_job",
-            "notify",
-            "ask",
-        )
-    },
-}
-"""What an action may be given. One that is not here checks its parameters itself, when it is called."""
+    "cordon_node": {}, "uncordon_node": {}, "suspend_job": {}, "resume_job": {}, "verify_job": {}, "notify": {}, "ask": {},
+}  # fmt: skip
+"""The parameters of each action. The connector of an action that is not here checks them when it is called."""
 
 
 class Compensate(StrictModel):
-    """An ordinary action on the same target that takes the step back in place of the connector's own undo."""
+    """An action on the same target that rolls the step back in place of the connector's own undo."""
 
     action: Action
     params: Params = Field(default_factory=dict)
@@ -122,8 +111,8 @@ class Step(StrictModel):
     describe: str = Field("", max_length=300)
 
 
-class Runbook(StrictModel, HangsTogether):
-    """What to do about one kind of incident. Of those that match, the highest priority is taken, then the most specific."""
+class Runbook(StrictModel, CrossChecked):
+    """The steps against one kind of incident. Of those that match, the highest priority is taken, then the most specific."""
 
     id: Id
     revision: int = Field(ge=1, lt=10**9)
@@ -137,7 +126,7 @@ class Runbook(StrictModel, HangsTogether):
     steps: tuple[Step, ...] = Field(min_length=1, max_length=30)
 
     @model_validator(mode="after")
-    def _hangs_together(self) -> Self:
+    def _cross_check(self) -> Self:
         steps = list(enumerate(self.steps))
         faults = [
             *_order_faults(steps, escalates=self.escalation is not None),
@@ -148,42 +137,42 @@ class Runbook(StrictModel, HangsTogether):
         return self
 
     @classmethod
-    def faults_beside(cls, value: Mapping[str, Any], broken: Sequence[Path]) -> Iterator[Fault]:
-        """What does not hang together among the steps and expressions that are right by themselves."""
-        wrong = _Broken(broken)
+    def other_faults(cls, value: Mapping[str, Any], invalid: Sequence[Path]) -> Iterator[Fault]:
+        """The faults between steps and expressions that are valid by themselves."""
+        wrong = _InvalidPaths(invalid)
         raw = value.get("steps")
         raw_steps = raw if isinstance(raw, list) else []
-        steps = [(number, _known(item, number, wrong)) for number, item in enumerate(raw_steps)]
+        steps = [(number, _step(item, number, wrong)) for number, item in enumerate(raw_steps)]
         yield from _order_faults(steps, escalates=bool(value.get("escalation")))
         declared = value.get("parameters")
         names = names_of({})
         if isinstance(declared, dict):
-            right = {
+            valid = {
                 str(name): Parameter.model_validate(one)
                 for name, one in declared.items()
                 if not wrong.touches(("parameters", name))
             }
-            names = names_of(right, unsure=frozenset(map(str, declared)) - right.keys())
+            names = names_of(valid, invalid=frozenset(map(str, declared)) - valid.keys())
         match = value.get("match")
-        told = match if isinstance(match, str) and not wrong.touches(("match",)) else None
-        yield from _type_faults(told, [(n, s) for n, s in steps if isinstance(s, Step)], names)
+        known = match if isinstance(match, str) and not wrong.touches(("match",)) else None
+        yield from _type_faults(known, [(n, s) for n, s in steps if isinstance(s, Step)], names)
 
 
 @dataclass(frozen=True, slots=True)
-class Unsure:
-    """A step that is wrong by itself: of it only the name is known, and perhaps not even that."""
+class InvalidStep:
+    """A step that is invalid by itself. Its id may be known, else it is empty."""
 
     id: str
 
 
-def _known(item: Any, number: int, wrong: _Broken) -> Step | Unsure:
+def _step(item: Any, number: int, wrong: _InvalidPaths) -> Step | InvalidStep:
     if not wrong.touches(("steps", number)):
         return Step.model_validate(item)
     named = isinstance(item, dict) and not wrong.touches(("steps", number, "id"))
-    return Unsure(str(item["id"]) if named else "")
+    return InvalidStep(str(item["id"]) if named else "")
 
 
-class _Broken:
+class _InvalidPaths:
     """Paths at which something is wrong. A hostile document has thousands of them."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -196,7 +185,7 @@ class _Broken:
 
 
 def expressions(runbook: Runbook) -> Iterator[tuple[Path, str, Type]]:
-    """Every expression of a runbook with its path and the type that is wanted of it."""
+    """Every expression of a runbook with its path and expected type."""
     yield from _expressions(runbook.match, enumerate(runbook.steps))
 
 
@@ -212,7 +201,7 @@ def _expressions(match: str | None, steps: Iterable[tuple[int, Step]]) -> Iterat
 
 
 def computed(step: Step) -> Iterator[tuple[Path, str, Type]]:
-    """The values of a step that are worked out when the plan is made: path, expression, wanted type."""
+    """The values of a step that are computed when the plan is made: path, expression, expected type."""
     retry, waves = step.retry, step.waves
     values: list[tuple[Path, object, Type]] = [
         (("deadline_s",), step.deadline_s, NUMBER),
@@ -230,7 +219,7 @@ def computed(step: Step) -> Iterator[tuple[Path, str, Type]]:
 
 
 def given(step: Step) -> Iterator[tuple[Path, object, Type]]:
-    """The parameters of a step's action and of its compensation, with the type wanted of each."""
+    """The parameters of a step's action and of its compensation, each with its expected type."""
     for name, value in step.params.items():
         yield ("params", name), value, PARAMS.get(step.action, {}).get(name, ANY)
     if (back := step.compensate) is not None:
@@ -245,14 +234,14 @@ def _type_faults(
         found = check(condition(source).tree, {"incident": INCIDENT} if path == ("match",) else names)
         yield from ((path, str(fault), fault.line, fault.column) for fault in found.faults)
         if not found.faults and not _serves(found.type, wanted):
-            yield path, f"{wanted} is wanted here, this is {found.type}", 1, 1
+            yield path, f"expected {wanted}, this is {found.type}", 1, 1
     for number, step in steps:
         for path, value, wanted in given(step):
             action = step.compensate.action if path[0] == "compensate" and step.compensate else step.action
             known = PARAMS.get(action)
             if known is not None and path[-1] not in known:
                 what = f"{action} takes {', '.join(sorted(known)) or 'no parameters'}"
-                yield ("steps", number, *path), f"there is no such parameter; {what}", 0, 0
+                yield ("steps", number, *path), f"no such parameter; {what}", 0, 0
             elif not isinstance(value, Computed) and (wrong := unlike(value, wanted)):
                 yield ("steps", number, *path), wrong, 0, 0
 
@@ -262,19 +251,19 @@ def _serves(given: Type, wanted: Type) -> bool:
 
 
 def unlike(value: object, wanted: Type) -> str:
-    """Why a plain value is not of the wanted type; empty when it is."""
+    """Why a plain value is not of the expected type; empty when it is."""
     kinds = ((bool, YES_NO), (int, INTEGER), (float, NUMBER), (str, TEXT))
     kind = next(of for python, of in kinds if isinstance(value, python))
     if not _serves(kind, wanted):
-        return f"{wanted} is wanted here, this is {kind}"
+        return f"expected {wanted}, this is {kind}"
     if wanted.words and value not in wanted.words:
         return f"known are {', '.join(sorted(wanted.words))}"
     return ""
 
 
-def _order_faults(steps: Iterable[tuple[int, Step | Unsure]], *, escalates: bool) -> Iterator[Fault]:
-    """What is wrong with how steps hang together, as far as they are known."""
-    seen: dict[str, Step | Unsure] = {}
+def _order_faults(steps: Iterable[tuple[int, Step | InvalidStep]], *, escalates: bool) -> Iterator[Fault]:
+    """Faults between steps: twice the same id, needs that no earlier step meets, nothing cordoned before."""
+    seen: dict[str, Step | InvalidStep] = {}
     for number, step in steps:
         if isinstance(step, Step):
             for key, what in _faults_of(step, seen, escalates=escalates):
@@ -283,44 +272,49 @@ def _order_faults(steps: Iterable[tuple[int, Step | Unsure]], *, escalates: bool
 
 
 def _faults_of(
-    step: Step, seen: Mapping[str, Step | Unsure], *, escalates: bool
+    step: Step, seen: Mapping[str, Step | InvalidStep], *, escalates: bool
 ) -> Iterator[tuple[str, str]]:
     if step.id in seen:
-        yield "id", f"step {step.id} is there twice"
-    # Where an earlier step has no name, each name may be its.
+        yield "id", f"step id {step.id} is used twice"
+    # Where the id of an earlier step is not known, it may be any.
     missing = [need for need in step.needs if need not in seen] if "" not in seen else []
     for need in missing:
         yield "needs", f"step {step.id} needs {need}, which is no earlier step"
-    if step.action in ON_A_CLOSED_NODE and not missing and not _after_closing(step, seen):
+    if step.action in AFTER_CORDON and not missing and not _after_cordon(step, seen):
         what = f"step {step.id} ({step.action}) must need a cordon_node step that stops the run when it fails"
         yield "needs", what
     back = step.compensate
     if step.undo and step.action not in UNDOABLE and back is None:
-        yield "undo", f"{step.action} cannot be taken back"
+        yield "undo", f"{step.action} cannot be undone"
     if back is not None and not step.undo:
-        yield "compensate", "it happens only where the step says undo: true"
+        yield "compensate", "needs undo: true on the step"
     if back is not None and back.action in DESTRUCTIVE | INTERNAL:
-        yield "compensate", f"{back.action} gives nothing back"
+        yield "compensate", f"{back.action} does not roll anything back"
     if step.waves is not None and step.target not in SEVERAL:
-        yield "waves", f"{step.target} is one target"
+        yield "waves", f"{step.target} is a single target"
     if step.on_failure == "escalate" and not escalates:
         yield "on_failure", "the runbook has no escalation"
 
 
-def _after_closing(step: Step, seen: Mapping[str, Step | Unsure]) -> bool:
-    """A job is acted on only after its bad node is closed, else it could come back to it."""
+def _after_cordon(step: Step, seen: Mapping[str, Step | InvalidStep]) -> bool:
+    """Whether the step waits for a cordon, or may do so: an invalid step counts as one."""
+    needs = all_needs(step, seen)
+    if "" in seen and not needs <= seen.keys():
+        return True
+    return any(_may_cordon(seen[name]) for name in needs & seen.keys())
+
+
+def all_needs(step: Step, steps: Mapping[str, Step | InvalidStep]) -> set[str]:
+    """Ids of all steps that this one needs, directly or through others; ids that are not among `steps` as well."""
     reached, waiting = set[str](), list(step.needs)
     while waiting:
         name = waiting.pop()
-        if name not in reached and "" in seen and name not in seen:
-            return True  # it may be the step without a name, and that one may be
-        if name not in reached and name in seen:
+        if name not in reached:
             reached.add(name)
-            found = seen[name]
+            found = steps.get(name)
             waiting += found.needs if isinstance(found, Step) else ()
-    return any(_closes(seen[name]) for name in reached)
+    return reached
 
 
-def _closes(step: Step | Unsure) -> bool:
-    """Whether a step closes the node, or may be meant to."""
-    return isinstance(step, Unsure) or (step.action == "cordon_node" and step.on_failure != "continue")
+def _may_cordon(step: Step | InvalidStep) -> bool:
+    return isinstance(step, InvalidStep) or (step.action == "cordon_node" and step.on_failure != "continue")

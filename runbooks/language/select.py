@@ -1,7 +1,7 @@
-"""Which runbook for an incident: deterministic, and the losers are explained.
+"""Selects the runbook for an incident: deterministic, with the reason why each other one was not chosen.
 
-Of those that match, the highest priority is taken; then the most specific one, which demands the most of the incident; then the
-first id. So a runbook for one code of a family goes before the one for the family without a number anywhere.
+Of those that match, the highest priority is chosen; then the most specific one, with the most conditions on the incident; then
+the first id. So a runbook for one code of a family is chosen before the one for the family, without any priority.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from streams.model.incident import Incident
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The runbook taken (None when none matches) and why each other one was not."""
+    """The runbook chosen (None when none matches) and why each other one was not."""
 
     runbook: Runbook | None
     why: str
@@ -35,8 +35,8 @@ def select(incident: Incident, runbooks: Sequence[Runbook]) -> Choice:
         try:
             holds = condition(runbook.match).holds(facts)
         except ValueError as error:
-            # One faulty runbook must not leave all incidents without any.
-            rejected.append((runbook.id, f"its condition is at fault: {error}"))
+            # One invalid runbook must not leave all incidents without one.
+            rejected.append((runbook.id, f"its condition is invalid: {error}"))
             continue
         if not holds:
             rejected.append((runbook.id, f"does not match: {runbook.match.strip()}"))
@@ -53,18 +53,18 @@ def select(incident: Incident, runbooks: Sequence[Runbook]) -> Choice:
 
 
 def rank(runbook: Runbook) -> tuple[int, int, str]:
-    """What decides between runbooks that match: the least is taken."""
+    """The sort key of runbooks that match: the smallest is chosen."""
     return -runbook.priority, -specificity(runbook.match), runbook.id
 
 
 @lru_cache(maxsize=512)
 def specificity(match: str) -> int:
-    """How much a condition demands: how many different conditions on the incident stand between its outermost `&&`."""
+    """How many different conditions on the incident there are between the outermost `&&` of a match."""
     return sum("incident" in conjunct.names for conjunct in conjuncts(condition(match).tree))
 
 
 def unmet(match: str, facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Which of the conditions of a match do not hold for `facts_of(incident)`, as they are written."""
+    """The conditions of a match that do not hold for `facts_of(incident)`, as source text."""
     parts = [source_of(conjunct.tree, match) for conjunct in conjuncts(condition(match).tree)]
     return tuple(part for part in parts if not condition(part).holds(facts))
 

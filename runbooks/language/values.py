@@ -1,4 +1,4 @@
-"""Values that a runbook may hold: plain ones within bounds, or ones that are worked out when the plan is made."""
+"""Values in a runbook: plain ones within bounds, or expressions that are evaluated when the plan is made."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Id = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 
 
 class Computed(StrictModel):
-    """`{cel: …}`: an expression over `parameters` and `incident`, worked out when the plan is made."""
+    """`{cel: …}`: an expression over `parameters` and `incident`, evaluated when the plan is made."""
 
     cel: Cel
 
@@ -43,7 +43,7 @@ def _branch(value: object) -> str:
 
 def _one_value(value: Any) -> Any:
     if not isinstance(value, str | int | float | bool | Mapping | Computed):
-        raise PydanticCustomError("value", "{what}", {"what": "one plain value or {cel: …} is wanted"})
+        raise PydanticCustomError("value", "{what}", {"what": "expected one plain value or {cel: …}"})
     return value
 
 
@@ -63,7 +63,7 @@ Params = Mapping[str, Param]
 
 
 class RetryPolicy(StrictModel):
-    """When a call that did not work is made again."""
+    """When a failed call is repeated."""
 
     attempts: Attempts | None = Field(None, description="calls at most; none for the deadline alone")
     first_s: Pause = 1.0
@@ -72,14 +72,14 @@ class RetryPolicy(StrictModel):
 
 
 class Waves(StrictModel):
-    """Targets are taken `size` at a time; the next wave begins `pause_s` after the one before is over and well."""
+    """`size` targets at a time; the next wave starts `pause_s` after the previous one has succeeded."""
 
     size: Size
     pause_s: Rest = 0.0
 
 
 class Asks(StrictModel):
-    """Whose approval a step wants, and of how many people."""
+    """Whose approval a step needs, and of how many people."""
 
     group: str = Field("", max_length=63, description="a name of responder.approval_groups")
     quorum: int = Field(1, ge=1, le=10)
@@ -92,7 +92,7 @@ Approval = Annotated[
 
 
 class Escalate(StrictModel):
-    """The next rung: which runbook is begun when this one has run so often for the same offender, or failed with `escalate`."""
+    """The next escalation step: started when this runbook has run so often for the same entity, or failed with `escalate`."""
 
     to: Id
     after: int = Field(1, ge=1, le=100)
@@ -101,7 +101,7 @@ class Escalate(StrictModel):
 
 
 class StepChange(StrictModel):
-    """What an override or an include may change of one step. Of `params`, `retry` and `waves` only the keys given change."""
+    """What an override or an include may change in one step. Of `params`, `retry` and `waves` only the given keys change."""
 
     deadline_s: Deadline | None = None
     params: Params | None = None
@@ -116,5 +116,5 @@ class Include(StrictModel):
     """In place of a step: the steps of a fragment."""
 
     include: Id
-    revision: int | None = Field(None, ge=1, description="the fragment's; another one is then refused")
-    steps: Mapping[Id, StepChange] = Field(default_factory=dict, description="what changes of its steps here")
+    revision: int | None = Field(None, ge=1, description="the fragment's; any other is refused")
+    steps: Mapping[Id, StepChange] = Field(default_factory=dict, description="changes to its steps here")

@@ -1,13 +1,14 @@
 """YAML into strict values, with every error at its file, line and column.
 
-Only the plain part of YAML is taken: no tags, no aliases (they can make a small file huge), no key twice, bounded size and depth.
-Every node knows the file it came from, so a tree that is put together from several files still tells where each value is.
+Only plain YAML is accepted: no tags, no aliases (they can make a small file huge), no key twice, bounded size and depth. Every
+node has the file it came from, so a tree assembled from several files still has the place of each value.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import yaml
@@ -28,20 +29,20 @@ BRANCHES = frozenset({"plain", "computed"})
 Path = tuple[int | str, ...]
 
 Fault = tuple[Path, str, int, int]
-"""A fault found between keys: its path, what is wrong, and the line and column inside an expression (0 where it is none)."""
+"""A fault between keys: its path, what is wrong, and the line and column inside an expression (0 outside of one)."""
 
 
 def faulty(faults: Sequence[Fault]) -> PydanticCustomError:
-    """The error with which a model tells of all its faults between keys, each with its place for the reader of the file."""
+    """The error with which a model reports all its faults between keys, each with its place in the file."""
     return PydanticCustomError("faults", "{what}", {"what": faults[0][1], "faults": tuple(faults)})
 
 
-class HangsTogether(BaseModel):
-    """A model with checks between its keys, which pydantic makes only when each key is right by itself."""
+class CrossChecked(BaseModel):
+    """A model with checks between its keys. pydantic runs those only when every key is valid by itself."""
 
     @classmethod
-    def faults_beside(cls, value: Mapping[str, Any], broken: Sequence[Path]) -> Iterator[Fault]:
-        """The faults between the keys that are right, where those at `broken` are not. Nothing that follows from these."""
+    def other_faults(cls, value: Mapping[str, Any], invalid: Sequence[Path]) -> Iterator[Fault]:
+        """The faults between valid keys where those at `invalid` are not, without any that follow from these."""
         yield from ()
 
 
@@ -55,7 +56,7 @@ def parse(kind: type[M], text: str, file: str) -> M:
 
 
 def compose(text: str, file: str) -> yaml.MappingNode:
-    """The tree of one document. Raises ConfigError when it is not the plain part of YAML, or no mapping."""
+    """The tree of one document. Raises ConfigError when it is not plain YAML, or no mapping."""
     if len(text.encode(errors="replace")) > MAX_BYTES:
         raise ConfigError(f"{file}:1:1: longer than {MAX_BYTES} bytes")
     try:
@@ -77,17 +78,17 @@ def validated(kind: type[M], root: yaml.MappingNode) -> M:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        told = error.errors(include_url=False)
-        own = [e for e in told if not _follows(e, told)]
+        errors = error.errors(include_url=False)
+        own = [e for e in errors if not _follows(e, errors)]
         lines = [line for e in own for line in _lines(root, e)]
-        broken = [_without_branches(root, tuple(e["loc"])) for e in own]
-        if issubclass(kind, HangsTogether) and () not in broken:
-            lines += [_line(root, *fault) for fault in kind.faults_beside(value, broken)]
+        invalid = [_without_branches(root, tuple(e["loc"])) for e in own]
+        if issubclass(kind, CrossChecked) and () not in invalid:
+            lines += [_line(root, *fault) for fault in kind.other_faults(value, invalid)]
         raise ConfigError("\n".join(dict.fromkeys(lines))) from error
 
 
 def _follows(error: Any, all_errors: Sequence[Any]) -> bool:
-    """Whether a fault is there only because of another one: no default could be worked out, no item of a list was right."""
+    """Whether a fault only follows from another one: a default needs an invalid key, or no item of a list is valid."""
     path = error["loc"]
     if error["type"] != "too_short":
         return bool(error["type"] == "default_factory_not_called")
@@ -95,14 +96,14 @@ def _follows(error: Any, all_errors: Sequence[Any]) -> bool:
 
 
 def plain(node: yaml.Node) -> Any:
-    """The value of a tree. Raises ConfigError for a key that is there twice and for what YAML cannot make plain."""
+    """The value of a tree. Raises ConfigError for a key that is used twice and for what is no plain value."""
     if isinstance(node, yaml.MappingNode):
         pairs: dict[str, Any] = {}
         for key, child in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise ConfigError(f"{where(node)}: a key must be plain text")
             if key.value in pairs:
-                raise ConfigError(f"{where(key)}: {key.value}: the key is there twice")
+                raise ConfigError(f"{where(key)}: {key.value}: the key is used twice")
             pairs[key.value] = plain(child)
         return pairs
     if isinstance(node, yaml.SequenceNode):
@@ -181,7 +182,7 @@ def _composed(text: str, file: str) -> yaml.Node | None:
 
 
 def _lines(root: yaml.Node, error: Any) -> Iterator[str]:
-    """What pydantic says of one fault, or what a check between keys says of several."""
+    """The lines for one error of pydantic; a check between keys reports several faults in one."""
     context, path = error.get("ctx", {}), tuple(error["loc"])
     if "faults" in context:
         for inner, message, line, column in context["faults"]:
@@ -221,10 +222,17 @@ def _without_branches(root: yaml.Node, path: Path) -> Path:
     return tuple(kept)
 
 
-def inside(node: yaml.Node, line: int, column: int) -> str:
-    """`file:line:column` of a place in a scalar's value: the value's characters are found again in the file's, in order.
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`, did you mean X?` for the most similar known name; where none is similar, all of them."""
+    names = sorted(known)
+    close = get_close_matches(name, names, n=1)
+    return f", did you mean {close[0]}?" if close else f"; known are {', '.join(names) or 'none'}"
 
-    Quotes, escapes, folded lines and indentation make the two differ, but only by characters that the file has besides.
+
+def inside(node: yaml.Node, line: int, column: int) -> str:
+    """`file:line:column` of a place in a scalar's value, found by matching the value's characters in the file in order.
+
+    Quotes, escapes, folded lines and indentation make the two differ, but only by further characters in the file.
     """
     mark, text = node.start_mark, node.start_mark.buffer
     if text is None or not isinstance(node, yaml.ScalarNode):

@@ -12,7 +12,7 @@ import orjson
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import json_line, output_option, table
 from faultline.replay.what_if import Installation, Planned, from_capture, from_family, from_json
-from faultline.runtime.runbook_files import case_files, shelf, valid_library
+from faultline.runtime.runbook_files import case_files, library_in, valid_library
 from faultline.runtime.settings import load
 from runbooks.engine.case_result import CaseResult, run_case
 from runbooks.language.cases import Cases
@@ -57,12 +57,12 @@ def lint_command(
     settings = load(ctx.obj)
     everything = paths or settings.responder.runbook_dirs
     policy = settings.responder if "responder" in settings.model_fields_set else None
-    found = shelf(everything, shipped=library)
+    found = library_in(everything, shipped=library)
     catalog = families().families
     told = lint(found, catalog, complete=library, policy=policy)
     findings = [finding for finding in told if not paths or _is_in(finding, paths)]
     faults = sum(finding.level == "fault" for finding in findings)
-    summary = {"runbooks": len(found.books), "faults": faults, "warnings": len(findings) - faults}
+    summary = {"runbooks": len(found.loaded), "faults": faults, "warnings": len(findings) - faults}
     if output == "json":
         for finding in findings:
             json_line({"record": finding.level, "place": finding.place, "message": finding.message})
@@ -115,10 +115,10 @@ def plan_command(
         raise BadInput(f"{source}: not a capture, a file or an incident type; types are {known}")
     for one in planned:
         if output == "json":
-            for line in _plan_lines(one, books.books):
+            for line in _plan_lines(one, books.loaded):
                 json_line(line)
         else:
-            _show_plan(one, books.books)
+            _show_plan(one, books.loaded)
     ctx.exit(0 if planned and all(one.plan for one in planned) else EXIT_NO)
 
 
@@ -194,11 +194,11 @@ def _results(path: Path, books: tuple[Runbook, ...]) -> Iterator[CaseResult]:
 def _books(name: str) -> dict[str, Runbook]:
     """Runbooks by id. A file that overrides or includes built-in ones is read together with them."""
     if name == SHIPPED:
-        found = valid_library(()).books
+        found = valid_library(()).loaded
     elif Path(name).exists():
         path = Path(name)
-        alone = shelf([path], shipped=False)
-        found = alone.books if not alone.faults else valid_library([path]).books
+        alone = library_in([path], shipped=False)
+        found = alone.loaded if not alone.faults else valid_library([path]).loaded
         found = {key: one for key, one in found.items() if _is_from(one, path)}
     else:
         raise BadInput(f"{name}: no such file or directory (`{SHIPPED}` means the built-in runbooks)")

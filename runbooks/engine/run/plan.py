@@ -11,9 +11,9 @@ from runbooks.engine.escalation import faulty_entity
 from runbooks.language.conditions import Plain, condition, facts_of
 from runbooks.language.parameters import values_of
 from runbooks.language.schema import (
+    AFTER_CORDON,
     DESTRUCTIVE,
     NODE_WORK,
-    ON_A_CLOSED_NODE,
     SEVERAL,
     Runbook,
     Step,
@@ -225,7 +225,7 @@ def _before_cordon(steps: Sequence[PlannedStep]) -> PlannedStep | None:
     for planned in steps:  # what is needed stands before what needs it
         if planned.action == "cordon_node" or not after.isdisjoint(planned.needs):
             after.add(planned.id)
-        elif planned.action in ON_A_CLOSED_NODE:
+        elif planned.action in AFTER_CORDON:
             return planned
     return None
 

@@ -25,8 +25,8 @@ LAUGHS = "a: &a [x, x]\n" + "".join(
 )
 
 BOMBS = {
-    "a billion laughs": (LAUGHS, "book.yaml:1:4: anchors and aliases are not taken"),
-    "a merge of itself": ("a: &a {<<: *a}\n", "book.yaml:1:4: anchors and aliases are not taken"),
+    "a billion laughs": (LAUGHS, "book.yaml:1:4: anchors and aliases are not allowed"),
+    "a merge of itself": ("a: &a {<<: *a}\n", "book.yaml:1:4: anchors and aliases are not allowed"),
     "lists in lists": ("a: " + "[" * 30_000, "book.yaml:1:15: nested deeper than 12"),
     "maps in maps": ("".join(f"{' ' * i}a:\n" for i in range(300)), "nested deeper than 12"),
     "keys that are maps": ("? " * 20_000 + "a", "nested deeper than 12"),
@@ -51,7 +51,7 @@ def test_a_bomb_is_refused_with_its_place_and_in_no_time(name: str) -> None:
         load_text(text, "book.yaml")
     assert message in str(error.value)
     assert count[0] < 5_000 + 200 * len(text)
-    assert library_of([("book.yaml", text)]).books == {}
+    assert library_of([("book.yaml", text)]).loaded == {}
 
 
 @given(st.text(max_size=200))
@@ -120,4 +120,4 @@ def test_a_family_with_a_name_like_an_expression_chooses_nothing_that_acts(famil
 def test_whatever_the_facts_are_the_choice_is_one_or_none_and_never_an_error(facts: dict[str, Any]) -> None:
     choice = select(incident(facts=facts), LIBRARY)
     assert choice.runbook is not None
-    assert not [why for _, why in choice.rejected if "at fault" in why]
+    assert not [why for _, why in choice.rejected if "is invalid" in why]

@@ -66,9 +66,9 @@ FILES = {"base.yaml": BASE, "other.yaml": OTHER, "closing.yaml": FRAGMENT, "site
 
 
 def put_together(**changed: str) -> Runbook:
-    shelf = library_of((FILES | {f"{name}.yaml": text for name, text in changed.items()}).items())
-    assert shelf.faults == []
-    return shelf.books["base"].runbook
+    library = library_of((FILES | {f"{name}.yaml": text for name, text in changed.items()}).items())
+    assert library.faults == []
+    return library.loaded["base"].runbook
 
 
 def test_what_is_included_stands_where_it_was_called_for() -> None:
@@ -82,15 +82,15 @@ def test_what_is_included_stands_where_it_was_called_for() -> None:
 def test_an_include_changes_what_it_names_also_in_a_fragment_of_its_fragment() -> None:
     change = "include: outer\n    steps: {cordon: {describe: ours, retry: {first_s: 4}}}"
     outer = fragment("outer", "include: closing")
-    shelf = library_of(
+    library = library_of(
         (FILES | {"base.yaml": BASE.replace("include: closing", change), "o.yaml": outer}).items()
     )
-    assert shelf.faults == []
-    cordon, other = shelf.books["base"].runbook.steps[0], shelf.books["other"].runbook.steps[0]
+    assert library.faults == []
+    cordon, other = library.loaded["base"].runbook.steps[0], library.loaded["other"].runbook.steps[0]
     assert (cordon.describe, cordon.retry.first_s, cordon.undo) == ("ours", 4, True)
     assert cordon.retry.attempts == other.retry.attempts
     assert (other.describe, other.retry.first_s) == ("", 1)
-    place = {one.key: one.place for one in shelf.books["base"].origins()}["steps.cordon.describe"]
+    place = {one.key: one.place for one in library.loaded["base"].origins()}["steps.cordon.describe"]
     assert place == "base.yaml:11:32"
 
 
@@ -105,7 +105,7 @@ def test_an_override_changes_what_it_names_and_nothing_else() -> None:
 
 
 def test_the_same_fragment_in_another_runbook_stays_as_it_is() -> None:
-    books = library_of(FILES.items()).books
+    books = library_of(FILES.items()).loaded
     assert books["base"].runbook.parameters["tries"].default == 7
     assert books["other"].runbook.parameters["tries"].default == 5
 
@@ -124,7 +124,7 @@ def test_every_pair_of_base_and_override_is_a_revision_of_its_own() -> None:
 
 
 def test_every_value_knows_its_file_line_and_column() -> None:
-    loaded = library_of(FILES.items()).books["base"]
+    loaded = library_of(FILES.items()).loaded["base"]
     places = {one.key: one.place for one in loaded.origins()}
     assert places["steps.drain.params.only"] == "site.yaml:10:20"
     assert places["steps.drain.params.bare"] == "base.yaml:15:31"
@@ -144,20 +144,20 @@ FAULTS = {
     "a key that an override may not change": (
         "site", "mode: approve", 'match: "true"', "site.yaml:4:1: match: there is no such key"),
     "a value out of its bounds": ("site", "wait_s: 300", "wait_s: 901", "site.yaml:6:22: parameters.wait_s.default: 901 i"),
-    "a value of another type": ("site", "only: all", "only: 3", "site.yaml:10:20: steps.1.params.only: text is wanted"),
+    "a value of another type": ("site", "only: all", "only: 3", "site.yaml:10:20: steps.1.params.only: expected text"),
     "a word that is none": ("site", "mode: approve", "mode: later", "site.yaml:4:7: mode: Input should be 'shadow'"),
     "a base that has changed": (
-        "site", "base: 3", "base: 2", "site.yaml:2:7: base: base is of revision 3 now, and this was written for 2: comp"),
+        "site", "base: 3", "base: 2", "site.yaml:2:7: base: base is now at revision 3, this was written for 2: comp"),
     "no revision": ("site", "revision: 2\n", "", "site.yaml:1:1: revision: Field required"),
     "a runbook that is none": ("site", "override: base", "override: bass", "site.yaml:1:11: override: there is no runbook ba"),
     "an override of an override": (
         "site", "override: base", "id: x\noverride: base", "site.yaml:1:1: id: there is no such key"),
     "a rung that is none": ("site", "to: other", "to: othre", "site.yaml:7:18: escalation.to: there is no runbook othre"),
     "a ladder in a circle": (
-        "other", "owner: team", "owner: team\nescalation: {to: base}", "escalation.to: it leads in a circle: base → other → b"),
+        "other", "owner: team", "owner: team\nescalation: {to: base}", "escalation.to: escalates in a circle: base → other → b"),
     "a fragment that is none": ("base", "include: closing", "include: closin", "base.yaml:10:14: include: there is no fragment"),
     "a fragment of another revision": (
-        "base", "include: closing", "include: closing\n    revision: 2", "base.yaml:11:15: include: closing is of revision 1"),
+        "base", "include: closing", "include: closing\n    revision: 2", "base.yaml:11:15: include: closing is now at revision"),
     "a change of a step that is none": (
         "base", "include: closing", "include: closing\n    steps: {cordn: {describe: a}}", "base.yaml:11:13: steps.cordn: clos"),
     "a change that is none": (
@@ -166,7 +166,7 @@ FAULTS = {
     "a fault in a fragment": ("closing", "target: root_node", "target: node", "closing.yaml:8:13: steps.0.target: Input sh"),
     "a need that the fragment's user lacks": ("closing", "undo: true", "needs: [a]", "closing.yaml:9:12: steps.0.needs: step "),
     "a parameter twice": ("closing", "tries:", "wait_s: {type: text, default: a}\n  tries:", "closing.yaml:4:3: parameters.wa"),
-    "a step twice": ("base", "id: drain", "id: cordon", "base.yaml:11:9: steps.1.id: step cordon is there twice"),
+    "a step twice": ("base", "id: drain", "id: cordon", "base.yaml:11:9: steps.1.id: step id cordon is used twice"),
     "an id twice": ("other", "id: other", "id: base", "other.yaml:1:5: id base is also in base.yaml"),
 }  # fmt: skip
 
@@ -221,7 +221,7 @@ def test_a_long_chain_of_fragments_is_refused() -> None:
         f"f{i}.yaml": fragment(f"f{i}", f"include: f{i + 1}") for i in range(2000)
     }
     (fault,) = library_of(files.items()).faults
-    assert "fragments inside more than 8 fragments" in fault
+    assert "nested in more than 8 fragments" in fault
 
 
 def test_a_directory_may_hold_all_kinds_of_files_and_cases_are_left_out(tmp_path: Path) -> None:

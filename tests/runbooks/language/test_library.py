@@ -128,7 +128,7 @@ def test_the_cases_that_ship_hold_and_there_is_one_for_every_runbook_an_incident
 
 
 def test_what_a_fragment_has_is_spelled_out_nowhere_else() -> None:
-    files = {path.name: yaml.safe_load(path.read_text()) for path in loader.inside(loader.LIBRARY)}
+    files = {path.name: yaml.safe_load(path.read_text()) for path in loader.yaml_files(loader.LIBRARY)}
     steps = {name: content["steps"] for name, content in files.items() if "steps" in content}
     shared = {
         name: [one for one in steps[name] if "include" not in one]

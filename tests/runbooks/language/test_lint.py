@@ -23,9 +23,9 @@ def book(name: str, match: str, *steps: str, priority: int = 0, more: str = "") 
 
 
 def warnings(*texts: str) -> list[str]:
-    shelf = library_of((f"f{i}.yaml", text) for i, text in enumerate(texts))
-    assert shelf.faults == []
-    return [f"{found.place}: {found.message}" for found in lint(shelf, FAMILIES, complete=False)]
+    library = library_of((f"f{i}.yaml", text) for i, text in enumerate(texts))
+    assert library.faults == []
+    return [f"{found.place}: {found.message}" for found in lint(library, FAMILIES, complete=False)]
 
 
 OFF_BUS = 'incident.family == "gpu_off_bus"'
@@ -47,7 +47,7 @@ NEVER = {
 @pytest.mark.parametrize("name", NEVER)
 def test_a_runbook_behind_one_that_matches_all_the_same_is_never_taken(name: str) -> None:
     found = warnings(*NEVER[name])
-    assert found == ["f1.yaml:6:8: b is never taken: whatever it matches, a matches too and goes before"]
+    assert found == ["f1.yaml:6:8: b is never chosen: whatever it matches, a matches too and is chosen first"]
 
 
 REACHED = {
@@ -67,8 +67,8 @@ def test_nothing_is_called_unreachable_that_can_be_reached(name: str) -> None:
 
 def test_what_contradicts_itself_is_never_taken() -> None:
     twice = book("a", f"{OFF_BUS} && incident.family == 'hang'")
-    assert warnings(twice) == ["f0.yaml:6:8: a is never taken: no family fits it"]
-    assert warnings(book("a", "'false'")) == ["f0.yaml:6:8: a is never taken: no family fits it"]
+    assert warnings(twice) == ["f0.yaml:6:8: a is never chosen: it matches no family"]
+    assert warnings(book("a", "'false'")) == ["f0.yaml:6:8: a is never chosen: it matches no family"]
 
 
 def test_a_rung_of_a_ladder_need_not_match_anything() -> None:
@@ -105,8 +105,8 @@ def test_names_that_lead_nowhere_are_told_at_their_place() -> None:
 
 
 def test_a_family_that_only_the_last_resort_takes_is_told_when_all_runbooks_are_there() -> None:
-    shelf = library_of({"a.yaml": book("a", OFF_BUS), "b.yaml": book("z", "'true'")}.items())
-    told = [found.message for found in lint(shelf, FAMILIES)]
+    library = library_of({"a.yaml": book("a", OFF_BUS), "b.yaml": book("z", "'true'")}.items())
+    told = [found.message for found in lint(library, FAMILIES)]
     assert told == [f"family {name} has no runbook of its own" for name in ("gpu_fault", "hang")]
 
 
@@ -133,16 +133,16 @@ GROUPS = ResponderSettings.model_validate({"approval_groups": {"oncall": ["ada",
 NONE = ResponderSettings(mode=Mode.APPROVE)
 UNANSWERED = {
     "a group that is not there": (
-        GROUPS, "{group: network}", "f0.yaml:9:75: steps.close.approval: there is no approval group network, so nobody could "
-        "approve: known are leads, oncall; name one of them, or set responder.approval_groups.network"),
+        GROUPS, "{group: network}", "f0.yaml:9:75: steps.close.approval: there is no approval group network, so the step "
+        "cannot be approved: known are leads, oncall; name one of them, or set responder.approval_groups.network"),
     "no group at all": (
-        NONE, "{group: network}", "f0.yaml:9:75: steps.close.approval: there is no approval group network, so nobody could "
-        "approve: known are none; name one of them, or set responder.approval_groups.network"),
+        NONE, "{group: network}", "f0.yaml:9:75: steps.close.approval: there is no approval group network, so the step "
+        "cannot be approved: known are none; name one of them, or set responder.approval_groups.network"),
     "more people than the group has": (
-        GROUPS, "{group: leads, quorum: 2}", "f0.yaml:9:90: steps.close.approval: 2 people of leads are asked for, and it has 1: "
+        GROUPS, "{group: leads, quorum: 2}", "f0.yaml:9:90: steps.close.approval: 2 people of leads are required, and it has 1: "
         "lower the quorum, or add people to it"),
     "more people than all groups have": (
-        GROUPS, "{quorum: 4}", "f0.yaml:9:76: steps.close.approval: 4 people of an approval group are asked for, and it has 3: "
+        GROUPS, "{quorum: 4}", "f0.yaml:9:76: steps.close.approval: 4 people of an approval group are required, and it has 3: "
         "lower the quorum, or add people to it"),
 }  # fmt: skip
 
@@ -151,10 +151,10 @@ UNANSWERED = {
 def test_an_approval_that_nobody_could_give_is_a_fault_at_its_place(name: str) -> None:
     policy, asks, told = UNANSWERED[name]
     text = book("a", OFF_BUS, f"{{id: close, action: cordon_node, target: root_node, approval: {asks}}}")
-    shelf = library_of({"f0.yaml": text}.items())
-    (found,) = lint(shelf, FAMILIES, policy=policy)
+    library = library_of({"f0.yaml": text}.items())
+    (found,) = lint(library, FAMILIES, policy=policy)
     assert (found.level, f"{found.place}: {found.message}") == ("fault", told)
-    assert [found.level for found in lint(shelf, FAMILIES, complete=False)] == []
+    assert [found.level for found in lint(library, FAMILIES, complete=False)] == []
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ BROKEN = {
     "need that is none": (GOOD.replace("[cordon]", "[cord]"), "book.yaml:15:12: steps.1.needs:"),
     "twice the same step": (GOOD.replace("id: suspend", "id: cordon"), "book.yaml:12:9: steps.1.id:"),
     "no YAML": (GOOD + "  - {", "book.yaml:16:6: not YAML"),
-    "key twice": (GOOD + "revision: 2\n", "book.yaml:16:1: revision: the key is there twice"),
+    "key twice": (GOOD + "revision: 2\n", "book.yaml:16:1: revision: the key is used twice"),
     "alias": (GOOD.replace("team", "&a team") + "x: *a\n", "book.yaml:3:8: anchors and aliases"),
     "tag that builds an object": (
         GOOD.replace("team", "!!python/name:os.system"),
@@ -69,7 +69,7 @@ BROKEN = {
     "too long": (GOOD + "#" * 70_000, "book.yaml:1:1: longer than"),
     "undo of what cannot be undone": (
         GOOD.replace("action: cordon_node", "action: notify").replace("needs: [cordon]", "needs: []"),
-        "book.yaml:11:11: steps.0.undo: notify cannot be taken back",
+        "book.yaml:11:11: steps.0.undo: notify cannot be undone",
     ),
 }
 

@@ -71,17 +71,17 @@ REFUSED = {
     "compensation of what is not undone": (
         "    undo: true\n",
         "",
-        "12:17: steps.0.compensate: it happens only",
+        "12:17: steps.0.compensate: needs undo: true",
     ),
     "compensation that takes more away": (
         "action: validate_node",
         "action: drain_node",
-        "13:17: steps.0.compensate: drain_node gives nothing back",
+        "13:17: steps.0.compensate: drain_node does not roll anything back",
     ),
     "waves of one target": (
         "retry: {attempts: 3, ",
         "waves: {size: 2}\n    retry: {",
-        "24:12: steps.2.waves: root_node is one target",
+        "24:12: steps.2.waves: root_node is a single target",
     ),
     "escalation to nothing": (
         "escalation: {to: replace",
