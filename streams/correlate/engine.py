@@ -16,17 +16,17 @@ from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import Causes, Round
 from streams.correlate.cause_sources.switches import SwitchCauses
 from streams.correlate.changes import Changes
-from streams.correlate.fabric_rules.switch_faults import Neighbourhood
+from streams.correlate.fabric_rules.switch_faults import LinkFaultsBySwitch
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.job_rules.job_evidence_cache import Testimony
+from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.policy.config import Config
 from streams.correlate.publish.publisher import Publisher
-from streams.correlate.state.incarnations import Lives
+from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.ingest import Ingest
 from streams.correlate.state.place import Place
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.rows import DocumentRow
-from streams.correlate.state.stale_reports import Latecomers
+from streams.correlate.state.stale_reports import StaleReports
 from streams.correlate.state.store import Rows, State
 from streams.correlate.state.topology import Topology
 from streams.correlate.state.touched import Touched
@@ -45,16 +45,16 @@ class Engine:
         self.name = cluster
         self._config = config or Config()
         self._state = State(rows, cluster)
-        self._lives = Lives(self._state, self._config.linger)
+        self._incarnations = Incarnations(self._state, self._config.linger)
         placements = Placements(self._state, self._config.slack)
         topology = Topology(self._state, placements)
         self._ingest = Ingest(self._state, topology)
         self._publisher = Publisher(
-            self._state, placements, self._lives, self._config, topology.names.candidates
+            self._state, placements, self._incarnations, self._config, topology.names.candidates
         )
-        self._latecomers = Latecomers(cluster, self._config.retention)
-        self._testimony = Testimony(self._state, topology, self._config.slack)
-        self._causes = Causes(self._state, self._lives, topology, self._config)
+        self._stale_reports = StaleReports(cluster, self._config.retention)
+        self._evidence_cache = JobEvidenceCache(self._state, topology, self._config.slack)
+        self._causes = Causes(self._state, self._incarnations, topology, self._config)
         self._jobs = self._set_sources()
         self._wakes: list[tuple[datetime, Place]] = []
         self._now: datetime | None = None
@@ -63,13 +63,13 @@ class Engine:
 
     def _set_sources(self) -> JobCauses:
         """Make the table of sources, in the order in which they are evaluated. Returns that of jobs."""
-        causes, links = self._causes, Neighbourhood()
+        causes, links = self._causes, LinkFaultsBySwitch()
         shared = SharedCauses(causes)
-        hosts = HostCauses(causes, self._testimony, links, shared)
+        hosts = HostCauses(causes, self._evidence_cache, links, shared)
         switches = SwitchCauses(causes, links, hosts, shared)
         cables = CableCauses(causes, links, switches)
         nodes = NodeCauses(causes, hosts, shared)
-        jobs = JobCauses(causes, self._testimony, nodes, self._publisher)
+        jobs = JobCauses(causes, self._evidence_cache, nodes, self._publisher)
         causes.sources = (
             # Ports before hosts: what a switch says of a port is evidence on the host at it.
             cables,
@@ -94,7 +94,7 @@ class Engine:
         kept then, and open nothing that was not open at the last time told.
         """
         for signal in signals:
-            self._latecomers.note(signal)
+            self._stale_reports.count_report(signal)
             self._ingest.signal(signal, self._touched)
         return self._settle_if_timed(now or self._now, len(signals))
 
@@ -123,11 +123,11 @@ class Engine:
         """Let time pass: what was waited for is decided, what is over is forgotten."""
         while self._wakes and self._wakes[0][0] <= now:
             self._touched.add(heapq.heappop(self._wakes)[1])
-        self._touched.jobs |= self._jobs.put_off
+        self._touched.jobs |= self._jobs.deferred
         if self._pruned_at is None or now - self._pruned_at >= self._config.prune_every:
             self._pruned_at = now
             self._forget(now)
-        return self._settle(now) + Changes(timeline=self._latecomers.told(now))
+        return self._settle(now) + Changes(timeline=self._stale_reports.entries(now))
 
     def _forget(self, now: datetime) -> None:
         """Forget incidents first, then the evidence that was kept for them, and judge anew without either."""
@@ -135,13 +135,13 @@ class Engine:
             self._touched.add(row.place)
             for part in self._causes.parts_of(row.incident.id, row.place):
                 until = max(row.last_at, part.last_at)
-                self._lives.forget(part.root, part.family, part.incarnation, until)
+                self._incarnations.forget(part.root, part.family, part.incarnation, until)
                 self._touched.add(part.place)
         documents, sources = self._state.documents, self._causes.sources
         held = {str(place) for source in sources for place in source.held_for(documents)}
         self._touched |= self._ingest.prune(now, self._config, self._publisher.open_jobs(), held)
         self._causes.forget()
-        self._testimony.forget()
+        self._evidence_cache.forget()
 
     def _settle(self, now: datetime, budget: int | None = None) -> Changes:
         """Judge what is touched and publish what is news. `budget` is how many sightings of jobs may be judged at least;

@@ -18,8 +18,8 @@ from streams.model.signal import Attribute
 class Hypothesis:
     """A root cause. `place` is the one that is judged as a whole for it.
 
-    `first_at` to `last_at` is when its evidence was seen; `fault_at` is when it began, back-dated. `ready_at` is the moment
-    from which it may open an incident; one that is open already is amended at once.
+    `fault_at` is when it began, back-dated; `last_at` when its latest evidence was seen. `ready_at` is the moment from which
+    it may open an incident; one that is open already is updated at once.
     """
 
     place: Place
@@ -28,7 +28,6 @@ class Hypothesis:
     incarnation: int
     certainty: Certainty
     fault_at: datetime
-    first_at: datetime
     last_at: datetime
     ready_at: datetime
     rule: str

@@ -11,9 +11,9 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import newest
-from streams.correlate.sightings import Sighting, order
-from streams.correlate.state.incarnations import Lives
-from streams.correlate.state.rows import NodeRow
+from streams.correlate.sightings import Sighting, distinct
+from streams.correlate.state.incarnations import Incarnations
+from streams.correlate.state.rows import NodeRow, of_kind
 from streams.model.incident import Candidate, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
@@ -68,17 +68,17 @@ def weighed_roots(
         result.standing[at] = _with(host, root)
     for since, name in row.cordons:
         _take_in_later(result, since, name, closed)
-    not_ready = [
-        s for group in row.seen.values() for s in group if s.kind == SignalKind.NODE_NOT_READY and s.firing
-    ]
+    not_ready = [s for s in of_kind(row.seen, SignalKind.NODE_NOT_READY) if s.firing]
     result.standing = [_with_readiness(h, not_ready, config, missed_alone) for h in result.standing]
     return result
 
 
-def stands_alone(down: Hypothesis, others: Iterable[Hypothesis], lives: Lives, config: Config) -> bool:
+def stands_alone(
+    down: Hypothesis, others: Iterable[Hypothesis], incarnations: Incarnations, config: Config
+) -> bool:
     """Whether no other root of the node explains why it is down."""
     hosts = [h for h in others if h is not down]
-    closed = lives.closed(h.id for h in hosts)
+    closed = incarnations.closed(h.id for h in hosts)
     return not any(_takes_in(h, down, closed, config) for h in hosts)
 
 
@@ -136,7 +136,7 @@ def _explains(host: Hypothesis, other: Hypothesis, config: Config) -> bool:
         return False
     if other.family in row.explains or _same_hang(host, other):
         return True
-    if host.certainty is Certainty.WEAK or other.first_at > host.last_at + config.before:
+    if host.certainty is Certainty.WEAK or other.fault_at > host.last_at + config.before:
         return False
     return other.family in row.explains_near or (weak and other.family in row.explains_weak)
 
@@ -156,9 +156,7 @@ def _with(
         host,
         sure_at=other.sure_at if dies else host.sure_at,
         sure=f"the node is not ready, and {other.sure}" if dies and other.sure else host.sure,
-        context=tuple(
-            sorted({s.id: s for s in (*host.context, *other.causes, *other.context)}.values(), key=order)
-        ),
+        context=distinct((*host.context, *other.causes, *other.context)),
         jobs=tuple(sorted({*host.jobs, *other.jobs}, key=lambda j: j.key)),
         candidates=(*host.candidates, note),
     )
@@ -172,7 +170,6 @@ def _with_readiness(
     near = [s for s in not_ready if h.fault_at - config.before <= s.at <= h.last_at + config.before]
     if not near:
         return h
-    known = {s.id for s in h.context}
     certainty, why = h.certainty, h.why
     if h.family == IncidentFamily.SILENT_NODE and missed_alone:
         certainty, why = Certainty.DECISIVE, f"{h.why}; and the node is NotReady"
@@ -180,6 +177,6 @@ def _with_readiness(
         h,
         certainty=certainty,
         why=why,
-        context=tuple(sorted([*h.context, *(s for s in near if s.id not in known)], key=order)),
+        context=distinct((*near, *h.context)),
         facts={**h.facts, "node_not_ready": True},
     )

@@ -7,9 +7,10 @@ the earliest and the latest are kept; that too does not depend on the order of a
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from streams.model.entity import Entity
 from streams.model.signal import Attribute, Evidence, Severity, Signal, SignalState
@@ -22,6 +23,8 @@ EVIDENCE_TEXT = 320
 
 FUTURE = timedelta(minutes=5)
 PAST = timedelta(hours=24)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,5 +121,26 @@ def _preference(one: Sighting) -> tuple[datetime, str]:
 
 
 def firing(sightings: Iterable[Sighting]) -> list[Sighting]:
-    """Those that say something is wrong, in order."""
+    """Those that report a fault rather than its end, in order."""
     return sorted((s for s in sightings if s.firing), key=order)
+
+
+def distinct(sightings: Iterable[Sighting]) -> tuple[Sighting, ...]:
+    """Each sighting once, in order."""
+    return tuple(sorted({s.id: s for s in sightings}.values(), key=order))
+
+
+def split_at_gaps(items: Iterable[T], at: Callable[[T], datetime], gap: timedelta) -> list[list[T]]:
+    """Items, sorted by their time `at`, in groups: a new one begins where more than `gap` passed since the item before."""
+    groups: list[list[T]] = []
+    for item in items:
+        if not groups or at(item) - at(groups[-1][-1]) > gap:
+            groups.append([])
+        groups[-1].append(item)
+    return groups
+
+
+def latest_end(ends: Iterable[datetime | None]) -> datetime | None:
+    """The latest of these ends; None while anything has not ended."""
+    known = list(ends)
+    return None if None in known else max((end for end in known if end is not None), default=None)

@@ -10,11 +10,11 @@ from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, 
 from streams.correlate.fabric_rules.pfc_storms import victims
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence import JobEvidence
-from streams.correlate.job_rules.job_evidence_cache import Testimony
-from streams.correlate.job_rules.job_verdict import Judgement, judge
+from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
+from streams.correlate.job_rules.job_verdict import JobVerdict, judge
 from streams.correlate.publish.publisher import Publisher
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.place import Accused, Cause, PlaceKind
+from streams.correlate.state.place import Cause, PlaceKind, Suspect
 from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.rows import DocumentRow, JobRow
 from streams.correlate.state.touched import Touched
@@ -26,98 +26,100 @@ class JobCauses(CauseSource):
 
     kind = PlaceKind.JOB
 
-    def __init__(self, causes: Causes, testimony: Testimony, nodes: NodeCauses, publisher: Publisher) -> None:
+    def __init__(
+        self, causes: Causes, evidence_cache: JobEvidenceCache, nodes: NodeCauses, publisher: Publisher
+    ) -> None:
         super().__init__(causes)
-        self._testimony, self._nodes, self._publisher = testimony, nodes, publisher
-        self._judgements: dict[str, Judgement] = {}
+        self._evidence_cache, self._nodes, self._publisher = evidence_cache, nodes, publisher
+        self._verdicts: dict[str, JobVerdict] = {}
         self._weights: dict[str, int] = {}
         """How many sightings a job was judged by."""
         self._claimed: dict[Cause, set[str]] = defaultdict(set)
         """Of a cause: the jobs whose symptoms follow from it."""
-        self.put_off: set[str] = set()
+        self.deferred: set[str] = set()
         """Jobs that wait for the next tick to be judged."""
 
     def evaluate(self, round_: Round) -> None:
         """Judge the touched jobs, as many as the round pays for."""
         touched = round_.touched
         touched.jobs |= self._publisher.waiting_for_progress(touched.mentioned)
-        self._put_off(touched, round_.budget)
+        self._defer(touched, round_.budget)
         for key in sorted(touched.jobs):
             evidence = self._evidence(key)
-            if evidence is not None and self._testimony.is_known(key, evidence):
+            if evidence is not None and self._evidence_cache.is_known(key, evidence):
                 continue
-            before = self._judgements.pop(key, Judgement())
-            after = judge(evidence, self._config) if evidence is not None else Judgement()
+            before = self._verdicts.pop(key, JobVerdict())
+            after = judge(evidence, self._config) if evidence is not None else JobVerdict()
             self._note(key, evidence)
             if after.explained or after.hypotheses or after.suspicions or after.claims:
-                self._judgements[key] = after
+                self._verdicts[key] = after
                 self._causes.note(after.hypotheses)
             touched.nodes |= {s.node for s in (*before.suspicions, *after.suspicions)}
             for cause in before.claims.keys() | after.claims.keys():
                 if before.claims.get(cause) != after.claims.get(cause):
                     touched.causes.add(cause)
                     # Whose incident an accused place belonged to may be known no more: whoever speaks of the job looks again.
-                    if isinstance(cause, Accused):
+                    if isinstance(cause, Suspect):
                         touched.mentioned.add(key)
                 (self._claimed[cause].add if cause in after.claims else self._claimed[cause].discard)(key)
                 if not self._claimed[cause]:
                     del self._claimed[cause]
             round_.judged.append((key, before, after))
 
-    def _put_off(self, touched: Touched, budget: int | None) -> None:
+    def _defer(self, touched: Touched, budget: int | None) -> None:
         """Leave the largest of the touched jobs for the next tick, if a batch touched more than it pays for.
 
         A job is judged as a whole. Without this, thousands of ranks that report in a hundred batches would be judged a
         hundred times over, and of so many batches no single one decides anything.
         """
-        self.put_off -= touched.jobs
+        self.deferred -= touched.jobs
         if budget is None:
             return
         left = max(budget, self._config.judged_at_once)
         for key in sorted(touched.jobs - touched.pressing, key=lambda k: (self._weights.get(k, 0), k)):
             left -= self._weights.get(key, 0)
             if left < 0:
-                self.put_off.add(key)
-        touched.jobs -= self.put_off
+                self.deferred.add(key)
+        touched.jobs -= self.deferred
 
     def _note(self, key: str, evidence: JobEvidence | None) -> None:
         """Remember by what a job was judged."""
-        self._testimony.note(key, evidence)
+        self._evidence_cache.note(key, evidence)
         self._weights.pop(key, None)
         self._causes.complaining.pop(key, None)
         if evidence is not None:
-            self._weights[key] = len(evidence.told) + len(evidence.codes)
-            if evidence.told:
-                self._causes.complaining[key] = max(t.sighting.at for t in evidence.told)
+            self._weights[key] = len(evidence.reports) + len(evidence.codes)
+            if evidence.reports:
+                self._causes.complaining[key] = max(t.sighting.at for t in evidence.reports)
 
     def _evidence(self, key: str) -> JobEvidence | None:
-        stays = self._placements.stays_of(key)
-        nodes = {stay.node for stay in stays}
-        told = self._testimony.told(key, nodes)
-        codes = self._testimony.codes(stays)
-        failed = self._testimony.failed(key, nodes)
+        placements = self._placements.placements_of(key)
+        nodes = {placement.node for placement in placements}
+        reports = self._evidence_cache.reports(key, nodes)
+        codes = self._evidence_cache.codes(placements)
+        failed = self._evidence_cache.failed(key, nodes)
         nodes |= {s.entity.node for s in failed if s.entity.node}
-        if not told and not codes and not failed:
+        if not reports and not codes and not failed:
             return None
-        last = max((t.sighting.at for t in told), default=None)
+        last = max((t.sighting.at for t in reports), default=None)
         nearest_first = sorted(self._causes.sources, key=lambda source: source.distance)
         causes = [h for source in nearest_first for h in source.offered_to(nodes, last)]
         row = self._state.jobs.get(key, JobRow())
         return JobEvidence(
             cluster=self._cluster,
-            job=stays[-1].job if stays else job_ref(key),
-            told=told,
+            job=placements[-1].job if placements else job_ref(key),
+            reports=reports,
             codes=codes,
-            stays=stays,
+            placements=placements,
             failed=failed,
             causes=causes,
-            near_storms=self._near_storms(causes, nodes) if told else frozenset(),
-            closed=self._lives.closed(h.id for h in causes),
+            near_storms=self._near_storms(causes, nodes) if reports else frozenset(),
+            closed=self._incarnations.closed(h.id for h in causes),
             moved=self._publisher.moves_of(key),
             ended=row.ends,
             world=row.fact.world if row.fact else None,
-            addresses=self._testimony.addresses,
-            forgotten=self._lives.forgotten(Entity(self._cluster, job=job_ref(key))),
+            addresses=self._evidence_cache.addresses,
+            forgotten=self._incarnations.forgotten(Entity(self._cluster, job=job_ref(key))),
         )
 
     def _near_storms(self, causes: Iterable[Hypothesis], nodes: set[str]) -> frozenset[str]:
@@ -126,7 +128,7 @@ class JobCauses(CauseSource):
         if not wide:
             return frozenset()
         leafs = set[str]().union(*(self._topology.switches_of(node) for node in nodes))
-        paused = self._testimony.pauses(nodes)
+        paused = self._evidence_cache.pauses(nodes)
         return frozenset(h.id for h in wide if self._reaches(h, nodes, leafs, paused))
 
     def _reaches(
@@ -150,11 +152,11 @@ class JobCauses(CauseSource):
 
     def at(self, name: str) -> list[Hypothesis]:
         """The job's own roots."""
-        return self._judgements[name].hypotheses if name in self._judgements else []
+        return self._verdicts[name].hypotheses if name in self._verdicts else []
 
     def all(self) -> Iterable[Hypothesis]:
         """Every job's own roots."""
-        return (h for judgement in self._judgements.values() for h in judgement.hypotheses)
+        return (h for verdict in self._verdicts.values() for h in verdict.hypotheses)
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
         """What the job suffers from now."""
@@ -164,16 +166,16 @@ class JobCauses(CauseSource):
         """What explains now what the jobs of an incident suffered when it began."""
         incident = row.incident
         for job in incident.jobs:
-            judgement = self._judgements.get(job.key, Judgement())
-            for since, until, cause in judgement.explained:
+            verdict = self._verdicts.get(job.key, JobVerdict())
+            for since, until, cause in verdict.explained:
                 fits = since - self._config.episode_gap <= incident.fault_at <= until + self._config.quiet
                 owner = self._causes.owner(cause) if fits and cause != incident.id else None
                 if owner is not None and (root := self._causes.found(owner)) is not None:
                     return root
-            for suspicion in judgement.suspicions:
+            for suspicion in verdict.suspicions:
                 if (suspect := self._nodes.suspect(suspicion.node)) is not None:
                     return suspect
-            if others := [h for h in judgement.hypotheses if h.id != incident.id]:
+            if others := [h for h in verdict.hypotheses if h.id != incident.id]:
                 return others[0]
         return None
 
@@ -184,5 +186,5 @@ class JobCauses(CauseSource):
             owner = self._causes.owner(cause)
             if owner in wanted and owner is not None:
                 for job in sorted(jobs):
-                    claims[owner].setdefault(job, []).extend(self._judgements[job].claims[cause])
+                    claims[owner].setdefault(job, []).extend(self._verdicts[job].claims[cause])
         return claims

@@ -8,23 +8,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 
 from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round, began_by
 from streams.correlate.fabric_rules.links import LinkFault, excuses, host_links, nic_link
-from streams.correlate.fabric_rules.pfc_storms import weigh
-from streams.correlate.fabric_rules.switch_faults import SOMEWHERE, Neighbourhood
+from streams.correlate.fabric_rules.pfc_storms import host_storms, weigh
+from streams.correlate.fabric_rules.switch_faults import SOMEWHERE, LinkFaultsBySwitch
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.job_rules.job_evidence_cache import Testimony
+from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.job_verdict import Suspicion
 from streams.correlate.job_rules.silent_nodes import silent_roots
-from streams.correlate.node_causes import hard_roots
-from streams.correlate.node_rules.node_death import Unheard, unheard_of, weighed
-from streams.correlate.node_rules.node_readiness import taken_away
+from streams.correlate.node_rules.gpus import gpu_faults
+from streams.correlate.node_rules.host_signals import place_faults
+from streams.correlate.node_rules.node_death import LivenessWindow, liveness_window, weighed
+from streams.correlate.node_rules.node_readiness import node_down, taken_away
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
 from streams.correlate.state.job_progress import ProgressReports
 from streams.correlate.state.place import Place, PlaceKind
-from streams.correlate.state.rows import DocumentRow, NodeRow
+from streams.correlate.state.rows import DocumentRow, NodeRow, of_kind
 from streams.correlate.state.touched import Touched
 from streams.model.entity import Entity
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -36,12 +38,16 @@ class HostCauses(CauseSource):
     kind, distance = PlaceKind.NODE, 0
 
     def __init__(
-        self, causes: Causes, testimony: Testimony, links: Neighbourhood, shared: SharedCauses
+        self,
+        causes: Causes,
+        evidence_cache: JobEvidenceCache,
+        links: LinkFaultsBySwitch,
+        shared: SharedCauses,
     ) -> None:
         super().__init__(causes)
-        self._testimony, self._links, self._shared = testimony, links, shared
+        self._evidence_cache, self._links, self._shared = evidence_cache, links, shared
         self._pulses = ProgressReports(self._state, self._placements, self._config.slack)
-        self._unheard: dict[str, list[Unheard]] = {}
+        self._unheard: dict[str, list[LivenessWindow]] = {}
         """Nodes of which progress of their jobs may tell that they live although they are, or were, NotReady."""
         self._found: dict[str, list[Hypothesis]] = {}
         self.storms: dict[str, Hypothesis] = {}
@@ -78,13 +84,19 @@ class HostCauses(CauseSource):
     def _judge(self, node: str, row: NodeRow) -> tuple[list[Hypothesis], list[LinkFault]]:
         """The roots on a node, and those of its lost links that nothing excuses."""
         names, config = self._topology.ports_of(node), self._config
-        if self._testimony.is_quiet(node) and self._state.ports.told.isdisjoint(names):
+        if self._evidence_cache.is_quiet(node) and self._state.ports.reporting.isdisjoint(names):
             return [], []
         ports = {name: self._state.ports[name] for name in names}
-        seen = [s for group in row.seen.values() if group[0].kind == SignalKind.FABRIC_LINK for s in group]
-        lost = host_links(self._cluster, node, seen, ports, row.fact, self._lives, config)
+        links_seen = of_kind(row.seen, SignalKind.FABRIC_LINK)
+        lost = host_links(self._cluster, node, links_seen, ports, row.fact, self._incarnations, config)
         links = [(fault, excuses(fault, row, config)) for fault in lost]
-        found = hard_roots(Entity(self._cluster, node=node), row, ports, self._lives, config)
+        root, seen = Entity(self._cluster, node=node), list(chain.from_iterable(row.seen.values()))
+        found = [
+            *gpu_faults(node, seen, self._incarnations, config),
+            *host_storms(self._cluster, node, seen, ports, self._incarnations, config),
+            *node_down(root, row, seen, self._incarnations, config),
+            *place_faults(root, seen, self._incarnations, config),
+        ]
         found += [nic_link(fault, ports, excused, config) for fault, excused in links]
         if (left := row.left_at) is not None:
             stood = self._placements.on_node
@@ -97,11 +109,11 @@ class HostCauses(CauseSource):
     def _gone_alone(self, node: str, found: Sequence[Hypothesis]) -> list[Hypothesis]:
         """When the node was NotReady, and nothing else that is wrong with it explains that."""
         down = [h for h in found if h.family == IncidentFamily.NODE_DOWN]
-        if unheard := [u for h in down if (u := unheard_of(h)) is not None]:
+        if unheard := [u for h in down if (u := liveness_window(h)) is not None]:
             self._unheard[node] = unheard
         else:
             self._unheard.pop(node, None)
-        return [h for h in down if stands_alone(h, found, self._lives, self._config)]
+        return [h for h in down if stands_alone(h, found, self._incarnations, self._config)]
 
     def _unheard_under(self, touched: Touched) -> set[str]:
         """Nodes that are NotReady under jobs of which something was told that may matter to them."""
@@ -109,10 +121,10 @@ class HostCauses(CauseSource):
             return set()
         moves = [(job, at) for job, at in touched.moves] + [(job, None) for job in touched.placed]
         return {
-            stay.node
+            placement.node
             for job, at in moves
-            for stay in self._placements.stays_of(job)
-            if any(at is None or since.may_hear(at) for since in self._unheard.get(stay.node, ()))
+            for placement in self._placements.placements_of(job)
+            if any(at is None or since.covers(at) for since in self._unheard.get(placement.node, ()))
         }
 
     def _weigh_storms(self, touched: Touched) -> None:
@@ -129,7 +141,7 @@ class HostCauses(CauseSource):
         self._storms_at = where
         both = {n: [h for h in (before.get(n), self.storms.get(n)) if h] for n in changed}
         touched.nodes |= {h.root.node for found in both.values() for h in found if h.root.node}
-        closed = self._lives.closed(self.storms)
+        closed = self._incarnations.closed(self.storms)
         old, new = ({n: _as_cause(found.get(n), closed) for n in changed} for found in (before, self.storms))
         if news := [h for n in changed if old[n] != new[n] for h in both[n]]:
             near = (self._placements.jobs_near(h.root.node) for h in news if h.root.node)
@@ -137,8 +149,10 @@ class HostCauses(CauseSource):
 
     def _switches_of(self, storm: Hypothesis) -> set[str]:
         """The switches that a storming host hangs on; the empty name where nobody knows."""
-        told = {storm.root.switch} if storm.root.switch else self._topology.switches_of(storm.root.node or "")
-        return told or {SOMEWHERE}
+        known = (
+            {storm.root.switch} if storm.root.switch else self._topology.switches_of(storm.root.node or "")
+        )
+        return known or {SOMEWHERE}
 
     def storms_under(self, switch: str) -> list[Hypothesis]:
         """Storms of the hosts that hang on a switch."""
@@ -186,13 +200,15 @@ class NodeCauses(CauseSource):
     def _assemble(self, node: str) -> None:
         hard, by_job = self._hosts.on(node), self._accused.get(node, {})
         accused = [s for job in sorted(by_job) for s in by_job[job]]
-        silent = silent_roots(Entity(self._cluster, node=node), accused, self._lives) if accused else []
+        silent = (
+            silent_roots(Entity(self._cluster, node=node), accused, self._incarnations) if accused else []
+        )
         if not accused:
             self._accused.pop(node, None)
         for merged in self._roots.pop(node, NodeRoots()).merged:
             self._owners.pop(merged, None)
         row = self._state.nodes.get(node, NodeRow())
-        closed = self._lives.closed(h.id for h in (*hard, *silent))
+        closed = self._incarnations.closed(h.id for h in (*hard, *silent))
         missed = not any(self._shared.owner(h.id) for h in hard if h.family == IncidentFamily.NODE_DOWN)
         roots = weighed_roots(hard, silent, row, closed, self._config, missed_alone=missed)
         # What a switch did to a node, and what it has in common with its neighbours, is not its own.
@@ -220,7 +236,7 @@ class NodeCauses(CauseSource):
         """The root of the node, of its switch, or of what it shares with others."""
         return self._owners.get(incident)
 
-    def accused_at(self, name: str) -> str | None:
+    def suspected_at(self, name: str) -> str | None:
         """The node's silence, or what explains it."""
         roots = self._roots.get(name, NodeRoots())
         silent = [roots.merged[h.id] for h in roots.parts if h.family == IncidentFamily.SILENT_NODE]

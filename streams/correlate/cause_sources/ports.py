@@ -11,7 +11,7 @@ from streams.correlate.cause_sources.switches import SwitchCauses
 from streams.correlate.fabric_rules.links import LinkFault, uplink
 from streams.correlate.fabric_rules.pfc_storms import fabric_storm
 from streams.correlate.fabric_rules.storm_propagation import Spread, spread
-from streams.correlate.fabric_rules.switch_faults import Neighbourhood, uplink_fault
+from streams.correlate.fabric_rules.switch_faults import LinkFaultsBySwitch, uplink_fault
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import DocumentRow, PortRow
@@ -24,7 +24,7 @@ class CableCauses(CauseSource):
 
     kind, distance = PlaceKind.PORT, 4
 
-    def __init__(self, causes: Causes, links: Neighbourhood, switches: SwitchCauses) -> None:
+    def __init__(self, causes: Causes, links: LinkFaultsBySwitch, switches: SwitchCauses) -> None:
         super().__init__(causes)
         self._links, self._switches = links, switches
         self._faults: dict[str, list[Hypothesis]] = {}
@@ -53,7 +53,7 @@ class CableCauses(CauseSource):
             return []
         switch, _, port = name.partition("/")
         root = Entity(self._cluster, switch=switch, port=port)
-        return uplink(name, root, rows, self._lives, self._config)
+        return uplink(name, root, rows, self._incarnations, self._config)
 
     def at(self, name: str) -> list[Hypothesis]:
         """Faults that neither switch explains."""
@@ -97,7 +97,7 @@ class PortStormCauses(CauseSource):
         touched, before = round_.touched, self._spread
         for name in sorted(touched.ports):
             row, old = self._state.ports.get(name, PortRow()), self._storms.pop(name, [])
-            if new := fabric_storm(self._cluster, name, row, self._lives, self._config):
+            if new := fabric_storm(self._cluster, name, row, self._incarnations, self._config):
                 self._storms[name] = new
                 self._causes.note(new)
             if old != new:
@@ -119,8 +119,8 @@ class PortStormCauses(CauseSource):
 
     def at(self, name: str) -> list[Hypothesis]:
         """Storms that are not the spreading of others."""
-        told = self._spread.standing
-        return [told[h.id] for h in self._storms.get(name, ()) if h.id in told]
+        standing = self._spread.standing
+        return [standing[h.id] for h in self._storms.get(name, ()) if h.id in standing]
 
     def all(self) -> Iterable[Hypothesis]:
         """As each port tells of them."""

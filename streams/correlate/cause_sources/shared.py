@@ -13,9 +13,7 @@ from datetime import datetime, timedelta
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.node_rules.node_outages import (
-    GROUP,
     Absence,
-    Census,
     Outages,
     absences_of,
     held,
@@ -24,13 +22,12 @@ from streams.correlate.node_rules.node_outages import (
     outages,
 )
 from streams.correlate.node_rules.racks import POWER, nvlink_faults, of_nvlink_domain, of_rack, rack_faults
-from streams.correlate.node_rules.shared_groups import SharedFault, Shares
-from streams.correlate.node_rules.storage import Waits, storage_faults, waits
-from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.node_rules.shared_groups import GroupIndex, SharedFault
+from streams.correlate.node_rules.storage import StorageReports, storage_faults, storage_reports
+from streams.correlate.state.place import NODES, STORAGE, GroupKind, Place, PlaceKind, SharedGroup
 from streams.correlate.state.rows import DocumentRow, NodeRow
 from streams.model.kinds import IncidentFamily, SignalKind
 
-STORAGE = "storage"
 _JUDGED_EVERY = timedelta(seconds=1)
 _STORAGE_KINDS = (SignalKind.NODE_STORAGE, SignalKind.NODE_KERNEL)
 
@@ -42,9 +39,7 @@ class SharedCauses(CauseSource):
 
     def __init__(self, causes: Causes) -> None:
         super().__init__(causes)
-        topology = causes.topology
-        self._census = Census(topology.nodes_known, topology.nodes_in_rack, topology.nodes_at_leaf)
-        self._absent: Shares[tuple[Absence, ...]] = Shares()
+        self._absent: GroupIndex[tuple[Absence, ...]] = GroupIndex()
         self._outages = Outages()
         self._judged_at: datetime | None = None
         self._unjudged: datetime | None = None
@@ -53,38 +48,37 @@ class SharedCauses(CauseSource):
         """Ids of those that were."""
         self._counted = 0
         """How many nodes there were when outages were judged last."""
-        self._racks: Shares[tuple[Hypothesis, ...]] = Shares()
-        self._domains: Shares[tuple[Hypothesis, ...]] = Shares()
-        self._storage: Shares[Waits] = Shares()
-        self._faults: dict[str, list[SharedFault]] = {}
+        self._racks: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
+        self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
+        self._storage: GroupIndex[StorageReports] = GroupIndex()
+        self._faults: dict[SharedGroup, list[SharedFault]] = {}
         self._owners: dict[str, Hypothesis] = {}
 
     def put(
         self, node: str, row: NodeRow, hypotheses: Sequence[Hypothesis], gone_alone: Sequence[Hypothesis]
-    ) -> set[str]:
-        """Take in what one node says, and when it was NotReady for no reason of its own.
+    ) -> set[SharedGroup]:
+        """Keep the evidence of one node; `gone_alone` is when it was NotReady for no reason of its own.
 
-        Returns the groups (`rack/…`, `nvlink/…`, `storage`, `nodes`) to judge anew.
+        Returns the groups to re-evaluate.
         """
-        touched: set[str] = set()
         fact = row.fact
-        # A node that was closed for this is being handled, also when it came back and went again with others.
+        # A node that was cordoned for this is being handled, also when it came back and went again with others.
         handled = {name for _, name in row.cordons}
         gone_alone = [h for h in gone_alone if h.id not in handled]
         power = of_rack(hypotheses, gone_alone)
-        racks = {f"rack/{fact.rack}": power} if power and fact and fact.rack else {}
-        touched |= self._racks.put(node, racks)
-        if fact and fact.rack and self._racks.of(f"rack/{fact.rack}"):
-            touched.add(f"rack/{fact.rack}")  # how many nodes it has may have changed
+        rack = SharedGroup(GroupKind.RACK, fact.rack) if fact and fact.rack else None
+        touched = self._racks.put(node, {rack: power} if rack and power else {})
+        if rack and self._racks.of(rack):
+            touched.add(rack)  # how many nodes it has may have changed
         links = of_nvlink_domain(hypotheses)
-        domain = fact.nvlink_domain if fact else None
-        touched |= self._domains.put(node, {f"nvlink/{domain}": links} if links and domain else {})
+        domain = SharedGroup(GroupKind.NVLINK, fact.nvlink_domain) if fact and fact.nvlink_domain else None
+        touched |= self._domains.put(node, {domain: links} if links and domain else {})
         seen = [s for group in row.seen.values() if group[0].kind in _STORAGE_KINDS for s in group]
-        said = waits(seen, hypotheses) if seen else Waits()
-        touched |= self._storage.put(node, {STORAGE: said} if said != Waits() else {})
+        reports = storage_reports(seen, hypotheses) if seen else StorageReports()
+        touched |= self._storage.put(node, {STORAGE: reports} if reports != StorageReports() else {})
         return touched | self._put_absences(node, row, gone_alone)
 
-    def _put_absences(self, node: str, row: NodeRow, down: Sequence[Hypothesis]) -> set[str]:
+    def _put_absences(self, node: str, row: NodeRow, down: Sequence[Hypothesis]) -> set[SharedGroup]:
         absences = tuple(
             absence
             for h in down
@@ -94,25 +88,25 @@ class SharedCauses(CauseSource):
         new = [a.hypothesis.ready_at for a in absences if a.hypothesis.id not in self._known]
         if new:
             self._unjudged = min([*new, *([self._unjudged] if self._unjudged else [])])
-        touched = self._absent.put(node, {GROUP: absences} if absences else {})
-        if self._counted != self._census.nodes():
+        touched = self._absent.put(node, {NODES: absences} if absences else {})
+        if self._counted != self._topology.nodes_known():
             touched |= self.doubted()
         return touched
 
-    def doubted(self) -> set[str]:
+    def doubted(self) -> set[SharedGroup]:
         """The group of nodes that are NotReady, if there are any: something else may explain them now."""
-        return {GROUP} if self._absent.of(GROUP) else set()
+        return {NODES} if self._absent.of(NODES) else set()
 
     def evaluate(self, round_: Round) -> None:
         """Judge the touched groups. Nodes for which that changed are put together anew, and so are their jobs."""
         touched = round_.touched
-        if GROUP in touched.shared:
+        if NODES in touched.shared:
             self._judge_outages(round_)
         for group in sorted(touched.shared):
             before = self._faults.pop(group, [])
             if after := self._judge(group):
                 self._faults[group] = after
-                self._causes.note(self.at(group))
+                self._causes.note(self._at(group))
             if before != after:
                 nodes = self._hand_over(before, after)
                 touched.nodes |= nodes
@@ -127,34 +121,35 @@ class SharedCauses(CauseSource):
         touched, now = round_.touched, round_.now
         fresh = self._unjudged is None or self._unjudged > now
         if fresh and self._judged_at is not None and now - self._judged_at < _JUDGED_EVERY:
-            touched.shared.discard(GROUP)
-            round_.later.shared.add(GROUP)
+            touched.shared.discard(NODES)
+            round_.later.shared.add(NODES)
             return
         self._judged_at, self._unjudged = now, None
         switches = self._causes.of(PlaceKind.SWITCH)
-        said = [
+        absences = [
             a
-            for node, found in self._absent.of(GROUP)
+            for node, found in self._absent.of(NODES)
             for a in found
             if all(s.takes(Place(PlaceKind.NODE, node), a.hypothesis) is None for s in switches)
         ]
         powerless = {
-            rack.removeprefix("rack/")
+            rack.name
             for rack in self._racks.groups()
             if any(h.family == POWER for _, found in self._racks.of(rack) for h in found)
         }
-        self._known = frozenset(a.hypothesis.id for a in said)
+        self._known = frozenset(a.hypothesis.id for a in absences)
         before, crowded = self._outages, self._is_crowded
-        self._counted = self._census.nodes()
-        self._outages = outages(self._cluster, said, self._census, powerless, self._lives)
+        self._counted = self._topology.nodes_known()
+        self._outages = outages(self._cluster, absences, self._topology, powerless, self._incarnations)
         turned = crowded is not self._is_crowded
-        moved = {a.node for a in said if turned or self._is_held_otherwise(a.hypothesis, before)}
+        moved = {a.node for a in absences if turned or self._is_held_otherwise(a.hypothesis, before)}
         taken = {p for f in before.faults for p in f.parts} ^ {
             p for f in self._outages.faults for p in f.parts
         }
         touched.nodes |= moved
         racks = set(self._racks.groups())
-        touched.shared |= {f"rack/{a.rack}" for a in said if a.rack and a.node in moved} & racks
+        moved_racks = {SharedGroup(GroupKind.RACK, a.rack) for a in absences if a.rack and a.node in moved}
+        touched.shared |= moved_racks & racks
         # What was part of an outage may be explained by now, and no absence: its rack has it back all the same.
         touched.shared |= {
             rack for rack in racks for _, found in self._racks.of(rack) if any(h.id in taken for h in found)
@@ -180,16 +175,18 @@ class SharedCauses(CauseSource):
             h = replace(h, sure_at=None)
         return held(h, self._outages)
 
-    def _judge(self, group: str) -> list[SharedFault]:
-        kind, _, name = group.partition("/")
-        if kind == GROUP:
-            return list(self._outages.faults)
-        if kind == STORAGE:
-            return storage_faults(self._cluster, self._storage.of(group), self._lives)
-        if kind == "nvlink":
-            return nvlink_faults(self._domains.of(group))
-        known = self._topology.nodes_in_rack(name)
-        return rack_faults(self._cluster, name, self._left_to(group), known, self._lives)
+    def _judge(self, group: SharedGroup) -> list[SharedFault]:
+        match group.kind:
+            case GroupKind.NODES:
+                return list(self._outages.faults)
+            case GroupKind.STORAGE:
+                return storage_faults(self._cluster, self._storage.of(group), self._incarnations)
+            case GroupKind.NVLINK:
+                return nvlink_faults(self._domains.of(group))
+            case GroupKind.RACK:
+                known = self._topology.nodes_in_rack(group.name)
+                evidence = self._left_to(group)
+                return rack_faults(self._cluster, group.name, evidence, known, self._incarnations)
 
     def _hand_over(self, before: Sequence[SharedFault], after: Sequence[SharedFault]) -> set[str]:
         """Note whose the parts are now. Returns the nodes of those that became part of another root than before."""
@@ -201,13 +198,15 @@ class SharedCauses(CauseSource):
             self._owners |= dict.fromkeys(fault.parts, fault.hypothesis)
         return {node for node, _, _ in _parts_of(before) ^ _parts_of(after)}
 
-    def _left_to(self, rack: str) -> list[tuple[str, tuple[Hypothesis, ...]]]:
+    def _left_to(self, rack: SharedGroup) -> list[tuple[str, tuple[Hypothesis, ...]]]:
         """What the nodes of a rack say that is part of no larger outage. Power and heat are told of at once."""
         taken = {part for fault in self._outages.faults for part in fault.parts}
-        said = self._racks.of(rack)
-        if any(h.family == POWER for _, found in said for h in found):
-            return [(node, tuple(h for h in found if h.id not in taken)) for node, found in said]
-        return [(n, tuple(held(h, self._outages) for h in found if h.id not in taken)) for n, found in said]
+        evidence = self._racks.of(rack)
+        if any(h.family == POWER for _, found in evidence for h in found):
+            return [(node, tuple(h for h in found if h.id not in taken)) for node, found in evidence]
+        return [
+            (n, tuple(held(h, self._outages) for h in found if h.id not in taken)) for n, found in evidence
+        ]
 
     def owner(self, part: str) -> Hypothesis | None:
         """What a node's hypothesis became part of."""
@@ -215,16 +214,18 @@ class SharedCauses(CauseSource):
 
     def at(self, name: str) -> list[Hypothesis]:
         """Roots of a group's own; that of a link is its node's."""
-        place = Place(PlaceKind.SHARED, name)
-        return [f.hypothesis for f in self._faults.get(name, ()) if f.hypothesis.place == place]
+        return self._at(SharedGroup.parse(name))
+
+    def _at(self, group: SharedGroup) -> list[Hypothesis]:
+        return [f.hypothesis for f in self._faults.get(group, ()) if f.hypothesis.place == group.place]
 
     def all(self) -> Iterable[Hypothesis]:
         """All roots that belong to no single node."""
-        return (h for group in list(self._faults) for h in self.at(group))
+        return (h for group in list(self._faults) for h in self._at(group))
 
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
         """Storage that some of these nodes do not reach."""
-        return (h for h in self.at(STORAGE) if not nodes.isdisjoint(h.nodes))
+        return (h for h in self._at(STORAGE) if not nodes.isdisjoint(h.nodes))
 
     def takes(self, place: Place, h: Hypothesis) -> Hypothesis | None:
         """What a node's root became part of."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.job_rules.job_verdict import Judgement
+from streams.correlate.job_rules.job_verdict import JobVerdict
 from streams.correlate.policy.config import Config
-from streams.correlate.state.incarnations import Lives
-from streams.correlate.state.place import Accused, Cause, Place, PlaceKind
+from streams.correlate.state.incarnations import Incarnations
+from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect
 from streams.correlate.state.rows import DocumentRow
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
@@ -39,7 +39,7 @@ class Round:
     """What the next round judges besides."""
     budget: int | None
     """How many sightings of jobs may be judged at least; None for as many as there are."""
-    judged: list[tuple[str, Judgement, Judgement]] = field(default_factory=list)
+    judged: list[tuple[str, JobVerdict, JobVerdict]] = field(default_factory=list)
     """Jobs that were judged, each with what was found before and now."""
 
 
@@ -54,7 +54,7 @@ class CauseSource:
     def __init__(self, causes: Causes) -> None:
         self._causes = causes
         self._cluster, self._config, self._state = causes.cluster, causes.config, causes.state
-        self._lives, self._topology = causes.lives, causes.topology
+        self._incarnations, self._topology = causes.incarnations, causes.topology
         self._placements = causes.topology.placements
 
     def evaluate(self, round_: Round) -> None:
@@ -87,7 +87,7 @@ class CauseSource:
         """The incident that this one became part of."""
         return None
 
-    def accused_at(self, name: str) -> str | None:
+    def suspected_at(self, name: str) -> str | None:
         """The incident that jobs mean when they accuse a place."""
         return None
 
@@ -111,9 +111,9 @@ class CauseSource:
 class Causes:
     """All sources asked as one, in the order in which they are evaluated; and what they have in common."""
 
-    def __init__(self, state: State, lives: Lives, topology: Topology, config: Config) -> None:
+    def __init__(self, state: State, incarnations: Incarnations, topology: Topology, config: Config) -> None:
         self.cluster, self.config = state.cluster, config
-        self.state, self.lives, self.topology = state, lives, topology
+        self.state, self.incarnations, self.topology = state, incarnations, topology
         self.sources: Sequence[CauseSource] = ()
         self.complaining: dict[str, datetime] = {}
         """Jobs whose ranks complain, and when they last did."""
@@ -151,10 +151,10 @@ class Causes:
 
     def owner(self, cause: Cause) -> str | None:
         """The incident that a cause belongs to; None for a place that nobody accuses any more."""
-        if not isinstance(cause, Accused):
+        if not isinstance(cause, Suspect):
             return self.owner_of(cause)
         kind, name = cause.place
-        return next((id_ for s in self.of(kind) if (id_ := s.accused_at(name)) is not None), None)
+        return next((id_ for s in self.of(kind) if (id_ := s.suspected_at(name)) is not None), None)
 
     def owner_of(self, incident: str) -> str:
         """The incident that this one belongs to, itself where it is part of no other."""
@@ -167,7 +167,7 @@ class Causes:
 
     def places_of(self, cause: Cause) -> set[Place]:
         """Where a cause is judged, and where its incident stands."""
-        if isinstance(cause, Accused):
+        if isinstance(cause, Suspect):
             return {cause.place}
         found = {self._homes[name] for name in (cause, self.owner_of(cause)) if name in self._homes}
         return found | ({row.place} if (row := self.state.documents.get(cause)) is not None else set())

@@ -12,7 +12,7 @@ from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, 
 from streams.correlate.fabric_rules.pfc_storms import shared_storms
 from streams.correlate.fabric_rules.switch_faults import (
     BY_VOTES,
-    Neighbourhood,
+    LinkFaultsBySwitch,
     SwitchFault,
     explains,
     switch_faults,
@@ -27,7 +27,9 @@ class SwitchCauses(CauseSource):
 
     kind, distance = PlaceKind.SWITCH, 2
 
-    def __init__(self, causes: Causes, links: Neighbourhood, hosts: HostCauses, shared: SharedCauses) -> None:
+    def __init__(
+        self, causes: Causes, links: LinkFaultsBySwitch, hosts: HostCauses, shared: SharedCauses
+    ) -> None:
         super().__init__(causes)
         self._links, self._hosts, self._shared = links, hosts, shared
         self._faults: dict[str, list[SwitchFault]] = {}
@@ -65,9 +67,11 @@ class SwitchCauses(CauseSource):
                 self._blamed[name] = by_job
             blames = [blame for job in sorted(by_job) for blame in by_job[job]]
             if around or blames:
-                after = switch_faults(self._cluster, name, around, blames, known, self._lives, self._config)
+                after = switch_faults(
+                    self._cluster, name, around, blames, known, self._incarnations, self._config
+                )
             if storms := self._hosts.storms_under(name):
-                after += shared_storms(self._cluster, name, storms, self._lives, self._config)
+                after += shared_storms(self._cluster, name, storms, self._incarnations, self._config)
             if after:
                 self._faults[name] = after
                 self._causes.note(fault.hypothesis for fault in after)
@@ -109,7 +113,7 @@ class SwitchCauses(CauseSource):
         """The fault that is the owner."""
         return next((h for h in self.all() if h.id == owner), None)
 
-    def accused_at(self, name: str) -> str | None:
+    def suspected_at(self, name: str) -> str | None:
         """The latest fault that jobs blame it for."""
         return next((h.id for h in reversed(self.at(name)) if h.jobs), None)
 

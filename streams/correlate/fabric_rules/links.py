@@ -10,13 +10,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from streams.correlate.fabric_rules.nic_timeline import LinkEvent, how_many, kind_of_name, moments_of, of_port
+from streams.correlate.fabric_rules.nic_timeline import (
+    LinkEvent,
+    how_many,
+    kind_of_name,
+    link_events,
+    of_port,
+)
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.link_parts import Part, parts
-from streams.correlate.sightings import Sighting
-from streams.correlate.state.incarnations import Lives, spells
+from streams.correlate.sightings import Sighting, latest_end
+from streams.correlate.state.incarnations import Incarnations, firing_intervals
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import NodeRow, PortRow, in_maintenance
 from streams.model.entity import Entity
@@ -38,7 +44,7 @@ class LinkFault:
     """Where it is judged: a node, or the port of a cable between switches."""
     root: Entity
     incarnation: int
-    moments: tuple[LinkEvent, ...]
+    events: tuple[LinkEvent, ...]
     context: tuple[Sighting, ...] = ()
     switches: frozenset[str] = frozenset()
     """The switches it hangs on, as far as anybody knows; labels of leaves count."""
@@ -46,12 +52,12 @@ class LinkFault:
     @property
     def start(self) -> datetime:
         """When the first trouble was seen."""
-        return self.moments[0].at
+        return self.events[0].at
 
     @property
     def last(self) -> datetime:
         """When the latest was."""
-        return max(m.at for m in self.moments)
+        return max(m.at for m in self.events)
 
     @property
     def neighbour(self) -> str:
@@ -61,12 +67,12 @@ class LinkFault:
     @property
     def by_host(self) -> bool:
         """A host that says itself that its link is down has not lost its power."""
-        return any(m.by_host and m.part == "down" for m in self.moments)
+        return any(m.by_host and m.part == "down" for m in self.events)
 
     def downs(self, skew: timedelta) -> list[datetime]:
         """Every time a link of it went down, host and switch counted once."""
         found: list[datetime] = []
-        for m in self.moments:
+        for m in self.events:
             if m.part in ("down", "bounced") and (not found or m.at - found[-1] > skew):
                 found.append(m.at)
         return found
@@ -92,7 +98,7 @@ def host_links(
     seen: Iterable[Sighting],
     ports: Mapping[str, PortRow],
     fact: NodeFact | None,
-    lives: Lives,
+    incarnations: Incarnations,
     config: Config,
 ) -> list[LinkFault]:
     """The link faults of a host, sorted by when they began.
@@ -107,69 +113,75 @@ def host_links(
         config: Measures of time.
     """
     # What another device says of a node by name may be meant of a switch, where nobody knows such a node.
-    told = [
+    reports = [
         (s, Entity(cluster, node=node, nic=s.entity.nic))
         for s in seen
         if s.kind == SignalKind.FABRIC_LINK and (fact is not None or s.entity.nic or not s.text("node"))
     ]
-    told += [
+    reports += [
         (s, Entity(cluster, node=node)) for row in ports.values() if row.link is None for s in of_port(row)
     ]
-    told += [
+    reports += [
         (s, Entity(cluster, node=node, nic=row.link.nic, switch=row.link.switch, port=row.link.port))
         for row in ports.values()
         if row.link is not None
         for s in of_port(row)
     ]
-    if not told:
+    if not reports:
         return []
     cabled: dict[str | None, str] = {row.link.nic: row.link.switch for row in ports.values() if row.link}
     for rail, switch in fact.rails.items() if fact else ():
         cabled.setdefault(rail, switch)
     leaf = fact.leaf if fact else None
-    faults = _grouped(Place(PlaceKind.NODE, node), "link", moments_of(told, config), lives, config)
+    faults = _grouped(Place(PlaceKind.NODE, node), "link", link_events(reports, config), incarnations, config)
     return [replace(fault, switches=_switches(fault, cabled, leaf)) for fault in faults]
 
 
-def uplink(name: str, root: Entity, ends: Sequence[PortRow], lives: Lives, config: Config) -> list[LinkFault]:
+def uplink(
+    name: str, root: Entity, ends: Sequence[PortRow], incarnations: Incarnations, config: Config
+) -> list[LinkFault]:
     """The faults of a cable between two switches, or of a port with an unknown end. `ends` are its ports' rows."""
-    told = [(s, root) for row in ends for s in of_port(row)]
+    reports = [(s, root) for row in ends for s in of_port(row)]
     switches = {row.link.switch for row in ends if row.link} | {
         row.link.peer_switch for row in ends if row.link and row.link.peer_switch
     }
-    faults = _grouped(Place(PlaceKind.PORT, name), "fabric", moments_of(told, config), lives, config)
+    faults = _grouped(
+        Place(PlaceKind.PORT, name), "fabric", link_events(reports, config), incarnations, config
+    )
     return [replace(f, switches=frozenset(switches | {root.switch or ""})) for f in faults]
 
 
 def verdict(fault: LinkFault, config: Config) -> LinkVerdict:
     """What the fault amounts to by itself."""
     downs = fault.downs(config.skew)
-    down = [m for m in fault.moments if m.part == "down"]
+    down = [m for m in fault.events if m.part == "down"]
     lasting = [m for m in down if m.end is None or m.end - m.start >= config.link_settle]
-    device = [m for m in fault.moments if m.part == "device"]
+    device = [m for m in fault.events if m.part == "device"]
     flapping = len(downs) >= config.flaps
     cleared_at = _cleared_at(fault, flapping, config)
     flaps = max(len(downs) - 1, 0)
 
-    def said(
+    def context(
         rule: str, certainty: Certainty, ready_at: datetime, says: str, alone: bool = True
     ) -> LinkVerdict:
         return LinkVerdict(rule, certainty, ready_at, says, alone, cleared_at, flaps, bool(lasting))
 
     if flapping:
-        third = min(m.sighting.seen_at for m in fault.moments if m.at >= downs[config.flaps - 1])
-        return said("link flaps", Certainty.LIKELY, third, f"its link went down {len(downs)} times")
+        third = min(m.sighting.seen_at for m in fault.events if m.at >= downs[config.flaps - 1])
+        return context("link flaps", Certainty.LIKELY, third, f"its link went down {len(downs)} times")
     if lasting:
         ready_at = min(m.sighting.seen_at for m in lasting) + config.link_settle
-        return said("link down", Certainty.LIKELY, ready_at, "its link is down")
+        return context("link down", Certainty.LIKELY, ready_at, "its link is down")
     if device:
         ready_at = min(m.sighting.seen_at for m in device)
-        return said("device failed", Certainty.LIKELY, ready_at, "the device reports that it failed")
-    ready_at = min(m.sighting.seen_at for m in fault.moments)
+        return context("device failed", Certainty.LIKELY, ready_at, "the device reports that it failed")
+    ready_at = min(m.sighting.seen_at for m in fault.events)
     if downs:
-        return said("link bounced", Certainty.LIKELY, ready_at, "its link went down and came back", False)
+        return context("link bounced", Certainty.LIKELY, ready_at, "its link went down and came back", False)
     # Optics that fail take their link along within seconds, and it is told under another name.
-    return said("error counters", Certainty.WEAK, ready_at + config.link_settle, "its link works with errors")
+    return context(
+        "error counters", Certainty.WEAK, ready_at + config.link_settle, "its link works with errors"
+    )
 
 
 def excuses(fault: LinkFault, row: NodeRow, config: Config) -> list[str]:
@@ -194,15 +206,15 @@ def nic_link(
     Its evidence is `hard` when one NIC of a host that lives is down and nothing excuses it; only then can it close the node.
     """
     found = verdict(fault, config)
-    down = how_many(m for m in fault.moments if m.part in ("down", "bounced"))
-    mine = {(m.name.switch, m.name.port) for m in fault.moments}
+    down = how_many(m for m in fault.events if m.part in ("down", "bounced"))
+    mine = {(m.name.switch, m.name.port) for m in fault.events}
     others = [p for p in ports.values() if p.link and (p.link.switch, p.link.port) not in mine]
     alive = fault.by_host or any(not _is_down(p) for p in others)
-    bonded = any(m.sighting.text("bond") for m in fault.moments)
+    bonded = any(m.sighting.text("bond") for m in fault.events)
     hard = found.lasting and alive and down == 1 and not bonded and not excused
     facts: dict[str, Attribute] = {
         "hard": hard,
-        "nics": tuple(sorted({m.name.nic for m in fault.moments if m.name.nic}))[:16],
+        "nics": tuple(sorted({m.name.nic for m in fault.events if m.name.nic}))[:16],
         "links_failed": max(down, 1),
         "link": found.rule,
         "maintenance": MAINTENANCE in excused,
@@ -231,7 +243,6 @@ def link_hypothesis(
         incarnation=fault.incarnation,
         certainty=found.certainty,
         fault_at=fault.start,
-        first_at=fault.start,
         last_at=fault.last,
         ready_at=found.ready_at,
         rule=found.rule,
@@ -241,7 +252,7 @@ def link_hypothesis(
         alone=found.alone,
         cleared_at=found.cleared_at,
         flaps=found.flaps,
-        causes=tuple(m.sighting for m in fault.moments),
+        causes=tuple(m.sighting for m in fault.events),
         context=fault.context,
         facts=facts,
     )
@@ -249,16 +260,13 @@ def link_hypothesis(
 
 def _is_down(row: PortRow) -> bool:
     stream = [s for s in of_port(row) if parts().of(s) == "down"]
-    return any(spell.end is None for spell in spells(stream))
+    return any(interval.end is None for interval in firing_intervals(stream))
 
 
 def _cleared_at(fault: LinkFault, flapping: bool, config: Config) -> datetime | None:
     """When the last trouble ended. A flapping link is well only when it stays up for a while."""
-    ends = [m.end for m in fault.moments]
-    if None in ends:
-        return None
-    last = max(end for end in ends if end is not None)
-    return last + config.link_quiet if flapping else last
+    last = latest_end(m.end for m in fault.events)
+    return last + config.link_quiet if flapping and last is not None else last
 
 
 # Which moments are one fault.
@@ -268,7 +276,7 @@ def _cleared_at(fault: LinkFault, flapping: bool, config: Config) -> datetime | 
 class _Group:
     incarnation: int
     leader: Entity
-    moments: list[LinkEvent]
+    events: list[LinkEvent]
     nics: set[str] = field(default_factory=set)
     kinds: set[str] = field(default_factory=set)
     """Kinds of the names that its NICs go by."""
@@ -279,7 +287,7 @@ class _Group:
 
     def take(self, m: LinkEvent) -> None:
         """One more moment of it."""
-        self.moments.append(m)
+        self.events.append(m)
         self.nics.add(m.nic)
         self.kinds.add(kind_of_name(m.name, m.by_host))
         self.lasts |= m.end is None
@@ -288,32 +296,32 @@ class _Group:
 
 
 def _grouped(
-    place: Place, domain: str, moments: Sequence[LinkEvent], lives: Lives, config: Config
+    place: Place, domain: str, events: Sequence[LinkEvent], incarnations: Incarnations, config: Config
 ) -> list[LinkFault]:
     groups: list[_Group] = []
     counts: dict[str, int] = {}
-    for m in moments:
+    for m in events:
         if m.part == "context":
             continue
-        group = next((g for g in reversed(groups) if _belongs(g, domain, m, lives, config)), None)
+        group = next((g for g in reversed(groups) if _belongs(g, domain, m, incarnations, config)), None)
         if group is not None:
             group.take(m)
             continue
-        leader = _shown(m, moments, config)
-        base = lives.base(leader, domain)
+        leader = _shown(m, events, config)
+        base = incarnations.base(leader, domain)
         if base and m.at <= base.until + config.linger:
             continue
         after = counts.get(leader.key, base.count if base else 0)
-        number = counts[leader.key] = lives.next_number((leader,), domain, after, m.at)
+        number = counts[leader.key] = incarnations.next_number((leader,), domain, after, m.at)
         groups.append(_Group(number, leader, []))
         groups[-1].take(m)
-    said = [m for m in moments if m.part == "context"]
-    return [_fault(place, group, said, config) for group in groups]
+    context = [m for m in events if m.part == "context"]
+    return [_fault(place, group, context, config) for group in groups]
 
 
-def _belongs(group: _Group, domain: str, m: LinkEvent, lives: Lives, config: Config) -> bool:
-    first = group.moments[0]
-    closed = lives.closing(group.leader, domain, group.incarnation)
+def _belongs(group: _Group, domain: str, m: LinkEvent, incarnations: Incarnations, config: Config) -> bool:
+    first = group.events[0]
+    closed = incarnations.closing(group.leader, domain, group.incarnation)
     if closed is not None and m.at > closed + config.linger:
         return False
     if m.nic in group.nics:
@@ -332,7 +340,7 @@ def _together(first: LinkEvent, m: LinkEvent, kinds: Collection[str], config: Co
     return broke or kind_of_name(m.name, m.by_host) not in kinds
 
 
-def _shown(first: LinkEvent, moments: Sequence[LinkEvent], config: Config) -> Entity:
+def _shown(first: LinkEvent, events: Sequence[LinkEvent], config: Config) -> Entity:
     """The NIC under its best name: the host's own, else the cabling's, else an address, else the port.
 
     All that failed with it has a say, so that it does not matter whose clock runs ahead.
@@ -340,7 +348,7 @@ def _shown(first: LinkEvent, moments: Sequence[LinkEvent], config: Config) -> En
     kinds = {kind_of_name(first.name, first.by_host)}
     near = [
         m
-        for m in moments
+        for m in events
         if m.at >= first.at
         and m.part != "context"
         and ((m.at - first.at <= config.board and m.nic == first.nic) or _together(first, m, kinds, config))
@@ -362,16 +370,16 @@ def _rank(name: Entity) -> int:
     return 0 if name.switch is None else 1
 
 
-def _fault(place: Place, group: _Group, said: Sequence[LinkEvent], config: Config) -> LinkFault:
-    since = group.moments[0].at - config.before
-    until = group.moments[-1].at + config.before
-    near = tuple(m.sighting for m in said if m.nic in group.nics and since <= m.at <= until)
-    return LinkFault(place, group.leader, group.incarnation, tuple(group.moments), near)
+def _fault(place: Place, group: _Group, context: Sequence[LinkEvent], config: Config) -> LinkFault:
+    since = group.events[0].at - config.before
+    until = group.events[-1].at + config.before
+    near = tuple(m.sighting for m in context if m.nic in group.nics and since <= m.at <= until)
+    return LinkFault(place, group.leader, group.incarnation, tuple(group.events), near)
 
 
 def _switches(fault: LinkFault, cabled: Mapping[str | None, str], leaf: str | None) -> frozenset[str]:
     """Which switches the fault hangs on: as told by ports, by the cabling of the named NICs, by any cable, by the label."""
-    broken = [m for m in fault.moments if m.part in _BROKEN] or list(fault.moments)
+    broken = [m for m in fault.events if m.part in _BROKEN] or list(fault.events)
     found = {m.name.switch for m in broken if m.name.switch}
     found |= {cabled[m.name.nic] for m in broken if m.name.nic in cabled}
     if not found and len(set(cabled.values())) == 1:

@@ -15,8 +15,8 @@ from itertools import pairwise
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.link_parts import Part, parts
 from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing, order
-from streams.correlate.state.incarnations import Spell, spells
-from streams.correlate.state.rows import PortRow
+from streams.correlate.state.incarnations import FiringInterval, firing_intervals
+from streams.correlate.state.rows import PortRow, of_kind
 from streams.model.entity import Entity
 from streams.model.kinds import SignalKind
 
@@ -51,14 +51,14 @@ class LinkEvent:
 
 
 def of_port(row: PortRow) -> list[Sighting]:
-    """What a switch said of the link in one port."""
-    return [s for group in row.seen.values() for s in group if s.kind == SignalKind.FABRIC_LINK]
+    """What a switch reported about the link in one port."""
+    return of_kind(row.seen, SignalKind.FABRIC_LINK)
 
 
-def how_many(moments: Iterable[LinkEvent]) -> int:
+def how_many(events: Iterable[LinkEvent]) -> int:
     """How many NICs there are at least: what goes by names of different kinds may be the same, names of one kind are not."""
     kinds: dict[str, set[str]] = {}
-    for m in moments:
+    for m in events:
         kinds.setdefault(kind_of_name(m.name, m.by_host), set()).add(m.nic)
     return max(map(len, kinds.values()), default=0)
 
@@ -72,64 +72,68 @@ def kind_of_name(name: Entity, by_host: bool) -> str:
     return "rdma" if _RDMA.match(name.nic) else "interface"
 
 
-def moments_of(told: Sequence[tuple[Sighting, Entity]], config: Config) -> list[LinkEvent]:
+def link_events(reports: Sequence[tuple[Sighting, Entity]], config: Config) -> list[LinkEvent]:
     """Every firing sighting with the end of its spell, sorted. A counter that rose tells of a moment that is past."""
     table = parts()
-    same = _aliases(told)
+    same = _aliases(reports)
     streams: dict[tuple[str, str, str], list[tuple[Sighting, Entity]]] = {}
-    for s, name in told:
+    for s, name in reports:
         if s.firing and table.is_intended(s):
             continue
         nic = same[_names(s, name)[0]]
         source = s.entity.switch or "host"
         streams.setdefault((nic, f"{source}/{s.entity.port}", s.text("subtype")), []).append((s, name))
-    moments = []
+    events = []
     for (nic, _, _), stream in streams.items():
         names = {s.id: name for s, name in stream}
         goes_on = forgotten(s for s, _ in stream)
         found = (
             part
-            for spell in spells(s for s, _ in stream)
-            for part in found_anew(spell, goes_on, config.quiet, config.link_settle)
+            for interval in firing_intervals(s for s, _ in stream)
+            for part in found_anew(interval, goes_on, config.quiet, config.link_settle)
         )
-        for spell in found:
-            for s in spell.sightings:
+        for interval in found:
+            for s in interval.sightings:
                 part = table.of(s)
-                end = s.at if part == "bounced" else spell.end
-                moments.append(LinkEvent(s, part, nic, names[s.id], spell.start, end, goes_on.get(s.id)))
-    return _seen_from_both_ends(sorted(moments, key=lambda m: order(m.sighting)), config)
+                end = s.at if part == "bounced" else interval.end
+                events.append(LinkEvent(s, part, nic, names[s.id], interval.start, end, goes_on.get(s.id)))
+    return _seen_from_both_ends(sorted(events, key=lambda m: order(m.sighting)), config)
 
 
-def _seen_from_both_ends(moments: list[LinkEvent], config: Config) -> list[LinkEvent]:
+def _seen_from_both_ends(events: list[LinkEvent], config: Config) -> list[LinkEvent]:
     """Where only one end of a cable told that its link is up again, it is up at the other end, too: lines get lost.
 
     Only where it is sure which link that is: one of the host's own and one of a switch went down within the skew of clocks.
     """
-    down = [m for m in moments if m.part == "down"]
+    down = [m for m in events if m.part == "down"]
     if all(m.end is not None for m in down) or len({m.by_host for m in down}) < 2:
-        return moments
+        return events
     ends: dict[str, datetime] = {}
     for m in down:
         near = [o for o in down if abs(o.start - m.start) <= config.skew]
         others = [o.end for o in near if o.by_host is not m.by_host and o.end is not None]
         if m.end is None and others and how_many(near) == 1:
             ends[m.sighting.id] = max(others)
-    return [replace(m, end=ends.get(m.sighting.id, m.end)) for m in moments]
+    return [replace(m, end=ends.get(m.sighting.id, m.end)) for m in events]
 
 
-def found_anew(spell: Spell, gaps: Mapping[str, datetime], quiet: timedelta, least: timedelta) -> list[Spell]:
+def found_anew(
+    interval: FiringInterval, gaps: Mapping[str, datetime], quiet: timedelta, least: timedelta
+) -> list[FiringInterval]:
     """The spell, cut where its begin is told a second time after long: it must have ended, and the line that said so is lost.
 
     `gaps` is where more was told and forgotten; `least` is how long a part is taken to have lasted.
     """
-    parts: list[list[Sighting]] = [[spell.sightings[0]]]
-    for before, s in pairwise(spell.sightings):
+    parts: list[list[Sighting]] = [[interval.sightings[0]]]
+    for before, s in pairwise(interval.sightings):
         if s.at - before.at > quiet and before.id not in gaps:
             parts.append([])
         parts[-1].append(s)
     last = len(parts) - 1
     return [
-        Spell(part[0].at, part[-1].at, spell.end if number == last else part[-1].at + least, tuple(part))
+        FiringInterval(
+            part[0].at, part[-1].at, interval.end if number == last else part[-1].at + least, tuple(part)
+        )
         for number, part in enumerate(parts)
     ]
 
@@ -152,7 +156,7 @@ def _names(s: Sighting, name: Entity) -> list[str]:
     return found or ["?"]
 
 
-def _aliases(told: Iterable[tuple[Sighting, Entity]]) -> dict[str, str]:
+def _aliases(reports: Iterable[tuple[Sighting, Entity]]) -> dict[str, str]:
     """Each name → the least name of the NIC it belongs to."""
     least: dict[str, str] = {}
 
@@ -161,7 +165,7 @@ def _aliases(told: Iterable[tuple[Sighting, Entity]]) -> dict[str, str]:
             name = least[name]
         return name
 
-    for s, name in told:
+    for s, name in reports:
         first, *others = _names(s, name)
         for other in others:
             one, two = sorted((find(first), find(other)))

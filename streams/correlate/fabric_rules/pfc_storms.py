@@ -15,8 +15,8 @@ from streams.correlate.fabric_rules.nic_timeline import forgotten, found_anew, o
 from streams.correlate.fabric_rules.switch_faults import SwitchFault
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.policy.config import Config
-from streams.correlate.sightings import Sighting, order
-from streams.correlate.state.incarnations import Lives, Session, Spell, spells
+from streams.correlate.sightings import Sighting, distinct, latest_end, order, split_at_gaps
+from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import PortRow
 from streams.model.entity import Entity
@@ -32,18 +32,16 @@ def host_storms(
     node: str,
     seen: Iterable[Sighting],
     ports: Mapping[str, PortRow],
-    lives: Lives,
+    incarnations: Incarnations,
     config: Config,
 ) -> list[Hypothesis]:
     """Storms whose source is a NIC of this node. `ports` are the switch ports with this node at their end."""
-    reports = [
-        s for row in ports.values() for group in row.seen.values() for s in group if _told_by_switch(s)
-    ]
+    reports = [s for row in ports.values() for group in row.seen.values() for s in group if _is_by_switch(s)]
     seen = list(seen)
     sent = [s for s in seen if s.kind == SignalKind.FABRIC_PFC_STORM and s.text("direction") == SENT]
     if not reports and not sent:
         return []
-    told = [s for s in seen if s.kind == SignalKind.FABRIC_LINK and s.firing]
+    errors = [s for s in seen if s.kind == SignalKind.FABRIC_LINK and s.firing]
     cabled = [s for row in ports.values() for s in of_port(row) if s.firing]
     found = []
     # Incarnations are counted for the whole host: its NIC goes by several names.
@@ -54,26 +52,28 @@ def host_storms(
             Entity(cluster, node=node, nic=nic),
             *(_at_port(cluster, node, row, nic) for row in ports.values()),
         ]
-    for session in lives.sessions(host, "pfc", _lasting([*reports, *sent], config), names):
+    for session in incarnations.sessions(host, "pfc", _lasting([*reports, *sent], config), names):
         mine = sorted(session.sightings, key=order)
         root = _source(cluster, node, mine, ports)
         since, until = session.start - config.scrape, session.last + config.scrape
         nics = {s.entity.nic for s in mine if s.entity.nic}
         paused = [s for s in victims(seen, since, until) if s.entity.nic in nics]
         since, until = session.start - config.before, session.last + config.before
-        bad = [s for s in (*told, *cabled) if since <= s.at <= until]
+        bad = [s for s in (*errors, *cabled) if since <= s.at <= until]
         found.append(_host_hypothesis(node, root, session, mine, paused, bad, config))
     return found
 
 
-def fabric_storm(cluster: str, name: str, row: PortRow, lives: Lives, config: Config) -> list[Hypothesis]:
+def fabric_storm(
+    cluster: str, name: str, row: PortRow, incarnations: Incarnations, config: Config
+) -> list[Hypothesis]:
     """Storms on a port with no host at its end: an uplink, or a port nobody described. They close nothing."""
     if row.link is not None and row.link.node is not None:
         return []
     switch, _, port = name.partition("/")
     root = Entity(cluster, switch=switch, port=port)
     known = row.link is not None
-    reports = [s for group in row.seen.values() for s in group if _told_by_switch(s)]
+    reports = [s for group in row.seen.values() for s in group if _is_by_switch(s)]
     peer = f"{row.link.peer_switch} {row.link.peer_port or ''}".strip() if row.link else ""
     where = (
         f"its other end is {peer or 'another switch'}" if known else "what is at its other end is not known"
@@ -83,17 +83,12 @@ def fabric_storm(cluster: str, name: str, row: PortRow, lives: Lives, config: Co
             place=Place(PlaceKind.PORT, name),
             root=root,
             family=IncidentFamily.PFC_STORM,
-            incarnation=session.incarnation,
+            **session.times(),
             certainty=Certainty.LIKELY if known else Certainty.WEAK,
-            fault_at=session.start,
-            first_at=session.start,
-            last_at=session.last,
             ready_at=min(s.seen_at for s in session.sightings) + config.storm_settle,
             rule="no access source",
             lag=config.skew,
             why=f"port {port} of {switch} is paused and {where}: no host can be named, so none is closed",
-            cleared_at=session.cleared_at,
-            flaps=session.flaps,
             causes=tuple(sorted(session.sightings, key=order)),
             facts={
                 "direction": BY_SWITCH,
@@ -103,7 +98,7 @@ def fabric_storm(cluster: str, name: str, row: PortRow, lives: Lives, config: Co
             },
             candidates=(rejected(root, IncidentFamily.PFC_STORM, "host is the source", where),),
         )
-        for session in lives.sessions(root, "pfc", _lasting(reports, config))
+        for session in incarnations.sessions(root, "pfc", _lasting(reports, config))
     ]
 
 
@@ -137,7 +132,7 @@ def weigh(storms: list[Hypothesis], config: Config) -> list[Hypothesis]:
 
 
 def shared_storms(
-    cluster: str, switch: str, storms: Sequence[Hypothesis], lives: Lives, config: Config
+    cluster: str, switch: str, storms: Sequence[Hypothesis], incarnations: Incarnations, config: Config
 ) -> list[SwitchFault]:
     """Storms from many hosts of one switch at once: they share a cause (workload, firmware, the switch), and no host is it.
 
@@ -147,20 +142,17 @@ def shared_storms(
     mine = sorted(
         (h for h in storms if h.facts.get("both_ends") is not True), key=lambda h: (h.fault_at, h.id)
     )
-    groups: list[list[Hypothesis]] = []
-    for h in mine:
-        if groups and h.fault_at - groups[-1][-1].fault_at <= config.storm_join:
-            groups[-1].append(h)
-        else:
-            groups.append([h])
+    groups = split_at_gaps(mine, lambda h: h.fault_at, config.storm_join)
     crowds = [g for g in groups if len({h.root.node for h in g}) >= config.leaf_neighbours]
     by_line = {h.causes[0].id: (h, crowd) for crowd in crowds for h in crowd}
     stretches = [
-        Spell(crowd[0].fault_at, h.causes[0].at, _last_end(crowd), (h.causes[0],))
+        FiringInterval(
+            crowd[0].fault_at, h.causes[0].at, latest_end(o.cleared_at for o in crowd), (h.causes[0],)
+        )
         for h, crowd in by_line.values()
     ]
     found = []
-    for session in lives.sessions(root, "pfc", stretches):
+    for session in incarnations.sessions(root, "pfc", stretches):
         hosts = [by_line[s.id][0] for s in session.sightings]
         names = sorted({h.root.node for h in hosts if h.root.node})
         where = f"under {switch}" if switch else "of this cluster"
@@ -168,17 +160,12 @@ def shared_storms(
             place=Place(PlaceKind.SWITCH, switch),
             root=root,
             family=IncidentFamily.PFC_STORM,
-            incarnation=session.incarnation,
+            **session.times(*(h.last_at for h in hosts)),
             certainty=Certainty.LIKELY,
-            fault_at=session.start,
-            first_at=session.start,
-            last_at=max(h.last_at for h in hosts),
             ready_at=min(h.ready_at for h in hosts),
             rule="many hosts pause",
             lag=config.scrape,
             why=f"{len(names)} hosts {where} send pause at the same time: what they share is at fault, so none is closed",
-            cleared_at=session.cleared_at,
-            flaps=session.flaps,
             causes=tuple(s for h in hosts for s in h.causes),
             facts={
                 "direction": SENT,
@@ -195,11 +182,6 @@ def shared_storms(
     return found
 
 
-def _last_end(crowd: Iterable[Hypothesis]) -> datetime | None:
-    ends = [h.cleared_at for h in crowd]
-    return None if None in ends else max((e for e in ends if e is not None), default=None)
-
-
 def _host_hypothesis(
     node: str,
     root: Entity,
@@ -210,8 +192,8 @@ def _host_hypothesis(
     config: Config,
 ) -> Hypothesis:
     """One storm from a host. `paused` is where the same NIC is told to pause itself, `bad` what is wrong with its links."""
-    by_switch = [s for s in mine if _told_by_switch(s)]
-    by_host = [s for s in mine if not _told_by_switch(s)]
+    by_switch = [s for s in mine if _is_by_switch(s)]
+    by_host = [s for s in mine if not _is_by_switch(s)]
     signs = []
     if by_switch:
         signs.append(
@@ -241,19 +223,14 @@ def _host_hypothesis(
         place=Place(PlaceKind.NODE, node),
         root=root,
         family=IncidentFamily.PFC_STORM,
-        incarnation=session.incarnation,
+        **session.times(),
         certainty=certainty,
-        fault_at=session.start,
-        first_at=session.start,
-        last_at=session.last,
         ready_at=_ready_at(by_switch, by_host, config),
         rule=rule,
         lag=config.skew if by_switch else config.scrape,
         why=says,
-        cleared_at=session.cleared_at,
-        flaps=session.flaps,
         causes=tuple(mine),
-        context=tuple(sorted({s.id: s for s in (*paused, *bad)}.values(), key=order)),
+        context=distinct((*paused, *bad)),
         facts=facts,
     )
 
@@ -297,7 +274,7 @@ def measured(storm: Sequence[Sighting]) -> dict[str, Attribute]:
     return facts
 
 
-def _told_by_switch(s: Sighting) -> bool:
+def _is_by_switch(s: Sighting) -> bool:
     return (
         s.kind == SignalKind.FABRIC_PFC_STORM
         and s.text("direction") in (BY_SWITCH, "")
@@ -307,8 +284,8 @@ def _told_by_switch(s: Sighting) -> bool:
 
 def _source(cluster: str, node: str, mine: list[Sighting], ports: Mapping[str, PortRow]) -> Entity:
     """The NIC, by the cabling where there is a report from a switch, by the host's own name else."""
-    reports = [s for s in mine if _told_by_switch(s)]
-    own = sorted({s.entity.nic for s in mine if s.entity.nic and not _told_by_switch(s)})
+    reports = [s for s in mine if _is_by_switch(s)]
+    own = sorted({s.entity.nic for s in mine if s.entity.nic and not _is_by_switch(s)})
     if not reports:
         return Entity(cluster, node=node, nic=own[0] if own else None)
     first = reports[0].entity
@@ -316,24 +293,28 @@ def _source(cluster: str, node: str, mine: list[Sighting], ports: Mapping[str, P
     return _at_port(cluster, node, row, own[0] if own else None, first)
 
 
-def _at_port(cluster: str, node: str, row: PortRow, own: str | None, told: Entity | None = None) -> Entity:
+def _at_port(
+    cluster: str, node: str, row: PortRow, own: str | None, reported: Entity | None = None
+) -> Entity:
     link = row.link
-    switch, port = (link.switch, link.port) if link else (told.switch, told.port) if told else (None, None)
+    switch, port = (
+        (link.switch, link.port) if link else (reported.switch, reported.port) if reported else (None, None)
+    )
     return Entity(cluster, node=node, nic=(link.nic if link else None) or own, switch=switch, port=port)
 
 
-def _lasting(sightings: Iterable[Sighting], config: Config) -> list[Spell]:
+def _lasting(sightings: Iterable[Sighting], config: Config) -> list[FiringInterval]:
     """Spells by stream (who tells it, of which queue), without brief ones, unless they come again and again."""
     streams: dict[str, list[Sighting]] = {}
     for s in sightings:
         streams.setdefault(f"{s.entity.key}|{s.text('queue')}|{s.text('priority')}", []).append(s)
-    kept: list[Spell] = []
+    kept: list[FiringInterval] = []
     for stream in streams.values():
         gaps = forgotten(stream)
         all_ = [
             part
-            for spell in spells(stream)
-            for part in found_anew(spell, gaps, config.quiet, 2 * config.brief_storm)
+            for interval in firing_intervals(stream)
+            for part in found_anew(interval, gaps, config.quiet, 2 * config.brief_storm)
         ]
         brief = [s for s in all_ if _is_brief(s, config)]
         repeated = any(
@@ -344,21 +325,21 @@ def _lasting(sightings: Iterable[Sighting], config: Config) -> list[Spell]:
     return kept
 
 
-def _is_brief(spell: Spell, config: Config) -> bool:
-    if spell.end is None:
+def _is_brief(interval: FiringInterval, config: Config) -> bool:
+    if interval.end is None:
         return False
-    whole_seconds = not spell.start.microsecond and not spell.end.microsecond
+    whole_seconds = not interval.start.microsecond and not interval.end.microsecond
     most = config.brief_storm + (timedelta(seconds=1) if whole_seconds else timedelta())
-    return spell.end - spell.start < most
+    return interval.end - interval.start < most
 
 
-def _bridged(found: list[Spell], gaps: Mapping[str, datetime]) -> list[Spell]:
+def _bridged(found: list[FiringInterval], gaps: Mapping[str, datetime]) -> list[FiringInterval]:
     """The spells, prolonged over what is forgotten: a storm found and restored all day is one."""
     return [
-        replace(spell, end=max(spell.end, *until))
-        if spell.end is not None and (until := [gaps[s.id] for s in spell.sightings if s.id in gaps])
-        else spell
-        for spell in found
+        replace(interval, end=max(interval.end, *until))
+        if interval.end is not None and (until := [gaps[s.id] for s in interval.sightings if s.id in gaps])
+        else interval
+        for interval in found
     ]
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.policy.config import Config
-from streams.correlate.sightings import order
+from streams.correlate.sightings import distinct, latest_end
 from streams.model.incident import Certainty
 
 Peer = Callable[[str], str | None]
@@ -70,7 +70,7 @@ def spread(
             alone.append((port, storm))
     standing: dict[str, Hypothesis] = {}
     for group in _together(alone, config):
-        leader = _told(group, peer)
+        leader = _leader(group, peer)
         standing[leader.id] = leader
         part_of |= {h.id: leader.id for _, h in group[1:]}
     return Spread(part_of, standing)
@@ -125,7 +125,7 @@ def _together(storms: Sequence[tuple[str, Hypothesis]], config: Config) -> list[
     return groups
 
 
-def _told(group: Sequence[tuple[str, Hypothesis]], peer: Peer) -> Hypothesis:
+def _leader(group: Sequence[tuple[str, Hypothesis]], peer: Peer) -> Hypothesis:
     """The earliest of them, with what belongs to it; where the way closes, as the deadlock it is."""
     _, leader = group[0]
     ports = sorted({port for port, _ in group})
@@ -140,8 +140,6 @@ def _told(group: Sequence[tuple[str, Hypothesis]], peer: Peer) -> Hypothesis:
     elif others:
         why = f"{leader.why}; {others} more port(s) are paused with it"
     storms = [h for _, h in group]
-    cleared = [h.cleared_at for h in storms]
-    ends = [at for at in cleared if at is not None]
     return replace(
         leader,
         rule=rule,
@@ -150,8 +148,8 @@ def _told(group: Sequence[tuple[str, Hypothesis]], peer: Peer) -> Hypothesis:
         if any(h.certainty is not Certainty.WEAK for h in storms)
         else Certainty.WEAK,
         last_at=max(h.last_at for h in storms),
-        cleared_at=max(ends) if len(ends) == len(cleared) else None,
-        causes=tuple(sorted({s.id: s for h in storms for s in h.causes}.values(), key=order)),
+        cleared_at=latest_end(h.cleared_at for h in storms),
+        causes=distinct(s for h in storms for s in h.causes),
         facts={**leader.facts, "ports": tuple(ports[:32]), **({"cycle": tuple(ring)} if ring else {})},
         candidates=(
             *leader.candidates,

@@ -16,8 +16,8 @@ from streams.correlate.fabric_rules.nic_timeline import LinkEvent
 from streams.correlate.hypothesis import Blame, Hypothesis, rejected
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import order
-from streams.correlate.state.incarnations import Lives, Session, Spell
+from streams.correlate.sightings import distinct, latest_end, order
+from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
@@ -40,7 +40,7 @@ class SwitchFault:
 
 
 @dataclass(slots=True)
-class Neighbourhood:
+class LinkFaultsBySwitch:
     """Which link faults there are around each switch; kept up to date place by place."""
 
     _of: dict[Place, tuple[LinkFault, ...]] = field(default_factory=dict)
@@ -78,7 +78,7 @@ def switch_faults(
     around: Sequence[LinkFault],
     blames: Sequence[Blame],
     known: int,
-    lives: Lives,
+    incarnations: Incarnations,
     config: Config,
 ) -> list[SwitchFault]:
     """The times when a switch was at fault: by the links that were lost around it, by what jobs blame it for, or both.
@@ -96,7 +96,7 @@ def switch_faults(
         [] if switch else [p for p in falls if _is_brief(p[0], config) and not verdict(p[1], config).alone]
     )
     root = Entity(cluster, switch=switch) if switch else Entity(cluster)
-    stretches: list[Spell] = []
+    stretches: list[FiringInterval] = []
     members: dict[str, tuple[LinkEvent, LinkFault]] = {}
     for episode in (
         *_episodes(lost, least, config.leaf_window),
@@ -107,12 +107,12 @@ def switch_faults(
             first.setdefault(fault.place, (m, fault))
         lines = tuple(m.sighting for m, _ in first.values())
         end = _mostly_over([_end(fault) for _, fault in first.values()], config)
-        stretches.append(Spell(lines[0].at, episode[-1][0].at, end, lines))
+        stretches.append(FiringInterval(lines[0].at, episode[-1][0].at, end, lines))
         members |= {m.sighting.id: (m, fault) for m, fault in first.values()}
     blamed = {blame.lines[0].id: blame for blame in blames}
-    stretches += [Spell(b.start, b.lines[0].at, None, b.lines[:1]) for b in blames]
+    stretches += [FiringInterval(b.start, b.lines[0].at, None, b.lines[:1]) for b in blames]
     found = []
-    for session in lives.sessions(root, "fabric", stretches):
+    for session in incarnations.sessions(root, "fabric", stretches):
         mine = [members[s.id] for s in session.sightings if s.id in members]
         voters = [blamed[s.id] for s in session.sightings if s.id in blamed]
         if not mine:
@@ -153,19 +153,14 @@ def _lost(
         place=Place(PlaceKind.SWITCH, root.switch or SOMEWHERE),
         root=root,
         family=FAMILY,
-        incarnation=session.incarnation,
+        **session.times(),
         certainty=Certainty.DECISIVE if most else Certainty.LIKELY,
-        fault_at=session.start,
-        first_at=session.start,
-        last_at=session.last,
         ready_at=min(s.seen_at for s in session.sightings) + wait,
         rule="many links of one switch",
         lag=config.scrape,
         stops=families()[FAMILY].stops,
         why=f"{len(neighbours)}{share} neighbours of {where} lost their links to it within a minute: "
         "no host is at fault, so none is closed",
-        cleared_at=session.cleared_at,
-        flaps=session.flaps,
         causes=session.sightings,
         jobs=tuple(sorted({b.job for b in voters}, key=lambda j: j.key)),
         facts=facts,
@@ -188,7 +183,6 @@ def _voted(root: Entity, session: Session, voters: Sequence[Blame], config: Conf
         incarnation=session.incarnation,
         certainty=Certainty.LIKELY,
         fault_at=min(b.start for b in voters),
-        first_at=min(b.start for b in voters),
         last_at=max(b.last for b in voters),
         ready_at=min(b.ready_at for b in voters),
         rule=BY_VOTES,
@@ -197,7 +191,7 @@ def _voted(root: Entity, session: Session, voters: Sequence[Blame], config: Conf
         why=f"{first.job}: {first.why}{many}; no host is at fault, so none is closed",
         cleared_at=session.cleared_at,
         flaps=session.flaps,
-        causes=tuple(sorted({s.id: s for b in voters for s in b.lines}.values(), key=order)),
+        causes=distinct(s for b in voters for s in b.lines),
         jobs=tuple(jobs),
         facts={"source": str(root), "failing_pairs": sum(b.pairs for b in voters)},
     )
@@ -228,7 +222,7 @@ def uplink_fault(fault: LinkFault, ends: Sequence[str], config: Config) -> Hypot
 def _falls(fault: LinkFault, config: Config) -> Iterable[LinkEvent]:
     """Every time a link of it went down."""
     last: datetime | None = None
-    for m in fault.moments:
+    for m in fault.events:
         if m.part in ("down", "bounced") and (last is None or m.at - last > config.skew):
             last = m.at
             yield m
@@ -274,5 +268,4 @@ def _mostly_over(ends: Sequence[datetime | None], config: Config) -> datetime | 
 
 
 def _end(fault: LinkFault) -> datetime | None:
-    ends = [m.end for m in fault.moments if m.part in ("down", "bounced")]
-    return None if None in ends else max((e for e in ends if e is not None), default=None)
+    return latest_end(m.end for m in fault.events if m.part in ("down", "bounced"))

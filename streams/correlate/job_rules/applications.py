@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from streams.correlate.job_rules.pod_failures import is_own
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families, is_gauge, level
-from streams.correlate.sightings import Sighting, order
+from streams.correlate.sightings import Sighting, order, split_at_gaps
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.model.entity import Entity, Gpu, JobRef
 from streams.model.incident import Certainty
@@ -55,8 +55,8 @@ class Burst:
         if len(places) != 1 or not seen:
             return None
         (place,) = places.values()
-        told = [s.entity.gpu for s in codes if s.entity.gpu is not None]
-        uuid = min((g.uuid for g in (*seen, *told) if g.uuid), default=None)
+        others = [s.entity.gpu for s in codes if s.entity.gpu is not None]
+        uuid = min((g.uuid for g in (*seen, *others) if g.uuid), default=None)
         if place.node is None or not (seen[0].pci or uuid):
             return None
         return Entity(place.cluster, node=place.node, gpu=Gpu(seen[0].pci, uuid))
@@ -81,16 +81,16 @@ class Burst:
     def why(self, job: JobRef) -> str:
         """What it is, for people."""
         where = ", ".join(self.nodes[:6]) + (" …" if len(self.nodes) > 6 else "")
-        told = ", ".join(list(dict.fromkeys(families().says(s) for s in self.failures))[:3])
+        signs = ", ".join(list(dict.fromkeys(families().says(s) for s in self.failures))[:3])
         if self.is_shared:
-            besides = f"; and {told}" if told else ""
+            besides = f"; and {signs}" if signs else ""
             return (
                 f"XID {self.code} on {len(self.nodes)} nodes of {job} within seconds ({where}): "
                 f"code fails like that, hardware does not{besides}"
             )
-        if told:
+        if signs:
             besides = f", with XID {self.code}" if self.code else ""
-            return f"{job}: {told}{besides} ({where or 'node not known'}), and no hardware under it explains that"
+            return f"{job}: {signs}{besides} ({where or 'node not known'}), and no hardware under it explains that"
         return f"XID {self.code} on one node of {job} ({where}): most likely its own code; watch whether it follows the GPU"
 
 
@@ -100,12 +100,7 @@ def bursts(seen: Iterable[Sighting], config: Config) -> list[Burst]:
         (s for s in seen if s.firing and (is_own(s) if s.kind != SignalKind.GPU_XID else _is_code(s))),
         key=order,
     )
-    groups: list[list[Sighting]] = []
-    for s in lines:
-        if not groups or s.at - groups[-1][-1].at > config.quiet:
-            groups.append([])
-        groups[-1].append(s)
-    return [_burst(group, config.together) for group in groups]
+    return [_burst(group, config.together) for group in split_at_gaps(lines, lambda s: s.at, config.quiet)]
 
 
 def _is_code(s: Sighting) -> bool:
@@ -133,8 +128,8 @@ def _burst(group: Sequence[Sighting], together: timedelta) -> Burst:
 
 def _first_nodes(failures: Sequence[Sighting], together: timedelta) -> set[str]:
     """Where a program failed first; of failures that no killed process leaves, if there is one."""
-    said = [s for s in failures if families().certainty(s) is not Certainty.WEAK] or failures
-    return {s.entity.node for s in said if s.entity.node and s.at - said[0].at <= together}
+    own = [s for s in failures if families().certainty(s) is not Certainty.WEAK] or failures
+    return {s.entity.node for s in own if s.entity.node and s.at - own[0].at <= together}
 
 
 def _most_nodes(lines: Sequence[Sighting], together: timedelta) -> tuple[str, ...]:

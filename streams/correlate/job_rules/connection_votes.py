@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -21,8 +21,6 @@ from streams.correlate.job_rules.rank_reports import Episode, RankReport
 from streams.correlate.sightings import Sighting
 from streams.model.hostnames import folded
 from streams.model.kinds import SignalKind
-
-_FILE = Path(__file__).with_name("connection_votes.yaml")
 
 Says = Literal["edge", "peer", "local", "gone", "none"]
 Level = Literal["nic", "node", "leaf", "process", "none"]
@@ -91,9 +89,8 @@ class _Table(Strict):
     least_leaf_pairs: int
 
 
-@cache
-def _table() -> _Table:
-    return load_table(_FILE, _Table)
+_table = cache(partial(load_table, Path(__file__).with_name("connection_votes.yaml"), _Table))
+"""The table that ships."""
 
 
 def says(s: Sighting) -> Says:
@@ -107,17 +104,18 @@ def says(s: Sighting) -> Says:
     )
 
 
-def only_deaths(told: Iterable[RankReport]) -> bool:
+def only_deaths(reports: Iterable[RankReport]) -> bool:
     """Whether ranks report no more than that others have ended: nobody timed out waiting, and no path or device failed."""
     return all(
-        one.sighting.kind == SignalKind.NCCL_ERROR and says(one.sighting) in ("gone", "none") for one in told
+        one.sighting.kind == SignalKind.NCCL_ERROR and says(one.sighting) in ("gone", "none")
+        for one in reports
     )
 
 
-def edges(told: Iterable[RankReport], addresses: Addresses) -> list[Edge]:
+def edges(reports: Iterable[RankReport], addresses: Addresses) -> list[Edge]:
     """The failing connections that errors tell of, with their ends found in the inventory; earliest first."""
     found = []
-    for one in told:
+    for one in reports:
         s = one.sighting
         if s.kind != SignalKind.NCCL_ERROR or one.node is None or (said := says(s)) == "none":
             continue
@@ -130,7 +128,7 @@ def edges(told: Iterable[RankReport], addresses: Addresses) -> list[Edge]:
 
 def vote(episode: Episode, addresses: Addresses) -> Vote:
     """Count the votes of one hang: those of its first moments, then all, for who fails first makes others fail."""
-    found = edges(episode.told, addresses)
+    found = edges(episode.reports, addresses)
     if not found:
         return Vote()
     wave = timedelta(seconds=_table().wave_s)

@@ -14,7 +14,7 @@ from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
 from streams.correlate.job_rules.process_groups import Group, Waiter, learn, mismatch
 from streams.correlate.job_rules.rank_reports import Episode, Rank, doubted
 from streams.correlate.job_rules.wait_for_graph import Collective, Ends, ends
-from streams.correlate.state.placement import Stay
+from streams.correlate.state.placement import Placement
 from streams.model.incident import Certainty
 from streams.model.kinds import SignalKind
 
@@ -61,14 +61,14 @@ class _Case:
     """One hang with everything that the rules look at."""
 
     episode: Episode
-    stays: Sequence[Stay]
+    placements: Sequence[Placement]
     groups: dict[str, Group]
     ends: Ends
     spoke: dict[Rank, str | None]
     """Who spoke, or was spoken of by the store, and on which node."""
     nodes_of: dict[Rank, str]
     silent: frozenset[Rank]
-    quiet_pods: list[Stay]
+    quiet_pods: list[Placement]
     """Pods that said nothing, where the ranks have no numbers."""
     by_pod: dict[str | None, int]
     """How many ranks of each pod spoke."""
@@ -77,47 +77,49 @@ class _Case:
 
     @property
     def total(self) -> int:
-        return sum(stay.expected for stay in self.stays)
+        return sum(placement.expected for placement in self.placements)
 
     @property
-    def heard(self) -> int:
+    def reporting(self) -> int:
         """Ranks that spoke, or may have."""
-        return self.total - len(self.silent) - sum(stay.expected for stay in self.quiet_pods)
+        return self.total - len(self.silent) - sum(placement.expected for placement in self.quiet_pods)
 
 
-def find_culprit(episode: Episode, stays: Sequence[Stay], addresses: Addresses = NO_ADDRESSES) -> HangFinding:
-    """Judge one hang of a job that stood as `stays` say."""
-    case = _case(episode, stays)
+def find_culprit(
+    episode: Episode, placements: Sequence[Placement], addresses: Addresses = NO_ADDRESSES
+) -> HangFinding:
+    """Judge one hang of a job that stood as `placements` say."""
+    case = _case(episode, placements)
     ballot = vote(episode, addresses)
     finding = _judged(case, ballot)
     return replace(finding, vote=ballot, cleared=_cleared(case, finding), complete=_complete(case))
 
 
-def _case(episode: Episode, stays: Sequence[Stay]) -> _Case:
-    episode = replace(episode, told=tuple(doubted(episode.told)))
-    world: set[Rank] = {rank for stay in stays for rank in stay.ranks}
+def _case(episode: Episode, placements: Sequence[Placement]) -> _Case:
+    episode = replace(episode, reports=tuple(doubted(episode.reports)))
+    world: set[Rank] = {rank for placement in placements for rank in placement.ranks}
     groups = learn(episode, world)
     spoke = episode.reporters
-    nodes_of: dict[Rank, str] = {rank: stay.node for stay in stays for rank in stay.ranks}
+    nodes_of: dict[Rank, str] = {rank: placement.node for placement in placements for rank in placement.ranks}
     nodes_of |= {rank: node for rank, node in spoke.items() if node is not None}
     for group in groups.values():
         for rank, waiter in group.waiters.items():
             if waiter.by_proxy and waiter.seq is not None:
                 spoke.setdefault(rank, nodes_of.get(rank))
-    pods = {t.pod for t in episode.told}
+    pods = {t.pod for t in episode.reports}
     by_pod: dict[str | None, set[Rank]] = {}
-    for told in episode.told:
-        by_pod.setdefault(told.pod, set()).add(told.rank)
+    for report in episode.reports:
+        by_pod.setdefault(report.pod, set()).add(report.rank)
     # A pod whose lines carry no global rank has spoken, but who in it did is not known.
     unnumbered = {pod for pod, ranks in by_pod.items() if all(isinstance(r, str) for r in ranks)}
-    vague = {rank for stay in stays if stay.pod in unnumbered for rank in stay.ranks}
+    vague = {rank for placement in placements if placement.pod in unnumbered for rank in placement.ranks}
     # Ray folds lines that differ in numbers only into one, so what a driver relays says nothing of who was silent.
-    relayed = any(t.sighting.text("ip") for t in episode.told)
+    relayed = any(t.sighting.text("ip") for t in episode.reports)
     silent = frozenset() if relayed else frozenset(world - spoke.keys() - vague)
-    quiet = [stay for stay in stays if not stay.ranks and stay.pod not in pods]
+    quiet = [placement for placement in placements if not placement.ranks and placement.pod not in pods]
     return _Case(
         episode,
-        stays,
+        placements,
         groups,
         ends(groups),
         spoke,
@@ -125,7 +127,7 @@ def _case(episode: Episode, stays: Sequence[Stay]) -> _Case:
         silent=silent,
         quiet_pods=[] if relayed else quiet,
         by_pod={pod: len(ranks) for pod, ranks in by_pod.items()},
-        counted=frozenset(t.rank for t in episode.told if t.sighting.kind == SignalKind.NCCL_TIMEOUT),
+        counted=frozenset(t.rank for t in episode.reports if t.sighting.kind == SignalKind.NCCL_TIMEOUT),
     )
 
 
@@ -157,11 +159,11 @@ def _judged(case: _Case, ballot: Vote) -> HangFinding:
 
 def _program_says(case: _Case) -> str | None:
     """What PyTorch's own checks found before the collective ran (TORCH_DISTRIBUTED_DEBUG=DETAIL)."""
-    for told in case.episode.told:
-        s = told.sighting
+    for report in case.episode.reports:
+        s = report.sighting
         if s.text("subtype") == "mismatch":
             seq = f" {s.text('seq')}" if s.text("seq") else ""
-            return f"rank {told.rank} found that the ranks called different collectives as number{seq}"
+            return f"rank {report.rank} found that the ranks called different collectives as number{seq}"
     return None
 
 
@@ -170,17 +172,17 @@ def _program_says(case: _Case) -> str | None:
 
 def _behind(case: _Case) -> _Suspicion | None:
     """The ranks at the end of the waiting of which it is told that they did not come, or that wait behind all others."""
-    told = [m for m in case.ends.missing if m.told]
+    absent = [m for m in case.ends.missing if m.is_known_absent]
     lowest = _lowest(case)
-    if told:
-        first = told[0].collective
-        names = sorted({m.collective.group for m in told})
+    if absent:
+        first = absent[0].collective
+        names = sorted({m.collective.group for m in absent})
         what = (
             f"never enqueued collective {first.seq} of process group {case.groups[first.group].label} that the others wait in"
-            if len({m.collective for m in told}) == 1
+            if len({m.collective for m in absent}) == 1
             else f"never enqueued what the others wait in, in process groups {', '.join(names[:4])}"
         )
-        ranks = frozenset(m.rank for m in told) | (lowest.ranks if lowest else frozenset())
+        ranks = frozenset(m.rank for m in absent) | (lowest.ranks if lowest else frozenset())
         return _Suspicion(ranks, "never joined", what)
     return lowest
 
@@ -221,10 +223,10 @@ def _in(group: Group, collective: Collective) -> list[Waiter]:
 
 def _silence(case: _Case, absent: frozenset[Rank]) -> HangFinding:
     """`absent` ranks speak but are awaited as well; where there are both, both are suspected."""
-    spoke = f"{case.heard} of {case.total} ranks timed out waiting"
+    spoke = f"{case.reporting} of {case.total} ranks timed out waiting"
     awaited = [m for m in case.ends.missing if m.rank in case.silent]
     at_end = {node for m in awaited if (node := case.nodes_of.get(m.rank)) is not None}
-    nodes = {stay.node for stay in case.quiet_pods}
+    nodes = {placement.node for placement in case.quiet_pods}
     nodes |= {case.nodes_of[rank] for rank in case.silent if rank in case.nodes_of}
     suspected, rest = case.silent | absent, "the rest said nothing"
     if len(at_end) == 1 and len(nodes) > 1 and not case.quiet_pods:
@@ -233,7 +235,7 @@ def _silence(case: _Case, absent: frozenset[Rank]) -> HangFinding:
         label = case.groups[awaited[0].collective.group].label
         rest = f"the waiting ends in process group {label}, at ranks that said nothing"
         nodes = at_end
-    elif len(nodes) > 1 and case.heard * 2 < case.total:
+    elif len(nodes) > 1 and case.reporting * 2 < case.total:
         why = f"only {spoke}; that is too few to call the others silent"
         return HangFinding(None, Certainty.WEAK, "too few reports", why, suspects=tuple(sorted(nodes)))
     suspicion = _Suspicion(suspected, "silent ranks", f"{spoke}; {rest}", firm=not absent)
@@ -251,10 +253,14 @@ def _voted(case: _Case, ballot: Vote) -> HangFinding | None:
     node = ballot.node
     if node is None or ballot.level == "process":
         return None
-    here = [stay for stay in case.stays if stay.node == node]
-    ranks = frozenset(rank for stay in here for rank in stay.ranks if rank in case.silent)
-    heard = {t.pod for t in case.episode.told} & {stay.pod for stay in here}
-    whole = bool(here) and not heard and all(stay.ranks and set(stay.ranks) <= case.silent for stay in here)
+    here = [placement for placement in case.placements if placement.node == node]
+    ranks = frozenset(rank for placement in here for rank in placement.ranks if rank in case.silent)
+    reported = {t.pod for t in case.episode.reports} & {placement.pod for placement in here}
+    whole = (
+        bool(here)
+        and not reported
+        and all(placement.ranks and set(placement.ranks) <= case.silent for placement in here)
+    )
     if whole and case.groups:
         suspicion = _Suspicion(ranks, ballot.rule, f"{ballot.why}; nothing is heard of its ranks")
         return _verdict(case, suspicion, ranks, silent=True)
@@ -304,7 +310,7 @@ def _lag(group: Group, collective: Collective) -> _Suspicion | None:
 
 
 def _complete(case: _Case) -> bool:
-    if not case.stays or len(case.spoke) < case.total:
+    if not case.placements or len(case.spoke) < case.total:
         return False
     return all(w.last_enqueued is not None for g in case.groups.values() for w in g.waiters.values())
 
@@ -321,7 +327,7 @@ def _verdict(
     more: Collection[str] = (),
 ) -> HangFinding:
     """Certain only when the whole node is suspected and every rank elsewhere has spoken."""
-    stays = case.stays
+    placements = case.placements
     nodes = sorted({case.nodes_of[r] for r in suspected if r in case.nodes_of} | set(more))
     ranks = _sorted(suspected)
     named = f"ranks {ranges(ranks)}" if ranks else f"the ranks on {', '.join(nodes)}"
@@ -336,18 +342,18 @@ def _verdict(
             None, Certainty.LIKELY, suspicion.rule, f"{why}; {spread}", ranks, tuple(nodes), silent
         )
     node = nodes[0]
-    if {stay.node for stay in stays} == {node}:
+    if {placement.node for placement in placements} == {node}:
         text = f"{why}; the job has no other node to compare with"
         return HangFinding(None, Certainty.WEAK, suspicion.rule, text, ranks, (node,), silent)
     where = f"all of them on {node}" if silent else f"they stand on {node}"
-    here = [stay for stay in stays if stay.node == node]
+    here = [placement for placement in placements if placement.node == node]
     whole = (
-        all(set(stay.ranks) <= suspected for stay in here)
+        all(set(placement.ranks) <= suspected for placement in here)
         if all(s.ranks for s in here)
         else set(more) == {node} or silent
     )
-    spoke = all(_spoke(case, stay) for stay in stays if stay.node != node)
-    certain = whole and spoke and bool(stays) and suspicion.firm
+    spoke = all(_spoke(case, placement) for placement in placements if placement.node != node)
+    certain = whole and spoke and bool(placements) and suspicion.firm
     text = f"{why}: {named}, {where}" if silent and ranks else f"{why}; {where}"
     if not spoke:
         text += "; but not every other rank has spoken"
@@ -359,10 +365,10 @@ def _verdict(
     return HangFinding(node, certainty, suspicion.rule, text, ranks, (node,), silent)
 
 
-def _spoke(case: _Case, stay: Stay) -> bool:
-    if stay.ranks:
-        return all(rank in case.spoke for rank in stay.ranks)
-    return case.by_pod.get(stay.pod, 0) >= stay.expected
+def _spoke(case: _Case, placement: Placement) -> bool:
+    if placement.ranks:
+        return all(rank in case.spoke for rank in placement.ranks)
+    return case.by_pod.get(placement.pod, 0) >= placement.expected
 
 
 def _cleared(case: _Case, finding: HangFinding) -> tuple[tuple[str, str], ...]:

@@ -17,7 +17,7 @@ from streams.model.kinds import IncidentFamily, SignalKind
 def explaining(
     evidence: JobEvidence,
     start: datetime,
-    told_at: datetime,
+    reported_at: datetime,
     end: datetime,
     config: Config,
     spoke: Collection[str | None] = (),
@@ -30,14 +30,14 @@ def explaining(
     """
     fitting = [
         cause
-        for cause, stays in evidence.local
-        if any(s.overlaps(start - config.slack, end) for s in stays)
+        for cause, placements in evidence.local
+        if any(s.overlaps(start - config.slack, end) for s in placements)
         and (
             cause.family != IncidentFamily.NODE_DOWN
-            or (cause.ready_at <= told_at and cause.root.node not in spoke)
+            or (cause.ready_at <= reported_at and cause.root.node not in spoke)
         )
-        and in_time(cause, start, told_at, evidence, config)
-        and (late is None or cause.fault_at <= told_at + late)
+        and in_time(cause, start, reported_at, evidence, config)
+        and (late is None or cause.fault_at <= reported_at + late)
         and domain in (None, cause.domain)
     ]
     return max(fitting, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
@@ -52,7 +52,7 @@ def storm_for(
         for c in evidence.causes
         if c.family == IncidentFamily.PFC_STORM
         and (c.id in evidence.near_storms or finding.node is None)
-        and in_time(c, episode.start, episode.told_at, evidence, config)
+        and in_time(c, episode.start, episode.reported_at, evidence, config)
     ]
     return max(
         storms,
@@ -65,14 +65,14 @@ def fabric_for(
     evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
 ) -> Hypothesis | None:
     """A switch or uplink that failed near the job: it takes network errors, and waiting whose ranks accuse nobody."""
-    if finding.node is not None and all(t.sighting.kind != SignalKind.NCCL_ERROR for t in episode.told):
+    if finding.node is not None and all(t.sighting.kind != SignalKind.NCCL_ERROR for t in episode.reports):
         return None
     near = [
         c
         for c in evidence.causes
         if c.domain == "fabric"
         and c.id in evidence.near_storms
-        and in_time(c, episode.start, episode.told_at, evidence, config)
+        and in_time(c, episode.start, episode.reported_at, evidence, config)
     ]
     return max(near, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id), default=None)
 
@@ -121,12 +121,12 @@ def missed_nodes(evidence: JobEvidence, episode: Episode, config: Config) -> fro
 
 
 def in_time(
-    cause: Hypothesis, start: datetime, told_at: datetime, evidence: JobEvidence, config: Config
+    cause: Hypothesis, start: datetime, reported_at: datetime, evidence: JobEvidence, config: Config
 ) -> bool:
-    """Whether symptoms from `start` on, told from `told_at` on, may follow from it: neither over before, nor begun after."""
-    if cause.fault_at > told_at + cause.lag or was_outlived(cause, start, evidence, config):
+    """Whether symptoms from `start` on, told from `reported_at` on, may follow from it: neither over before, nor begun after."""
+    if cause.fault_at > reported_at + cause.lag or was_outlived(cause, start, evidence, config):
         return False
-    if cause.domain in ("link", "fabric") and start < told_at:
+    if cause.domain in ("link", "fabric") and start < reported_at:
         # What has waited since a known moment lost its connection then, or not by this.
         return cause.last_at >= start - config.connection_loss
     if cause.stops == "near":

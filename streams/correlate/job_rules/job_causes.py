@@ -24,6 +24,7 @@ def application_root(evidence: JobEvidence, burst: Burst, count: int, config: Co
     if burst.says_nothing:
         return None
     job, code = evidence.job, burst.code
+    no_hardware = f"{code} asks for no reset, and no other code stands beside it"
     gpus = sorted({s.entity.key: s.entity for s in burst.sightings if s.kind == SignalKind.GPU_XID}.items())
     facts: dict[str, Attribute] = {"shared_nodes": len(burst.nodes)} if burst.is_shared else {}
     if code:
@@ -38,7 +39,6 @@ def application_root(evidence: JobEvidence, burst: Burst, count: int, config: Co
         incarnation=count,
         certainty=burst.certainty,
         fault_at=burst.start,
-        first_at=burst.start,
         last_at=burst.end,
         ready_at=burst.seen_at + config.application_settle,
         rule="same code on many nodes" if burst.is_shared else "application code" if code else "own failure",
@@ -48,13 +48,7 @@ def application_root(evidence: JobEvidence, burst: Burst, count: int, config: Co
         jobs=(job,),
         facts=facts,
         candidates=tuple(
-            rejected(
-                entity,
-                IncidentFamily.GPU_FAULT,
-                "hardware",
-                f"{code} asks for no reset, and no other code stands beside it",
-            )
-            for _, entity in gpus[:6]
+            rejected(entity, IncidentFamily.GPU_FAULT, "hardware", no_hardware) for _, entity in gpus[:6]
         ),
     )
 
@@ -77,13 +71,12 @@ def hang_root(
         incarnation=count if family == IncidentFamily.HANG else MISMATCHES_FROM + count,
         certainty=finding.certainty,
         fault_at=episode.start,
-        first_at=episode.start,
         last_at=episode.end,
         ready_at=ready_at,
         rule=finding.rule,
         why=finding.why,
         cleared_at=recovered(evidence, episode.end, None),
-        causes=tuple(t.sighting for t in episode.told),
+        causes=tuple(episode.lines),
         symptoms=tuple(teardown),
         jobs=(evidence.job,),
         facts=culprit_facts(finding, episode),
@@ -91,17 +84,15 @@ def hang_root(
     )
 
 
-def culprit_facts(
-    finding: HangFinding, episode: Episode
-) -> dict[str, int | bool | str | tuple[int, ...] | tuple[str, ...]]:
-    """What runbooks and people may want to know of a hang."""
+def culprit_facts(finding: HangFinding, episode: Episode) -> dict[str, Attribute]:
+    """The facts of a hang for runbooks and responders."""
     ranks = tuple(r for r in finding.ranks if isinstance(r, int))[:64]
-    facts: dict[str, int | bool | str | tuple[int, ...] | tuple[str, ...]] = {
+    facts: dict[str, Attribute] = {
         "culprit_ranks": ranks,
         "suspect_nodes": finding.suspects[:16],
         "silent": finding.silent,
         "ranks_reported": len(episode.reporters),
-        "waited_s": int((episode.told_at - episode.start).total_seconds()),
+        "waited_s": int((episode.reported_at - episode.start).total_seconds()),
     }
     if finding.gpus:
         facts["culprit_gpus"] = finding.gpus[:16]
@@ -126,30 +117,19 @@ def rejections(
             reason = "the storm does not reach this job's nodes"
         elif was_outlived(cause, episode.start, evidence, config):
             reason = "the job made progress after it"
-        elif not in_time(cause, episode.start, episode.told_at, evidence, config):
+        elif not in_time(cause, episode.start, episode.reported_at, evidence, config):
             reason = "it was over before the hang began, or came long after"
         else:
             continue
         found.append(rejected(cause.root, cause.family, cause.rule, reason))
+    nodes: list[tuple[str, str, str]] = []
     if finding.node is None and len(finding.suspects) > 1:
-        for node in finding.suspects[:6]:
-            root = Entity(evidence.cluster, node=node)
-            found.append(
-                rejected(
-                    root,
-                    IncidentFamily.SILENT_NODE,
-                    finding.rule,
-                    "one of several suspected nodes: none is closed on that",
-                )
-            )
-    for node, reason in finding.doubts[:4]:
-        found.append(
-            rejected(
-                Entity(evidence.cluster, node=node), IncidentFamily.SILENT_NODE, "source of ranks", reason
-            )
-        )
-    for node, reason in finding.cleared:
-        found.append(
-            rejected(Entity(evidence.cluster, node=node), IncidentFamily.SILENT_NODE, "victim", reason)
-        )
+        reason = "one of several suspected nodes: none is closed on that"
+        nodes += ((node, finding.rule, reason) for node in finding.suspects[:6])
+    nodes += ((node, "source of ranks", reason) for node, reason in finding.doubts[:4])
+    nodes += ((node, "victim", reason) for node, reason in finding.cleared)
+    found += (
+        rejected(Entity(evidence.cluster, node=node), IncidentFamily.SILENT_NODE, rule, reason)
+        for node, rule, reason in nodes
+    )
     return tuple(found[:12])

@@ -12,7 +12,7 @@ from streams.correlate.job_rules.rank_reports import RankReport
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Place, PlaceKind
-from streams.correlate.state.placement import Stay
+from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import BaseRow
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Certainty
@@ -24,10 +24,10 @@ class JobEvidence:
 
     cluster: str
     job: JobRef
-    told: Sequence[RankReport]
+    reports: Sequence[RankReport]
     codes: Sequence[Sighting]
     """XIDs on nodes where the job stood at that moment."""
-    stays: Sequence[Stay]
+    placements: Sequence[Placement]
     """Every known stay."""
     failed: Sequence[Sighting]
     """What its programs, its pods and the kernels under it said of its failing, each with its node where that is known."""
@@ -43,26 +43,26 @@ class JobEvidence:
     """When the job finished or was deleted. One that was deleted may have been made anew under its name, and finish later."""
     world: int | None = None
     """How many ranks the job has by its own specification."""
-    addresses: Callable[[Sequence[Stay]], Addresses] = lambda stays: NO_ADDRESSES
+    addresses: Callable[[Sequence[Placement]], Addresses] = lambda placements: NO_ADDRESSES
     """What peers' names and addresses stood for while the job stood so."""
     forgotten: Mapping[str, BaseRow] = field(default_factory=dict)
     """By domain: how many of the job's own incidents are forgotten, and until when."""
-    local: Sequence[tuple[Hypothesis, Sequence[Stay]]] = field(init=False)
+    local: Sequence[tuple[Hypothesis, Sequence[Placement]]] = field(init=False)
     """Roots on the job's own nodes that may explain its symptoms, each with the job's stays there."""
 
     def __post_init__(self) -> None:
-        there: dict[str | None, list[Stay]] = {}
+        there: dict[str | None, list[Placement]] = {}
         for cause in self.causes:
             there |= {node: [] for node in (cause.root.node, *cause.nodes)}
-        for stay in self.stays:
-            if stay.node in there:
-                there[stay.node].append(stay)
+        for placement in self.placements:
+            if placement.node in there:
+                there[placement.node].append(placement)
         local = [
-            (cause, stays)
+            (cause, placements)
             for cause in self.causes
             if cause.certainty is not Certainty.WEAK
             and cause.stops != "never"
-            and (stays := [s for node in {cause.root.node, *cause.nodes} for s in there[node]])
+            and (placements := [s for node in {cause.root.node, *cause.nodes} for s in there[node]])
         ]
         object.__setattr__(self, "local", local)
 
@@ -77,19 +77,19 @@ class JobEvidence:
         return Entity(self.cluster, job=self.job)
 
 
-def standing(stays: Sequence[Stay], at: datetime, config: Config) -> list[Stay]:
+def standing(placements: Sequence[Placement], at: datetime, config: Config) -> list[Placement]:
     """Where the job stood when a hang began, and of each pod name and rank only one stay.
 
     Pods that came later count only for ranks nobody held before: a job that is already resumed must not move the blame.
     """
-    there = [s for s in stays if s.overlaps(at - config.slack, at + config.slack)]
+    there = [s for s in placements if s.overlaps(at - config.slack, at + config.slack)]
     held = {rank for s in there if s.start <= at for rank in s.ranks}
-    latest: dict[str, Stay] = {}
-    for stay in sorted(there, key=lambda s: (s.start, s.uid)):
-        if stay.start > at and held.intersection(stay.ranks):
+    latest: dict[str, Placement] = {}
+    for placement in sorted(there, key=lambda s: (s.start, s.uid)):
+        if placement.start > at and held.intersection(placement.ranks):
             continue
-        if stay.start <= at or stay.pod not in latest:
-            latest[stay.pod] = stay
+        if placement.start <= at or placement.pod not in latest:
+            latest[placement.pod] = placement
     return [latest[pod] for pod in sorted(latest)]
 
 

@@ -13,11 +13,10 @@ from datetime import timedelta
 from streams.correlate.job_rules.connection_votes import Addresses
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.pod_failures import is_own
-from streams.correlate.job_rules.rank_reports import RankReport, told_by
-from streams.correlate.policy.families import families
-from streams.correlate.policy.kinds import FAILURES, GPU_KINDS
+from streams.correlate.job_rules.rank_reports import RankReport, rank_report
+from streams.correlate.policy.families import FAILURES, GPU_KINDS, families
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.placement import Stay, stay_at
+from streams.correlate.state.placement import Placement, placement_at
 from streams.correlate.state.rows import NodeRow, PodRow
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
@@ -46,16 +45,16 @@ class _Pod:
     """A pod's row and its stays, and what it told while it was the job's."""
 
     row: PodRow
-    stays: tuple[Stay, ...]
+    placements: tuple[Placement, ...]
     job: str
-    told: tuple[RankReport, ...]
+    reports: tuple[RankReport, ...]
     failed: tuple[Sighting, ...]
 
 
 _NOWHERE = _Node(NodeRow(), (), (), (), (), True)
 
 
-class Testimony:
+class JobEvidenceCache:
     """Reads rows for the judgement of jobs."""
 
     def __init__(self, state: State, topology: Topology, slack: timedelta) -> None:
@@ -74,46 +73,46 @@ class Testimony:
 
     def note(self, job: str, evidence: JobEvidence | None) -> None:
         """Remember by what a job was judged; network errors are judged by addresses besides, so those are not remembered."""
-        if evidence is None or any(t.sighting.kind == SignalKind.NCCL_ERROR for t in evidence.told):
+        if evidence is None or any(t.sighting.kind == SignalKind.NCCL_ERROR for t in evidence.reports):
             self._judged.pop(job, None)
         else:
             self._judged[job] = evidence
 
-    def told(self, job: str, nodes: set[str]) -> list[RankReport]:
+    def reports(self, job: str, nodes: set[str]) -> list[RankReport]:
         """What the job's ranks said: in their own pods' logs, or in a node's log when only this job stood there."""
-        heard = self._state.pods.told
+        reporting = self._state.pods.reporting
         found: list[RankReport] = []
-        for pod in (*sorted(heard & self._placements.names_of(job)), *self._pod_jobs.unplaced(job)):
-            found += self._heard_in(pod, job).told
-        for node in sorted(nodes & self._state.nodes.told):
+        for pod in (*sorted(reporting & self._placements.names_of(job)), *self._pod_jobs.unplaced(job)):
+            found += self._pod(pod, job).reports
+        for node in sorted(nodes & self._state.nodes.reporting):
             for s in self._node(node).collectives:
-                there = {stay.job.key for stay in self._placements.on_node(node, s.fault_at, s.at)}
+                there = {placement.job.key for placement in self._placements.on_node(node, s.fault_at, s.at)}
                 if there == {job}:
-                    found.append(told_by(s, None))
+                    found.append(rank_report(s, None))
         return found
 
     def failed(self, job: str, nodes: set[str]) -> list[Sighting]:
         """How the job failed: what its pods and their events said, and kernels that killed for memory where only it stood."""
         found: list[Sighting] = []
         for pod in (
-            *sorted(self._state.pods.told & self._placements.names_of(job)),
+            *sorted(self._state.pods.reporting & self._placements.names_of(job)),
             *self._pod_jobs.unplaced(job),
         ):
-            found += self._heard_in(pod, job).failed
-        for node in sorted(nodes & self._state.nodes.told):
+            found += self._pod(pod, job).failed
+        for node in sorted(nodes & self._state.nodes.reporting):
             for s in self._node(node).failures:
-                there = {stay.job.key for stay in self._placements.on_node(node, s.at, s.at)}
+                there = {placement.job.key for placement in self._placements.on_node(node, s.at, s.at)}
                 if there == {job}:
                     found.append(s)
         return found
 
-    def codes(self, stays: Sequence[Stay]) -> list[Sighting]:
+    def codes(self, placements: Sequence[Placement]) -> list[Sighting]:
         """XIDs on the job's nodes while it stood there, that are not causes by themselves."""
-        heard = self._state.nodes.told
-        by_node: dict[str, list[Stay]] = {}
-        for stay in stays:
-            if stay.node in heard:
-                by_node.setdefault(stay.node, []).append(stay)
+        reporting = self._state.nodes.reporting
+        by_node: dict[str, list[Placement]] = {}
+        for placement in placements:
+            if placement.node in reporting:
+                by_node.setdefault(placement.node, []).append(placement)
         return [
             s
             for node in sorted(by_node)
@@ -127,54 +126,57 @@ class Testimony:
 
     def pauses(self, nodes: set[str]) -> list[Sighting]:
         """What the nodes' NICs told of pause frames."""
-        return [s for node in nodes & self._state.nodes.told for s in self._node(node).pauses]
+        return [s for node in nodes & self._state.nodes.reporting for s in self._node(node).pauses]
 
-    def addresses(self, stays: Sequence[Stay]) -> Addresses:
+    def addresses(self, placements: Sequence[Placement]) -> Addresses:
         """Names and addresses by which ranks on these stays know each other: of nodes, of pods, with leafs beside."""
         nodes: dict[str, str] = {}
         leafs: dict[str, str] = {}
         short: dict[str, set[str]] = {}
-        for stay in stays:
-            pod, row = self._state.pods.get(stay.pod), self._state.nodes.get(stay.node)
-            short.setdefault(folded(stay.node).partition(".")[0], set()).add(stay.node)
-            nodes[folded(stay.pod.rpartition("/")[2])] = stay.node
+        for placement in placements:
+            pod, row = self._state.pods.get(placement.pod), self._state.nodes.get(placement.node)
+            short.setdefault(folded(placement.node).partition(".")[0], set()).add(placement.node)
+            nodes[folded(placement.pod.rpartition("/")[2])] = placement.node
             for tenancy in pod.tenancies if pod else ():
-                if tenancy.fact.uid == stay.uid and tenancy.fact.ip:
-                    nodes[tenancy.fact.ip] = stay.node
+                if tenancy.fact.uid == placement.uid and tenancy.fact.ip:
+                    nodes[tenancy.fact.ip] = placement.node
             if row is not None and row.fact is not None:
-                nodes |= {folded(name): stay.node for name in (*row.fact.addresses, *row.fact.aliases)}
+                nodes |= {folded(name): placement.node for name in (*row.fact.addresses, *row.fact.aliases)}
                 if row.fact.leaf:
-                    leafs[stay.node] = row.fact.leaf
+                    leafs[placement.node] = row.fact.leaf
         nodes |= {name: next(iter(meant)) for name, meant in short.items() if len(meant) == 1}
-        nodes |= {folded(stay.node): stay.node for stay in stays}
+        nodes |= {folded(placement.node): placement.node for placement in placements}
         return Addresses(nodes, leafs)
 
     def forget(self) -> None:
         """Let go of what is kept for rows that are not told of any more."""
-        for kept, told in ((self._nodes, self._state.nodes.told), (self._pods, self._state.pods.told)):
-            for name in kept.keys() - told:
+        for kept, reporting in (
+            (self._nodes, self._state.nodes.reporting),
+            (self._pods, self._state.pods.reporting),
+        ):
+            for name in kept.keys() - reporting:
                 del kept[name]
 
-    def _heard_in(self, pod: str, job: str) -> _Pod:
-        row, stays = self._state.pods.get(pod), self._placements.of_pod(pod)
+    def _pod(self, pod: str, job: str) -> _Pod:
+        row, placements = self._state.pods.get(pod), self._placements.of_pod(pod)
         if row is None:
             return _Pod(PodRow(), (), job, (), ())
         kept = self._pods.get(pod)
-        if kept is not None and kept.row is row and kept.stays is stays and kept.job == job:
+        if kept is not None and kept.row is row and kept.placements is placements and kept.job == job:
             return kept
-        told: list[RankReport] = []
+        reports: list[RankReport] = []
         failed: list[Sighting] = []
         for s in (s for group in row.seen.values() for s in group):
-            stay = stay_at(stays, s.at)
-            if stay is not None and stay.job.key != job:
+            placement = placement_at(placements, s.at)
+            if placement is not None and placement.job.key != job:
                 continue
             if s.kind in FAILURES:
-                node = s.entity.node or (stay.node if stay else None)
+                node = s.entity.node or (placement.node if placement else None)
                 failed.append(replace(s, entity=replace(s.entity, node=node)))
             else:
-                told.append(told_by(s, stay))
-        heard = self._pods[pod] = _Pod(row, stays, job, tuple(told), tuple(failed))
-        return heard
+                reports.append(rank_report(s, placement))
+        kept = self._pods[pod] = _Pod(row, placements, job, tuple(reports), tuple(failed))
+        return kept
 
     def _node(self, name: str) -> _Node:
         row = self._state.nodes.get(name)

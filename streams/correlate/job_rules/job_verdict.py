@@ -24,14 +24,14 @@ from streams.correlate.job_rules.explaining_causes import (
 )
 from streams.correlate.job_rules.job_causes import application_root, hang_root, rejections
 from streams.correlate.job_rules.job_evidence import JobEvidence, recovered, standing
-from streams.correlate.job_rules.pod_failures import PLATFORM, Obstacle, obstacles
+from streams.correlate.job_rules.pod_failures import PLATFORM, PlatformBlocker, platform_blockers
 from streams.correlate.job_rules.rank_assignment import gpus_of, numbered
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.place import Accused, Cause, Place, PlaceKind
-from streams.correlate.state.placement import Stay
+from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect
+from streams.correlate.state.placement import Placement
 from streams.model.entity import JobRef
 from streams.model.incident import Candidate, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -50,7 +50,7 @@ class Suspicion:
 
 
 @dataclass(slots=True)
-class Judgement:
+class JobVerdict:
     """The outcome for one job. `explained` maps a period of its symptoms to the incident that explains them."""
 
     claims: dict[Cause, list[Sighting]] = field(default_factory=dict)
@@ -59,19 +59,21 @@ class Judgement:
     suspicions: list[Suspicion] = field(default_factory=list)
     blames: list[Blame] = field(default_factory=list)
 
-    def claim(self, cause: Cause, since: datetime, until: datetime, symptoms: Sequence[Sighting]) -> None:
-        """These symptoms follow from that."""
-        self.explained.append((since, until, cause))
+    def claim(
+        self, cause: Cause, trouble: Burst | Episode | PlatformBlocker, symptoms: Sequence[Sighting]
+    ) -> None:
+        """Record that these symptoms of a trouble follow from a cause."""
+        self.explained.append((trouble.start, trouble.end, cause))
         self.claims.setdefault(cause, []).extend(symptoms)
 
 
-def judge(evidence: JobEvidence, config: Config) -> Judgement:
+def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     """What explains this job's symptoms.
 
     Its bursts and its hangs are numbered in the order of their times, whatever explains them: so an incarnation does not
     depend on what was read first, nor on what is found to explain another one.
     """
-    judgement = Judgement()
+    verdict = JobVerdict()
     hangs = _hangs(evidence, config)
     hang_count, _ = _forgotten(evidence, IncidentFamily.HANG)
     count, until = _forgotten(evidence, IncidentFamily.APPLICATION)
@@ -90,8 +92,8 @@ def judge(evidence: JobEvidence, config: Config) -> Judgement:
                 evidence, burst.start, burst.start, burst.end, config, late=config.scrape, domain="pfc"
             )
         if cause is not None:
-            judgement.claim(cause.id, burst.start, burst.end, burst.sightings)
-        elif not burst.speaks_for_itself and _torn_down_by(burst, hangs, config) is not None:
+            verdict.claim(cause.id, burst, burst.sightings)
+        elif not burst.speaks_for_itself and _is_teardown(burst, hangs, config):
             torn_down.append(burst)
         else:
             loose.append((count, burst))
@@ -100,23 +102,20 @@ def judge(evidence: JobEvidence, config: Config) -> Judgement:
         for number, burst in loose
         if (hypothesis := application_root(evidence, burst, number, config)) is not None
     ]
-    judgement.hypotheses += [hypothesis for _, hypothesis in applications]
+    verdict.hypotheses += [hypothesis for _, hypothesis in applications]
     for number, episode in enumerate(hangs, hang_count + 1):
         spoke = set(episode.reporters.values())
-        cause = explaining(evidence, episode.start, episode.told_at, episode.end, config, spoke)
+        cause = explaining(evidence, episode.start, episode.reported_at, episode.end, config, spoke)
         if cause is not None and (
             cause.certainty is Certainty.DECISIVE
             or not _outweighed(cause, _finding(evidence, episode, config))
         ):
-            lines = [t.sighting for t in episode.told]
-            judgement.claim(
-                cause.id, episode.start, episode.end, [*lines, *_teardown(torn_down, episode, config)]
-            )
+            verdict.claim(cause.id, episode, [*episode.lines, *_teardown(torn_down, episode, config)])
             continue
-        _judge_hang(evidence, judgement, episode, number, applications, torn_down, config)
-    _claim_teardown(evidence, judgement, config)
-    _judge_obstacles(evidence, judgement, config)
-    return judgement
+        _judge_hang(evidence, verdict, episode, number, applications, torn_down, config)
+    _claim_teardown(evidence, verdict, config)
+    _evaluate_blockers(evidence, verdict, config)
+    return verdict
 
 
 def _forgotten(evidence: JobEvidence, domain: str) -> tuple[int, datetime | None]:
@@ -127,9 +126,9 @@ def _forgotten(evidence: JobEvidence, domain: str) -> tuple[int, datetime | None
 def _hangs(evidence: JobEvidence, config: Config) -> list[Episode]:
     """The job's hangs: what the same pods report within minutes is still the same one being torn down."""
     _, until = _forgotten(evidence, IncidentFamily.HANG)
-    told = [t for t in evidence.told if until is None or t.sighting.at > until]
+    reports = [t for t in evidence.reports if until is None or t.sighting.at > until]
     found: list[Episode] = []
-    for episode in episodes(told, config.episode_gap):
+    for episode in episodes(reports, config.episode_gap):
         last = found[-1] if found else None
         if (
             last is not None
@@ -143,33 +142,35 @@ def _hangs(evidence: JobEvidence, config: Config) -> list[Episode]:
 
 
 def _same_pods(evidence: JobEvidence, one: Episode, other: Episode) -> bool:
-    spoke = {t.pod for t in one.told} & {t.pod for t in other.told}
-    before = {s.uid for s in evidence.stays if s.pod in spoke and s.overlaps(one.end, one.end)}
-    after = {s.uid for s in evidence.stays if s.pod in spoke and s.overlaps(other.end, other.end)}
+    spoke = {t.pod for t in one.reports} & {t.pod for t in other.reports}
+    before = {s.uid for s in evidence.placements if s.pod in spoke and s.overlaps(one.end, one.end)}
+    after = {s.uid for s in evidence.placements if s.pod in spoke and s.overlaps(other.end, other.end)}
     return bool(before & after)
 
 
 def _finding(evidence: JobEvidence, episode: Episode, config: Config) -> HangFinding:
     """What the ranks themselves say of a hang."""
-    numbers = numbered(standing(evidence.stays, episode.start, config), episode.told)
-    stays = numbers.stays
-    failed = any(t.sighting.kind == SignalKind.NCCL_ERROR for t in episode.told)
-    finding = find_culprit(episode, stays, evidence.addresses(stays) if failed else NO_ADDRESSES)
+    numbers = numbered(standing(evidence.placements, episode.start, config), episode.reports)
+    placements = numbers.placements
+    failed = any(t.sighting.kind == SignalKind.NCCL_ERROR for t in episode.reports)
+    finding = find_culprit(episode, placements, evidence.addresses(placements) if failed else NO_ADDRESSES)
     if numbers.conflicts and finding.certainty is Certainty.DECISIVE:
         finding = replace(finding, certainty=Certainty.LIKELY)
-    if finding.certainty is Certainty.DECISIVE and (doubt := _doubt(evidence, episode, stays, finding)):
+    if finding.certainty is Certainty.DECISIVE and (doubt := _doubt(evidence, episode, placements, finding)):
         finding = replace(finding, certainty=Certainty.LIKELY, why=f"{finding.why}; but {doubt}")
-    return replace(finding, gpus=gpus_of(stays, finding.ranks), doubts=numbers.conflicts)
+    return replace(finding, gpus=gpus_of(placements, finding.ranks), doubts=numbers.conflicts)
 
 
-def _doubt(evidence: JobEvidence, episode: Episode, stays: Sequence[Stay], finding: HangFinding) -> str:
+def _doubt(
+    evidence: JobEvidence, episode: Episode, placements: Sequence[Placement], finding: HangFinding
+) -> str:
     """Why what the ranks prove may be another's fault all the same; empty where nothing speaks against it."""
-    placed = sum(stay.expected for stay in stays)
-    world = max((evidence.world or 0, *(t.nranks for stay in stays for t in stay.told)))
+    placed = sum(placement.expected for placement in placements)
+    world = max((evidence.world or 0, *(t.nranks for placement in placements for t in placement.observed)))
     if placed < world:
         return f"only {placed} of the job's {world} ranks are placed, and the others may be what it waits for"
-    here = [stay for stay in stays if stay.node == finding.node]
-    if finding.silent and any(stay.end is not None and stay.end < episode.told_at for stay in here):
+    here = [placement for placement in placements if placement.node == finding.node]
+    if finding.silent and any(p.end is not None and p.end < episode.reported_at for p in here):
         return "its pod had ended before the others spoke, so that its silence says nothing of the node"
     return ""
 
@@ -186,7 +187,7 @@ def _outweighed(cause: Hypothesis, finding: HangFinding) -> bool:
 
 def _judge_hang(
     evidence: JobEvidence,
-    judgement: Judgement,
+    verdict: JobVerdict,
     episode: Episode,
     count: int,
     applications: Sequence[tuple[Burst, Hypothesis]],
@@ -196,42 +197,40 @@ def _judge_hang(
     finding = _finding(evidence, episode, config)
     shared = storm_for(evidence, episode, finding, config) or fabric_for(evidence, episode, finding, config)
     if shared is not None and not _outweighed(shared, finding):
-        judgement.claim(shared.id, episode.start, episode.end, [t.sighting for t in episode.told])
+        verdict.claim(shared.id, episode, episode.lines)
         return
     for burst, application in applications:
         if _crash_explains(burst, episode, finding, config):
-            judgement.claim(application.id, episode.start, episode.end, [t.sighting for t in episode.told])
+            verdict.claim(application.id, episode, episode.lines)
             return
     ready_at = _ready_at(finding, episode, config)
     teardown = _teardown(torn_down, episode, config)
     candidates = rejections(evidence, episode, finding, config)
     if (blame := _blamed(evidence, episode, finding, ready_at)) is not None:
-        judgement.blames.append(blame)
-        lines = [t.sighting for t in episode.told]
-        judgement.claim(
-            Accused(Place(PlaceKind.SWITCH, blame.switch)), episode.start, episode.end, [*lines, *teardown]
-        )
+        verdict.blames.append(blame)
+        suspect = Suspect(Place(PlaceKind.SWITCH, blame.switch))
+        verdict.claim(suspect, episode, [*episode.lines, *teardown])
         return
     node = _accused(finding, missed_nodes(evidence, episode, config))
     # Where every other rank has spoken the silence is proof enough, and may be acted on already when the kubelet is missed.
     proven = finding.silent and finding.certainty is Certainty.DECISIVE
     gone = gone_node(evidence, node, episode, config) if node is not None and not proven else None
     if gone is not None:
-        judgement.claim(gone.id, episode.start, episode.end, [*(t.sighting for t in episode.told), *teardown])
+        verdict.claim(gone.id, episode, [*episode.lines, *teardown])
         return
-    deaths = only_deaths(episode.told)
+    deaths = only_deaths(episode.reports)
     if deaths and (_runs_again(evidence, episode, ready_at) or _was_ended(evidence, episode, config)):
         return  # somebody ended it on purpose, or whatever it was is over
     if node is not None and not deaths:
-        judgement.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
-        judgement.claim(Accused(Place(PlaceKind.NODE, node)), episode.start, episode.end, teardown)
+        verdict.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
+        verdict.claim(Suspect(Place(PlaceKind.NODE, node)), episode, teardown)
         return
     if (weak := weak_cause(evidence, episode, finding, config)) is not None:
-        judgement.claim(weak.id, episode.start, episode.end, [*(t.sighting for t in episode.told), *teardown])
+        verdict.claim(weak.id, episode, [*episode.lines, *teardown])
         return
     family = IncidentFamily.APPLICATION if finding.mismatch else IncidentFamily.HANG
     hypothesis = hang_root(evidence, episode, finding, count, family, ready_at, candidates, teardown)
-    judgement.hypotheses.append(hypothesis)
+    verdict.hypotheses.append(hypothesis)
 
 
 def _blamed(
@@ -241,7 +240,7 @@ def _blamed(
     vote = finding.vote
     if vote is None or vote.level != "leaf" or vote.leaf is None or finding.node or finding.mismatch:
         return None
-    lines = tuple(t.sighting for t in episode.told if t.sighting.kind == SignalKind.NCCL_ERROR)
+    lines = tuple(t.sighting for t in episode.reports if t.sighting.kind == SignalKind.NCCL_ERROR)
     return Blame(vote.leaf, evidence.job, episode.start, episode.end, ready_at, lines, vote.why, vote.pairs)
 
 
@@ -249,7 +248,7 @@ def _ready_at(finding: HangFinding, episode: Episode, config: Config) -> datetim
     """From when on a hang may be told: the less is proven, the longer the ranks that have not spoken are waited for."""
     if finding.complete:
         return episode.seen_at
-    if only_deaths(episode.told):
+    if only_deaths(episode.reports):
         return episode.seen_at + config.restart_settle
     firm = finding.node is None or finding.certainty is Certainty.DECISIVE
     return episode.seen_at + (config.hang_settle if firm else max(config.hang_settle, config.doubt_settle))
@@ -258,7 +257,7 @@ def _ready_at(finding: HangFinding, episode: Episode, config: Config) -> datetim
 def _runs_again(evidence: JobEvidence, episode: Episode, until: datetime) -> bool:
     """Whether the job was started again, moved or came to its end meanwhile."""
     over = recovered(evidence, episode.end, None)
-    return any(episode.start < stay.start <= until for stay in evidence.stays) or (
+    return any(episode.start < placement.start <= until for placement in evidence.placements) or (
         over is not None and over <= until
     )
 
@@ -267,7 +266,7 @@ def _was_ended(evidence: JobEvidence, episode: Episode, config: Config) -> bool:
     """Whether the job was deleted, or had finished, shortly before its processes went; one that stood up again since was not."""
     return any(
         episode.start - config.before <= end <= episode.end
-        and not any(end < stay.start <= episode.start for stay in evidence.stays)
+        and not any(end < placement.start <= episode.start for placement in evidence.placements)
         for end in evidence.ended
     )
 
@@ -280,91 +279,89 @@ def _accused(finding: HangFinding, missed: frozenset[str]) -> str | None:
     return finding.node if finding.certainty is not Certainty.WEAK else None
 
 
-def _torn_down_by(burst: Burst, hangs: Sequence[Episode], config: Config) -> Episode | None:
-    """A hang whose watchdogs spoke before the codes: killed processes leave XIDs on every node.
+def _is_teardown(burst: Burst, hangs: Sequence[Episode], config: Config) -> bool:
+    """Whether the watchdogs of a hang reported before the codes: killed processes leave XIDs on every node.
 
-    Where all that ranks report is that others have ended, there was no hang: what those ended of comes first.
+    Where ranks report no more than that others have ended, there was no hang: why those ended comes first.
     """
-    for hang in hangs:
-        if hang.told_at - config.together <= burst.start <= hang.end + config.quiet and not only_deaths(
-            hang.told
-        ):
-            return hang
-    return None
+    return any(
+        hang.reported_at - config.together <= burst.start <= hang.end + config.quiet
+        and not only_deaths(hang.reports)
+        for hang in hangs
+    )
 
 
 def _teardown(torn_down: Sequence[Burst], hang: Episode, config: Config) -> list[Sighting]:
-    return [s for burst in torn_down if _torn_down_by(burst, [hang], config) for s in burst.sightings]
+    return [s for burst in torn_down if _is_teardown(burst, [hang], config) for s in burst.sightings]
 
 
 def _crash_explains(burst: Burst, episode: Episode, finding: HangFinding, config: Config) -> bool:
-    if only_deaths(episode.told):
-        return episode.start - config.before <= burst.start <= episode.told_at + config.together
+    if only_deaths(episode.reports):
+        return episode.start - config.before <= burst.start <= episode.reported_at + config.together
     # Peers may tell of a connection that is gone before the program that closed it has said why.
-    until = episode.told_at + (config.together if burst.speaks_for_itself else timedelta())
+    until = episode.reported_at + (config.together if burst.speaks_for_itself else timedelta())
     if not episode.start - config.before <= burst.start < until:
         return False
     return burst.is_shared or not finding.suspects or set(finding.suspects) <= set(burst.nodes)
 
 
-def _judge_obstacles(evidence: JobEvidence, judgement: Judgement, config: Config) -> None:
+def _evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Config) -> None:
     """What the platform does to the job, unless an incident that the job already has is why."""
     count, until = _forgotten(evidence, families()[PLATFORM].domain)
     failed = [s for s in evidence.failed if until is None or s.at > until]
-    for number, obstacle in enumerate(obstacles(failed, config), count + 1):
-        why = _behind(evidence, judgement, obstacle, config)
+    for number, blocker in enumerate(platform_blockers(failed, config), count + 1):
+        why = _behind(evidence, verdict, blocker, config)
         if why is not None:
-            judgement.claim(why, obstacle.start, obstacle.end, obstacle.sightings)
+            verdict.claim(why, blocker, blocker.sightings)
             continue
-        ends = [obstacle.over_at(evidence.stays), recovered(evidence, obstacle.end, config)]
-        judgement.hypotheses.append(
+        ends = [blocker.over_at(evidence.placements), recovered(evidence, blocker.end, config)]
+        verdict.hypotheses.append(
             Hypothesis(
                 place=evidence.place,
                 root=evidence.root,
                 family=PLATFORM,
                 incarnation=number,
                 certainty=Certainty.LIKELY,
-                fault_at=obstacle.start,
-                first_at=obstacle.start,
-                last_at=obstacle.end,
-                ready_at=obstacle.seen_at + config.application_settle,
+                fault_at=blocker.start,
+                last_at=blocker.end,
+                ready_at=blocker.seen_at + config.application_settle,
                 rule="platform in the way",
-                why=f"{evidence.job}: {obstacle.says}, and nothing that happened to it before explains that",
+                why=f"{evidence.job}: {blocker.says}, and nothing that happened to it before explains that",
                 cleared_at=min((at for at in ends if at is not None), default=None),
-                causes=obstacle.sightings,
+                causes=blocker.sightings,
                 jobs=(evidence.job,),
-                facts={"nodes_told": obstacle.nodes[:16]},
+                facts={"nodes_told": blocker.nodes[:16]},
                 stops="never",
             )
         )
 
 
-def _behind(evidence: JobEvidence, judgement: Judgement, obstacle: Obstacle, config: Config) -> Cause | None:
+def _behind(
+    evidence: JobEvidence, verdict: JobVerdict, blocker: PlatformBlocker, config: Config
+) -> Cause | None:
     """The incident that took the job's pods away, or that the node has where they cannot start."""
-    if not obstacle.may_follow:
+    if not blocker.may_follow:
         return None
-    since = obstacle.start - config.retention
+    since = blocker.start - config.retention
     behind = [
         c
         for c in evidence.causes
-        if since <= c.fault_at <= obstacle.end
-        and (c.root.node in obstacle.nodes or (c.certainty is not Certainty.WEAK and c.stops != "never"))
+        if since <= c.fault_at <= blocker.end
+        and (c.root.node in blocker.nodes or (c.certainty is not Certainty.WEAK and c.stops != "never"))
         and c.domain not in ("pfc", "fabric", "link")
     ]
     if behind:
         return max(behind, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id)).id
-    own = [
-        h.id for h in judgement.hypotheses if h.family != PLATFORM and since <= h.fault_at <= obstacle.start
-    ]
-    accused = [s.node for s in judgement.suspicions if since <= s.episode.start <= obstacle.start]
-    return Accused(Place(PlaceKind.NODE, min(accused))) if accused and not own else min(own, default=None)
+    own = [h.id for h in verdict.hypotheses if h.family != PLATFORM and since <= h.fault_at <= blocker.start]
+    accused = [s.node for s in verdict.suspicions if since <= s.episode.start <= blocker.start]
+    return Suspect(Place(PlaceKind.NODE, min(accused))) if accused and not own else min(own, default=None)
 
 
-def _claim_teardown(evidence: JobEvidence, judgement: Judgement, config: Config) -> None:
+def _claim_teardown(evidence: JobEvidence, verdict: JobVerdict, config: Config) -> None:
     """Clean-up codes (45 and its like) go to whatever explains the job at that time; alone they mean nothing."""
     for s in evidence.codes if evidence.local else ():
         if (
             families().role(s) == "symptom"
             and (cause := explaining(evidence, s.at, s.at, s.at, config)) is not None
         ):
-            judgement.claims.setdefault(cause.id, []).append(s)
+            verdict.claims.setdefault(cause.id, []).append(s)

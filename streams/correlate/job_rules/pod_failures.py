@@ -12,15 +12,15 @@ from datetime import datetime, timedelta
 
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import Sighting, order
-from streams.correlate.state.placement import Stay
+from streams.correlate.sightings import Sighting, order, split_at_gaps
+from streams.correlate.state.placement import Placement
 from streams.model.kinds import IncidentFamily
 
 PLATFORM = IncidentFamily.PLATFORM_FAULT
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class PlatformBlocker:
     """A stretch in which the platform was in a job's way."""
 
     start: datetime
@@ -43,9 +43,9 @@ class Obstacle:
         """What was in the way."""
         return ", ".join(dict.fromkeys(families().says(s) for s in self.sightings))
 
-    def over_at(self, stays: Sequence[Stay]) -> datetime | None:
+    def over_at(self, placements: Sequence[Placement]) -> datetime | None:
         """When a pod of the job was placed after it."""
-        return min((stay.start for stay in stays if stay.start > self.end), default=None)
+        return min((placement.start for placement in placements if placement.start > self.end), default=None)
 
 
 def is_own(s: Sighting) -> bool:
@@ -53,17 +53,12 @@ def is_own(s: Sighting) -> bool:
     return families().family_of(s) == "application" and families().role(s) == "cause"
 
 
-def obstacles(failed: Sequence[Sighting], config: Config) -> list[Obstacle]:
+def platform_blockers(failed: Sequence[Sighting], config: Config) -> list[PlatformBlocker]:
     """What the platform did to a job, cut at silences; what did not last is left out."""
     lines = sorted((s for s in failed if s.firing and families().family_of(s) == PLATFORM), key=order)
-    groups: list[list[Sighting]] = []
-    for s in lines:
-        if not groups or s.at - groups[-1][-1].at > config.same_pods_gap:
-            groups.append([])
-        groups[-1].append(s)
     return [
-        Obstacle(group[0].at, group[-1].at, min(s.seen_at for s in group), tuple(group))
-        for group in groups
+        PlatformBlocker(group[0].at, group[-1].at, min(s.seen_at for s in group), tuple(group))
+        for group in split_at_gaps(lines, lambda s: s.at, config.same_pods_gap)
         if _lasted(group)
     ]
 

@@ -108,30 +108,30 @@ class Group:
 def learn(episode: Episode, world: AbstractSet[Rank]) -> dict[str, Group]:
     """The groups that a hang's reports speak of, by name. `world` is every rank of the job that is known by number."""
     groups: dict[str, Group] = {}
-    unnamed = DEFAULT if all(_of_all_ranks(t) for t in episode.told) else UNNAMED
-    for told in episode.told:
-        if told.sighting.kind == SignalKind.NCCL_TIMEOUT:
-            _hear(groups, told, unnamed)
+    unnamed = DEFAULT if all(_of_all_ranks(t) for t in episode.reports) else UNNAMED
+    for report in episode.reports:
+        if report.sighting.kind == SignalKind.NCCL_TIMEOUT:
+            _hear(groups, report, unnamed)
     groups = {part.name: part for group in groups.values() for part in _parted(group)}
     layouts = _layouts(groups.values())
     for group in groups.values():
         group.members = _members(group, layouts, world)
-    for told in episode.told:
-        if told.sighting.kind == SignalKind.NCCL_ERROR and told.sighting.text("subtype") == "desync":
-            _hear_desync(groups, told, world)
+    for report in episode.reports:
+        if report.sighting.kind == SignalKind.NCCL_ERROR and report.sighting.text("subtype") == "desync":
+            _hear_desync(groups, report, world)
     return dict(sorted(groups.items()))
 
 
-def _of_all_ranks(told: RankReport) -> bool:
+def _of_all_ranks(report: RankReport) -> bool:
     """False for a line without a group whose rank inside its group is not its global one."""
-    s = told.sighting
+    s = report.sighting
     if s.kind != SignalKind.NCCL_TIMEOUT or s.text("pg"):
         return True
-    return isinstance(told.rank, int) and s.number("pg_rank") in (None, told.rank)
+    return isinstance(report.rank, int) and s.number("pg_rank") in (None, report.rank)
 
 
-def _hear(groups: dict[str, Group], told: RankReport, unnamed: str) -> None:
-    s = told.sighting
+def _hear(groups: dict[str, Group], report: RankReport, unnamed: str) -> None:
+    s = report.sighting
     name = s.text("pg") or unnamed
     group = groups.get(name)
     if group is None:
@@ -144,9 +144,9 @@ def _hear(groups: dict[str, Group], told: RankReport, unnamed: str) -> None:
         group.local = True
     if s.text("ranks"):
         group.listed |= frozenset(listed(s.text("ranks")))
-    waiter = group.waiters.get(told.rank)
+    waiter = group.waiters.get(report.rank)
     if waiter is None:
-        waiter = group.waiters[told.rank] = Waiter(told.rank, told.node)
+        waiter = group.waiters[report.rank] = Waiter(report.rank, report.node)
     waiter.hear(s)
 
 
@@ -267,10 +267,10 @@ def _members(group: Group, layouts: Mapping[str, _Layout], world: AbstractSet[Ra
 # The desync report.
 
 
-def _hear_desync(groups: dict[str, Group], told: RankReport, world: AbstractSet[Rank]) -> None:
+def _hear_desync(groups: dict[str, Group], report: RankReport, world: AbstractSet[Rank]) -> None:
     """PyTorch's desync report (TraceUtils.h): what the store knows of every rank, told by one."""
-    s = told.sighting
-    name = s.text("pg") or _spoken_of(groups, told.rank)
+    s = report.sighting
+    name = s.text("pg") or _spoken_of(groups, report.rank)
     group = groups.get(name)
     if group is None:
         if name != DEFAULT:
@@ -335,9 +335,9 @@ def mismatch(groups: Iterable[Group]) -> str | None:
             if len(called) > 1:
                 names = " and ".join(sorted(called))
                 return f"in process group {group.label} the ranks called {names} as collective {seq}"
-        for (seq, op), told in sorted(sizes.items()):
-            if len(told) > 1:
-                counts = " and ".join(str(n) for n in sorted({n for n, _ in told} or {0})[:4])
+        for (seq, op), found in sorted(sizes.items()):
+            if len(found) > 1:
+                counts = " and ".join(str(n) for n in sorted({n for n, _ in found} or {0})[:4])
                 what = f"{op} as collective {seq} with different sizes ({counts} elements)"
                 return f"in process group {group.label} the ranks called {what}"
     return None

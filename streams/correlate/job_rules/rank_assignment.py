@@ -13,67 +13,71 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from streams.correlate.job_rules.rank_reports import RankReport
-from streams.correlate.state.placement import Stay
+from streams.correlate.state.placement import Placement
 
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
     """The stays with their ranks, and where sources contradict each other: node and what is told."""
 
-    stays: list[Stay]
+    placements: list[Placement]
     learned: tuple[str, ...] = ()
     """Pods whose ranks were learned here."""
     conflicts: tuple[tuple[str, str], ...] = ()
 
 
-def numbered(stays: Sequence[Stay], told: Iterable[RankReport]) -> Numbered:
+def numbered(placements: Sequence[Placement], reports: Iterable[RankReport]) -> Numbered:
     """Give ranks to the stays of one job that stood at the same time."""
-    world = sum(stay.expected for stay in stays)
+    world = sum(placement.expected for placement in placements)
     conflicts = [
-        (stay.node, text) for stay in stays if stay.ranks and (text := _conflict(stay, world)) is not None
+        (placement.node, text)
+        for placement in placements
+        if placement.ranks and (text := _conflict(placement, world)) is not None
     ]
-    lacking = [stay for stay in stays if not stay.ranks]
-    if not lacking or len({stay.expected for stay in stays}) != 1:
-        return Numbered(list(stays), (), tuple(conflicts))
+    lacking = [placement for placement in placements if not placement.ranks]
+    if not lacking or len({placement.expected for placement in placements}) != 1:
+        return Numbered(list(placements), (), tuple(conflicts))
     size = lacking[0].expected
     tags: dict[str | None, set[int]] = defaultdict(set)
-    for one in told:
+    for one in reports:
         if isinstance(one.rank, int):
             tags[one.pod].add(one.rank)
     blocks: dict[str, int] = {}
-    for stay in lacking:
-        init = {t.rank for t in stay.told if t.nranks == world}
-        block = _block(init or tags[stay.pod], size, world)
+    for placement in lacking:
+        init = {t.rank for t in placement.observed if t.nranks == world}
+        block = _block(init or tags[placement.pod], size, world)
         if block is not None:
-            blocks[stay.pod] = block
-    taken = Counter([*blocks.values(), *(stay.ranks[0] // size for stay in stays if stay.ranks)])
+            blocks[placement.pod] = block
+    taken = Counter(
+        [*blocks.values(), *(placement.ranks[0] // size for placement in placements if placement.ranks)]
+    )
     blocks = {pod: block for pod, block in blocks.items() if taken[block] == 1}
-    free = sorted(set(range(len(stays))) - taken.keys())
-    left = [stay.pod for stay in lacking if stay.pod not in blocks]
+    free = sorted(set(range(len(placements))) - taken.keys())
+    left = [placement.pod for placement in lacking if placement.pod not in blocks]
     if len(left) == 1 and len(free) == 1 and not any(count > 1 for count in taken.values()):
         blocks[left[0]] = free[0]
     return Numbered(
         [
-            replace(stay, ranks=range(blocks[stay.pod] * size, (blocks[stay.pod] + 1) * size))
-            if stay.pod in blocks and not stay.ranks
-            else stay
-            for stay in stays
+            replace(placement, ranks=range(blocks[placement.pod] * size, (blocks[placement.pod] + 1) * size))
+            if placement.pod in blocks and not placement.ranks
+            else placement
+            for placement in placements
         ],
         tuple(sorted(blocks)),
         tuple(conflicts),
     )
 
 
-def gpus_of(stays: Iterable[Stay], ranks: Iterable[object]) -> tuple[str, ...]:
+def gpus_of(placements: Iterable[Placement], ranks: Iterable[object]) -> tuple[str, ...]:
     """PCI addresses of these ranks, as far as their processes told them in any communicator of all ranks."""
     wanted = {rank for rank in ranks if isinstance(rank, int)}
     found = set()
-    for stay in stays:
-        largest = max((t.nranks for t in stay.told), default=0)
+    for placement in placements:
+        largest = max((t.nranks for t in placement.observed), default=0)
         found |= {
             t.pci
-            for t in stay.told
-            if t.pci and t.nranks == largest and t.rank in wanted and t.rank in stay.ranks
+            for t in placement.observed
+            if t.pci and t.nranks == largest and t.rank in wanted and t.rank in placement.ranks
         }
     return tuple(sorted(found))
 
@@ -84,11 +88,11 @@ def _block(ranks: set[int], size: int, world: int) -> int | None:
     return found.pop() if len(found) == 1 and max(ranks) < world else None
 
 
-def _conflict(stay: Stay, world: int) -> str | None:
+def _conflict(placement: Placement, world: int) -> str | None:
     """What NCCL's lines say against the inventory."""
-    init = sorted({t.rank for t in stay.told if t.nranks == world})
-    if not init or set(init) <= set(stay.ranks):
+    init = sorted({t.rank for t in placement.observed if t.nranks == world})
+    if not init or set(init) <= set(placement.ranks):
         return None
-    ours = f"ranks {stay.ranks[0]}-{stay.ranks[-1]} by its {stay.source or 'inventory'}"
+    ours = f"ranks {placement.ranks[0]}-{placement.ranks[-1]} by its {placement.source or 'inventory'}"
     theirs = ", ".join(str(rank) for rank in init[:8])
-    return f"{stay.pod} holds {ours}, but NCCL's own lines tell {theirs}: the first counts, and nothing is certain by it"
+    return f"{placement.pod} holds {ours}, but NCCL's own lines tell {theirs}: the first counts, and nothing is certain by it"

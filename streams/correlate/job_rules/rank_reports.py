@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.placement import Stay
+from streams.correlate.state.placement import Placement
 
 Rank = int | str
 """A global rank, or `pod#local` where only the pod is known."""
@@ -27,21 +27,26 @@ class RankReport:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One hang: every report whose waiting overlaps. `start` is back-dated; `told_at` is the first line's time."""
+    """One hang: every report whose waiting overlaps. `start` is back-dated; `reported_at` is the first line's time."""
 
     start: datetime
-    told_at: datetime
+    reported_at: datetime
     end: datetime
     seen_at: datetime
-    told: tuple[RankReport, ...]
+    reports: tuple[RankReport, ...]
+
+    @property
+    def lines(self) -> list[Sighting]:
+        """The sightings of its reports, in order."""
+        return [report.sighting for report in self.reports]
 
     @property
     def reporters(self) -> dict[Rank, str | None]:
         """Who said anything, and on which node."""
-        return {t.rank: t.node for t in self.told}
+        return {t.rank: t.node for t in self.reports}
 
 
-def told_by(s: Sighting, stay: Stay | None) -> RankReport:
+def rank_report(s: Sighting, placement: Placement | None) -> RankReport:
     """Who told a line: its global rank, else a name made of pod and rank inside its group.
 
     Before PyTorch 2.2 the only rank in a line is that inside its group: one that its pod does not hold is no global rank.
@@ -53,36 +58,38 @@ def told_by(s: Sighting, stay: Stay | None) -> RankReport:
         return RankReport(
             s, rank if rank is not None else f"{s.text('ip')}#{s.number('pg_rank') or '?'}", None, None
         )
-    if rank is not None and (stay is None or not stay.ranks or rank in stay.ranks):
+    if rank is not None and (placement is None or not placement.ranks or rank in placement.ranks):
         who: Rank = rank
-    elif rank is None and stay is not None and len(stay.ranks) == 1:
-        who = stay.ranks[0]
+    elif rank is None and placement is not None and len(placement.ranks) == 1:
+        who = placement.ranks[0]
     else:
         place = s.number("pg_rank") if rank is None else rank
         who = f"{pod or s.entity.node}#{place if place is not None else '?'}"
-    return RankReport(s, who, pod, stay.node if stay else s.entity.node, stay.start if stay else None)
+    return RankReport(
+        s, who, pod, placement.node if placement else s.entity.node, placement.start if placement else None
+    )
 
 
-def doubted(told: Sequence[RankReport]) -> Sequence[RankReport]:
+def doubted(reports: Sequence[RankReport]) -> Sequence[RankReport]:
     """Once one line's rank turns out to be that inside its group, no rank of a line like it is taken for a global one."""
-    if not any(isinstance(t.rank, str) and t.sighting.number("rank") is not None for t in told):
-        return told
+    if not any(isinstance(t.rank, str) and t.sighting.number("rank") is not None for t in reports):
+        return reports
     return [
         replace(t, rank=f"{t.pod or t.node}#{t.rank}")
         if isinstance(t.rank, int) and not t.sighting.text("pg") and t.sighting.number("pg_rank") is None
         else t
-        for t in told
+        for t in reports
     ]
 
 
-def episodes(told: Iterable[RankReport], gap: timedelta) -> list[Episode]:
+def episodes(reports: Iterable[RankReport], gap: timedelta) -> list[Episode]:
     """Cut reports into hangs: reports belong together when their waiting overlaps, give or take the gap.
 
     What a pod tells that came when others had reported already is no part of that: the job has been started again since.
     """
     found: list[list[RankReport]] = []
     until: datetime | None = None
-    for one in sorted(told, key=lambda t: (t.sighting.fault_at, t.sighting.at, t.sighting.id)):
+    for one in sorted(reports, key=lambda t: (t.sighting.fault_at, t.sighting.at, t.sighting.id)):
         if until is None or one.sighting.fault_at > until + gap:
             found.append([])
             until = one.sighting.at
@@ -94,27 +101,27 @@ def episodes(told: Iterable[RankReport], gap: timedelta) -> list[Episode]:
 def _restarts(group: list[RankReport]) -> Iterator[Episode]:
     """One episode for each time that the job was started within a group of reports."""
     while group:
-        told_at = min(t.sighting.at for t in group)
-        yield _episode([t for t in group if not _came_after(t, told_at)])
-        group = [t for t in group if _came_after(t, told_at)]
+        reported_at = min(t.sighting.at for t in group)
+        yield _episode([t for t in group if not _came_after(t, reported_at)])
+        group = [t for t in group if _came_after(t, reported_at)]
 
 
-def _came_after(told: RankReport, at: datetime) -> bool:
+def _came_after(report: RankReport, at: datetime) -> bool:
     """Whether the pod came after that time. One that spoke before it is known to have come did not."""
-    return told.begun is not None and at < told.begun <= told.sighting.at
+    return report.begun is not None and at < report.begun <= report.sighting.at
 
 
 def joined(one: Episode, other: Episode) -> Episode:
     """Two stretches of reports as one hang."""
-    return _episode([*one.told, *other.told])
+    return _episode([*one.reports, *other.reports])
 
 
 def _episode(group: list[RankReport]) -> Episode:
     lines = [t.sighting for t in group]
     return Episode(
         start=min(s.fault_at for s in lines),
-        told_at=min(s.at for s in lines),
+        reported_at=min(s.at for s in lines),
         end=max(s.at for s in lines),
         seen_at=max(s.seen_at for s in lines),
-        told=tuple(sorted(group, key=lambda t: (t.sighting.at, t.sighting.id))),
+        reports=tuple(sorted(group, key=lambda t: (t.sighting.at, t.sighting.id))),
     )

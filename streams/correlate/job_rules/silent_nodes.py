@@ -8,23 +8,25 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_causes import culprit_facts
 from streams.correlate.job_rules.job_verdict import Suspicion
 from streams.correlate.sightings import order
-from streams.correlate.state.incarnations import Lives, Spell
+from streams.correlate.state.incarnations import FiringInterval, Incarnations
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily
 
 
-def silent_roots(root: Entity, suspicions: Iterable[Suspicion], lives: Lives) -> list[Hypothesis]:
+def silent_roots(
+    root: Entity, suspicions: Iterable[Suspicion], incarnations: Incarnations
+) -> list[Hypothesis]:
     """A node that the ranks of one or more jobs point at."""
     by_lines: dict[str, Suspicion] = {}
     stretches = []
     for suspicion in sorted(suspicions, key=lambda s: (s.episode.start, s.job.key)):
-        lines = tuple(t.sighting for t in suspicion.episode.told)
+        lines = tuple(suspicion.episode.lines)
         by_lines |= {line.id: suspicion for line in lines}
-        stretches.append(Spell(suspicion.episode.start, suspicion.episode.end, None, lines[:1]))
+        stretches.append(FiringInterval(suspicion.episode.start, suspicion.episode.end, None, lines[:1]))
     found = []
-    for session in lives.sessions(root, "silent", stretches):
+    for session in incarnations.sessions(root, "silent", stretches):
         members = list({id(by_lines[s.id]): by_lines[s.id] for s in session.sightings}.values())
         found.append(_silent(root, session.incarnation, members))
     return found
@@ -41,12 +43,11 @@ def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothe
         incarnation=incarnation,
         certainty=best.finding.certainty,
         fault_at=min(m.episode.start for m in members),
-        first_at=min(m.episode.start for m in members),
         last_at=max(m.episode.end for m in members),
         ready_at=min(m.ready_at for m in members),
         rule=best.finding.rule,
         why=f"{best.job} hangs: {best.finding.why}",
-        causes=tuple(sorted((t.sighting for m in members for t in m.episode.told), key=order)),
+        causes=tuple(sorted((line for m in members for line in m.episode.lines), key=order)),
         jobs=tuple(sorted({m.job for m in members}, key=lambda j: j.key)),
         facts=culprit_facts(best.finding, best.episode),
         candidates=tuple(c for m in members for c in m.candidates),

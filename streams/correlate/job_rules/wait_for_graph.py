@@ -31,7 +31,7 @@ class Missing:
 
     rank: Rank
     collective: Collective
-    told: bool
+    is_known_absent: bool
     """Whether its own counters, or a report about it, say that it did not come; else it only said nothing of the group."""
 
 
@@ -92,10 +92,10 @@ def _join(edges: dict[_Node, list[_Node]], missing_in: dict[Rank, Missing], name
         if at < len(nodes):
             edges[nodes[at]].append(rank)
             edges[rank]
-            told = level != BEFORE_ALL and not flat
+            is_known_absent = level != BEFORE_ALL and not flat
             known = missing_in.get(rank)
-            if known is None or (told and not known.told):
-                missing_in[rank] = Missing(rank, nodes[at], told)
+            if known is None or (is_known_absent and not known.is_known_absent):
+                missing_in[rank] = Missing(rank, nodes[at], is_known_absent)
 
 
 def _classify(component: list[_Node], missing_in: Mapping[Rank, Missing], found: Ends) -> None:

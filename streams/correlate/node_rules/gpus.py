@@ -16,7 +16,7 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import RECOVERY_ACTION, families, is_gauge, level
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.gpu_aliases import learned, renamed
-from streams.correlate.state.incarnations import Lives
+from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity, Gpu
 from streams.model.incident import Candidate, Certainty
@@ -74,11 +74,13 @@ def _weight(s: Sighting) -> tuple[bool, int]:
     return names, table[table.family_of(s)].rank
 
 
-def gpu_faults(node: str, seen: Iterable[Sighting], lives: Lives, config: Config) -> list[Hypothesis]:
+def gpu_faults(
+    node: str, seen: Iterable[Sighting], incarnations: Incarnations, config: Config
+) -> list[Hypothesis]:
     """The roots among a node's GPU sightings, sorted by when they began."""
-    told = [s for s in seen if s.kind.startswith("gpu.") and _is_of_gpu(s)]
-    names = learned(told)
-    lines = sorted((renamed(s, names) for s in told), key=order)
+    reports = [s for s in seen if s.kind.startswith("gpu.") and _is_of_gpu(s)]
+    names = learned(reports)
+    lines = sorted((renamed(s, names) for s in reports), key=order)
     table = families()
     groups: list[_Group] = []
     for s in lines:
@@ -87,11 +89,11 @@ def gpu_faults(node: str, seen: Iterable[Sighting], lives: Lives, config: Config
         if not s.firing:
             _clear(groups, s)
         elif table.role(s) == "cause":
-            _place(groups, _located(s, lines), lives, config)
+            _place(groups, _located(s, lines), incarnations, config)
     for s in lines:
         if s.firing and (is_gauge(s) or table.role(s) != "cause"):
             _accompany(groups, s, config)
-    return [_hypothesis(node, group, _incarnation(groups, group, lives), config) for group in groups]
+    return [_hypothesis(node, group, _incarnation(groups, group, incarnations), config) for group in groups]
 
 
 def _is_of_gpu(s: Sighting) -> bool:
@@ -117,41 +119,43 @@ def _leaves_bus(s: Sighting) -> bool:
     return families().family_of(s) == IncidentFamily.GPU_OFF_BUS
 
 
-def _place(groups: list[_Group], s: Sighting, lives: Lives, config: Config) -> None:
+def _place(groups: list[_Group], s: Sighting, incarnations: Incarnations, config: Config) -> None:
     key = s.entity.key
     for group in reversed(groups):
         mine = key in group.gpus or s.at - group.first <= config.board
-        if mine and not _is_over(groups, group, s.at, lives, config):
+        if mine and not _is_over(groups, group, s.at, incarnations, config):
             if group.cleared_at is not None and s.at > group.cleared_at:
                 group.flaps += 1
                 group.cleared_at = None
             group.take(s, key)
             return
-    base = lives.base(s.entity, "gpu")
+    base = incarnations.base(s.entity, "gpu")
     if base and s.at <= base.until + config.linger:
         return
     groups.append(_Group([s], {key}))
 
 
-def _incarnation(groups: list[_Group], group: _Group, lives: Lives) -> int:
+def _incarnation(groups: list[_Group], group: _Group, incarnations: Incarnations) -> int:
     """The group's number among those that its leader leads, after those that are forgotten."""
     leader = group.leader
-    base = lives.base(leader, "gpu")
+    base = incarnations.base(leader, "gpu")
     number = base.count if base else 0
     for other in groups:
         if other is group or other.leader.key == leader.key:
-            number = lives.next_number((leader,), "gpu", number, other.first)
+            number = incarnations.next_number((leader,), "gpu", number, other.first)
         if other is group:
             break
     return number
 
 
-def _is_over(groups: list[_Group], group: _Group, at: datetime, lives: Lives, config: Config) -> bool:
+def _is_over(
+    groups: list[_Group], group: _Group, at: datetime, incarnations: Incarnations, config: Config
+) -> bool:
     if group.cleared_at is not None and at > group.cleared_at + config.linger:
         return True
-    if not lives.has_closings:
+    if not incarnations.has_closings:
         return False
-    closing = lives.closing(group.leader, "gpu", _incarnation(groups, group, lives))
+    closing = incarnations.closing(group.leader, "gpu", _incarnation(groups, group, incarnations))
     return closing is not None and at > closing + config.linger
 
 
@@ -176,9 +180,9 @@ def _hypothesis(node: str, group: _Group, incarnation: int, config: Config) -> H
     best = max(group.causes, key=lambda s: (*_weight(s), level(table.certainty(s))))
     family = table.family_of(best)
     certainty = max((table.certainty(s) for s in group.causes if table.family_of(s) == family), key=level)
-    told = [s for s in group.causes if s.code == RECOVERY_ACTION]
-    action = told[-1].text("action") if told else best.text("action")
-    if action in table.actions.decisive and told:
+    recovery = [s for s in group.causes if s.code == RECOVERY_ACTION]
+    action = recovery[-1].text("action") if recovery else best.text("action")
+    if action in table.actions.decisive and recovery:
         # What a GPU needs because the other end of its link failed says nothing against the GPU.
         victim = all(table.blames_its_peer(s) for s in group.causes if table.family_of(s) == family)
         certainty = Certainty.LIKELY if victim else Certainty.DECISIVE
@@ -191,10 +195,9 @@ def _hypothesis(node: str, group: _Group, incarnation: int, config: Config) -> H
         incarnation=incarnation,
         certainty=certainty,
         fault_at=first,
-        first_at=first,
         last_at=max(s.at for s in group.causes),
         ready_at=min(s.seen_at for s in group.causes),
-        rule="recovery action" if told else "hardware evidence",
+        rule="recovery action" if recovery else "hardware evidence",
         cleared_at=group.cleared_at,
         flaps=group.flaps,
         causes=tuple(group.causes),
@@ -237,13 +240,13 @@ def _facts(group: _Group, best: Sighting, action: str) -> dict[str, Attribute]:
     if sxids:
         facts["sxids"] = tuple(sxids)
     # What is told otherwise than by a code, e.g. `gpu.row_remap.pending`: the code alone does not say what a repair has to do.
-    told = {
+    signs = {
         f"{s.kind}.{s.text('subtype')}"
         for s in (*group.causes, *group.context)
         if s.kind != SignalKind.GPU_XID and s.text("subtype")
     }
-    if told:
-        facts["signs"] = tuple(sorted(told))
+    if signs:
+        facts["signs"] = tuple(sorted(signs))
     if best.text("mnemonic"):
         facts["mnemonic"] = best.text("mnemonic")
     if (link := best.number("link")) is not None:

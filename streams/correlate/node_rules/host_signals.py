@@ -14,25 +14,27 @@ from datetime import datetime, timedelta
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import SignalRule, families, level, storage_system
-from streams.correlate.sightings import Sighting, order
+from streams.correlate.sightings import Sighting, distinct
 from streams.correlate.state.gpu_aliases import learned, renamed
-from streams.correlate.state.incarnations import Lives, Session, Spell, spells
+from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
 from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily
 from streams.model.signal import Attribute
 
-_SIGNS_TOLD = 4
+_SIGNS_SHOWN = 4
 
 
-def place_faults(root: Entity, seen: Iterable[Sighting], lives: Lives, config: Config) -> list[Hypothesis]:
+def place_faults(
+    root: Entity, seen: Iterable[Sighting], incarnations: Incarnations, config: Config
+) -> list[Hypothesis]:
     """A hypothesis for each stretch of one family's causes on the node `root`."""
     table = families()
     streams: dict[str, dict[str, list[Sighting]]] = defaultdict(lambda: defaultdict(list))
-    told = [s for s in seen if s.kind in table.kinds]
-    names = learned(told)
-    for s in told:
+    reports = [s for s in seen if s.kind in table.kinds]
+    names = learned(reports)
+    for s in reports:
         rule = table.rule(s)
         if rule is not None and rule.role == "cause" and table[rule.family].found_on == "node":
             one = renamed(s, names)
@@ -40,32 +42,32 @@ def place_faults(root: Entity, seen: Iterable[Sighting], lives: Lives, config: C
             streams[rule.family][stream].append(one)
     found: list[Hypothesis] = []
     for family, lines in sorted(streams.items()):
-        found += _faults(root, family, lines, lives)
+        found += _faults(root, family, lines, incarnations)
     return found
 
 
 def _faults(
-    root: Entity, family: str, streams: Mapping[str, list[Sighting]], lives: Lives
+    root: Entity, family: str, streams: Mapping[str, list[Sighting]], incarnations: Incarnations
 ) -> Iterable[Hypothesis]:
     """The incarnations of one family."""
-    lasting: list[Spell] = []
+    lasting: list[FiringInterval] = []
     ready: dict[str, datetime] = {}
     for _, stream in sorted(streams.items()):
-        for spell in spells(stream):
-            lasts = _lasts(spell)
-            if spell.end is not None and spell.end - spell.start < lasts:
+        for interval in firing_intervals(stream):
+            lasts = _lasts(interval)
+            if interval.end is not None and interval.end - interval.start < lasts:
                 continue
-            lasting.append(spell)
-            ready |= {s.id: min(o.seen_at for o in spell.sightings) + lasts for s in spell.sightings}
-    gpus = {s.entity.key: s.entity for spell in lasting for s in spell.sightings if s.entity.gpu}
+            lasting.append(interval)
+            ready |= {s.id: min(o.seen_at for o in interval.sightings) + lasts for s in interval.sightings}
+    gpus = {s.entity.key: s.entity for interval in lasting for s in interval.sightings if s.entity.gpu}
     names = [root, *(gpus[key] for key in sorted(gpus))]
-    for session in lives.sessions(root, families()[family].domain, lasting, names):
+    for session in incarnations.sessions(root, families()[family].domain, lasting, names):
         yield _hypothesis(root, family, session, ready)
 
 
-def _lasts(spell: Spell) -> timedelta:
+def _lasts(interval: FiringInterval) -> timedelta:
     """How long it must last: as the most patient of its signals wants it."""
-    return max(timedelta(seconds=rule.lasts_s) for rule in _rules(spell.sightings))
+    return max(timedelta(seconds=rule.lasts_s) for rule in _rules(interval.sightings))
 
 
 def _rules(sightings: Iterable[Sighting]) -> list[SignalRule]:
@@ -74,12 +76,12 @@ def _rules(sightings: Iterable[Sighting]) -> list[SignalRule]:
 
 def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str, datetime]) -> Hypothesis:
     table = families()
-    mine = tuple(sorted({s.id: s for s in session.sightings}.values(), key=order))
+    mine = distinct(session.sightings)
     root = _root(node, mine)
     signs = list(dict.fromkeys(table.says(s) for s in mine))
-    told = ", ".join(signs[:_SIGNS_TOLD])
-    if len(signs) > _SIGNS_TOLD:
-        told += f" and {len(signs) - _SIGNS_TOLD} more"
+    shown = ", ".join(signs[:_SIGNS_SHOWN])
+    if len(signs) > _SIGNS_SHOWN:
+        shown += f" and {len(signs) - _SIGNS_SHOWN} more"
     kinds = {f"{s.kind}.{s.text('subtype')}".rstrip(".") for s in mine}
     facts: dict[str, Attribute] = {"signs": tuple(sorted(kinds))}
     if gpus := {s.entity.key for s in mine if s.entity.gpu is not None}:
@@ -90,16 +92,11 @@ def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str,
         place=Place(PlaceKind.NODE, node.node or ""),
         root=root,
         family=family,
-        incarnation=session.incarnation,
+        **session.times(),
         certainty=max((table.certainty(s) for s in mine), key=level, default=Certainty.WEAK),
-        fault_at=session.start,
-        first_at=session.start,
-        last_at=session.last,
         ready_at=min(ready[s.id] for s in mine),
         rule="signs of the place",
-        why=f"{root}: {told}",
-        cleared_at=session.cleared_at,
-        flaps=session.flaps,
+        why=f"{root}: {shown}",
         causes=mine,
         facts=facts,
         stops=table[family].stops,

@@ -2,7 +2,7 @@
 
 That the API server does not hear of a kubelet is one observer's word. A second sign that does not come by the same way makes it
 decisive; a single sign of life takes that back, for a job that runs must never be moved off a node that lives. Policy is in
-`deaths.yaml`.
+`node_death.yaml`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,11 +22,10 @@ from streams.correlate.policy.families import at_most
 from streams.correlate.policy.link_parts import parts
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.job_progress import ProgressReport
-from streams.correlate.state.rows import NodeRow, PortRow
+from streams.correlate.state.rows import NodeRow, PortRow, of_kind
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
-_FILE = Path(__file__).with_name("node_death.yaml")
 FAMILY = IncidentFamily.NODE_DOWN
 _SPOKE_BEFORE = timedelta(hours=1)
 """How far back the rhythm of a job is known by the minute."""
@@ -78,50 +77,44 @@ class DeathPolicy(Strict):
     taints: _Taints
     silent_reasons: tuple[str, ...]
 
-    def is_own_word(self, s: Sighting) -> bool:
+    def is_by_node(self, s: Sighting) -> bool:
         """Whether the node itself said or showed it: neither the API server, nor an alert, nor its last words."""
         return s.kind.startswith(self.spoken_by_itself) and not is_death(s) and "alert" not in s.attributes
 
 
-@cache
-def death_policy() -> DeathPolicy:
-    """The policy that ships.
-
-    Raises:
-        ConfigError: when the file is damaged.
-    """
-    return load_table(_FILE, DeathPolicy)
+death_policy = cache(partial(load_table, Path(__file__).with_name("node_death.yaml"), DeathPolicy))
+"""The policy that ships."""
 
 
 @dataclass(frozen=True, slots=True)
-class Unheard:
+class LivenessWindow:
     """When a node was NotReady of which nothing told that it lives."""
 
     since: datetime
     until: datetime | None
 
-    def may_hear(self, at: datetime) -> bool:
+    def covers(self, at: datetime) -> bool:
         """Whether progress at that time says anything of it: that it lives, or how often its job spoke before."""
         return at > self.since - _SPOKE_BEFORE and (self.until is None or at < self.until)
 
 
-def unheard_of(h: Hypothesis) -> Unheard | None:
+def liveness_window(h: Hypothesis) -> LivenessWindow | None:
     """What progress of jobs may still change of a `node_down`; None once it is known to live."""
-    return None if h.facts.get("lives") is True else Unheard(h.fault_at, h.cleared_at)
+    return None if h.facts.get("lives") is True else LivenessWindow(h.fault_at, h.cleared_at)
 
 
 def weighed(
     h: Hypothesis,
     row: NodeRow,
     ports: Mapping[str, PortRow],
-    pulses: Sequence[ProgressReport],
+    reports: Sequence[ProgressReport],
     config: Config,
 ) -> Hypothesis:
     """A `node_down` with what else is known of the node. Others come back as they are."""
     if h.family != FAMILY or not (gone := _last_time(h, row)):
         return h
     since = gone[0].at
-    if (life := _progress(h, since, pulses) or _own_words(h, since, row)) is not None:
+    if (life := _progress(h, since, reports) or _own_words(h, since, row)) is not None:
         return replace(
             h,
             certainty=at_most(h.certainty, Certainty.LIKELY),
@@ -129,7 +122,7 @@ def weighed(
             stops="never",
             facts={**h.facts, "lives": True},
         )
-    if h.facts.get("maintenance") is True or _is_somebodys(row) or not pulses:
+    if h.facts.get("maintenance") is True or _is_somebodys(row) or not reports:
         return h
     signs = death_policy().signs
     if _taints(row) & death_policy().taints.stopped:
@@ -139,7 +132,7 @@ def weighed(
     found = [signs.absence]
     found += [signs.alert] * any(s.kind == SignalKind.NODE_CONDITION for s in h.causes)
     found += [signs.ports] * _has_no_link(ports.values(), since - config.before)
-    due = [at for pulse in pulses if (at := _due(pulse, since)) is not None]
+    due = [at for report in reports if (at := _due(report, since)) is not None]
     found += [signs.silence] * bool(due)
     first = min(found, key=lambda sign: sign.after_s)
     sure_at = max(min(s.seen_at for s in gone) + first.after, *due, since)
@@ -153,19 +146,13 @@ def _last_time(h: Hypothesis, row: NodeRow) -> list[Sighting]:
     gone = sorted((s for s in h.causes if s.kind == SignalKind.NODE_NOT_READY), key=order)
     if not gone:
         return []
-    backs = [
-        s.at
-        for group in row.seen.values()
-        if group[0].kind == SignalKind.NODE_NOT_READY
-        for s in group
-        if not s.firing and s.at < gone[-1].at
-    ]
-    back = max(backs, default=None)
+    readiness = of_kind(row.seen, SignalKind.NODE_NOT_READY)
+    back = max((s.at for s in readiness if not s.firing and s.at < gone[-1].at), default=None)
     return [s for s in gone if back is None or s.at > back]
 
 
-def _progress(h: Hypothesis, since: datetime, pulses: Iterable[ProgressReport]) -> str | None:
-    job = next((p.job for p in pulses if any(_is_meanwhile(at, h, since) for at in p.moves)), None)
+def _progress(h: Hypothesis, since: datetime, reports: Iterable[ProgressReport]) -> str | None:
+    job = next((p.job for p in reports if any(_is_meanwhile(at, h, since) for at in p.moves)), None)
     return f"{job} still makes progress" if job is not None else None
 
 
@@ -173,7 +160,7 @@ def _own_words(h: Hypothesis, since: datetime, row: NodeRow) -> str | None:
     """What the node itself tells. After a panic it may be booting: that it speaks then says nothing against its death."""
     if h.certainty is Certainty.DECISIVE:
         return None
-    groups = (group for group in row.seen.values() if death_policy().is_own_word(group[0]))
+    groups = (group for group in row.seen.values() if death_policy().is_by_node(group[0]))
     tells = any(_is_meanwhile(s.at, h, since) for group in groups for s in group)
     return "the node itself still tells of other things" if tells else None
 
@@ -198,8 +185,8 @@ def _taints(row: NodeRow) -> frozenset[str]:
 def _is_unreachable(row: NodeRow, gone: Iterable[Sighting]) -> bool:
     """Whether the kubelet is not heard of, as the node's taints say, else what told of it."""
     table, taints = death_policy(), _taints(row)
-    if told := taints & (table.taints.unreachable | table.taints.not_ready):
-        return bool(told & table.taints.unreachable)
+    if kubelet := taints & (table.taints.unreachable | table.taints.not_ready):
+        return bool(kubelet & table.taints.unreachable)
     return any(
         word in s.text(name) for s in gone for name in ("reason", "status") for word in table.silent_reasons
     )
@@ -212,29 +199,21 @@ def _has_no_link(ports: Iterable[PortRow], since: datetime) -> bool:
 
 
 def _is_down(row: PortRow, since: datetime) -> bool:
-    told = sorted(
-        (
-            s
-            for group in row.seen.values()
-            if group[0].kind == SignalKind.FABRIC_LINK
-            for s in group
-            if parts().of(s) == "down" and not parts().is_intended(s)
-        ),
-        key=order,
-    )
-    return bool(told) and told[-1].firing and told[-1].at >= since
+    links = of_kind(row.seen, SignalKind.FABRIC_LINK)
+    downs = sorted((s for s in links if parts().of(s) == "down" and not parts().is_intended(s)), key=order)
+    return bool(downs) and downs[-1].firing and downs[-1].at >= since
 
 
-def _due(pulse: ProgressReport, since: datetime) -> datetime | None:
+def _due(report: ProgressReport, since: datetime) -> datetime | None:
     """By when a job that kept telling of its progress should have told more; None for one that has no rhythm, or has ended."""
     rhythm = death_policy().rhythm
     minutes: dict[datetime, datetime] = {}
-    for at in pulse.moves:
+    for at in report.moves:
         minutes.setdefault(at.replace(second=0, microsecond=0), at)
-    told = list(minutes.values())[-rhythm.of :]
-    if len(told) < rhythm.moves or pulse.is_over:
+    recent = list(minutes.values())[-rhythm.of :]
+    if len(recent) < rhythm.moves or report.is_over:
         return None
-    wait = max(after - before for before, after in pairwise(told)) * rhythm.patience
-    if since - pulse.moves[-1] > wait:
+    wait = max(after - before for before, after in pairwise(recent)) * rhythm.patience
+    if since - report.moves[-1] > wait:
         return None  # It had fallen silent long before.
-    return pulse.moves[-1] + min(wait, timedelta(seconds=rhythm.longest_s))
+    return report.moves[-1] + min(wait, timedelta(seconds=rhythm.longest_s))

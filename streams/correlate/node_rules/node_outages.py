@@ -2,39 +2,37 @@
 
 What they share is the place that most of them stand in (a leaf; racks have a judgement of their own), else what watches them all:
 the API server, the network before it. That many are not heard of says nothing against any of them. When most are back, those that
-did not come back with them are nodes of their own again. Policy is in `outages.yaml`.
+did not come back with them are nodes of their own again. Policy is in `node_outages.yaml`.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from math import ceil
 from pathlib import Path
 
 from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.node_rules.node_death import death_policy
-from streams.correlate.node_rules.node_readiness import down_spells
+from streams.correlate.node_rules.node_readiness import down_intervals
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import Sighting
-from streams.correlate.state.incarnations import Lives, Session, Spell
-from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.sightings import Sighting, split_at_gaps
+from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
+from streams.correlate.state.place import NODES
 from streams.correlate.state.rows import NodeRow
+from streams.correlate.state.topology import Topology
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily
 from streams.model.signal import Attribute
 
-_FILE = Path(__file__).with_name("node_outages.yaml")
 FAMILY = IncidentFamily.NODES_NOT_READY
-GROUP = "nodes"
-"""The group that all nodes of a cluster are in."""
-_TOLD = 10
+_MAX_SHOWN = 10
 
 
 class _Places(Strict):
@@ -89,14 +87,8 @@ class OutagePolicy(Strict):
         return count >= self.together.nodes or self.are_most(count, known)
 
 
-@cache
-def outage_policy() -> OutagePolicy:
-    """The policy that ships.
-
-    Raises:
-        ConfigError: when the file is damaged.
-    """
-    return load_table(_FILE, OutagePolicy)
+outage_policy = cache(partial(load_table, Path(__file__).with_name("node_outages.yaml"), OutagePolicy))
+"""The policy that ships."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +116,9 @@ def absences_of(node: str, h: Hypothesis, row: NodeRow) -> list[Absence]:
     """Each time that the node was away in one incident of it: one that flaps was away several times."""
     known, fact = {s.id for s in h.causes}, row.fact
     places = (fact.rack, fact.leaf, fact.pool) if fact else (None, None, None)
-    every = down_spells(s for group in row.seen.values() for s in group)
-    mine = [spell for spell in every if spell.sightings[0].id in known]
+    every = down_intervals(s for group in row.seen.values() for s in group)
+    mine = [interval for interval in every if interval.sightings[0].id in known]
     return [Absence(node, h, m.sightings[0], m.end, m is mine[-1], *places) for m in mine]
-
-
-@dataclass(frozen=True, slots=True)
-class Census:
-    """How many nodes there are, as far as the inventory knows."""
-
-    nodes: Callable[[], int] = lambda: 0
-    in_rack: Callable[[str], int] = lambda name: 0
-    at_leaf: Callable[[str], int] = lambda name: 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,27 +156,31 @@ class _Wave:
         return back is not None and back <= self.over_at + outage_policy().settle
 
     @property
-    def spell(self) -> Spell:
+    def interval(self) -> FiringInterval:
         """From when to when it lasted. One line stands for all: there may be thousands."""
         ends = [a.end for a in self.parts if a.end is not None]
         end = max(ends) if self.over_at is not None else None
         first, last = self.absences[0], self.absences[-1]
-        return Spell(first.start, last.start, end, (first.line,))
+        return FiringInterval(first.start, last.start, end, (first.line,))
 
 
 def outages(
-    cluster: str, absences: Iterable[Absence], census: Census, powerless: Collection[str], lives: Lives
+    cluster: str,
+    absences: Iterable[Absence],
+    topology: Topology,
+    powerless: Collection[str],
+    incarnations: Incarnations,
 ) -> Outages:
     """The times when many nodes were NotReady together. `powerless` are racks that told of their power or heat."""
-    said = sorted(absences, key=lambda a: (a.start, a.hypothesis.id))
+    absences = sorted(absences, key=lambda a: (a.start, a.hypothesis.id))
     by_root: dict[str, list[_Wave]] = defaultdict(list)
     held: dict[str, datetime] = {}
-    for together in _together(said):
+    for together in split_at_gaps(absences, lambda a: a.start, outage_policy().within):
         held |= dict.fromkeys((a.hypothesis.id for a in together if a.is_last), _held_until(together))
-        if (wave := _wave(cluster, together, census, powerless)) is not None:
+        if (wave := _wave(cluster, together, topology, powerless)) is not None:
             by_root[wave.root.key].append(wave)
-    known = census.nodes()
-    faults = [fault for key in sorted(by_root) for fault in _faults(by_root[key], known, lives)]
+    known = topology.nodes_known()
+    faults = [fault for key in sorted(by_root) for fault in _faults(by_root[key], known, incarnations)]
     behind = {
         a.hypothesis.id: wave.over_at
         for waves in by_root.values()
@@ -204,7 +191,7 @@ def outages(
     }
     taken = {part for fault in faults for part in fault.parts}
     held = {name: until for name, until in held.items() if name not in taken}
-    away = len({a.node for a in said if a.is_last and a.end is None})
+    away = len({a.node for a in absences if a.is_last and a.end is None})
     return Outages(tuple(faults), behind, held, away)
 
 
@@ -213,25 +200,14 @@ def is_crowded(away: int, known: int) -> bool:
     return away - 1 > outage_policy().alone.share * max(known - 1, 0)
 
 
-def _together(said: Sequence[Absence]) -> Iterable[list[Absence]]:
-    found: list[Absence] = []
-    for one in said:
-        if found and one.start - found[-1].start > outage_policy().within:
-            yield found
-            found = []
-        found.append(one)
-    if found:
-        yield found
-
-
 def _wave(
-    cluster: str, together: Sequence[Absence], census: Census, powerless: Collection[str]
+    cluster: str, together: Sequence[Absence], topology: Topology, powerless: Collection[str]
 ) -> _Wave | None:
     """What went together without the racks that went dark by themselves, if that is many; None if it is not."""
-    policy_, known = outage_policy(), census.nodes()
-    dark = _dark_racks(together, census, powerless)
+    policy_, known = outage_policy(), topology.nodes_known()
+    dark = _dark_racks(together, topology, powerless)
     rest = [a for a in together if a.rack is None or a.rack not in dark]
-    leaf = _leaf(rest, census)
+    leaf = _leaf(rest, topology)
     if leaf is not None and not policy_.are_most(len(rest), known):
         return _wave_of(Entity(cluster, switch=leaf), [a for a in rest if a.leaf == leaf])
     return _wave_of(Entity(cluster), rest) if policy_.are_many(len(rest), known) else None
@@ -243,38 +219,40 @@ def _wave_of(root: Entity, absences: Sequence[Absence]) -> _Wave:
     return _Wave(root, absences, backs[enough - 1] if len(backs) >= enough else None)
 
 
-def _dark_racks(together: Sequence[Absence], census: Census, powerless: Collection[str]) -> set[str]:
+def _dark_racks(together: Sequence[Absence], topology: Topology, powerless: Collection[str]) -> set[str]:
     """Racks that are at fault themselves: they told of their power, or few of them went as a whole and nothing else did."""
     rule = families().shared.rack
     counts = Counter(a.rack for a in together if a.rack is not None)
-    told = {rack for rack, count in counts.items() if rack in powerless and count > 1}
-    rest = len(together) - sum(counts[rack] for rack in told)
+    dark_by_report = {rack for rack, count in counts.items() if rack in powerless and count > 1}
+    rest = len(together) - sum(counts[rack] for rack in dark_by_report)
     dark = {
         rack
         for rack, count in counts.items()
-        if rack not in told and count >= rule.nodes and count >= rule.share * census.in_rack(rack)
+        if rack not in dark_by_report
+        and count >= rule.nodes
+        and count >= rule.share * topology.nodes_in_rack(rack)
     }
-    if len(dark) >= outage_policy().together.racks or outage_policy().are_most(rest, census.nodes()):
-        return told
-    return told | dark
+    if len(dark) >= outage_policy().together.racks or outage_policy().are_most(rest, topology.nodes_known()):
+        return dark_by_report
+    return dark_by_report | dark
 
 
-def _leaf(absences: Sequence[Absence], census: Census) -> str | None:
+def _leaf(absences: Sequence[Absence], topology: Topology) -> str | None:
     """The leaf that nearly all of them hang on, if most of what hangs on it went."""
     rule = outage_policy().together.places
     counts = Counter(a.leaf for a in absences if a.leaf is not None)
     for leaf, count in counts.most_common(1):
         enough = count >= rule.nodes and count >= rule.of_all * len(absences)
-        if enough and count >= rule.share * census.at_leaf(leaf):
+        if enough and count >= rule.share * topology.nodes_at_leaf(leaf):
             return leaf
     return None
 
 
-def _faults(waves: Sequence[_Wave], known: int, lives: Lives) -> Iterable[SharedFault]:
-    root, by_line = waves[0].root, {wave.spell.sightings[0].id: wave for wave in waves}
+def _faults(waves: Sequence[_Wave], known: int, incarnations: Incarnations) -> Iterable[SharedFault]:
+    root, by_line = waves[0].root, {wave.interval.sightings[0].id: wave for wave in waves}
     again = timedelta(seconds=outage_policy().over.again_s)
     domain = families()[FAMILY].domain
-    for session in lives.sessions(root, domain, [wave.spell for wave in waves], again=again):
+    for session in incarnations.sessions(root, domain, [wave.interval for wave in waves], again=again):
         yield _fault(root, session, [by_line[s.id] for s in session.sightings], known)
 
 
@@ -283,24 +261,19 @@ def _fault(root: Entity, session: Session, waves: Sequence[_Wave], known: int) -
     first = waves[0].absences
     hit = max(len(wave.absences) for wave in waves)
     hypothesis = Hypothesis(
-        place=Place(PlaceKind.SHARED, GROUP),
+        place=NODES.place,
         root=root,
         family=FAMILY,
-        incarnation=session.incarnation,
+        **session.times(*(wave.absences[-1].start for wave in waves)),
         certainty=Certainty.LIKELY,
-        fault_at=session.start,
-        first_at=session.start,
-        last_at=max(session.last, *(wave.absences[-1].start for wave in waves)),
         ready_at=_ready_at(first, known),
         rule="many nodes at once",
         why=_why(root, waves, hit, known),
-        cleared_at=session.cleared_at,
-        flaps=session.flaps,
-        causes=tuple(a.line for a in first[:_TOLD]),
+        causes=tuple(a.line for a in first[:_MAX_SHOWN]),
         facts=_facts(waves, hit, known),
         candidates=tuple(
             rejected(a.hypothesis.root, a.hypothesis.family, "one node's trouble", "others went with it")
-            for a in first[:_TOLD]
+            for a in first[:_MAX_SHOWN]
         ),
         stops=families()[FAMILY].stops,
     )

@@ -10,7 +10,7 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.incarnations import Lives, Session, Spell, spells
+from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import NodeRow, in_maintenance
 from streams.model.entity import Entity
@@ -20,20 +20,20 @@ from streams.model.signal import Attribute
 
 
 def down_sessions(
-    root: Entity, row: NodeRow, seen: Iterable[Sighting], lives: Lives, config: Config
+    root: Entity, row: NodeRow, seen: Iterable[Sighting], incarnations: Incarnations, config: Config
 ) -> list[Session]:
     """When the node was not ready or died; blips shorter than the settling time are left out."""
     stretches = [
-        spell
-        for spell in down_spells(seen)
-        if spell.end is None or spell.end - spell.start >= config.node_settle
+        interval
+        for interval in down_intervals(seen)
+        if interval.end is None or interval.end - interval.start >= config.node_settle
     ]
-    return lives.sessions(root, "node", stretches)
+    return incarnations.sessions(root, "node", stretches)
 
 
-def down_spells(seen: Iterable[Sighting]) -> list[Spell]:
+def down_intervals(seen: Iterable[Sighting]) -> list[FiringInterval]:
     """Each time that the node was not ready or died, blips and all."""
-    return spells(s for s in seen if s.kind == SignalKind.NODE_NOT_READY or is_death(s))
+    return firing_intervals(s for s in seen if s.kind == SignalKind.NODE_NOT_READY or is_death(s))
 
 
 def is_death(s: Sighting) -> bool:
@@ -45,12 +45,12 @@ def is_death(s: Sighting) -> bool:
 
 
 def node_down(
-    root: Entity, row: NodeRow, seen: Iterable[Sighting], lives: Lives, config: Config
+    root: Entity, row: NodeRow, seen: Iterable[Sighting], incarnations: Incarnations, config: Config
 ) -> list[Hypothesis]:
     """A hypothesis for each time the node was not ready for long enough, or died."""
     closed = row.fact is not None and row.fact.maintenance
     found = []
-    for session in down_sessions(root, row, seen, lives, config):
+    for session in down_sessions(root, row, seen, incarnations, config):
         back = session.cleared_at
         if back is not None and in_maintenance(row, session.start, back):
             continue  # It was taken down and came back while people worked on it.
@@ -58,11 +58,11 @@ def node_down(
         gone = [s for s in session.sightings if s.kind == SignalKind.NODE_NOT_READY]
         deaths = [s for s in session.sightings if s.kind != SignalKind.NODE_NOT_READY]
         reason = next((s.text("reason") for s in gone if s.text("reason")), "")
-        told = "kubelet no longer answers" if "Unknown" in reason else "the API server shows it NotReady"
-        why = f"{root.node}: {told}, and nothing else explains it"
+        state = "kubelet no longer answers" if "Unknown" in reason else "the API server shows it NotReady"
+        why = f"{root.node}: {state}, and nothing else explains it"
         if deaths:
             signs = ", ".join(dict.fromkeys(families().says(s) for s in deaths))
-            why = f"{root.node}: {signs}{f', and {told}' if gone else '; but the API server still shows it ready'}"
+            why = f"{root.node}: {signs}{f', and {state}' if gone else '; but the API server still shows it ready'}"
         facts: dict[str, Attribute] = {
             "node_not_ready": bool(gone) and session.cleared_at is None,
             "maintenance": maintenance,
@@ -74,16 +74,11 @@ def node_down(
                 place=Place(PlaceKind.NODE, root.node or ""),
                 root=root,
                 family=IncidentFamily.NODE_DOWN,
-                incarnation=session.incarnation,
+                **session.times(),
                 certainty=_certainty(bool(gone), deaths),
-                fault_at=session.start,
-                first_at=session.start,
-                last_at=session.last,
                 ready_at=min(s.seen_at for s in session.sightings) + config.node_settle,
                 rule="node gone",
                 why=why,
-                cleared_at=session.cleared_at,
-                flaps=session.flaps,
                 causes=session.sightings,
                 facts=facts,
             )

@@ -6,22 +6,23 @@ of them is at fault. The far ends of a link that failed tell of it within second
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families
-from streams.correlate.state.incarnations import Lives, Session, Spell
-from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.sightings import latest_end, split_at_gaps
+from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
+from streams.correlate.state.place import GroupKind, SharedGroup
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily
 
 POWER, GONE = IncidentFamily.POWER_COOLING, IncidentFamily.NODE_DOWN
-_TOLD = 6
+_MAX_SHOWN = 6
 
-Said = tuple[str, Hypothesis]
+NodeHypothesis = tuple[str, Hypothesis]
 """A node and one of its hypotheses."""
 
 
@@ -40,37 +41,37 @@ def of_nvlink_domain(hypotheses: Sequence[Hypothesis]) -> tuple[Hypothesis, ...]
 
 
 def rack_faults(
-    cluster: str, rack: str, shares: Sequence[tuple[str, Sequence[Hypothesis]]], known: int, lives: Lives
+    cluster: str,
+    rack: str,
+    evidence: Sequence[tuple[str, Sequence[Hypothesis]]],
+    known: int,
+    incarnations: Incarnations,
 ) -> list[SharedFault]:
     """The times when a rack was in trouble. `known` is how many nodes it has."""
-    said = sorted(
-        ((node, h) for node, found in shares for h in found), key=lambda p: (p[1].fault_at, p[1].id)
-    )
     root = Entity(cluster, rack=rack)
-    stretches: list[Spell] = []
-    members: dict[str, Said] = {}
-    for episode in _episodes(said, timedelta(seconds=families().shared.rack.within_s)):
+    within = timedelta(seconds=families().shared.rack.within_s)
+    stretches: list[FiringInterval] = []
+    members: dict[str, NodeHypothesis] = {}
+    for episode in split_at_gaps(_by_time(evidence), lambda p: p[1].fault_at, within):
         if not _is_shared(episode, known):
             continue
-        ends = [h.cleared_at for _, h in episode]
-        end = None if None in ends else max(e for e in ends if e is not None)
+        end = latest_end(h.cleared_at for _, h in episode)
         lines = tuple(h.causes[0] for _, h in episode)
-        stretches.append(Spell(episode[0][1].fault_at, max(h.last_at for _, h in episode), end, lines))
+        stretches.append(
+            FiringInterval(episode[0][1].fault_at, max(h.last_at for _, h in episode), end, lines)
+        )
         members |= {h.causes[0].id: (node, h) for node, h in episode}
     return [
         _rack_fault(root, session, [members[s.id] for s in session.sightings], known)
-        for session in lives.sessions(root, families()[POWER].domain, stretches)
+        for session in incarnations.sessions(root, families()[POWER].domain, stretches)
     ]
 
 
-def nvlink_faults(shares: Sequence[tuple[str, Sequence[Hypothesis]]]) -> list[SharedFault]:
+def nvlink_faults(evidence: Sequence[tuple[str, Sequence[Hypothesis]]]) -> list[SharedFault]:
     """In one NVLink domain, the faults whose far ends on other nodes tell of them. The root stays that of its own node."""
     within = timedelta(seconds=families().shared.nvlink.within_s)
-    said = sorted(
-        ((node, h) for node, found in shares for h in found), key=lambda p: (p[1].fault_at, p[1].id)
-    )
-    roots: list[tuple[Said, dict[str, str]]] = []
-    for node, h in sorted(said, key=lambda p: (-p[1].strength[0], p[1].fault_at, p[1].id)):
+    roots: list[tuple[NodeHypothesis, dict[str, str]]] = []
+    for node, h in sorted(_by_time(evidence), key=lambda p: -p[1].strength[0]):
         near = [
             r for r in roots if r[0][0] != node and _link(h) and abs(h.fault_at - r[0][1].fault_at) <= within
         ]
@@ -85,16 +86,12 @@ def _link(h: Hypothesis) -> bool:
     return h.family == IncidentFamily.GPU_NVLINK
 
 
-def _episodes(said: Sequence[Said], within: timedelta) -> list[list[Said]]:
-    found: list[list[Said]] = []
-    for one in said:
-        if not found or one[1].fault_at - found[-1][-1][1].fault_at > within:
-            found.append([])
-        found[-1].append(one)
-    return found
+def _by_time(evidence: Sequence[tuple[str, Sequence[Hypothesis]]]) -> list[NodeHypothesis]:
+    pairs = ((node, h) for node, found in evidence for h in found)
+    return sorted(pairs, key=lambda p: (p[1].fault_at, p[1].id))
 
 
-def _is_shared(episode: Sequence[Said], known: int) -> bool:
+def _is_shared(episode: Sequence[NodeHypothesis], known: int) -> bool:
     rack = families().shared.rack
     nodes = {node for node, _ in episode}
     if len(nodes) < max(2, min(rack.nodes, known)):
@@ -104,7 +101,7 @@ def _is_shared(episode: Sequence[Said], known: int) -> bool:
     return len(nodes) >= rack.nodes and len(nodes) >= rack.share * known
 
 
-def _rack_fault(root: Entity, session: Session, mine: Sequence[Said], known: int) -> SharedFault:
+def _rack_fault(root: Entity, session: Session, mine: Sequence[NodeHypothesis], known: int) -> SharedFault:
     nodes = sorted({node for node, _ in mine})
     power = [h for _, h in mine if h.family == POWER]
     gone = sorted({node for node, h in mine if h.family == GONE})
@@ -119,38 +116,29 @@ def _rack_fault(root: Entity, session: Session, mine: Sequence[Said], known: int
         why += f"; {len(gone)} of them are not ready"
     needed = sorted(h.ready_at for _, h in mine)[min(len(mine), families().shared.rack.nodes) - 1]
     hypothesis = Hypothesis(
-        place=Place(PlaceKind.SHARED, f"rack/{root.rack}"),
+        place=SharedGroup(GroupKind.RACK, root.rack or "").place,
         root=root,
         family=POWER,
-        incarnation=session.incarnation,
+        **session.times(*(h.last_at for _, h in mine)),
         certainty=Certainty.LIKELY,
-        fault_at=session.start,
-        first_at=session.start,
-        last_at=max(session.last, *(h.last_at for _, h in mine)),
         ready_at=needed,
         rule="shared by a rack",
         why=f"{why}. The nodes are victims of it",
-        cleared_at=session.cleared_at,
-        flaps=session.flaps,
         causes=tuple({s.id: s for _, h in mine for s in h.causes[:2]}.values()),
         facts={"nodes_hit": len(nodes), "nodes_known": known, "not_ready": len(gone)},
         candidates=tuple(
             rejected(h.root, h.family, "one node's trouble", "its neighbours in the rack have it too")
-            for _, h in mine[:_TOLD]
+            for _, h in mine[:_MAX_SHOWN]
         ),
         stops="never",
         nodes=tuple(nodes),
     )
-    return SharedFault(hypothesis, _parts(mine))
-
-
-def _parts(mine: Sequence[Said]) -> Mapping[str, str]:
-    return {h.id: node for node, h in mine}
+    return SharedFault(hypothesis, {h.id: node for node, h in mine})
 
 
 def _signs(power: Sequence[Hypothesis]) -> str:
     signs = dict.fromkeys(sign for h in power for sign in _texts(h))
-    return ", ".join(list(signs)[:_TOLD])
+    return ", ".join(list(signs)[:_MAX_SHOWN])
 
 
 def _texts(h: Hypothesis) -> tuple[str, ...]:

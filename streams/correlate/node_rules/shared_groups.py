@@ -1,7 +1,4 @@
-"""What several nodes share, put together group by group: a rack, an NVLink domain, a file system.
-
-Every node brings what it has to say into the groups it is part of; a group is looked at anew only when that changes.
-"""
+"""Evidence of nodes by the groups they are part of, so that only a group whose evidence changed is re-evaluated."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.state.place import SharedGroup
 
 T = TypeVar("T")
 
@@ -23,32 +21,34 @@ class SharedFault:
     parts: Mapping[str, str] = field(default_factory=dict)
 
 
-class Shares(Generic[T]):
-    """What each node says in each group."""
+class GroupIndex(Generic[T]):
+    """The evidence of each node in each group."""
 
     def __init__(self) -> None:
-        self._of_group: dict[str, dict[str, T]] = defaultdict(dict)
-        self._of_node: dict[str, Mapping[str, T]] = {}
+        self._of_group: dict[SharedGroup, dict[str, T]] = defaultdict(dict)
+        self._of_node: dict[str, Mapping[SharedGroup, T]] = {}
 
-    def put(self, node: str, said: Mapping[str, T]) -> set[str]:
-        """Replace what one node says. Returns the groups in which something changed."""
+    def put(self, node: str, evidence: Mapping[SharedGroup, T]) -> set[SharedGroup]:
+        """Replace the evidence of one node. Returns the groups in which something changed."""
         before = self._of_node.pop(node, {})
-        touched = {group for group in before.keys() | said.keys() if before.get(group) != said.get(group)}
+        touched = {
+            group for group in before.keys() | evidence.keys() if before.get(group) != evidence.get(group)
+        }
         for group in touched:
-            if group in said:
-                self._of_group[group][node] = said[group]
+            if group in evidence:
+                self._of_group[group][node] = evidence[group]
                 continue
             del self._of_group[group][node]
             if not self._of_group[group]:
                 del self._of_group[group]
-        if said:
-            self._of_node[node] = said
+        if evidence:
+            self._of_node[node] = evidence
         return touched
 
-    def groups(self) -> list[str]:
-        """Groups in which anything is said."""
+    def groups(self) -> list[SharedGroup]:
+        """Groups with any evidence, sorted."""
         return sorted(self._of_group)
 
-    def of(self, group: str) -> list[tuple[str, T]]:
-        """Nodes and what they say in a group, by name."""
+    def of(self, group: SharedGroup) -> list[tuple[str, T]]:
+        """Nodes with their evidence in a group, by name."""
         return sorted(self._of_group.get(group, {}).items(), key=lambda pair: pair[0])

@@ -16,16 +16,22 @@ from itertools import accumulate
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.node_rules.shared_groups import SharedFault
 from streams.correlate.policy.families import families, storage_system
-from streams.correlate.sightings import Sighting, order
-from streams.correlate.state.incarnations import Lives, Session, Spell, spells, storage_root
-from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.sightings import Sighting, distinct, split_at_gaps
+from streams.correlate.state.incarnations import (
+    FiringInterval,
+    Incarnations,
+    Session,
+    firing_intervals,
+    storage_root,
+)
+from streams.correlate.state.place import STORAGE
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 
 FAMILY = IncidentFamily.STORAGE_FAULT
 UNNAMED = "not named"
-_TOLD = 6
+_MAX_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +40,19 @@ class Outage:
 
     system: str
     target: str
-    spell: Spell
+    interval: FiringInterval
     lasts: timedelta
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class StorageReports:
     """What one node says about storage: targets it does not reach, and its hypotheses of nothing but hung tasks."""
 
     outages: tuple[Outage, ...] = ()
     hung: tuple[Hypothesis, ...] = ()
 
 
-def waits(seen: Iterable[Sighting], hypotheses: Iterable[Hypothesis]) -> Waits:
+def storage_reports(seen: Iterable[Sighting], hypotheses: Iterable[Hypothesis]) -> StorageReports:
     """What a node's sightings and hypotheses say about storage."""
     streams: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
     lasts: dict[tuple[str, str], timedelta] = {}
@@ -58,31 +64,33 @@ def waits(seen: Iterable[Sighting], hypotheses: Iterable[Hypothesis]) -> Waits:
         streams[key].append(s)
         lasts[key] = max(lasts.get(key, timedelta()), timedelta(seconds=rule.lasts_s))
     outages = tuple(
-        Outage(*key, spell, lasts[key])
+        Outage(*key, interval, lasts[key])
         for key in sorted(streams)
-        for spell in spells(streams[key])
-        if spell.end is None or spell.end - spell.start >= lasts[key]
+        for interval in firing_intervals(streams[key])
+        if interval.end is None or interval.end - interval.start >= lasts[key]
     )
-    return Waits(outages, tuple(h for h in hypotheses if _only_hangs(h)))
+    return StorageReports(outages, tuple(h for h in hypotheses if _only_hangs(h)))
 
 
-def storage_faults(cluster: str, shares: Sequence[tuple[str, Waits]], lives: Lives) -> list[SharedFault]:
+def storage_faults(
+    cluster: str, evidence: Sequence[tuple[str, StorageReports]], incarnations: Incarnations
+) -> list[SharedFault]:
     """Every storage that was not reached, and when."""
     within = timedelta(seconds=families().shared.storage.within_s)
     by_system: dict[str, list[tuple[str, Outage]]] = defaultdict(list)
-    for node, said in shares:
-        for outage in said.outages:
+    for node, reports in evidence:
+        for outage in reports.outages:
             by_system[outage.system].append((node, outage))
     found = [
         _named(Entity(cluster, storage=system), session, by_system[system])
         for system in sorted(by_system)
-        for session in _sessions(cluster, system, [o for _, o in by_system[system]], lives)
+        for session in _sessions(cluster, system, [o for _, o in by_system[system]], incarnations)
     ]
     loose: list[tuple[str, Hypothesis]] = []
     taken: list[dict[str, str]] = [{} for _ in found]
     reached = [frozenset(f.hypothesis.nodes) for f in found]
     for node, hung in sorted(
-        ((n, h) for n, w in shares for h in w.hung), key=lambda p: (p[1].fault_at, p[1].id)
+        ((n, h) for n, w in evidence for h in w.hung), key=lambda p: (p[1].fault_at, p[1].id)
     ):
         pairs = zip(found, reached, strict=True)
         at = next((i for i, (f, nodes) in enumerate(pairs) if _covers(f, node in nodes, hung, within)), None)
@@ -91,7 +99,7 @@ def storage_faults(cluster: str, shares: Sequence[tuple[str, Waits]], lives: Liv
         else:
             taken[at][hung.id] = node
     found = [replace(f, parts=parts) if parts else f for f, parts in zip(found, taken, strict=True)]
-    return found + _unnamed(cluster, loose, within, lives)
+    return found + _unnamed(cluster, loose, within, incarnations)
 
 
 def _system(s: Sighting) -> str:
@@ -109,11 +117,13 @@ def _only_hangs(h: Hypothesis) -> bool:
     return h.family == IncidentFamily.HOST_FAULT and all(s.text("subtype") == "hung_task" for s in h.causes)
 
 
-def _sessions(cluster: str, system: str, outages: Sequence[Outage], lives: Lives) -> list[Session]:
+def _sessions(
+    cluster: str, system: str, outages: Sequence[Outage], incarnations: Incarnations
+) -> list[Session]:
     outages = _ended(outages)
     names = [Entity(cluster, storage=name) for name in sorted({system, *(o.target for o in outages)})]
     root = Entity(cluster, storage=system)
-    return lives.sessions(root, families()[FAMILY].domain, [o.spell for o in outages], names)
+    return incarnations.sessions(root, families()[FAMILY].domain, [o.interval for o in outages], names)
 
 
 def _ended(outages: Sequence[Outage]) -> list[Outage]:
@@ -134,7 +144,7 @@ class _Ends:
     """When nodes lost a target and had it back, in an order that a crowd of nodes can be looked up in."""
 
     def __init__(self, outages: Sequence[Outage]) -> None:
-        over = sorted((o.spell.start, o.spell.end) for o in outages if o.spell.end is not None)
+        over = sorted((o.interval.start, o.interval.end) for o in outages if o.interval.end is not None)
         self._starts = [start for start, _ in over]
         self._ends = sorted(end for _, end in over)
         self._latest = list(accumulate((end for _, end in over), max))
@@ -146,41 +156,36 @@ class _Ends:
 
 
 def _with_end(one: Outage, mine: Sequence[Outage], ends: _Ends, within: timedelta) -> Outage:
-    if one.spell.end is not None:
+    if one.interval.end is not None:
         return one
-    back, last = ends.around(one.spell.last, within)
-    return replace(one, spell=replace(one.spell, end=last)) if back * 2 > len(mine) else one
+    back, last = ends.around(one.interval.last, within)
+    return replace(one, interval=replace(one.interval, end=last)) if back * 2 > len(mine) else one
 
 
 def _named(root: Entity, session: Session, outages: Sequence[tuple[str, Outage]]) -> SharedFault:
     ids = {s.id for s in session.sightings}
-    mine = [(node, o) for node, o in outages if any(s.id in ids for s in o.spell.sightings)]
+    mine = [(node, o) for node, o in outages if any(s.id in ids for s in o.interval.sightings)]
     nodes = sorted({node for node, _ in mine})
     targets = sorted({o.target for _, o in mine})
     if len(targets) == 1:
         root = Entity(root.cluster, storage=targets[0])
     several = len(nodes) >= families().shared.storage.nodes
-    signs = ", ".join(list(dict.fromkeys(families().says(s) for s in session.sightings))[:_TOLD])
+    signs = ", ".join(list(dict.fromkeys(families().says(s) for s in session.sightings))[:_MAX_SHOWN])
     why = f"{len(nodes)} nodes do not reach {root.storage}: {signs}. They are victims of it"
     if not several:
         why = f"{nodes[0]} does not reach {root.storage}: {signs}. No other node tells of it, so it may be the node's own fault"
-    ready = sorted(min(s.seen_at for s in o.spell.sightings) + o.lasts for _, o in mine)
+    ready = sorted(min(s.seen_at for s in o.interval.sightings) + o.lasts for _, o in mine)
     return SharedFault(
         Hypothesis(
-            place=Place(PlaceKind.SHARED, "storage"),
+            place=STORAGE.place,
             root=root,
             family=FAMILY,
-            incarnation=session.incarnation,
+            **session.times(),
             certainty=Certainty.LIKELY if several else Certainty.WEAK,
-            fault_at=session.start,
-            first_at=session.start,
-            last_at=session.last,
             ready_at=ready[0],
             rule="shared storage" if several else "storage of one node",
             why=why,
-            cleared_at=session.cleared_at,
-            flaps=session.flaps,
-            causes=tuple(sorted({s.id: s for s in session.sightings}.values(), key=order)),
+            causes=distinct(session.sightings),
             facts={"nodes_hit": len(nodes), "storage": tuple(targets[:64])},
             candidates=tuple(
                 rejected(
@@ -189,7 +194,7 @@ def _named(root: Entity, session: Session, outages: Sequence[tuple[str, Outage]]
                     "one node's trouble",
                     "others wait for it too",
                 )
-                for node in nodes[:_TOLD]
+                for node in nodes[:_MAX_SHOWN]
                 if several
             ),
             nodes=tuple(nodes),
@@ -207,25 +212,20 @@ def _covers(fault: SharedFault, hit: bool, hung: Hypothesis, within: timedelta) 
 
 
 def _unnamed(
-    cluster: str, loose: Sequence[tuple[str, Hypothesis]], within: timedelta, lives: Lives
+    cluster: str, loose: Sequence[tuple[str, Hypothesis]], within: timedelta, incarnations: Incarnations
 ) -> list[SharedFault]:
     """Hung tasks on many nodes at once."""
     root = Entity(cluster, storage=UNNAMED)
-    stretches: list[Spell] = []
+    stretches: list[FiringInterval] = []
     members: dict[str, tuple[str, Hypothesis]] = {}
-    episode: list[tuple[str, Hypothesis]] = []
-    for one, following in zip(loose, [*loose[1:], None], strict=False):
-        episode.append(one)
-        if following is not None and following[1].fault_at - one[1].fault_at <= within:
-            continue
+    for episode in split_at_gaps(loose, lambda p: p[1].fault_at, within):
         if len({node for node, _ in episode}) >= families().shared.storage.hung_nodes:
             lines = tuple(h.causes[0] for _, h in episode)
-            stretches.append(Spell(lines[0].at, max(h.last_at for _, h in episode), None, lines))
+            stretches.append(FiringInterval(lines[0].at, max(h.last_at for _, h in episode), None, lines))
             members |= {h.causes[0].id: (node, h) for node, h in episode}
-        episode = []
     return [
         _hanging(root, session, [members[s.id] for s in session.sightings])
-        for session in lives.sessions(root, families()[FAMILY].domain, stretches)
+        for session in incarnations.sessions(root, families()[FAMILY].domain, stretches)
     ]
 
 
@@ -233,20 +233,15 @@ def _hanging(root: Entity, session: Session, mine: Sequence[tuple[str, Hypothesi
     nodes = sorted({node for node, _ in mine})
     ready: list[datetime] = sorted(h.ready_at for _, h in mine)
     hypothesis = Hypothesis(
-        place=Place(PlaceKind.SHARED, "storage"),
+        place=STORAGE.place,
         root=root,
         family=FAMILY,
-        incarnation=session.incarnation,
+        **session.times(*(h.last_at for _, h in mine)),
         certainty=Certainty.LIKELY,
-        fault_at=session.start,
-        first_at=session.start,
-        last_at=max(h.last_at for _, h in mine),
         ready_at=ready[min(len(ready), families().shared.storage.hung_nodes) - 1],
         rule="hung tasks on many nodes",
         why=f"tasks hang in the kernel on {len(nodes)} nodes within minutes: they wait for a storage that no line names",
-        cleared_at=session.cleared_at,
-        flaps=session.flaps,
-        causes=tuple(sorted({s.id: s for _, h in mine for s in h.causes[:2]}.values(), key=order)),
+        causes=distinct(s for _, h in mine for s in h.causes[:2]),
         facts={"nodes_hit": len(nodes)},
         nodes=tuple(nodes),
     )

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Literal, cast
 
 from pydantic import ConfigDict, model_validator
 
 from streams.config.yaml_tables import Strict, load_table
-from streams.correlate.policy.kinds import FAILURES
 from streams.correlate.sightings import Sighting
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Severity
 
-_FILE = Path(__file__).with_name("families.yaml")
+GPU_KINDS = (SignalKind.GPU_XID, SignalKind.GPU_OFF_BUS)
+FAILURES = (SignalKind.JOB_FAILED, SignalKind.JOB_STALLED)
+"""Kinds of what a job's programs and pods report of its failures."""
 
 Role = Literal["cause", "application", "symptom", "context"]
 FoundOn = Literal["gpu", "node", "job", "own"]
@@ -244,10 +245,10 @@ def storage_system(sighting: Sighting) -> str | None:
 
 def is_gauge(sighting: Sighting) -> bool:
     """A metric that holds the last code, or an alert on one: not the moment of a fault."""
-    told = ("dcgm", "gauge")
+    gauges = ("dcgm", "gauge")
     return (
-        sighting.text("source") in told
-        or sighting.text("subtype") in told
+        sighting.text("source") in gauges
+        or sighting.text("subtype") in gauges
         or (sighting.kind == SignalKind.GPU_XID and "alert" in sighting.attributes)
     )
 
@@ -268,11 +269,5 @@ def level(certainty: Certainty) -> int:
     return _LEVELS.index(certainty)
 
 
-@cache
-def families() -> Families:
-    """The table that ships.
-
-    Raises:
-        ConfigError: when the file is damaged.
-    """
-    return load_table(_FILE, Families)
+families = cache(partial(load_table, Path(__file__).with_name("families.yaml"), Families))
+"""The table that ships."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,6 @@ from streams.correlate.sightings import Sighting
 from streams.model.entity import Entity
 
 Part = Literal["down", "bounced", "device", "errors", "context"]
-_FILE = Path(__file__).with_name("link_parts.yaml")
 
 
 class Parts(Strict):
@@ -42,14 +41,8 @@ class Parts(Strict):
         return re.search(self.administrative, words) is not None
 
 
-@cache
-def parts() -> Parts:
-    """The table that ships.
-
-    Raises:
-        ConfigError: when the file is damaged.
-    """
-    return load_table(_FILE, Parts)
+parts = cache(partial(load_table, Path(__file__).with_name("link_parts.yaml"), Parts))
+"""The table that ships."""
 
 
 def placed(s: Sighting) -> Sighting | None:

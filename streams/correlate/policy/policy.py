@@ -1,17 +1,15 @@
-"""The policy in `lives.yaml`: bursts, maintenance, repetition and severity."""
+"""The policy in `policy.yaml`: bursts, maintenance, repetition and severity."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from pydantic import Field
 
 from streams.config.yaml_tables import Strict, load_table
 from streams.model.signal import Severity
-
-_FILE = Path(__file__).with_name("policy.yaml")
 
 
 class BurstPolicy(Strict):
@@ -81,11 +79,5 @@ class Policy(Strict):
         return next((row.severity for row in self.severity if row.fits(family, jobs, gpus)), usual)
 
 
-@cache
-def policy() -> Policy:
-    """The policy that ships.
-
-    Raises:
-        ConfigError: when the file is damaged.
-    """
-    return load_table(_FILE, Policy)
+policy = cache(partial(load_table, Path(__file__).with_name("policy.yaml"), Policy))
+"""The policy that ships."""

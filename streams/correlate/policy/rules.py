@@ -1,21 +1,15 @@
-"""What the rules mean, in a line each, for people who read a decision."""
+"""What each rule means, in one line, for whoever reads a decision (`rules.yaml`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from streams.config.yaml_tables import load_table
 
-_FILE = Path(__file__).with_name("rules.yaml")
+_rules = cache(partial(load_table, Path(__file__).with_name("rules.yaml"), dict[str, str]))
 
 
 def meaning(rule: str) -> str:
-    """What a rule means, also where it speaks of a cable between switches (`uplink: …`); empty for one that is not known."""
+    """The line of a rule (`uplink: RULE` is that of RULE), or "" when the table has none."""
     return _rules().get(rule.removeprefix("uplink: "), "")
-
-
-@cache
-def _rules() -> Mapping[str, str]:
-    return load_table(_FILE, dict[str, str])

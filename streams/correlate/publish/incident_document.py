@@ -12,7 +12,7 @@ from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.publish.evidence_age import newest
 from streams.correlate.sightings import Sighting, order
-from streams.correlate.state.placement import Stay
+from streams.correlate.state.placement import Placement
 from streams.model.entity import JobRef
 from streams.model.incident import (
     Candidate,
@@ -33,7 +33,7 @@ MAX_CAUSES, MAX_SYMPTOMS, MAX_CONTEXT, MAX_CANDIDATES = 10, 16, 8, 12
 class Surroundings:
     """What a document needs besides its hypothesis."""
 
-    stays: Sequence[Stay]
+    placements: Sequence[Placement]
     """Where the affected jobs ran when it began."""
     symptoms: Sequence[Sighting]
     jobs: Sequence[JobRef]
@@ -47,14 +47,14 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
     """The first revision of an incident, as far as its hypothesis goes."""
     row = families()[h.family]
     jobs = tuple(sorted({j.key: j for j in around.jobs}.values(), key=lambda j: j.key))
-    affected = {stay.node for stay in around.stays}
+    affected = {placement.node for placement in around.placements}
     nodes = tuple(sorted({*affected, *h.nodes, h.root.node} - {None}, key=str))
     words = _words(h, jobs)
-    stopped = () if _goes_on(h, around.symptoms) else around.stays
+    stopped = () if _goes_on(h, around.symptoms) else around.placements
     impact = _impact(h, stopped, jobs, nodes)
     latest = newest(h)
     reason = row.reason.format_map(words)
-    if not around.state.is_over and any(stay.node == h.root.node for stay in stopped):
+    if not around.state.is_over and any(placement.node == h.root.node for placement in stopped):
         reason += row.with_ranks.format_map(words)
     return Incident(
         id=h.id,
@@ -134,19 +134,21 @@ def _goes_on(h: Hypothesis, symptoms: Sequence[Sighting]) -> bool:
     return h.facts.get("lives") is True and not any(s.kind.startswith("nccl.") for s in symptoms)
 
 
-def _impact(h: Hypothesis, stays: Sequence[Stay], jobs: Sequence[JobRef], nodes: Sequence[object]) -> Impact:
+def _impact(
+    h: Hypothesis, placements: Sequence[Placement], jobs: Sequence[JobRef], nodes: Sequence[object]
+) -> Impact:
     keys = {job.key for job in jobs}
-    stopped = [stay for stay in stays if stay.job.key in keys]
-    gpus = sum(stay.gpus for stay in stopped)
+    stopped = [placement for placement in placements if placement.job.key in keys]
+    gpus = sum(placement.gpus for placement in stopped)
     # Dated back by its own lines: until the first of them a watchdog was waiting, and nothing else could be seen.
-    told_at = min((s.at for s in h.causes), default=h.fault_at)
+    reported_at = min((s.at for s in h.causes), default=h.fault_at)
     return Impact(
         jobs=len(jobs),
         nodes=len(nodes),
         gpus=gpus,
         gpu_hours_per_hour=float(gpus),
-        ranks=sum(stay.expected for stay in stopped),
-        timeout_s=round(max((told_at - h.fault_at).total_seconds(), 0.0), 3),
+        ranks=sum(placement.expected for placement in stopped),
+        timeout_s=round(max((reported_at - h.fault_at).total_seconds(), 0.0), 3),
     )
 
 
@@ -219,10 +221,10 @@ def summary(s: Sighting) -> str:
         case SignalKind.NCCL_ERROR:
             return _error(s)
         case SignalKind.FABRIC_PFC_STORM:
-            said = {"sent": "sends pause without end", "received": "is paused"}.get(
+            direction = {"sent": "sends pause without end", "received": "is paused"}.get(
                 s.text("direction"), "is paused by what is attached"
             )
-            return f"{s.entity} {said}" if s.firing else f"{s.entity} is quiet again"
+            return f"{s.entity} {direction}" if s.firing else f"{s.entity} is quiet again"
         case SignalKind.FABRIC_LINK:
             what = s.text("subtype").replace("_", " ") or "link"
             return f"{s.entity}: {what}" if s.firing else f"{s.entity}: {what} is over"

@@ -9,7 +9,7 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
-from streams.correlate.state.incarnations import Lives
+from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.store import State
 from streams.model.incident import IncidentState
 from streams.model.kinds import IncidentFamily
@@ -24,12 +24,12 @@ class IncidentStates:
     def __init__(
         self,
         state: State,
-        lives: Lives,
+        incarnations: Incarnations,
         config: Config,
         candidates: Callable[[str, datetime], Sequence[str]],
     ) -> None:
         self._state = state
-        self._lives = lives
+        self._incarnations = incarnations
         self._config = config
         self._candidates = candidates
 
@@ -41,7 +41,7 @@ class IncidentStates:
     def _state_of(
         self, h: Hypothesis, hit: bool, now: datetime
     ) -> tuple[IncidentState, datetime | None, str]:
-        runs = self._lives.runs(h.id)
+        runs = self._incarnations.runs(h.id)
         linger = self._config.linger
         if runs.closed_at is not None:
             return IncidentState.RESOLVED, runs.closed_at, ""

@@ -21,10 +21,10 @@ from streams.correlate.publish.incident_document import Surroundings, comparable
 from streams.correlate.publish.incident_state import IncidentStates
 from streams.correlate.publish.timeline import timeline_entry
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.incarnations import Lives
+from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.job_progress import latest_progress, moves_of
 from streams.correlate.state.place import Place, PlaceKind
-from streams.correlate.state.placement import Placements, Stay
+from streams.correlate.state.placement import Placement, Placements
 from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.repeat_faults import RepeatFaults, offenders
 from streams.correlate.state.rows import DocumentRow
@@ -44,15 +44,15 @@ class Publisher:
         self,
         state: State,
         placements: Placements,
-        lives: Lives,
+        incarnations: Incarnations,
         config: Config,
         candidates: Callable[[str, datetime], Sequence[str]],
     ) -> None:
         self._state = state
         self._placements = placements
-        self._lives = lives
+        self._incarnations = incarnations
         self._config = config
-        self._states = IncidentStates(state, lives, config, candidates)
+        self._states = IncidentStates(state, incarnations, config, candidates)
         self._by_place: dict[Place, set[str]] = {}
         self._by_job: dict[str, set[str]] = {}
         self._by_offender: dict[str, set[str]] = {}
@@ -119,7 +119,7 @@ class Publisher:
         for row in forgotten:
             incident = row.incident
             if incident.state is IncidentState.RESOLVED and not row.withdrawn:
-                self._lives.forget(incident.root, incident.family, incident.incarnation, _last(row))
+                self._incarnations.forget(incident.root, incident.family, incident.incarnation, _last(row))
             documents.drop(incident.id)
             self._state.runs.drop(incident.id)
             self._unindex(incident.id, row)
@@ -181,28 +181,28 @@ class Publisher:
     ) -> Surroundings:
         jobs = {job.key: job for job in h.jobs}
         for node in ({h.root.node} if h.root.node is not None else set()) | set(h.nodes):
-            for at in sorted({h.fault_at, h.first_at, h.last_at}):
+            for at in sorted({h.fault_at, h.last_at}):
                 jobs |= {s.job.key: s.job for s in self._placements.on_node(node, at, at)}
         for key in claims:
             jobs.setdefault(key, self._ref(key))
-        stays: list[Stay] = []
+        placements: list[Placement] = []
         for key in sorted(jobs):
             slack = self._config.slack
-            there = self._placements.of_job(key, h.fault_at - slack, max(h.fault_at, h.first_at) + slack)
-            stays += standing(there, h.fault_at, self._config)
+            there = self._placements.of_job(key, h.fault_at - slack, h.fault_at + slack)
+            placements += standing(there, h.fault_at, self._config)
         symptoms = {s.id: s for found in claims.values() for s in found}
         state, closed_at, note = self._states.of(h, bool(jobs), now)
         # Also from before the fault: a job that used to tell its progress and tells none now has not recovered.
         progress = tuple(p for key in sorted(jobs) if (p := self._progress(jobs[key])) is not None)
         return Surroundings(
-            stays, list(symptoms.values()), list(jobs.values()), progress, state, closed_at, note
+            placements, list(symptoms.values()), list(jobs.values()), progress, state, closed_at, note
         )
 
     def _ref(self, key: str) -> JobRef:
         for pod in self._placements.pods_of(key):
-            for stay in self._placements.of_pod(pod):
-                if stay.job.key == key:
-                    return stay.job
+            for placement in self._placements.of_pod(pod):
+                if placement.job.key == key:
+                    return placement.job
         return job_ref(key)
 
     def _progress(self, job: JobRef) -> Progress | None:
@@ -232,25 +232,25 @@ class Publisher:
         old, place = row.incident, row.place
         if old.state is IncidentState.MERGED or row.withdrawn:
             return Changes(), []
-        heir = successor(row)
-        if heir is not None and not heir.alone and heir.id not in self._state.documents:
-            heir = None  # that one is not worth an incident by itself, and nothing else follows from it
-        if heir is None and self._lives.runs(name).closed_at is not None:
+        new_root = successor(row)
+        if new_root is not None and not new_root.alone and new_root.id not in self._state.documents:
+            new_root = None  # that one is not worth an incident by itself, and nothing else follows from it
+        if new_root is None and self._incarnations.runs(name).closed_at is not None:
             # A person or a run has ended it: that stays said, and there is nothing left to withdraw.
             return Changes(), []
-        late = heir is None or heir.fault_at > old.fault_at + self._config.before
+        late = new_root is None or new_root.fault_at > old.fault_at + self._config.before
         if late and self._state.is_crowded(place):
             # Where more was seen than is kept, that its evidence is not there any more says nothing against it.
             return Changes(), []
-        if heir is not None and heir.id not in self._state.documents:
-            at = max(heir.ready_at, now)
-            return Changes(), [(at, heir.place), (at, place)]
-        if heir is not None:
+        if new_root is not None and new_root.id not in self._state.documents:
+            at = max(new_root.ready_at, now)
+            return Changes(), [(at, new_root.place), (at, place)]
+        if new_root is not None:
             new = replace(
                 old,
                 state=IncidentState.MERGED,
-                merged_into=heir.id,
-                reason=f"{old.reason}. Explained by {heir.family} at {heir.root}",
+                merged_into=new_root.id,
+                reason=f"{old.reason}. Explained by {new_root.family} at {new_root.root}",
             )
         else:
             new = replace(
@@ -260,7 +260,7 @@ class Publisher:
                 reason=f"Withdrawn: later evidence took its reason away. It was: {old.reason}",
             )
         new = replace(new, revision=old.revision + 1, updated_at=now, closed_at=now)
-        self._keep(replace(row, incident=new, withdrawn=heir is None), old)
+        self._keep(replace(row, incident=new, withdrawn=new_root is None), old)
         return Changes((new,), (timeline_entry(old, new, now),)), []
 
     def _index(self, name: str, row: DocumentRow) -> None:
@@ -301,8 +301,8 @@ def _ties(row: DocumentRow) -> set[Place]:
 
 def _latest(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> datetime:
     """When the last was seen of it or of anything that it explains."""
-    told = (*h.causes, *h.context, *h.symptoms, *(s for found in claims.values() for s in found))
-    return max([h.last_at, *(s.at for s in told)])
+    evidence = (*h.causes, *h.context, *h.symptoms, *(s for found in claims.values() for s in found))
+    return max([h.last_at, *(s.at for s in evidence)])
 
 
 def _is_progress_due(old: Incident, new: Incident, config: Config) -> bool:

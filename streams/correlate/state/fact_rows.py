@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from streams.correlate.state.readiness import readiness
+from streams.correlate.sightings import Sighting
 from streams.correlate.state.rows import (
     JobRow,
     NodeRow,
@@ -20,8 +20,13 @@ from streams.correlate.state.rows import (
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.correlate.state.touched import Touched
+from streams.model.digest import digest
+from streams.model.entity import Entity
 from streams.model.facts import Fact, JobFact, LinkFact, NodeFact, PodFact
 from streams.model.kinds import SignalKind
+from streams.model.signal import Severity
+
+API_TIME_STEP = timedelta(seconds=1)
 
 
 class FactRows:
@@ -88,14 +93,14 @@ class FactRows:
             row = with_cordon(row, owner, fact.observed_at)
         row = with_names(with_upkeep(row, fact), fact)
         changed = self._state.nodes.put(fact.name, row)
-        told = readiness(fact)
+        sighting = readiness(fact)
         # A node that never was Ready has gone nowhere: nothing is lost with it, however many join at once.
         if (
-            (told.firing and not fact.joining)
+            (sighting.firing and not fact.joining)
             or any(k.startswith(SignalKind.NODE_NOT_READY) for k in row.seen)
             or fact.ready_since
         ):
-            changed |= self._state.nodes.see(fact.name, f"node.not_ready|{told.firing}", told)
+            changed |= self._state.nodes.see(fact.name, f"node.not_ready|{sighting.firing}", sighting)
         return Touched(nodes={fact.name}, ports=ports, switches=leafs) if changed else Touched()
 
     def _job(self, name: str, fact: JobFact | None, gone_at: datetime | None) -> Touched:
@@ -135,3 +140,27 @@ class FactRows:
         self._state.ports.put(name, replace(row, link=None))
         topology.unlisted.names["port"].add(name)
         return touched
+
+
+def readiness(fact: NodeFact) -> Sighting:
+    """A node's readiness by its fact, as a sighting: events get lost, conditions are read again.
+
+    The API server cuts the time of a transition to the second. Taken literally, a node that became ready in the second in
+    which it was seen not ready would have been ready before that, and would count as gone for ever.
+    """
+    at = fact.observed_at
+    if fact.ready and fact.ready_since is not None:
+        at = min(at, fact.ready_since + API_TIME_STEP)
+    name = digest("readiness", fact.name, fact.uid, fact.ready, at.isoformat(), size=12)
+    entity = Entity(fact.cluster, node=fact.name)
+    return Sighting(
+        name,
+        SignalKind.NODE_NOT_READY,
+        entity,
+        at,
+        at,
+        fact.observed_at,
+        Severity.ERROR,
+        fact.ready is False,
+        {"source": "node"},
+    )

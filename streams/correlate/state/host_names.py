@@ -44,13 +44,13 @@ class Found:
 class _Known:
     """The names of a node in the course of time, and when it was deleted."""
 
-    told: tuple[tuple[datetime, tuple[str, ...]], ...]
+    spans: tuple[tuple[datetime, tuple[str, ...]], ...]
     left_at: datetime | None
 
     @property
     def names(self) -> set[str]:
         """All of its other names, at whatever time."""
-        return {name for _, names in self.told for name in names}
+        return {name for _, names in self.spans for name in names}
 
 
 class _Index:
@@ -120,19 +120,19 @@ class HostNames:
             self._known[node] = new
         return keys
 
-    def find(self, said: str, at: datetime) -> Found:
+    def find(self, reported: str, at: datetime) -> Found:
         """Which node a name meant at a time."""
-        if said in self._known:
-            return Found(said)
-        found = self._sure.get(said)
+        if reported in self._known:
+            return Found(reported)
+        found = self._sure.get(reported)
         if found is None:
-            found = self._find(said, at)
+            found = self._find(reported, at)
             if not found.timed and len(self._sure) < _MAX_SURE:
-                self._sure[said] = found
+                self._sure[reported] = found
         return found
 
-    def _find(self, said: str, at: datetime) -> Found:
-        key = folded(said)
+    def _find(self, reported: str, at: datetime) -> Found:
+        key = folded(reported)
         if key in NOBODYS:
             return Found()
         if exact := self._exact[key]:
@@ -149,9 +149,9 @@ class HostNames:
         by_domain = found.node is not None and "." in key and not self._full_names(found.node, key)
         return replace(found, by_domain=by_domain)
 
-    def keys(self, said: str) -> set[str]:
+    def keys(self, reported: str) -> set[str]:
         """Keys that the meaning of a name depends on: when `put` returns one of these, it may mean another node."""
-        key = folded(said)
+        key = folded(reported)
         return {key, *parents(key), *filter(None, [address_in(key)])}
 
     def _enter(self, node: str, known: _Known, *, enter: bool) -> set[str]:
@@ -200,6 +200,6 @@ class HostNames:
         """When a node went by a name."""
         known = self._known[node]
         gone = known.left_at or _EVER
-        for (since, names), (until, _) in pairwise((*known.told, (gone, ()))):
+        for (since, names), (until, _) in pairwise((*known.spans, (gone, ()))):
             if name is None or name in names:
                 yield since, max(until, since), node

@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TypedDict
 
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
-from streams.correlate.sightings import Sighting
+from streams.correlate.sightings import Sighting, latest_end
 from streams.correlate.state.rows import BaseRow
 from streams.correlate.state.store import State
 from streams.model.entity import Entity
@@ -20,9 +21,19 @@ from streams.model.incident import IncidentState, incident_id
 from streams.model.kinds import IncidentFamily, SignalKind
 
 
+class SessionTimes(TypedDict):
+    """What a hypothesis takes from a session."""
+
+    incarnation: int
+    fault_at: datetime
+    last_at: datetime
+    cleared_at: datetime | None
+    flaps: int
+
+
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One incarnation's stretch of evidence. `cleared_at` is None while something in it is still wrong."""
+    """The evidence of one incarnation. `cleared_at` is None while something in it is still wrong."""
 
     incarnation: int
     start: datetime
@@ -31,9 +42,19 @@ class Session:
     flaps: int
     sightings: tuple[Sighting, ...]
 
+    def times(self, *last: datetime) -> SessionTimes:
+        """For a hypothesis; `last` are times of evidence besides its sightings."""
+        return {
+            "incarnation": self.incarnation,
+            "fault_at": self.start,
+            "last_at": max([self.last, *last]),
+            "cleared_at": self.cleared_at,
+            "flaps": self.flaps,
+        }
+
 
 @dataclass(frozen=True, slots=True)
-class Spell:
+class FiringInterval:
     """One stretch of a fault in a stream of sightings: from when it began until it was cleared."""
 
     start: datetime
@@ -79,7 +100,7 @@ def closes(event: Sighting) -> bool:
     )
 
 
-class Lives:
+class Incarnations:
     """Closings and counts of incarnations, looked up in the rows."""
 
     def __init__(self, state: State, linger: timedelta) -> None:
@@ -154,7 +175,7 @@ class Lives:
         self,
         root: Entity,
         domain: str,
-        spells: Iterable[Spell],
+        firing_intervals: Iterable[FiringInterval],
         names: Sequence[Entity] = (),
         again: timedelta | None = None,
     ) -> list[Session]:
@@ -169,19 +190,23 @@ class Lives:
         count = base.count if base else 0
         names = names or (root,)
         sessions: list[Session] = []
-        for spell in sorted((m for s in spells for m in _moments(s)), key=lambda s: (s.start, s.last)):
-            if base and spell.last <= base.until + self._linger:
+        for interval in sorted(
+            (m for s in firing_intervals for m in _moments(s)), key=lambda s: (s.start, s.last)
+        ):
+            if base and interval.last <= base.until + self._linger:
                 continue
             current = sessions[-1] if sessions else None
             if current is None or (
-                self._is_over(current, names, domain, spell.start, again)
-                and not self._flaps(sessions, names, domain, spell.start)
+                self._is_over(current, names, domain, interval.start, again)
+                and not self._flaps(sessions, names, domain, interval.start)
             ):
                 after = current.incarnation if current else count
-                number = self.next_number(names, domain, after, spell.start)
-                sessions.append(Session(number, spell.start, spell.last, spell.end, 0, spell.sightings))
+                number = self.next_number(names, domain, after, interval.start)
+                sessions.append(
+                    Session(number, interval.start, interval.last, interval.end, 0, interval.sightings)
+                )
             else:
-                sessions[-1] = _joined(current, spell)
+                sessions[-1] = _joined(current, interval)
         return sessions
 
     def _is_over(
@@ -227,33 +252,32 @@ def _counted(root: Entity, family: str, incarnation: int) -> tuple[Entity, str, 
     return root, families()[family].domain, incarnation
 
 
-def _moments(spell: Spell) -> Iterable[Spell]:
+def _moments(interval: FiringInterval) -> Iterable[FiringInterval]:
     """A spell as one spell for each sighting: a run or a person may close an incarnation in the middle of it."""
-    return (Spell(s.at, s.at, spell.end, (s,)) for s in spell.sightings)
+    return (FiringInterval(s.at, s.at, interval.end, (s,)) for s in interval.sightings)
 
 
-def _joined(session: Session, spell: Spell) -> Session:
-    ends = [session.cleared_at, spell.end]
-    flapped = session.cleared_at is not None and spell.start > session.cleared_at
+def _joined(session: Session, interval: FiringInterval) -> Session:
+    flapped = session.cleared_at is not None and interval.start > session.cleared_at
     return replace(
         session,
-        last=max(session.last, spell.last),
-        cleared_at=None if None in ends else max(e for e in ends if e),
+        last=max(session.last, interval.last),
+        cleared_at=latest_end((session.cleared_at, interval.end)),
         flaps=session.flaps + flapped,
-        sightings=(*session.sightings, *spell.sightings),
+        sightings=(*session.sightings, *interval.sightings),
     )
 
 
-def spells(stream: Iterable[Sighting]) -> list[Spell]:
+def firing_intervals(stream: Iterable[Sighting]) -> list[FiringInterval]:
     """Cut one stream of firing and cleared sightings into spells.
 
     A clear ends the spell before it; firing again while it lasts only prolongs it.
     """
-    found: list[Spell] = []
+    found: list[FiringInterval] = []
     for s in sorted(stream, key=lambda s: (s.at, not s.firing, s.id)):
         open_ = found[-1] if found and found[-1].end is None else None
         if s.firing and open_ is None:
-            found.append(Spell(s.at, s.at, None, (s,)))
+            found.append(FiringInterval(s.at, s.at, None, (s,)))
         elif s.firing and open_ is not None:
             found[-1] = replace(open_, last=s.at, sightings=(*open_.sightings, s))
         elif open_ is not None:

@@ -6,14 +6,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.policy.config import Config
-from streams.correlate.policy.families import families, is_failure_of_job, storage_system
-from streams.correlate.policy.kinds import FAILURES
+from streams.correlate.policy.families import FAILURES, families, is_failure_of_job, storage_system
 from streams.correlate.policy.link_parts import placed
 from streams.correlate.sightings import Sighting, added, order, sighting
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.retention import Retention
-from streams.correlate.state.rows import PodRow, RankTold, RunsRow, with_progress, with_rank
+from streams.correlate.state.rows import ObservedRank, PodRow, RunsRow, with_progress, with_rank
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.correlate.state.touched import Touched
@@ -45,8 +44,8 @@ class Ingest:
 
     def everything(self) -> Touched:
         """All that anything was seen of: what a start has to judge."""
-        touched = Touched(nodes=set(self._state.nodes.told), ports=set(self._state.ports.told))
-        for pod in self._state.pods.told:
+        touched = Touched(nodes=set(self._state.nodes.reporting), ports=set(self._state.ports.reporting))
+        for pod in self._state.pods.reporting:
             touched.jobs |= self._topology.pod_jobs.jobs_of(pod)
         for document in self._state.documents.values():
             touched.add(document.place)
@@ -145,30 +144,30 @@ class Ingest:
         rank, size = seen.number("rank"), seen.number("nranks")
         if rank is None or size is None:
             return
-        told = RankTold(seen.at, rank, size, seen.number("index"), seen.text("pci") or None)
-        row = with_rank(self._state.pods.get(pod.key, PodRow()), told)
+        observed = ObservedRank(seen.at, rank, size, seen.number("index"), seen.text("pci") or None)
+        row = with_rank(self._state.pods.get(pod.key, PodRow()), observed)
         if self._state.pods.put(pod.key, row):
             placements = self._topology.placements
             touched.jobs |= placements.update(pod.key, row)[1]
             # Also where the placement stays as it was: which GPU a rank holds is told of its culprits.
-            touched.jobs |= {stay.job.key for stay in placements.of_pod(pod.key)}
+            touched.jobs |= {placement.job.key for placement in placements.of_pod(pod.key)}
 
     def _progress(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
         if not self._topology.unlisted.admits("pod", pod.key, self._state.pods):
             return
         row = self._state.pods.get(pod.key, PodRow())
         if self._state.pods.put(pod.key, with_progress(row, seen.at, seen.number("step"))):
-            jobs = {stay.job.key for stay in self._topology.placements.of_pod(pod.key)}
+            jobs = {placement.job.key for placement in self._topology.placements.of_pod(pod.key)}
             touched.mentioned |= jobs
-            touched.moves += ((job, seen.at) for job in sorted(jobs))
+            touched.moves |= {(job, seen.at) for job in jobs}
 
     def _run(self, seen: Sighting, touched: Touched) -> None:
         incident = seen.text("incident")
         row = self._state.runs.get(incident, RunsRow())
         # What ended it is counted by itself: no number of other events may push it out.
         ends = closes(seen)
-        told = added(tuple(e for e in row.events if closes(e) is ends), seen)
-        events = tuple(sorted((*told, *(e for e in row.events if closes(e) is not ends)), key=order))
+        kept = added(tuple(e for e in row.events if closes(e) is ends), seen)
+        events = tuple(sorted((*kept, *(e for e in row.events if closes(e) is not ends)), key=order))
         if not incident or not self._state.runs.put(incident, RunsRow(events)):
             return
         touched.causes.add(incident)
@@ -177,11 +176,11 @@ class Ingest:
 
     def _rename(self, keys: set[str], touched: Touched) -> None:
         """Move what is kept under names that mean another node now that these keys of `hosts` do."""
-        for said, places in self._topology.names.affected(keys).items():
-            if said in self._state.nodes:
-                touched.nodes.add(said)
+        for reported, places in self._topology.names.affected(keys).items():
+            if reported in self._state.nodes:
+                touched.nodes.add(reported)
             for kind, name in sorted(places):
-                self._move(kind, name, said, touched)
+                self._move(kind, name, reported, touched)
         for port in self._topology.ports_by_host_name(keys):
             link, before = self._state.ports[port].link, self._topology.hosts_at(port)
             self._topology.relink(port, link, link)
@@ -190,16 +189,16 @@ class Ingest:
                 touched.ports |= {port, *self._topology.cable(port)}
                 touched.switches.add(port.partition("/")[0])
 
-    def _move(self, kind: str, name: str, said: str, touched: Touched) -> None:
+    def _move(self, kind: str, name: str, reported: str, touched: Touched) -> None:
         """Keep anew, each under the node that it means now, what a place holds of a node called so."""
-        called = [s for s in self._state.seen_at(kind, name) if said == (s.said or s.entity.node)]
+        called = [s for s in self._state.seen_at(kind, name) if reported == (s.said or s.entity.node)]
         moved = {s.id: new for s in called if (new := self._topology.names.named(s)) is not s}
         if not moved:
             return
-        shelf = self._state.places[kind]
-        seen = shelf[name].seen.items()
+        store = self._state.places[kind]
+        seen = store[name].seen.items()
         left = {key: rest for key, group in seen if (rest := tuple(s for s in group if s.id not in moved))}
-        shelf.put(name, replace(shelf[name], seen=left))
+        store.put(name, replace(store[name], seen=left))
         if kind == "node":
             touched.nodes.add(name)
         else:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from streams.correlate.state.placement import Placements, Stay
+from streams.correlate.sightings import latest_end
+from streams.correlate.state.placement import Placement, Placements
 from streams.correlate.state.rows import JobRow, PodRow
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
@@ -36,22 +37,23 @@ class ProgressReports:
 
     def on(self, node: str, since: datetime) -> list[ProgressReport]:
         """Jobs with a pod on the node at that time. Progress after a job was placed anew does not count: it may run elsewhere."""
-        stays: dict[str, list[Stay]] = {}
-        for stay in self._placements.on_node(node, since, since):
-            if stay.start <= since:
-                stays.setdefault(stay.job.key, []).append(stay)
-        return [self._pulse(key, stays[key], since) for key in sorted(stays)]
+        placements: dict[str, list[Placement]] = {}
+        for placement in self._placements.on_node(node, since, since):
+            if placement.start <= since:
+                placements.setdefault(placement.job.key, []).append(placement)
+        return [self._pulse(key, placements[key], since) for key in sorted(placements)]
 
-    def _pulse(self, key: str, stays: list[Stay], since: datetime) -> ProgressReport:
-        ends = [stay.end for stay in stays]
-        anew = [stay.start for stay in self._placements.stays_of(key) if stay.start > since]
-        until = None if None in ends else max(end for end in ends if end is not None)
+    def _pulse(self, key: str, placements: list[Placement], since: datetime) -> ProgressReport:
+        anew = [
+            placement.start for placement in self._placements.placements_of(key) if placement.start > since
+        ]
+        until = latest_end(placement.end for placement in placements)
         bounds = [at for at in (until, min(anew, default=None)) if at is not None]
         moves = tuple(at for at in self._moves_of(key) if all(at <= bound for bound in bounds))
         row = self._state.jobs.get(key, JobRow())
         ended = [at for at in row.ends if at <= since + self._slack]
         gone = until is not None and until <= since + self._slack
-        return ProgressReport(stays[0].job, moves, bool(ended) or gone)
+        return ProgressReport(placements[0].job, moves, bool(ended) or gone)
 
     def _moves_of(self, key: str) -> tuple[datetime, ...]:
         if key not in self._moves:

@@ -34,12 +34,44 @@ class Place(NamedTuple):
         return f"{self.kind}/{self.name}"
 
 
+class GroupKind(StrEnum):
+    """What the nodes of a group share."""
+
+    RACK = "rack"
+    NVLINK = "nvlink"
+    STORAGE = "storage"
+    """All storage: any node may mount any of it."""
+    NODES = "nodes"
+    """The cluster itself: nodes that are NotReady together."""
+
+
+class SharedGroup(NamedTuple):
+    """Nodes that share something. Storage and the cluster are one group each, without a name."""
+
+    kind: GroupKind
+    name: str = ""
+
+    @classmethod
+    def parse(cls, name: str) -> SharedGroup:
+        """The group behind the name of its place."""
+        kind, _, rest = name.partition("/")
+        return cls(GroupKind(kind), rest)
+
+    @property
+    def place(self) -> Place:
+        """Where its faults are kept."""
+        return Place(PlaceKind.SHARED, f"{self.kind}/{self.name}" if self.name else str(self.kind))
+
+
+STORAGE, NODES = SharedGroup(GroupKind.STORAGE), SharedGroup(GroupKind.NODES)
+
+
 @dataclass(frozen=True, slots=True)
-class Accused:
+class Suspect:
     """A place that jobs accuse. Which incident that is shows when all that they say of it is put together."""
 
     place: Place
 
 
-Cause = str | Accused
+Cause = str | Suspect
 """Why a job suffers: the id of an incident, or a place that its ranks accuse."""

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from streams.correlate.state.rows import PodRow, RankTold
+from streams.correlate.state.rows import ObservedRank, PodRow
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
 
 
 @dataclass(frozen=True, slots=True)
-class Stay:
+class Placement:
     """One pod on one node. `end` is None while it lasts. `ranks` are global, empty when unknown."""
 
     pod: str
@@ -31,7 +31,7 @@ class Stay:
     """How many ranks the pod holds; one for each GPU where nobody says."""
     source: str | None = None
     """Where the ranks were learned, as the inventory says."""
-    told: tuple[RankTold, ...] = ()
+    observed: tuple[ObservedRank, ...] = ()
     """What its processes said of their ranks."""
 
     def overlaps(self, since: datetime, until: datetime) -> bool:
@@ -39,11 +39,11 @@ class Stay:
         return self.start <= until and (self.end is None or self.end >= since)
 
 
-def stays_of(name: str, row: PodRow) -> tuple[Stay, ...]:
+def placements_of(name: str, row: PodRow) -> tuple[Placement, ...]:
     """The stays of every pod that bore the name."""
     placed = [t for t in row.tenancies if t.fact.node and t.fact.job]
     starts = [t.fact.scheduled_at or t.first_seen for t in placed]
-    stays = []
+    placements = []
     for tenancy, start in sorted(zip(placed, starts, strict=True), key=lambda p: (p[1], p[0].fact.uid)):
         fact = tenancy.fact
         ends = [fact.ended_at] if fact.ended_at else []
@@ -54,8 +54,8 @@ def stays_of(name: str, row: PodRow) -> tuple[Stay, ...]:
         assert fact.node is not None
         assert fact.job is not None
         end = min(ends, default=None)
-        stays.append(
-            Stay(
+        placements.append(
+            Placement(
                 pod=name,
                 uid=fact.uid,
                 node=fact.node,
@@ -66,10 +66,10 @@ def stays_of(name: str, row: PodRow) -> tuple[Stay, ...]:
                 ranks=ranks,
                 expected=count,
                 source=fact.rank_source,
-                told=tuple(t for t in row.ranks if start <= t.at and (end is None or t.at <= end)),
+                observed=tuple(t for t in row.ranks if start <= t.at and (end is None or t.at <= end)),
             )
         )
-    return tuple(stays)
+    return tuple(placements)
 
 
 class Placements:
@@ -77,42 +77,42 @@ class Placements:
 
     def __init__(self, state: State, slack: timedelta) -> None:
         self._slack = slack
-        self._by_pod: dict[str, tuple[Stay, ...]] = {}
+        self._by_pod: dict[str, tuple[Placement, ...]] = {}
         self._on: dict[str, set[str]] = defaultdict(set)
         self._of: dict[str, set[str]] = defaultdict(set)
         self._ended: set[str] = set()
         """Pods with a stay that is over."""
-        self._stays: dict[str, tuple[Stay, ...]] = {}
-        """By job: a cache of `stays_of`, dropped when one of its pods changes."""
+        self._stays: dict[str, tuple[Placement, ...]] = {}
+        """By job: a cache of `placements_of`, dropped when one of its pods changes."""
         for name, row in state.pods.items():
             self.update(name, row)
 
     def update(self, pod: str, row: PodRow | None) -> tuple[set[str], set[str]]:
         """Take in a changed pod. Returns the nodes and the jobs (by key) that it was or is part of."""
         before = self._by_pod.get(pod, ())
-        after = stays_of(pod, row) if row is not None else ()
+        after = placements_of(pod, row) if row is not None else ()
         if before == after:
             return set(), set()
-        for stay in before:
-            self._on[stay.node].discard(pod)
-            self._of[stay.job.key].discard(pod)
-        for stay in after:
-            self._on[stay.node].add(pod)
-            self._of[stay.job.key].add(pod)
+        for placement in before:
+            self._on[placement.node].discard(pod)
+            self._of[placement.job.key].discard(pod)
+        for placement in after:
+            self._on[placement.node].add(pod)
+            self._of[placement.job.key].add(pod)
         (self._ended.add if any(s.end for s in after) else self._ended.discard)(pod)
         self._by_pod[pod] = after
         if not after:
             del self._by_pod[pod]
         both = (*before, *after)
-        for stay in both:
-            self._stays.pop(stay.job.key, None)
+        for placement in both:
+            self._stays.pop(placement.job.key, None)
         return {s.node for s in both}, {s.job.key for s in both}
 
     def has_ended(self, pod: str) -> bool:
         """Whether any stay of pods of that name is over."""
         return pod in self._ended
 
-    def of_pod(self, pod: str) -> tuple[Stay, ...]:
+    def of_pod(self, pod: str) -> tuple[Placement, ...]:
         """Every stay of pods of that name, earliest first."""
         return self._by_pod.get(pod, ())
 
@@ -124,25 +124,28 @@ class Placements:
         """Names of the pods the job has or had, in no order."""
         return self._of.get(job, frozenset())
 
-    def stays_of(self, job: str) -> Sequence[Stay]:
+    def placements_of(self, job: str) -> Sequence[Placement]:
         """Every stay of the job's pods, by the pod's name and then in order of time."""
         if job not in self._stays:
             pods = self.pods_of(job)
             self._stays[job] = tuple(s for pod in pods for s in self._by_pod[pod] if s.job.key == job)
         return self._stays[job]
 
-    def on_node(self, node: str, since: datetime, until: datetime) -> list[Stay]:
+    def on_node(self, node: str, since: datetime, until: datetime) -> list[Placement]:
         """Stays on the node in that time; one that ended up to the slack before still counts."""
         return self._among(self._on.get(node, ()), since - self._slack, until, node=node)
 
-    def of_job(self, job: str, since: datetime, until: datetime) -> list[Stay]:
+    def of_job(self, job: str, since: datetime, until: datetime) -> list[Placement]:
         """Stays of the job in that time."""
         return self._among(self._of.get(job, ()), since, until, job=job)
 
     def jobs_near(self, node: str) -> set[str]:
         """Keys of every job that is known to have stood on the node."""
         return {
-            stay.job.key for pod in self._on.get(node, ()) for stay in self._by_pod[pod] if stay.node == node
+            placement.job.key
+            for pod in self._on.get(node, ())
+            for placement in self._by_pod[pod]
+            if placement.node == node
         }
 
     def _among(
@@ -153,18 +156,18 @@ class Placements:
         *,
         node: str | None = None,
         job: str | None = None,
-    ) -> list[Stay]:
+    ) -> list[Placement]:
         return [
-            stay
+            placement
             for pod in sorted(pods)
-            for stay in self._by_pod[pod]
-            if (node is None or stay.node == node)
-            and (job is None or stay.job.key == job)
-            and stay.overlaps(since, until)
+            for placement in self._by_pod[pod]
+            if (node is None or placement.node == node)
+            and (job is None or placement.job.key == job)
+            and placement.overlaps(since, until)
         ]
 
 
-def stay_at(stays: Sequence[Stay], at: datetime) -> Stay | None:
+def placement_at(placements: Sequence[Placement], at: datetime) -> Placement | None:
     """The stay that a line of that time belongs to: the one it lies in, else the nearest before, else the first."""
-    begun = [stay for stay in stays if stay.start <= at]
-    return begun[-1] if begun else stays[0] if stays else None
+    begun = [placement for placement in placements if placement.start <= at]
+    return begun[-1] if begun else placements[0] if placements else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 
-from streams.correlate.policy.kinds import FAILURES
+from streams.correlate.policy.families import FAILURES
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.store import State
@@ -41,7 +41,9 @@ class PodJobs:
 
     def jobs_of(self, pod: str) -> set[str]:
         """Keys of every job the pod is or was part of."""
-        return {stay.job.key for stay in self._placements.of_pod(pod)} or {self._without_placement(pod)}
+        return {placement.job.key for placement in self._placements.of_pod(pod)} or {
+            self._without_placement(pod)
+        }
 
     def unplaced(self, job: str) -> list[str]:
         """Pods that were never placed and are taken for parts of the job, sorted."""

@@ -23,71 +23,75 @@ class ReportedNames:
         self._places: defaultdict[str, set[RowName]] = defaultdict(set)
         self._by_key: defaultdict[str, set[str]] = defaultdict(set)
 
-    def find(self, said: str, at: datetime) -> Found:
+    def find(self, reported: str, at: datetime) -> Found:
         """Which node a name meant. One short name reported with two domains is two hosts: neither is taken for the node."""
-        found = self._hosts.find(said, at)
-        if found.by_domain and found.node is not None and self._is_doubtful(folded(said)):
+        found = self._hosts.find(reported, at)
+        if found.by_domain and found.node is not None and self._is_doubtful(folded(reported)):
             return Found(None, (found.node,))
         return found
 
-    def meant(self, said: str, at: datetime) -> str:
+    def meant(self, reported: str, at: datetime) -> str:
         """The node that a name meant at a time; the name itself when the inventory knows none, or several."""
-        return self.find(said, at).node or said
+        return self.find(reported, at).node or reported
 
-    def candidates(self, said: str, at: datetime) -> tuple[str, ...]:
+    def candidates(self, reported: str, at: datetime) -> tuple[str, ...]:
         """Nodes that an ambiguous name may mean; empty where it means one of them, or none."""
-        return self.find(said, at).candidates
+        return self.find(reported, at).candidates
 
     def named(self, seen: Sighting) -> Sighting:
         """The sighting with its node by the inventory's name; the same object when it has that already."""
-        said = seen.said or seen.entity.node
-        if said is None or (seen.said is None and said in self._hosts):
+        reported = seen.said or seen.entity.node
+        if reported is None or (seen.said is None and reported in self._hosts):
             return seen
-        node = self.meant(said, seen.at)
+        node = self.meant(reported, seen.at)
         if node == seen.entity.node:
             return seen
-        return replace(seen, entity=replace(seen.entity, node=node), said=said if node != said else None)
+        return replace(
+            seen, entity=replace(seen.entity, node=node), said=reported if node != reported else None
+        )
 
     def record(self, seen: Sighting, place: RowName) -> set[str]:
         """Record that a sighting is kept at a place. Returns the keys of `HostNames` whose meaning its name changes."""
-        said = seen.said or seen.entity.node
-        if said is None or (seen.said is None and said in self._hosts):
+        reported = seen.said or seen.entity.node
+        if reported is None or (seen.said is None and reported in self._hosts):
             return set()
-        new = said not in self._places
-        self._places[said].add(place)
+        new = reported not in self._places
+        self._places[reported].add(place)
         if not new:
             return set()
-        key = folded(said)
-        for one in self._hosts.keys(said):
-            self._by_key[one].add(said)
+        key = folded(reported)
+        for one in self._hosts.keys(reported):
+            self._by_key[one].add(reported)
         first = key.partition(".")[0]
         # Longer forms of one name are fewer than it has labels: of more, two contradict each other already.
-        told = "." in key and not is_address(key) and len(self._by_key[first]) <= 2 * MAX_LABELS
-        return {first} if told else set()
+        longer_form = "." in key and not is_address(key) and len(self._by_key[first]) <= 2 * MAX_LABELS
+        return {first} if longer_form else set()
 
     def affected(self, keys: Iterable[str]) -> dict[str, set[RowName]]:
         """Names that may mean another node now that these keys do, and the places where their sightings are kept."""
-        names = {said for key in keys for said in self._by_key.get(key, ())}
-        return {said: set(self._places[said]) for said in sorted(names)}
+        names = {reported for key in keys for reported in self._by_key.get(key, ())}
+        return {reported: set(self._places[reported]) for reported in sorted(names)}
 
-    def forget(self, said: str, place: RowName) -> set[str]:
+    def forget(self, reported: str, place: RowName) -> set[str]:
         """Forget that a place keeps sightings of that name. Returns the keys whose meaning that changes."""
-        places = self._places.get(said)
+        places = self._places.get(reported)
         if places is None:
             return set()
         places.discard(place)
         if places:
             return set()
-        del self._places[said]
-        for key in self._hosts.keys(said):
-            self._by_key[key].discard(said)
+        del self._places[reported]
+        for key in self._hosts.keys(reported):
+            self._by_key[key].discard(reported)
             if not self._by_key[key]:
                 del self._by_key[key]
-        return {folded(said).partition(".")[0]}
+        return {folded(reported).partition(".")[0]}
 
     def kept(self) -> list[tuple[str, RowName]]:
         """All reported names, each with every place that keeps sightings of it; sorted."""
-        return [(said, place) for said, places in sorted(self._places.items()) for place in sorted(places)]
+        return [
+            (reported, place) for reported, places in sorted(self._places.items()) for place in sorted(places)
+        ]
 
     def _is_doubtful(self, key: str) -> bool:
         others = map(folded, self._by_key.get(key.partition(".")[0], ()))

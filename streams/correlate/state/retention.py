@@ -33,14 +33,14 @@ class Retention:
         cut = now - config.retention
         touched = Touched()
         busy = {d.scope for d in self._state.documents.values()} | places
-        for name in sorted(self._state.nodes.told):
+        for name in sorted(self._state.nodes.reporting):
             row = self._state.nodes[name]
             if not self._is_held(name, busy, open_jobs):
                 kept = _kept(row.seen, self._links_at([name], ()), cut, config)
                 if kept != row.seen:
                     self._state.nodes.put(name, replace(row, seen=kept))
                     touched.nodes.add(name)
-        for name in sorted(self._state.ports.told):
+        for name in sorted(self._state.ports.reporting):
             port = self._state.ports[name]
             ends, hosts = self._topology.cable(name), self._topology.hosts_at(name)
             held = any(f"port/{end}" in busy for end in ends)
@@ -68,11 +68,11 @@ class Retention:
         """Forget names that nothing kept is called by any more. Returns the keys that mean something else for it."""
         keys: set[str] = set()
         called: dict[tuple[str, str], set[str | None]] = {}
-        for said, place in self._topology.names.kept():
+        for reported, place in self._topology.names.kept():
             if place not in called:
                 called[place] = {s.said or s.entity.node for s in self._state.seen_at(*place)}
-            if said not in called[place]:
-                keys |= self._topology.names.forget(said, place)
+            if reported not in called[place]:
+                keys |= self._topology.names.forget(reported, place)
         return keys
 
     def _links_at(self, nodes: Iterable[str], ports: Iterable[str]) -> Iterator[Sequence[Sighting]]:
@@ -93,8 +93,8 @@ class Retention:
         return (end for port in self._topology.ports_of(node) for end in self._topology.cable(port))
 
     def _prune_pod(self, name: str, row: PodRow, cut: datetime) -> Touched:
-        stays = self._topology.placements.of_pod(name)
-        over = {s.uid for s in stays if s.end is not None and s.end < cut}
+        placements = self._topology.placements.of_pod(name)
+        over = {s.uid for s in placements if s.end is not None and s.end < cut}
         tenancies = tuple(t for t in row.tenancies if t.fact.uid not in over)
         seen = {k: left for k, group in row.seen.items() if (left := _since(group, cut))}
         heard = [*(t.at for t in row.ranks), *([row.progress_at] if row.progress_at else [])]
@@ -127,11 +127,11 @@ class Retention:
                 self._state.nodes.drop(name)
                 self._topology.hosts.put(name, None)
         for kind in ("node", "port"):
-            shelf = self._state.places[kind]
+            store = self._state.places[kind]
             for name in sorted(unlisted[kind]):
-                if (place := shelf.get(name)) is None or not place.seen:
+                if (place := store.get(name)) is None or not place.seen:
                     unlisted[kind].discard(name)
-                    shelf.drop(name)
+                    store.drop(name)
         unlisted["pod"].intersection_update(self._state.pods)
 
 

@@ -30,6 +30,11 @@ Groups = dict[str, tuple[Sighting, ...]]
 T = TypeVar("T", bool, tuple[str, ...])
 
 
+def of_kind(seen: Groups, kind: str) -> list[Sighting]:
+    """The sightings of one kind; all of a group are of the same kind."""
+    return [s for group in seen.values() if group[0].kind == kind for s in group]
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRow:
     """A node: its latest fact and what was seen on it."""
@@ -60,7 +65,7 @@ class Tenancy:
 
 
 @dataclass(frozen=True, slots=True)
-class RankTold:
+class ObservedRank:
     """One process of a pod as NCCL's own lines report it: its rank among `nranks`, and its GPU."""
 
     at: datetime
@@ -72,7 +77,7 @@ class RankTold:
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """Every pod of one name, when the name was free, and what its ranks said."""
+    """Every pod of one name, when the name was free, and what its ranks statements."""
 
     tenancies: tuple[Tenancy, ...] = ()
     gone: tuple[datetime, ...] = ()
@@ -81,7 +86,7 @@ class PodRow:
     progress_step: int | None = None
     moves: tuple[datetime, ...] = ()
     """The first sign of progress of each minute of the last hour in which there was any, and of each ten minutes before."""
-    ranks: tuple[RankTold, ...] = ()
+    ranks: tuple[ObservedRank, ...] = ()
     """The latest ranks that processes in pods of this name reported."""
 
 
@@ -114,7 +119,7 @@ class PortRow:
 
 @dataclass(frozen=True, slots=True)
 class RunsRow:
-    """What the responder and people said about one incident."""
+    """What the responder and people statements about one incident."""
 
     events: tuple[Sighting, ...] = ()
 
@@ -179,14 +184,14 @@ def with_upkeep(row: NodeRow, fact: NodeFact) -> NodeRow:
 def with_names(row: NodeRow, fact: NodeFact) -> NodeRow:
     """The row with the node's other names from a fact. Of facts in a row that state the same, the outermost are kept."""
     own = folded(fact.name)
-    told = sorted({folded(name) for name in (*fact.addresses, *fact.aliases)} - NOBODYS - {own})
-    names = _outermost({*row.names, (fact.observed_at, tuple(told[: 4 * MAX_NAMES]))})
+    others = sorted({folded(name) for name in (*fact.addresses, *fact.aliases)} - NOBODYS - {own})
+    names = _outermost({*row.names, (fact.observed_at, tuple(others[: 4 * MAX_NAMES]))})
     return replace(row, names=names[-MAX_NAMES:])
 
 
-def _outermost(said: set[tuple[datetime, T]]) -> tuple[tuple[datetime, T], ...]:
+def _outermost(statements: set[tuple[datetime, T]]) -> tuple[tuple[datetime, T], ...]:
     """Statements in order of time, without those between two that state the same: arrival in any order gives the same result."""
-    ordered: list[tuple[datetime, T]] = sorted(said)
+    ordered: list[tuple[datetime, T]] = sorted(statements)
     return tuple(
         one
         for before, one, after in zip([None, *ordered], ordered, [*ordered[1:], None], strict=False)
@@ -196,19 +201,21 @@ def _outermost(said: set[tuple[datetime, T]]) -> tuple[tuple[datetime, T], ...]:
 
 def names_told(row: NodeRow) -> tuple[tuple[datetime, tuple[str, ...]], ...]:
     """The other names of a node and since when it had them, without repetitions."""
-    said = row.names or (with_names(row, row.fact).names if row.fact is not None else ())
+    statements = row.names or (with_names(row, row.fact).names if row.fact is not None else ())
     return tuple(
-        one for before, one in zip([None, *said], said, strict=False) if before is None or before[1] != one[1]
+        one
+        for before, one in zip([None, *statements], statements, strict=False)
+        if before is None or before[1] != one[1]
     )
 
 
 def in_maintenance(row: NodeRow, since: datetime, until: datetime) -> bool:
     """Whether the node was in planned maintenance during all of that time, as far as its facts tell."""
-    said = row.upkeep
-    if row.fact is not None and (not said or said[-1][0] < row.fact.observed_at):
-        said = (*said, (row.fact.observed_at, row.fact.maintenance))
-    begun = [on for at, on in said if at <= since]
-    return bool(begun) and begun[-1] and all(on for at, on in said if since < at <= until)
+    statements = row.upkeep
+    if row.fact is not None and (not statements or statements[-1][0] < row.fact.observed_at):
+        statements = (*statements, (row.fact.observed_at, row.fact.maintenance))
+    begun = [on for at, on in statements if at <= since]
+    return bool(begun) and begun[-1] and all(on for at, on in statements if since < at <= until)
 
 
 def with_progress(row: PodRow, at: datetime, step: int | None) -> PodRow:
@@ -244,9 +251,9 @@ def with_pod_fact(row: PodRow, fact: PodFact) -> PodRow:
     return replace(row, tenancies=tuple(latest))
 
 
-def with_rank(row: PodRow, told: RankTold) -> PodRow:
+def with_rank(row: PodRow, observed: ObservedRank) -> PodRow:
     """The row with a rank that a process reported."""
-    known = sorted({*row.ranks, told}, key=lambda t: (t.at, t.nranks, t.rank, t.pci or ""))
+    known = sorted({*row.ranks, observed}, key=lambda t: (t.at, t.nranks, t.rank, t.pci or ""))
     return replace(row, ranks=tuple(known[-MAX_RANKS:]))
 
 

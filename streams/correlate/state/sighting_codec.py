@@ -65,10 +65,10 @@ def unpack(raw: bytes) -> Stored:
         BadInput: when the bytes are no segment.
     """
     try:
-        told = orjson.loads(raw)
-        columns = told["columns"]
-        seen = [_unpacked(columns, *values) for values in told["seen"]]
-        return Stored(seen, [(row, sid) for row, sid in told["gone"]])
+        segment = orjson.loads(raw)
+        columns = segment["columns"]
+        seen = [_unpacked(columns, *values) for values in segment["seen"]]
+        return Stored(seen, [(row, sid) for row, sid in segment["gone"]])
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"not a segment of the log: {error!r}") from error
 
@@ -99,11 +99,13 @@ def _unpacked(
     pod: list[Any] | None,
     evidence: list[list[Any]],
 ) -> Entry:
-    told = _known("sighting", columns, sighting)
+    fields_ = _known("sighting", columns, sighting)
     for name in ("at", "fault_at", "seen_at"):
-        told[name] = datetime.fromisoformat(told[name])
-    told["severity"] = Severity(told["severity"])
-    told["attributes"] = {k: tuple(v) if isinstance(v, list) else v for k, v in told["attributes"].items()}
+        fields_[name] = datetime.fromisoformat(fields_[name])
+    fields_["severity"] = Severity(fields_["severity"])
+    fields_["attributes"] = {
+        k: tuple(v) if isinstance(v, list) else v for k, v in fields_["attributes"].items()
+    }
     parts = {
         name: _PARTS[name](**_known(name, columns, values))
         for name, values in (("gpu", gpu), ("job", job), ("pod", pod))
@@ -111,7 +113,7 @@ def _unpacked(
     }
     place = Entity(**_known("entity", columns, entity), **parts)
     proof = tuple(Evidence(**_known("evidence", columns, one)) for one in evidence)
-    return Entry(row, group, Sighting(**told, entity=place, evidence=proof))
+    return Entry(row, group, Sighting(**fields_, entity=place, evidence=proof))
 
 
 def _known(what: str, columns: dict[str, list[str]], values: list[Any]) -> dict[str, Any]:

@@ -62,12 +62,12 @@ class SightingLog:
         holders: dict[Name, frozenset[int]] = {}
         nowhere: frozenset[int] = frozenset()
         for number, value in sorted((int(key.removeprefix(PREFIX)), value) for key, value in stored):
-            told = unpack(value)
-            segment = self._segments[number] = _Segment(len(told.seen) + len(told.gone))
-            for name in told.gone:
+            stored_segment = unpack(value)
+            segment = self._segments[number] = _Segment(len(stored_segment.seen) + len(stored_segment.gone))
+            for name in stored_segment.gone:
                 segment.gone[name] = holders.get(name, nowhere)
                 self._leave(name)
-            for entry in told.seen:
+            for entry in stored_segment.seen:
                 name = (entry.row, entry.sighting.id)
                 if (old := self._leave(name)) is not None:
                     # It was moved, and the writer ended before it had deleted the old segment.

@@ -45,16 +45,16 @@ class _Tally:
     ahead: int = 0
 
 
-class Latecomers:
+class StaleReports:
     """The tallies of one cluster. They are not stored: a restart counts from zero."""
 
     def __init__(self, cluster: str, late: timedelta) -> None:
         self._cluster = cluster
         self._late = late
         self._tallies: dict[Source, _Tally] = {}
-        self._told: dict[Source, datetime] = {}
+        self._last_entry: dict[Source, datetime] = {}
 
-    def note(self, signal: Signal) -> None:
+    def count_report(self, signal: Signal) -> None:
         """Count a report, if its time is far from when Kafka got it."""
         lag = signal.observed_at - signal.occurred_at
         if -FUTURE <= lag <= self._late:
@@ -74,18 +74,18 @@ class Latecomers:
         tally.oldest = min(tally.oldest, signal.occurred_at)
         tally.least, tally.most = min(tally.least, lag), max(tally.most, lag)
 
-    def told(self, now: datetime) -> tuple[TimelineEntry, ...]:
+    def entries(self, now: datetime) -> tuple[TimelineEntry, ...]:
         """An entry for each source that is due."""
         if not self._tallies:
             return ()
-        self._told = {source: at for source, at in self._told.items() if now - at < EVERY}
-        due = [source for source in sorted(self._tallies) if source not in self._told]
-        self._told |= dict.fromkeys(due, now)
+        self._last_entry = {source: at for source, at in self._last_entry.items() if now - at < EVERY}
+        due = [source for source in sorted(self._tallies) if source not in self._last_entry]
+        self._last_entry |= dict.fromkeys(due, now)
         return tuple(self._entry(source, self._tallies.pop(source), now) for source in due)
 
     def _entry(self, source: Source, tally: _Tally, now: datetime) -> TimelineEntry:
         topic, place = source
-        text = f"{f'{topic} of {place}' if topic else place}: {'; '.join(_said(tally, self._late))}"
+        text = f"{f'{topic} of {place}' if topic else place}: {'; '.join(_parts(tally, self._late))}"
         numbers: dict[str, Attribute] = {
             "topic": topic,
             "place": place,
@@ -103,7 +103,7 @@ def _source(signal: Signal) -> Source:
     return (signal.evidence[0].topic if signal.evidence else "signals", place)
 
 
-def _said(tally: _Tally, late: timedelta) -> Iterable[str]:
+def _parts(tally: _Tally, late: timedelta) -> Iterable[str]:
     """The parts of an entry: how many reports, how old, what was done with them, and the likely reason."""
     if behind := tally.count - tally.ahead:
         minutes = late.total_seconds() / 60

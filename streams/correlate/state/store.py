@@ -72,7 +72,7 @@ class SightingStore(RowStore[S]):
         self._log = log
         self._open: dict[str, Groups] = {}
         """Groups that grow in place until the next flush, so that a batch copies a row once."""
-        self.told: set[str] = set()
+        self.reporting: set[str] = set()
         """Names of rows where anything was seen."""
 
     def put(self, name: str, row: S) -> bool:
@@ -107,7 +107,7 @@ class SightingStore(RowStore[S]):
                 self.changed.add(name)
             groups = self._open[name] = dict(row.seen)
             self._set(name, replace(row, seen=groups))
-            self.told.add(name)
+            self.reporting.add(name)
         groups[key] = after
         if len(after) <= len(before):
             gone = next(s for s in before if not any(s is kept for kept in after))
@@ -125,7 +125,7 @@ class SightingStore(RowStore[S]):
         if row is not None:
             self._log_changes(name, row.seen, {})
             self._open.pop(name, None)
-            self.told.discard(name)
+            self.reporting.discard(name)
         super().drop(name)
 
     def restored(self, name: str, key: str, sighting: Sighting) -> None:
@@ -133,7 +133,7 @@ class SightingStore(RowStore[S]):
         row = self.get(name) or self.row()
         group = tuple(sorted((*row.seen.get(key, ()), sighting), key=order))
         self[name] = replace(row, seen={**row.seen, key: group})
-        self.told.add(name)
+        self.reporting.add(name)
 
     def flushed(self) -> list[tuple[str, S | None]]:
         """The rows to write, without what is seen; the next call starts from here."""
@@ -142,7 +142,7 @@ class SightingStore(RowStore[S]):
 
     def _set(self, name: str, row: S) -> None:
         self[name] = row
-        (self.told.add if row.seen else self.told.discard)(name)
+        (self.reporting.add if row.seen else self.reporting.discard)(name)
 
     def _log_changes(self, name: str, before: Groups, after: Groups) -> None:
         old = {s.id: s for group in before.values() for s in group}

@@ -6,15 +6,37 @@ Everything here is found again from the rows; whoever writes a row tells the ind
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from streams.correlate.state.host_names import HostNames
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.pod_jobs import PodJobs
 from streams.correlate.state.renamed_hosts import ReportedNames
 from streams.correlate.state.store import State
-from streams.correlate.state.unlisted import Unlisted
 from streams.model.facts import LinkFact, NodeFact
+
+MAX_UNLISTED = 5000
+"""Of each kind. Log text can name any number of them."""
+
+
+class Unlisted:
+    """Names of such places by their kind: `node`, `pod` or `port`."""
+
+    def __init__(self, state: State) -> None:
+        self.names: dict[str, set[str]] = {
+            "node": {n for n, node in state.nodes.items() if node.fact is None},
+            "pod": {n for n, pod in state.pods.items() if not pod.tenancies},
+            "port": {n for n, port in state.ports.items() if port.link is None},
+        }
+
+    def admits(self, kind: str, name: str, known: Container[str]) -> bool:
+        """Whether a signal of that place is kept: always at a known place, at a new one while there is room for it."""
+        if name in known:
+            return True
+        if len(self.names[kind]) >= MAX_UNLISTED:
+            return False
+        self.names[kind].add(name)
+        return True
 
 
 class Topology:
@@ -50,10 +72,10 @@ class Topology:
         for name, node in self._state.nodes.items():
             self.hosts.put(name, node)
             self.move_node(name, None, node.fact)
-        for shelf in (self._state.nodes, self._state.pods):
-            for name in shelf.told:
-                for s in (s for group in shelf[name].seen.values() for s in group):
-                    self.names.record(s, (shelf.kind, name))
+        for store in (self._state.nodes, self._state.pods):
+            for name in store.reporting:
+                for s in (s for group in store[name].seen.values() for s in group):
+                    self.names.record(s, (store.kind, name))
         for name, port in self._state.ports.items():
             self.relink(name, None, port.link)
             if port.seen:

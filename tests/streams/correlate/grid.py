@@ -12,9 +12,9 @@ from functools import cached_property
 
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
 from streams.correlate.job_rules.culprit import HangFinding, find_culprit
-from streams.correlate.job_rules.rank_reports import Episode, RankReport, episodes, told_by
+from streams.correlate.job_rules.rank_reports import Episode, RankReport, episodes, rank_report
 from streams.correlate.sightings import sighting
-from streams.correlate.state.placement import Stay
+from streams.correlate.state.placement import Placement
 from streams.model.entity import Entity, PodRef
 from streams.model.signal import Attribute, Severity, signal
 from tests.streams.correlate.world import CLUSTER, at, job
@@ -46,9 +46,9 @@ class Grid:
         return self.tp * self.pp * self.dp
 
     @cached_property
-    def stays(self) -> list[Stay]:
+    def placements(self) -> list[Placement]:
         return [
-            Stay(f"train/llama-{n}", f"u{n}", f"n{n}", job("llama"), at(-3000), None, PER_NODE,
+            Placement(f"train/llama-{n}", f"u{n}", f"n{n}", job("llama"), at(-3000), None, PER_NODE,
                  range(n * PER_NODE, (n + 1) * PER_NODE), PER_NODE)
             for n in range(self.world // PER_NODE)
         ]  # fmt: skip
@@ -88,7 +88,7 @@ class Grid:
         )  # fmt: skip
         seen = sighting(line)
         assert seen is not None
-        self.said.append(told_by(seen, self.stays[rank // PER_NODE]))
+        self.said.append(rank_report(seen, self.placements[rank // PER_NODE]))
 
     def waits(
         self,
@@ -153,4 +153,4 @@ class Grid:
         return found[0]
 
     def finding(self, addresses: Addresses = NO_ADDRESSES) -> HangFinding:
-        return find_culprit(self.episode(), self.stays, addresses)
+        return find_culprit(self.episode(), self.placements, addresses)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from streams.correlate.sightings import KEPT_EACH_END
-from streams.correlate.state import unlisted
+from streams.correlate.state import topology
 from streams.correlate.state.store import MAX_GROUPS
 from streams.model.entity import Entity, Gpu, PodRef
 from streams.model.incident import IncidentState
@@ -65,9 +65,9 @@ def test_a_flood_does_not_take_an_open_incident_of_the_same_node_away() -> None:
         world.see(*strangers("n1", 400, second * 400.0))
         world.pass_to(second * 400.0 + 200, step=20)
     incident = world.published[opened]
-    heir = world.published.get(incident.merged_into or "", incident)
+    new_root = world.published.get(incident.merged_into or "", incident)
     assert not incident.reason.startswith("Withdrawn")
-    assert heir.state is IncidentState.OPEN
+    assert new_root.state is IncidentState.OPEN
 
 
 def test_an_incident_whose_evidence_a_flood_pushed_out_stays_open() -> None:
@@ -152,7 +152,7 @@ def test_what_closed_an_incident_is_not_pushed_out_by_other_events() -> None:
 
 def test_names_that_only_signals_know_are_bounded_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 500
-    monkeypatch.setattr(unlisted, "MAX_UNLISTED", most)
+    monkeypatch.setattr(topology, "MAX_UNLISTED", most)
     world = World(cluster({"llama": FOUR}))
     for i in range(0, most + 200, 50):
         strange = (Entity(CLUSTER, node=f"made-up-{j}") for j in range(i, i + 50))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streams.correlate.job_rules.culprit import find_culprit
-from streams.correlate.job_rules.rank_reports import told_by
+from streams.correlate.job_rules.rank_reports import rank_report
 from streams.correlate.sightings import sighting
 from streams.model.entity import Entity, PodRef
 from streams.model.incident import Certainty
@@ -222,9 +222,9 @@ def test_victims_are_told_with_what_clears_them() -> None:
 def test_a_large_job_is_judged_in_a_moment() -> None:
     grid = Grid(8, 8, 16)
     grid.hang([515])
-    episode, stays = grid.episode(), grid.stays
+    episode, placements = grid.episode(), grid.placements
     with calls_counted() as count:
-        find_culprit(episode, stays)
+        find_culprit(episode, placements)
     assert count[0] < 1024 * 300
 
 
@@ -245,6 +245,6 @@ def test_lines_that_a_driver_relays_neither_place_a_rank_nor_make_others_silent(
         )  # fmt: skip
         seen = sighting(line)
         assert seen is not None
-        grid.said.append(told_by(seen, grid.stays[0]))
+        grid.said.append(rank_report(seen, grid.placements[0]))
     finding = grid.finding()
     assert (finding.node, finding.silent) == (None, False)

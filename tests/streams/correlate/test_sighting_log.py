@@ -113,7 +113,7 @@ def test_a_new_process_knows_exactly_what_the_old_one_knew(story: object) -> Non
             assert {k: row for k, row in old.items() if row.seen} == {
                 k: new[k] for k, row in old.items() if row.seen
             }
-            assert old.told == new.told
+            assert old.reporting == new.reporting
 
 
 def test_rows_of_what_is_repeated_and_forgotten_do_not_grow() -> None:
