@@ -10,14 +10,13 @@ stored, a tick at the latest, deletes the record.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 from typing import Protocol
 
 from streams.correlate.changes import Changes
-from streams.correlate.cluster_rows import Records, TableRows
 from streams.correlate.state.store import Rows
 from streams.model.codec import decode, encode
 from streams.model.facts import Fact
@@ -30,14 +29,18 @@ PIECE = 500_000
 """Bytes of a piece; a broker takes more in one record."""
 
 
+Records = list[tuple[bytes, bytes | None]]
+"""Records for the changelog, in the order in which they have to be there; None where a row is gone."""
+
+
 class StepEngine(Protocol):
     """The pure engine, for one cluster."""
 
     def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
-        """Take in observations, read at that time; None while it is not known how late it is."""
+        """Record observations, read at that time; None while it is not known how late it is."""
 
     def on_facts(self, facts: Sequence[tuple[str, Fact | None, datetime]]) -> Changes:
-        """Take in what is where; None when it is gone."""
+        """Record what is where; None when it is gone."""
 
     def on_tick(self, now: datetime) -> Changes:
         """Let time pass."""
@@ -51,7 +54,67 @@ class _Head:
     again: Changes
 
 
-class Held:
+class TableRows(MutableMapping[str, bytes]):
+    """The rows of one cluster among those of its partition. Writes wait for `store`."""
+
+    def __init__(self, stored: MutableMapping[bytes, bytes], cluster: str) -> None:
+        self._stored = stored
+        self._prefix = cluster.encode() + b"\0"
+        self._waiting: dict[str, bytes | None] = {}
+
+    def waiting(self) -> list[tuple[str, bytes | None]]:
+        """What the next `store` changes; None where a row goes."""
+        return [
+            (key, value)
+            for key, value in self._waiting.items()
+            if value is not None or self._name(key) in self._stored
+        ]
+
+    def store(self) -> Records:
+        """Keep what was written; returns what has to be in the changelog before it counts."""
+        changed = [(self._name(key), value) for key, value in self.waiting()]
+        for name, value in changed:
+            if value is not None:
+                self._stored[name] = value
+            else:
+                del self._stored[name]
+        self._waiting.clear()
+        return changed
+
+    def _name(self, key: str) -> bytes:
+        return self._prefix + key.encode()
+
+    def __getitem__(self, key: str) -> bytes:
+        waiting = self._waiting.get(key)
+        value: bytes | None = waiting if key in self._waiting else self._stored.get(self._name(key))
+        if value is None:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: str, value: bytes) -> None:
+        self._waiting[key] = value
+
+    def put_first(self, rows: Mapping[str, bytes]) -> None:
+        """Write rows that have to be in the changelog before all others that wait."""
+        others = {key: value for key, value in self._waiting.items() if key not in rows}
+        self._waiting = {**rows, **others}
+
+    def __delitem__(self, key: str) -> None:
+        self._waiting[key] = None
+
+    def __iter__(self) -> Iterator[str]:
+        stored = {
+            key[len(self._prefix) :].decode() for key in list(self._stored) if key.startswith(self._prefix)
+        }
+        return iter(
+            sorted((stored | self._waiting.keys()) - {k for k, v in self._waiting.items() if v is None})
+        )
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class ClusterEngine:
     """An engine with the rows under it. `make_engine(rows)` is called once the rows of a predecessor's record are written."""
 
     def __init__(self, rows: TableRows, make_engine: Callable[[Rows], StepEngine]) -> None:
@@ -65,7 +128,7 @@ class Held:
                     del rows[key]
         self.engine = make_engine(rows)
 
-    def taken_over(self) -> tuple[Records, Changes]:
+    def recover(self) -> tuple[Records, Changes]:
         """What has to be written and published before anything else: a predecessor may have died before it did."""
         rows = self.rows.store()
         self.clear()  # or a successor would write this record's rows over those of the next step, if that leaves no record

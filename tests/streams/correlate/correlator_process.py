@@ -21,7 +21,7 @@ from typing import Any
 
 from faultline.runtime import logging_setup
 from streams.config.settings import CorrelatorSettings, KafkaSettings
-from streams.correlate import Changes, Config, Engine, Rows, process
+from streams.correlate import Changes, Config, Engine, Rows, consumption
 from streams.correlate.process import Correlator
 from streams.model.signal import Signal
 
@@ -64,7 +64,7 @@ def main() -> None:
     def make(cluster: str, rows: Rows) -> Engine:
         return Frail(cluster, rows, config, fail_on=wishes.get("fail_on"), slow_s=wishes.get("slow_s", 0.0))
 
-    process.SILENCE_S = wishes.get("silence_s", process.SILENCE_S)
+    consumption.SILENCE_S = wishes.get("silence_s", consumption.SILENCE_S)
     logging_setup.configure("correlator", level="debug" if wishes.get("loud") else "info", form="json")
 
     async def work() -> None:

@@ -177,7 +177,7 @@ async def test_a_frozen_correlator_that_comes_back_stores_nothing(scene: Stage) 
             return frozen.is_stopped
 
         async def it_notices() -> bool:
-            return "storing nothing" in frozen.tail(1000)
+            return "nothing is stored" in frozen.tail(1000)
 
         await eventually(it_is_frozen, "it is frozen")
         with scene.correlator(settle=PATIENT) as other:

@@ -9,7 +9,7 @@ from faust.types import TP
 
 from sandbox.emulated import broker
 from streams.config.settings import CorrelatorSettings, KafkaSettings
-from streams.correlate import Engine, process
+from streams.correlate import Engine, consumption, ownership
 from streams.correlate.process import Correlator
 from streams.model.errors import Unreachable
 from streams.model.pulse import Pulse
@@ -44,7 +44,7 @@ async def ready(pulse: Pulse) -> None:
 async def test_a_stream_that_falls_silent_ends_the_process(
     kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "SILENCE_S", 2.0)
+    monkeypatch.setattr(consumption, "SILENCE_S", 2.0)
     pulse = Pulse()
     running = correlator(kafka_settings, pulse)
     task = asyncio.ensure_future(running.run())
@@ -57,7 +57,7 @@ async def test_a_stream_that_falls_silent_ends_the_process(
 async def test_a_join_that_never_ends_ends_the_process(
     kafka_settings: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "JOINING_S", -2 * kafka_settings.session_timeout_ms / 1000 + 2)
+    monkeypatch.setattr(ownership, "JOINING_S", -2 * kafka_settings.session_timeout_ms / 1000 + 2)
     monkeypatch.setattr(Correlator, "_take_ownership", lambda *_, **__: None)
     with pytest.raises(Unreachable, match="joining the group did not end"):
         await asyncio.wait_for(correlator(kafka_settings, Pulse()).run(), 120)
@@ -72,10 +72,11 @@ async def test_a_partition_that_is_lost_during_the_question_is_lost_whatever_the
     class Consumer:
         async def owns(self, tp: TP) -> bool:
             asking._lose_ownership()
-            asking._settled = True
+            held.settled = True
             return answer
 
+    held = asking._ownership
     monkeypatch.setattr(asking._app, "consumer", Consumer())
-    asking._stood_still = asking._settled = True
-    assert not await asking._still_owns(0, asking._term)
-    assert asking._settled
+    held._was_paused = held.settled = True
+    assert not await held.holds(0, held.term)
+    assert held.settled

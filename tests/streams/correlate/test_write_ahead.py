@@ -11,8 +11,7 @@ from itertools import chain
 import pytest
 
 from streams.correlate import Changes, Config, Engine, Rows, write_ahead
-from streams.correlate.cluster_rows import Records, TableRows
-from streams.correlate.write_ahead import Held
+from streams.correlate.write_ahead import ClusterEngine, Records, TableRows
 from streams.model.codec import encode
 from streams.model.facts import Fact
 from streams.model.incident import Incident
@@ -39,8 +38,8 @@ class Broker:
     def take_over(self) -> None:
         """A new process reads the changelog, and may die again at once."""
         while True:
-            self.held = Held(TableRows(dict(self.changelog), CLUSTER), partial(make_engine, CLUSTER))
-            rows, again = self.held.taken_over()
+            self.held = ClusterEngine(TableRows(dict(self.changelog), CLUSTER), partial(make_engine, CLUSTER))
+            rows, again = self.held.recover()
             if self._dies(rows):
                 continue
             self._say(again)
@@ -156,7 +155,7 @@ class Steady(random.Random):
 def test_pieces_of_two_records_never_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_ahead, "PIECE", 60)
     table: dict[bytes, bytes] = {}
-    held = Held(TableRows(table, CLUSTER), partial(make_engine, CLUSTER))
+    held = ClusterEngine(TableRows(table, CLUSTER), partial(make_engine, CLUSTER))
     quiet = held.engine.on_tick(at(0))
     held.rows["a"], held.rows["b"] = b"1" * 90, b"2"
     held.store(quiet)
@@ -168,7 +167,7 @@ def test_pieces_of_two_records_never_make_one(monkeypatch: pytest.MonkeyPatch) -
 
     def read_after(count: int) -> bytes:
         table = {**before, **dict(written[:count])}
-        return Held(TableRows(table, CLUSTER), partial(make_engine, CLUSTER)).rows["a"]
+        return ClusterEngine(TableRows(table, CLUSTER), partial(make_engine, CLUSTER)).rows["a"]
 
     assert [read_after(count) for count in range(len(written) + 1)] == [
         *[b"1" * 90] * len(record),
@@ -179,9 +178,9 @@ def test_pieces_of_two_records_never_make_one(monkeypatch: pytest.MonkeyPatch) -
 def test_what_was_done_for_a_predecessor_is_not_done_again_over_a_later_row() -> None:
     changelog: dict[bytes, bytes] = {}
 
-    def take_over() -> Held:
-        held = Held(TableRows(dict(changelog), CLUSTER), partial(make_engine, CLUSTER))
-        write(held.taken_over()[0])
+    def take_over() -> ClusterEngine:
+        held = ClusterEngine(TableRows(dict(changelog), CLUSTER), partial(make_engine, CLUSTER))
+        write(held.recover()[0])
         return held
 
     def write(*parts: Records) -> None:

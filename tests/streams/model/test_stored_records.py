@@ -15,9 +15,8 @@ from typing import Any, cast
 
 import pytest
 
-from streams.correlate.cluster_rows import TableRows
 from streams.correlate.state.store import State
-from streams.correlate.write_ahead import Held
+from streams.correlate.write_ahead import ClusterEngine, TableRows
 from streams.detect.snapshot import Snapshot
 from streams.kafka import topics
 from streams.model.claim import Claim
@@ -85,8 +84,8 @@ def test_the_correlators_rows_are_read_and_written_again_as_they_were() -> None:
 
 def test_a_step_of_the_correlator_that_was_recorded_and_not_finished_is_finished() -> None:
     rows = {key.encode(): raw for key, raw in stored(topics.CHANGELOG.name)}
-    held = Held(TableRows(rows, "trial"), lambda rows: cast(Any, State(rows, "trial")))
-    written, _ = held.taken_over()
+    held = ClusterEngine(TableRows(rows, "trial"), lambda rows: cast(Any, State(rows, "trial")))
+    written, _ = held.recover()
     assert {key for key, _ in written} >= {
         b"trial\0pod/billing/job-d-1-pnlq5",
         b"trial\0job/Job/billing/job-d",
