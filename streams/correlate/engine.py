@@ -1,6 +1,6 @@
-"""One cluster's correlation: what came in is kept, what it touches is judged anew, what is news is published.
+"""One cluster's correlation: stores input, re-evaluates what it touches, publishes what changed.
 
-Only what a batch touched is looked at, so the cost of a signal does not depend on the size of the cluster.
+Only what a batch touched is evaluated, so the cost of a signal does not depend on the size of the cluster.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from streams.model.signal import Signal
 class Engine:
     """The correlation of one cluster without Kafka: signals, facts and time in, incidents out. No I/O, no clock of its own.
 
-    `rows` keeps the state: only changed rows are written, once per call. A new engine on the same rows goes on where the old
-    one stopped. The same signals and facts in any order, split and repeated at will, end in the same incidents.
+    `rows` holds the state: only changed rows are written, once per call. A new engine on the same rows continues where the old
+    one stopped. The same signals and facts in any order, split and repeated at will, lead to the same incidents.
     """
 
     def __init__(self, cluster: str, rows: Rows, config: Config | None = None) -> None:
@@ -62,7 +62,7 @@ class Engine:
         self._touched = self._ingest.everything()
 
     def _set_sources(self) -> JobCauses:
-        """Make the table of sources, in the order in which they are evaluated. Returns that of jobs."""
+        """Set the table of sources, in order of evaluation. Returns the source of jobs."""
         causes, links = self._causes, LinkFaultsBySwitch()
         shared = SharedCauses(causes)
         hosts = HostCauses(causes, self._evidence_cache, links, shared)
@@ -71,7 +71,7 @@ class Engine:
         nodes = NodeCauses(causes, hosts, shared)
         jobs = JobCauses(causes, self._evidence_cache, nodes, self._publisher)
         causes.sources = (
-            # Ports before hosts: what a switch says of a port is evidence on the host at it.
+            # Ports before hosts: what a switch reports about a port is evidence on the host attached to it.
             cables,
             # Hosts and cables before switches: three neighbours that lost their links at once are one fault of the switch.
             hosts,
@@ -80,18 +80,18 @@ class Engine:
             PortStormCauses(causes, hosts, cables),
             # After switches: a node whose switch took it away is not missing together with its rack.
             shared,
-            # Jobs are explained by all of these. What they accuse is looked at once more in the same order, switches first:
-            # what their failing connections meet at may explain a node, and a node takes in what it is accused of last.
+            # Jobs are explained by all of these. What they suspect is looked at once more in the same order, switches first:
+            # a switch where failing connections meet may explain a node, so nodes come last.
             jobs,
             nodes,
         )
         return jobs
 
     def on_signals(self, signals: Sequence[Signal], now: datetime | None) -> Changes:
-        """Take in signals of this cluster.
+        """Correlate signals of this cluster.
 
-        `now` is when they were read, in Kafka's time. It is None while what else came before them may be unread: they are
-        kept then, and open nothing that was not open at the last time told.
+        `now` is when they were read, in Kafka's time. It is None while earlier records may be unread: the signals
+        are stored then, and time stays at the last one known.
         """
         for signal in signals:
             self._stale_reports.count_report(signal)
@@ -99,28 +99,28 @@ class Engine:
         return self._settle_if_timed(now or self._now, len(signals))
 
     def on_fact(self, key: str, fact: Fact | None, at: datetime) -> Changes:
-        """Take in one inventory record: its key `<cluster>/<kind>/<name>`, its fact (None for a tombstone) and its time."""
+        """Correlate one inventory record: its key `<cluster>/<kind>/<name>`, its fact (None for a tombstone) and its time."""
         return self.on_facts([(key, fact, at)])
 
     def on_facts(self, facts: Sequence[tuple[str, Fact | None, datetime]]) -> Changes:
-        """Take in several inventory records in order, and judge what they touch once.
+        """Correlate several inventory records in order; what they touch is evaluated once.
 
-        Facts let no time pass: they may be read up to the present while the signals of hours are not, and whatever waits to
-        be contradicted would open.
+        Facts let no time pass: they may be read up to the present while hours of signals are unread, and hypotheses that those
+        contradict would open.
         """
         for key, fact, at in facts:
             self._touched |= self._ingest.fact(key, fact, at)
         return self._settle_if_timed(self._now, len(facts))
 
     def _settle_if_timed(self, now: datetime | None, records: int) -> Changes:
-        """Judge what so many records touched; before any time was told it is only kept."""
+        """Evaluate what so many records touched; they are only stored while no time is known."""
         if now is None:
             self._state.flush()
             return Changes()
         return self._settle(now, self._config.judged_per_signal * records)
 
     def on_tick(self, now: datetime) -> Changes:
-        """Let time pass: what was waited for is decided, what is over is forgotten."""
+        """Advance time: hypotheses that were waiting are decided, old state is pruned."""
         while self._wakes and self._wakes[0][0] <= now:
             self._touched.add(heapq.heappop(self._wakes)[1])
         self._touched.jobs |= self._jobs.deferred
@@ -130,7 +130,7 @@ class Engine:
         return self._settle(now) + Changes(timeline=self._stale_reports.entries(now))
 
     def _forget(self, now: datetime) -> None:
-        """Forget incidents first, then the evidence that was kept for them, and judge anew without either."""
+        """Prune incidents first, then the evidence that was kept for them, and re-evaluate what that touches."""
         for row in self._publisher.prune(now):
             self._touched.add(row.place)
             for part in self._causes.parts_of(row.incident.id, row.place):
@@ -144,9 +144,7 @@ class Engine:
         self._evidence_cache.forget()
 
     def _settle(self, now: datetime, budget: int | None = None) -> Changes:
-        """Judge what is touched and publish what is news. `budget` is how many sightings of jobs may be judged at least;
-        None for as many as there are.
-        """
+        """Evaluate what is touched and publish what changed. `budget` limits the sightings of jobs (`Round.budget`)."""
         self._now = now = max(now, self._now or now)
         touched, self._touched = self._touched, Touched()
         round_ = Round(now, touched, self._touched, budget)
@@ -169,7 +167,7 @@ class Engine:
         return changes
 
     def _successor(self, row: DocumentRow) -> Hypothesis | None:
-        """What explains now what an incident was opened for, or None when nothing does."""
+        """The root that explains now what an incident was opened for; None when nothing does."""
         answers = (
             source.successor_of(row, lambda: self._jobs.explains_now(row))
             for source in self._causes.of(row.place.kind)

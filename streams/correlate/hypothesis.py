@@ -16,7 +16,7 @@ from streams.model.signal import Attribute
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """A root cause. `place` is the one that is judged as a whole for it.
+    """A root cause. `place` is the one that is evaluated as a whole for it.
 
     `fault_at` is when it began, back-dated; `last_at` when its latest evidence was seen. `ready_at` is the moment from which
     it may open an incident; one that is open already is updated at once.

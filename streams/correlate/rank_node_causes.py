@@ -47,7 +47,7 @@ def weighed_roots(
 ) -> NodeRoots:
     """Let each root take in what follows from it; weak ones come last, whatever their rank.
 
-    `missed_alone` is False where many nodes are NotReady with it: that says nothing against this one.
+    `missed_alone` is False where many nodes are NotReady with it: that is no evidence against this one.
 
     What begins after a node was closed for one of them, and before that one is over, belongs to it as well: the node is being
     handled, and whoever looks at it will find the rest.
@@ -142,7 +142,7 @@ def _explains(host: Hypothesis, other: Hypothesis, config: Config) -> bool:
 
 
 def _same_hang(host: Hypothesis, other: Hypothesis) -> bool:
-    """NotReady on a node that its jobs' ranks accuse: the same outage, seen twice."""
+    """NotReady on a node that its jobs' ranks suspect: the same outage, seen twice."""
     return host.family == IncidentFamily.SILENT_NODE and other.family == IncidentFamily.NODE_DOWN
 
 

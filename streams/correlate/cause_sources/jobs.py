@@ -1,4 +1,4 @@
-"""Root causes of jobs' own, and whose symptoms follow from what."""
+"""Root causes that are a job's own, and which root explains the symptoms of which job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streams.model.entity import Entity
 
 
 class JobCauses(CauseSource):
-    """Judges each job by what all the other sources found."""
+    """Evaluates each job by what all the other sources found."""
 
     kind = PlaceKind.JOB
 
@@ -33,14 +33,14 @@ class JobCauses(CauseSource):
         self._evidence_cache, self._nodes, self._publisher = evidence_cache, nodes, publisher
         self._verdicts: dict[str, JobVerdict] = {}
         self._weights: dict[str, int] = {}
-        """How many sightings a job was judged by."""
+        """The number of sightings a job was evaluated by."""
         self._claimed: dict[Cause, set[str]] = defaultdict(set)
-        """Of a cause: the jobs whose symptoms follow from it."""
+        """By cause: the jobs whose symptoms it explains."""
         self.deferred: set[str] = set()
-        """Jobs that wait for the next tick to be judged."""
+        """Jobs that wait for the next tick to be evaluated."""
 
     def evaluate(self, round_: Round) -> None:
-        """Judge the touched jobs, as many as the round pays for."""
+        """Evaluate the touched jobs, as many as the round's budget allows."""
         touched = round_.touched
         touched.jobs |= self._publisher.waiting_for_progress(touched.mentioned)
         self._defer(touched, round_.budget)
@@ -58,7 +58,7 @@ class JobCauses(CauseSource):
             for cause in before.claims.keys() | after.claims.keys():
                 if before.claims.get(cause) != after.claims.get(cause):
                     touched.causes.add(cause)
-                    # Whose incident an accused place belonged to may be known no more: whoever speaks of the job looks again.
+                    # The suspected place's former incident may be gone: re-evaluate every incident that mentions the job.
                     if isinstance(cause, Suspect):
                         touched.mentioned.add(key)
                 (self._claimed[cause].add if cause in after.claims else self._claimed[cause].discard)(key)
@@ -67,9 +67,9 @@ class JobCauses(CauseSource):
             round_.judged.append((key, before, after))
 
     def _defer(self, touched: Touched, budget: int | None) -> None:
-        """Leave the largest of the touched jobs for the next tick, if a batch touched more than it pays for.
+        """Leave the largest of the touched jobs for the next tick, if they exceed the budget of the batch.
 
-        A job is judged as a whole. Without this, thousands of ranks that report in a hundred batches would be judged a
+        A job is evaluated as a whole. Without this, thousands of ranks that report in a hundred batches would be evaluated a
         hundred times over, and of so many batches no single one decides anything.
         """
         self.deferred -= touched.jobs
@@ -83,7 +83,7 @@ class JobCauses(CauseSource):
         touched.jobs -= self.deferred
 
     def _note(self, key: str, evidence: JobEvidence | None) -> None:
-        """Remember by what a job was judged."""
+        """Remember the evidence a job was evaluated by."""
         self._evidence_cache.note(key, evidence)
         self._weights.pop(key, None)
         self._causes.complaining.pop(key, None)
@@ -94,7 +94,7 @@ class JobCauses(CauseSource):
 
     def _evidence(self, key: str) -> JobEvidence | None:
         placements = self._placements.placements_of(key)
-        nodes = {placement.node for placement in placements}
+        nodes = {p.node for p in placements}
         reports = self._evidence_cache.reports(key, nodes)
         codes = self._evidence_cache.codes(placements)
         failed = self._evidence_cache.failed(key, nodes)
@@ -134,7 +134,7 @@ class JobCauses(CauseSource):
     def _reaches(
         self, storm: Hypothesis, nodes: set[str], leafs: set[str], paused: Sequence[Sighting]
     ) -> bool:
-        """The source stands among the job's nodes or under the same leaf, or one of them is told to pause."""
+        """Whether the source is one of the job's nodes or under the same leaf, or one of them receives pause frames."""
         if storm.root.node in nodes:
             return True
         near = self._topology.switches_of(storm.root.node or "") | ({storm.root.switch} - {None})
@@ -159,11 +159,11 @@ class JobCauses(CauseSource):
         return (h for verdict in self._verdicts.values() for h in verdict.hypotheses)
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
-        """What the job suffers from now."""
+        """What explains the job's symptoms now."""
         return by_jobs()
 
     def explains_now(self, row: DocumentRow) -> Hypothesis | None:
-        """What explains now what the jobs of an incident suffered when it began."""
+        """What explains now the symptoms that the jobs of an incident had when it began."""
         incident = row.incident
         for job in incident.jobs:
             verdict = self._verdicts.get(job.key, JobVerdict())
@@ -180,7 +180,7 @@ class JobCauses(CauseSource):
         return None
 
     def claims(self, wanted: Collection[str]) -> dict[str, dict[str, list[Sighting]]]:
-        """By incident, then by job: the symptoms it explains. What became part of another root counts for that one."""
+        """By incident and job: the symptoms it explains. Those of a root that was merged into another count for that one."""
         claims: dict[str, dict[str, list[Sighting]]] = defaultdict(dict)
         for cause, jobs in self._claimed.items():
             owner = self._causes.owner(cause)

@@ -1,6 +1,6 @@
-"""Root causes on nodes: what each host shows by itself, and then all that is known of a node put together.
+"""Root causes on nodes: first those in a host's own signals, then those that jobs suspect it of, ranked together.
 
-The second comes after the jobs, whose ranks accuse nodes that show nothing themselves.
+The second step comes after the jobs, because their ranks may suspect nodes whose own signals show nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.job_verdict import Suspicion
 from streams.correlate.job_rules.silent_nodes import silent_roots
 from streams.correlate.node_rules.gpus import gpu_faults
-from streams.correlate.node_rules.host_signals import place_faults
+from streams.correlate.node_rules.host_signals import host_faults
 from streams.correlate.node_rules.node_death import LivenessWindow, liveness_window, weighed
 from streams.correlate.node_rules.node_readiness import node_down, taken_away
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
@@ -33,7 +33,7 @@ from streams.model.kinds import IncidentFamily, SignalKind
 
 
 class HostCauses(CauseSource):
-    """What each host shows without its jobs being asked. Storms of several hosts are weighed against each other."""
+    """Root causes in each host's own signals. Storms of several hosts are compared with each other."""
 
     kind, distance = PlaceKind.NODE, 0
 
@@ -48,17 +48,17 @@ class HostCauses(CauseSource):
         self._evidence_cache, self._links, self._shared = evidence_cache, links, shared
         self._pulses = ProgressReports(self._state, self._placements, self._config.slack)
         self._unheard: dict[str, list[LivenessWindow]] = {}
-        """Nodes of which progress of their jobs may tell that they live although they are, or were, NotReady."""
+        """Nodes that are or were NotReady and may be proven alive by progress of their jobs."""
         self._found: dict[str, list[Hypothesis]] = {}
         self.storms: dict[str, Hypothesis] = {}
-        """Storms as they stand against each other, by their ids."""
+        """Storms after comparison with each other, by incident id."""
         self._storms_at: dict[str, set[str]] = {}
-        """The switches that a storm's host hangs on."""
+        """The switches that a storm's host is attached to."""
         self._storming: set[str] = set()
-        """Nodes that have, or had, a storm of their own."""
+        """Nodes that have or had a storm."""
 
     def evaluate(self, round_: Round) -> None:
-        """Judge the touched nodes; what they show is put where switches and what nodes share are judged."""
+        """Evaluate the touched nodes and pass what they show on to switches and shared groups."""
         touched, stormy = round_.touched, False
         touched.nodes |= self._unheard_under(touched)
         self._pulses.forget()
@@ -82,7 +82,7 @@ class HostCauses(CauseSource):
             self._weigh_storms(touched)
 
     def _judge(self, node: str, row: NodeRow) -> tuple[list[Hypothesis], list[LinkFault]]:
-        """The roots on a node, and those of its lost links that nothing excuses."""
+        """The roots on a node, and its lost links that nothing excuses."""
         names, config = self._topology.ports_of(node), self._config
         if self._evidence_cache.is_quiet(node) and self._state.ports.reporting.isdisjoint(names):
             return [], []
@@ -95,7 +95,7 @@ class HostCauses(CauseSource):
             *gpu_faults(node, seen, self._incarnations, config),
             *host_storms(self._cluster, node, seen, ports, self._incarnations, config),
             *node_down(root, row, seen, self._incarnations, config),
-            *place_faults(root, seen, self._incarnations, config),
+            *host_faults(root, seen, self._incarnations),
         ]
         found += [nic_link(fault, ports, excused, config) for fault, excused in links]
         if (left := row.left_at) is not None:
@@ -107,7 +107,7 @@ class HostCauses(CauseSource):
         return found, [fault for fault, excused in links if not excused]
 
     def _gone_alone(self, node: str, found: Sequence[Hypothesis]) -> list[Hypothesis]:
-        """When the node was NotReady, and nothing else that is wrong with it explains that."""
+        """The NotReady hypotheses that no other fault of the node explains."""
         down = [h for h in found if h.family == IncidentFamily.NODE_DOWN]
         if unheard := [u for h in down if (u := liveness_window(h)) is not None]:
             self._unheard[node] = unheard
@@ -116,19 +116,19 @@ class HostCauses(CauseSource):
         return [h for h in down if stands_alone(h, found, self._incarnations, self._config)]
 
     def _unheard_under(self, touched: Touched) -> set[str]:
-        """Nodes that are NotReady under jobs of which something was told that may matter to them."""
+        """NotReady nodes whose jobs reported progress or changed placement, which may prove the nodes alive."""
         if not self._unheard:
             return set()
         moves = [(job, at) for job, at in touched.moves] + [(job, None) for job in touched.placed]
         return {
-            placement.node
+            p.node
             for job, at in moves
-            for placement in self._placements.placements_of(job)
-            if any(at is None or since.covers(at) for since in self._unheard.get(placement.node, ()))
+            for p in self._placements.placements_of(job)
+            if any(at is None or since.covers(at) for since in self._unheard.get(p.node, ()))
         }
 
     def _weigh_storms(self, touched: Touched) -> None:
-        """Whoever is weighed anew is published anew, and its switches are judged anew."""
+        """Compare all storms again; those whose result changed are republished and their switches re-evaluated."""
         found = (h for node in sorted(self._storming) for h in self._found.get(node, ()))
         storms = [h for h in found if h.family == IncidentFamily.PFC_STORM]
         self._storming = {h.root.node for h in storms if h.root.node}
@@ -148,33 +148,33 @@ class HostCauses(CauseSource):
             touched.jobs |= self._causes.troubled(*news).union(*near)
 
     def _switches_of(self, storm: Hypothesis) -> set[str]:
-        """The switches that a storming host hangs on; the empty name where nobody knows."""
+        """The switches that a storming host is attached to; `SOMEWHERE` if unknown."""
         known = (
             {storm.root.switch} if storm.root.switch else self._topology.switches_of(storm.root.node or "")
         )
         return known or {SOMEWHERE}
 
     def storms_under(self, switch: str) -> list[Hypothesis]:
-        """Storms of the hosts that hang on a switch."""
+        """Storms of the hosts that are attached to a switch."""
         return [h for h in self.storms.values() if switch in self._storms_at[h.id]]
 
     def on(self, node: str) -> list[Hypothesis]:
-        """What a host shows, its storms as they stand against those of others."""
+        """Roots of a host, its storms after comparison with others."""
         return [self.storms.get(h.id, h) for h in self._found.get(node, ())]
 
     def all(self) -> Iterable[Hypothesis]:
-        """What every host shows."""
+        """Roots of every host."""
         return (h for found in self._found.values() for h in found)
 
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
-        """What these nodes show, and storms of any host: pause travels."""
+        """Roots of these nodes, and storms of any host: pause frames propagate."""
         found = (h for node in sorted(nodes) for h in self._found.get(node, ()))
         yield from (h for h in found if h.family != IncidentFamily.PFC_STORM)
         yield from (h for h in self.storms.values() if h.root.node in nodes or began_by(h, last))
 
 
 class NodeCauses(CauseSource):
-    """Nodes: what their hosts show and what jobs accuse them of, each taken in by what explains it."""
+    """Nodes: roots of their hosts and suspicions of jobs, each merged into the root that explains it."""
 
     kind = PlaceKind.NODE
 
@@ -185,10 +185,10 @@ class NodeCauses(CauseSource):
         self._owners: dict[str, str] = {}
         """The incident that each root became part of."""
         self._accused: dict[str, dict[str, list[Suspicion]]] = defaultdict(dict)
-        """By node and job: how its ranks point at the node."""
+        """By node and job: the suspicions of the job's ranks."""
 
     def reconsider(self, round_: Round) -> None:
-        """Put the touched nodes together, by now with all that jobs and switches say of them."""
+        """Rank the touched nodes' roots, now with the results of jobs and switches."""
         for job, before, after in round_.judged:
             for suspicion in before.suspicions:
                 self._accused[suspicion.node].pop(job, None)
@@ -211,7 +211,7 @@ class NodeCauses(CauseSource):
         closed = self._incarnations.closed(h.id for h in (*hard, *silent))
         missed = not any(self._shared.owner(h.id) for h in hard if h.family == IncidentFamily.NODE_DOWN)
         roots = weighed_roots(hard, silent, row, closed, self._config, missed_alone=missed)
-        # What a switch did to a node, and what it has in common with its neighbours, is not its own.
+        # A fault of its switch, or of what it shares with other nodes, is not the node's own.
         for h in list(roots.standing):
             if (owner := self._causes.taker(Place(PlaceKind.NODE, node), h)) is not None:
                 roots.hand_over(h, owner.id)
@@ -225,7 +225,7 @@ class NodeCauses(CauseSource):
         return self._roots[name].standing if name in self._roots else []
 
     def suspect(self, node: str) -> Hypothesis | None:
-        """The root of an accused node that has taken the accusation in."""
+        """The root of a suspected node that explains the suspicion."""
         roots = self._roots.get(node, NodeRoots())
         owners = roots.merged.values()
         return next(
@@ -233,21 +233,21 @@ class NodeCauses(CauseSource):
         )
 
     def owner_of(self, incident: str) -> str | None:
-        """The root of the node, of its switch, or of what it shares with others."""
+        """The root of the node, its switch or its group that this one was merged into."""
         return self._owners.get(incident)
 
     def suspected_at(self, name: str) -> str | None:
-        """The node's silence, or what explains it."""
+        """The silent-node incident, or the one it was merged into."""
         roots = self._roots.get(name, NodeRoots())
         silent = [roots.merged[h.id] for h in roots.parts if h.family == IncidentFamily.SILENT_NODE]
         silent += [h.id for h in roots.standing if h.family == IncidentFamily.SILENT_NODE]
         return silent[-1] if silent else None
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
-        """What took it in, else what its jobs suffer from now, else what is wrong with the node besides."""
+        """The root it was merged into, else what explains its jobs' symptoms now, else another root of the node."""
         node, incident = row.place.name, row.incident
         if (meant := self._topology.names.meant(node, incident.fault_at)) != node:
-            # It was told of a host by another name, and now it is known which node that is.
+            # The incident was opened under a host name that is known by now to mean another node.
             mine = self.at(meant)
             return next((h for h in mine if h.family == incident.family), next(iter(mine), None))
         roots = self._roots.get(node)
@@ -271,7 +271,7 @@ class NodeCauses(CauseSource):
 
 
 def _as_cause(storm: Hypothesis | None, closed: Mapping[str, datetime]) -> tuple[object, ...]:
-    """What jobs elsewhere see of a storm. While it lasts, one more report of it changes nothing for them."""
+    """What of a storm matters to jobs elsewhere. While it lasts, one more report changes nothing for them."""
     if storm is None:
         return ()
     until = storm.last_at if storm.cleared_at or storm.id in closed else None

@@ -1,4 +1,4 @@
-"""What switch ports tell: faults of cables between switches, and storms where no host is at the port."""
+"""Root causes at switch ports: faults of cables between switches, and storms at ports without a host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streams.model.kinds import IncidentFamily
 
 
 class CableCauses(CauseSource):
-    """Faults of cables between switches. Each is judged once, at the port that comes first by name."""
+    """Faults of cables between switches. Each is evaluated once, at the port that comes first by name."""
 
     kind, distance = PlaceKind.PORT, 4
 
@@ -30,7 +30,7 @@ class CableCauses(CauseSource):
         self._faults: dict[str, list[Hypothesis]] = {}
 
     def evaluate(self, round_: Round) -> None:
-        """Judge the cables at the touched ports, and touch the hosts at them."""
+        """Evaluate the cables at the touched ports, and touch the hosts at them."""
         touched = round_.touched
         touched.ports |= {self._topology.cable(name)[0] for name in touched.ports}
         for name in sorted(touched.ports):
@@ -39,7 +39,7 @@ class CableCauses(CauseSource):
             rows = [self._state.ports.get(end, PortRow()) for end in ends]
             lost = self._lost(name, ends, rows) if ends[0] == name else []
             touched.switches |= self._links.put(Place(PlaceKind.PORT, name), lost)
-            # Of a port whose other end nobody knows, nothing is told by itself: hosts come and go there.
+            # A port with an unknown other end is no incident by itself: hosts come and go there.
             known = any(row.link is not None and row.link.peer_switch is not None for row in rows)
             if known and lost:
                 self._faults[name] = [uplink_fault(fault, ends, self._config) for fault in lost]
@@ -61,11 +61,11 @@ class CableCauses(CauseSource):
         return [h for h in self._faults.get(name, ()) if self._switches.takes(place, h) is None]
 
     def all(self) -> Iterable[Hypothesis]:
-        """Those that a switch explains, too."""
+        """All of them, also those that a switch explains."""
         return (h for faults in self._faults.values() for h in faults)
 
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
-        """Any cable: nobody knows over which a job's connections went."""
+        """Faults of any cable: which ones a job's connections use is unknown."""
         return (h for name in self._faults for h in self.at(name) if began_by(h, last))
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
@@ -82,7 +82,7 @@ class CableCauses(CauseSource):
 
 
 class PortStormCauses(CauseSource):
-    """Storms at ports without a host, followed to where they come from: a host, a bad cable, each other."""
+    """Storms at ports without a host, traced to their source: a host, a bad cable, or each other."""
 
     kind, distance = PlaceKind.PORT, 1
 
@@ -93,7 +93,7 @@ class PortStormCauses(CauseSource):
         self._spread = Spread()
 
     def evaluate(self, round_: Round) -> None:
-        """Judge the touched ports, and follow all storms anew; what that changes is published anew."""
+        """Evaluate the touched ports and trace all storms again; whatever that changes is republished."""
         touched, before = round_.touched, self._spread
         for name in sorted(touched.ports):
             row, old = self._state.ports.get(name, PortRow()), self._storms.pop(name, [])
@@ -118,16 +118,16 @@ class PortStormCauses(CauseSource):
             touched.jobs |= self._causes.troubled()
 
     def at(self, name: str) -> list[Hypothesis]:
-        """Storms that are not the spreading of others."""
+        """Storms that were not traced to another root."""
         standing = self._spread.standing
         return [standing[h.id] for h in self._storms.get(name, ()) if h.id in standing]
 
     def all(self) -> Iterable[Hypothesis]:
-        """As each port tells of them."""
+        """Every storm as its port reports it."""
         return (h for storms in self._storms.values() for h in storms)
 
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
-        """Storms at any port: pause travels."""
+        """Storms at any port: pause frames propagate."""
         return (h for h in (self._spread.standing.get(h.id, h) for h in self.all()) if began_by(h, last))
 
     def owner_of(self, incident: str) -> str | None:
@@ -135,14 +135,14 @@ class PortStormCauses(CauseSource):
         return self._spread.part_of.get(incident)
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
-        """The storm of the host that is known to be at the port by now, or what the storm is the spreading of."""
+        """The storm of the host that is known to be at the port by now, or the source the storm was traced to."""
         hosts = (Place(PlaceKind.NODE, node) for node in self._topology.hosts_at(row.place.name))
         here = (h for host in hosts for h in self._causes.at(host) if h.family == IncidentFamily.PFC_STORM)
         owner = self._causes.owner_of(row.incident.id)
         return next(here, None) or (self._causes.found(owner) if owner != row.incident.id else None)
 
     def parts_of(self, incident: str, places: Sequence[Place]) -> Iterable[Hypothesis]:
-        """All that spread from it, wherever that is."""
+        """All storms traced to it, at any port."""
         return (h for h in self.all() if self._spread.part_of.get(h.id) == incident)
 
     def held_for(self, incidents: Container[str]) -> Iterable[Place]:

@@ -1,8 +1,4 @@
-"""Faults that several nodes have in common: which there are, and which root on a node became part of which.
-
-Racks and NVLink domains are groups of their own; storage is one group, for any node may mount any of it, and so are nodes that
-are NotReady together.
-"""
+"""Faults that several nodes share (`SharedGroup`), and which roots on nodes were merged into them."""
 
 from __future__ import annotations
 
@@ -33,7 +29,7 @@ _STORAGE_KINDS = (SignalKind.NODE_STORAGE, SignalKind.NODE_KERNEL)
 
 
 class SharedCauses(CauseSource):
-    """What nodes share. Kept up to date node by node; a group is judged anew when something in it changed."""
+    """Faults of shared groups. Evidence is updated node by node; a group is re-evaluated when its evidence changed."""
 
     kind, distance = PlaceKind.SHARED, 3
 
@@ -43,11 +39,11 @@ class SharedCauses(CauseSource):
         self._outages = Outages()
         self._judged_at: datetime | None = None
         self._unjudged: datetime | None = None
-        """When the first of those may be told that were not looked at yet."""
+        """When the first outage that is not evaluated yet may open an incident."""
         self._known: frozenset[str] = frozenset()
-        """Ids of those that were."""
+        """Ids of the hypotheses that were evaluated."""
         self._counted = 0
-        """How many nodes there were when outages were judged last."""
+        """How many nodes there were when outages were evaluated last."""
         self._racks: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._storage: GroupIndex[StorageReports] = GroupIndex()
@@ -94,11 +90,11 @@ class SharedCauses(CauseSource):
         return touched
 
     def doubted(self) -> set[SharedGroup]:
-        """The group of nodes that are NotReady, if there are any: something else may explain them now."""
+        """The group of NotReady nodes, if there are any: something else may explain them now."""
         return {NODES} if self._absent.of(NODES) else set()
 
     def evaluate(self, round_: Round) -> None:
-        """Judge the touched groups. Nodes for which that changed are put together anew, and so are their jobs."""
+        """Evaluate the touched groups. Where the result changed, their nodes and those nodes' jobs are re-evaluated."""
         touched = round_.touched
         if NODES in touched.shared:
             self._judge_outages(round_)
@@ -113,7 +109,7 @@ class SharedCauses(CauseSource):
                 touched.jobs |= self._causes.troubled().union(*map(self._placements.jobs_near, nodes))
 
     def _judge_outages(self, round_: Round) -> None:
-        """Judge which nodes are NotReady together, before racks are judged, but not twice within a second.
+        """Evaluate which nodes are NotReady together, before racks are evaluated, but not twice within a second.
 
         Thousands of nodes may go in as many batches, and all of them are looked at together. Nothing is lost by it: what is told
         of one node waits for a minute. What came so late that it may be told already is looked at now.
@@ -142,7 +138,11 @@ class SharedCauses(CauseSource):
         self._counted = self._topology.nodes_known()
         self._outages = outages(self._cluster, absences, self._topology, powerless, self._incarnations)
         turned = crowded is not self._is_crowded
-        moved = {a.node for a in absences if turned or self._is_held_otherwise(a.hypothesis, before)}
+        moved = {
+            a.node
+            for a in absences
+            if turned or before.for_node(a.hypothesis.id) != self._outages.for_node(a.hypothesis.id)
+        }
         taken = {p for f in before.faults for p in f.parts} ^ {
             p for f in self._outages.faults for p in f.parts
         }
@@ -154,13 +154,6 @@ class SharedCauses(CauseSource):
         touched.shared |= {
             rack for rack in racks for _, found in self._racks.of(rack) if any(h.id in taken for h in found)
         }
-
-    def _is_held_otherwise(self, h: Hypothesis, before: Outages) -> bool:
-        after = self._outages
-        return (before.left_behind.get(h.id), before.held.get(h.id)) != (
-            after.left_behind.get(h.id),
-            after.held.get(h.id),
-        )
 
     @property
     def _is_crowded(self) -> bool:
@@ -209,34 +202,34 @@ class SharedCauses(CauseSource):
         ]
 
     def owner(self, part: str) -> Hypothesis | None:
-        """What a node's hypothesis became part of."""
+        """The root that a node's hypothesis was merged into."""
         return self._owners.get(part)
 
     def at(self, name: str) -> list[Hypothesis]:
-        """Roots of a group's own; that of a link is its node's."""
+        """Roots of the group itself; the root of an NVLink fault is its node's."""
         return self._at(SharedGroup.parse(name))
 
     def _at(self, group: SharedGroup) -> list[Hypothesis]:
         return [f.hypothesis for f in self._faults.get(group, ()) if f.hypothesis.place == group.place]
 
     def all(self) -> Iterable[Hypothesis]:
-        """All roots that belong to no single node."""
+        """The roots of all groups."""
         return (h for group in list(self._faults) for h in self._at(group))
 
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
-        """Storage that some of these nodes do not reach."""
+        """Storage faults that some of these nodes report."""
         return (h for h in self._at(STORAGE) if not nodes.isdisjoint(h.nodes))
 
     def takes(self, place: Place, h: Hypothesis) -> Hypothesis | None:
-        """What a node's root became part of."""
+        """The root that a node's root was merged into."""
         return self._owners.get(h.id)
 
     def taker_of(self, incident: str, owner: str | None) -> Hypothesis | None:
-        """What it is part of by now, else the root that is the owner."""
+        """The root it was merged into, else the root that is the owner."""
         return self._owners.get(incident) or next((h for h in self.all() if h.id == owner), None)
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
-        """Another root of the same group, from before."""
+        """An earlier root of the same group."""
         others = (h for h in self.at(row.place.name) if h.id != row.incident.id)
         return next((h for h in others if h.fault_at <= row.incident.fault_at), None)
 
@@ -246,11 +239,11 @@ class SharedCauses(CauseSource):
         return {Place(PlaceKind.NODE, node) for fault in faults for node in fault.parts.values()}
 
     def held_for(self, incidents: Container[str]) -> Iterable[Place]:
-        """The nodes that they reach, else those of their parts."""
+        """The nodes they reach, else the nodes of their parts."""
         for h in (h for h in self.all() if h.id in incidents):
             yield from {Place(PlaceKind.NODE, node) for node in h.nodes} or self.members(h.id, h.place)
 
 
 def _parts_of(faults: Sequence[SharedFault]) -> set[tuple[str, str, str]]:
-    """Node, part and the root that it became part of."""
+    """Node, part, and the root it was merged into."""
     return {(node, part, fault.hypothesis.id) for fault in faults for part, node in fault.parts.items()}

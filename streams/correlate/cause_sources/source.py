@@ -1,4 +1,4 @@
-"""What a source of root causes is asked, and all sources asked as one.
+"""The interface of a source of root causes (`CauseSource`), and all sources queried as one (`Causes`).
 
 A new kind of root cause is one more subclass of `CauseSource`, which overrides what it has an answer to, and one more row in the
 engine's table of sources.
@@ -21,8 +21,8 @@ from streams.correlate.state.topology import Topology
 from streams.correlate.state.touched import Touched
 
 _STEPS = 4
-"""A root may be part of another of its node, that of one at the far end of a link or of what many hosts share, and so a storm
-of its host's: no chain is longer."""
+"""No chain of merged roots is longer: a port storm into its host's, that into another root of the node, that into a root at the
+far end of a link or of a group."""
 
 ByJobs = Callable[[], Hypothesis | None]
 """What explains now what the jobs of an incident suffered when it began."""
@@ -30,26 +30,26 @@ ByJobs = Callable[[], Hypothesis | None]
 
 @dataclass(slots=True)
 class Round:
-    """One round of judging."""
+    """One round of evaluation."""
 
     now: datetime
     touched: Touched
-    """What this round judges; it grows, as one judgement makes others doubtful."""
+    """What this round evaluates; one evaluation adds what depends on it."""
     later: Touched
-    """What the next round judges besides."""
+    """What the next round evaluates in addition."""
     budget: int | None
-    """How many sightings of jobs may be judged at least; None for as many as there are."""
+    """How many sightings of jobs may be evaluated, `Config.judged_at_once` at least; None for no limit."""
     judged: list[tuple[str, JobVerdict, JobVerdict]] = field(default_factory=list)
-    """Jobs that were judged, each with what was found before and now."""
+    """Evaluated jobs, each with the verdict before and now."""
 
 
 class CauseSource:
-    """Finds root causes of one kind. Whatever a subclass does not override it has no answer to."""
+    """Finds root causes of one kind. What a subclass does not override, it has no answer to."""
 
     kind: PlaceKind
-    """Of the places where its roots stand."""
+    """The kind of the places of its roots."""
     distance: int = 9
-    """From a job's own nodes. Jobs weigh near causes first, and name the first twelve that they reject."""
+    """Distance from a job's own nodes. Jobs consider near causes first and list the first twelve that they reject."""
 
     def __init__(self, causes: Causes) -> None:
         self._causes = causes
@@ -58,106 +58,106 @@ class CauseSource:
         self._placements = causes.topology.placements
 
     def evaluate(self, round_: Round) -> None:
-        """Judge what the round touched, and touch what that makes doubtful."""
+        """Evaluate what the round touched, and touch what depends on it."""
 
     def reconsider(self, round_: Round) -> None:
-        """The same once the jobs of the round are judged, by what they accuse."""
+        """Evaluate again what the jobs of the round suspect."""
 
     def at(self, name: str) -> list[Hypothesis]:
-        """Roots that stand at a place: those that are part of no other."""
+        """Roots at a place that were not merged into another."""
         return []
 
     def all(self) -> Iterable[Hypothesis]:
-        """Everything it found, part of another root or not."""
+        """Everything it found, merged into another root or not."""
         return ()
 
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
-        """What a job on these nodes may suffer from, whose ranks complained last at `last`."""
+        """Roots that may explain the symptoms of a job on these nodes whose ranks reported last at `last`."""
         return ()
 
     def takes(self, place: Place, h: Hypothesis) -> Hypothesis | None:
-        """Its root that explains what another source found at a place."""
+        """Its root that explains a root which another source found at a place."""
         return None
 
     def taker_of(self, incident: str, owner: str | None) -> Hypothesis | None:
-        """Its root that took in a node's incident, of which the node knows that it is part of `owner`."""
+        """Its root that a node's incident was merged into; `owner` is the incident that the node knows of."""
         return None
 
     def owner_of(self, incident: str) -> str | None:
-        """The incident that this one became part of."""
+        """The incident that this one was merged into."""
         return None
 
     def suspected_at(self, name: str) -> str | None:
-        """The incident that jobs mean when they accuse a place."""
+        """The incident of a place that jobs suspect."""
         return None
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
-        """What explains now what an incident at one of its places was opened for."""
+        """The root that explains now what an incident at one of its places was opened for."""
         return None
 
     def members(self, incident: str, place: Place) -> Iterable[Place]:
-        """Places whose roots are part of an incident that stands at `place`."""
+        """Places whose roots were merged into an incident at `place`."""
         return ()
 
     def parts_of(self, incident: str, places: Sequence[Place]) -> Iterable[Hypothesis]:
-        """What it found at these places that is part of an incident."""
+        """Its roots at these places that were merged into an incident."""
         return ()
 
     def held_for(self, incidents: Container[str]) -> Iterable[Place]:
-        """Places whose sightings are kept because these incidents of other places are built from them."""
+        """Places whose sightings are kept because incidents of other places are built from them."""
         return (place for h in self.all() if h.id in incidents for place in self.members(h.id, h.place))
 
 
 class Causes:
-    """All sources asked as one, in the order in which they are evaluated; and what they have in common."""
+    """All sources queried as one, in order of evaluation, and what they share."""
 
     def __init__(self, state: State, incarnations: Incarnations, topology: Topology, config: Config) -> None:
         self.cluster, self.config = state.cluster, config
         self.state, self.incarnations, self.topology = state, incarnations, topology
         self.sources: Sequence[CauseSource] = ()
         self.complaining: dict[str, datetime] = {}
-        """Jobs whose ranks complain, and when they last did."""
+        """Jobs whose ranks report symptoms, and when they last did."""
         self._homes: dict[str, Place] = {}
-        """Where each root is judged, by the id of its incident."""
+        """Where each root is evaluated, by the id of its incident."""
 
     def note(self, found: Iterable[Hypothesis]) -> None:
-        """Remember where these are judged."""
+        """Remember the places of these."""
         self._homes |= {h.id: h.place for h in found}
 
     def forget(self) -> None:
-        """Forget where roots were judged that are no more."""
+        """Forget the places of roots that are gone."""
         self._homes.clear()
         self.note(h for source in self.sources for h in source.all())
 
     def troubled(self, *changed: Hypothesis) -> set[str]:
-        """Jobs whose ranks complain: a fault anywhere in the fabric may be what they wait for, unless it began after that."""
+        """Jobs with symptoms that these faults may explain: faults anywhere in the fabric, but not from after the symptoms."""
         if not changed:
             return set(self.complaining)
         since = min(h.fault_at - h.lag for h in changed)
         return {job for job, at in self.complaining.items() if at >= since}
 
     def of(self, kind: PlaceKind) -> list[CauseSource]:
-        """Sources whose roots stand at places of a kind."""
+        """Sources of roots at places of a kind."""
         return [source for source in self.sources if source.kind is kind]
 
     def at(self, place: Place) -> list[Hypothesis]:
-        """Roots that stand at a place."""
+        """Roots at a place."""
         return [h for source in self.of(place.kind) for h in source.at(place.name)]
 
     def found(self, incident: str) -> Hypothesis | None:
-        """The root that stands under this id."""
+        """The root with this incident id."""
         places = sorted(self.places_of(incident))
         return next((h for place in places for h in self.at(place) if h.id == incident), None)
 
     def owner(self, cause: Cause) -> str | None:
-        """The incident that a cause belongs to; None for a place that nobody accuses any more."""
+        """The incident that a cause belongs to; None for a place that is no longer suspected."""
         if not isinstance(cause, Suspect):
             return self.owner_of(cause)
         kind, name = cause.place
         return next((id_ for s in self.of(kind) if (id_ := s.suspected_at(name)) is not None), None)
 
     def owner_of(self, incident: str) -> str:
-        """The incident that this one belongs to, itself where it is part of no other."""
+        """The incident that this one was merged into in the end; itself if into none."""
         for _ in range(_STEPS):
             further = next((id_ for s in self.sources if (id_ := s.owner_of(incident)) is not None), incident)
             if further == incident:
@@ -166,26 +166,26 @@ class Causes:
         return incident
 
     def places_of(self, cause: Cause) -> set[Place]:
-        """Where a cause is judged, and where its incident stands."""
+        """The place of a cause, and that of its incident."""
         if isinstance(cause, Suspect):
             return {cause.place}
         found = {self._homes[name] for name in (cause, self.owner_of(cause)) if name in self._homes}
         return found | ({row.place} if (row := self.state.documents.get(cause)) is not None else set())
 
     def taker(self, place: Place, h: Hypothesis) -> Hypothesis | None:
-        """The root of another place that this one is part of."""
+        """The root of another place that this one is merged into."""
         return next((root for s in self.sources if (root := s.takes(place, h)) is not None), None)
 
     def members(self, incident: str, place: Place) -> set[Place]:
-        """Places whose roots are part of an incident that stands at `place`."""
+        """Places whose roots were merged into an incident at `place`."""
         return {member for source in self.sources for member in source.members(incident, place)}
 
     def parts_of(self, incident: str, place: Place) -> list[Hypothesis]:
-        """What became part of an incident: roots of its own place, and of others."""
+        """Roots that were merged into an incident, of its own place and of others."""
         places = [place, *sorted(self.members(incident, place))]
         return [h for source in self.sources for h in source.parts_of(incident, places)]
 
 
 def began_by(far: Hypothesis, last: datetime | None) -> bool:
-    """Whether a fault elsewhere began before a job's last complaint: no later one is explained by it."""
+    """Whether a fault elsewhere began before a job's last symptom, and so may explain it."""
     return last is not None and far.fault_at <= last + far.lag

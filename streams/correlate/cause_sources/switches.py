@@ -1,4 +1,4 @@
-"""Faults of switches: by the links that are lost around them, the storms of their hosts, and what jobs blame them for."""
+"""Root causes on switches: lost links around them, storms of their hosts, and what jobs blame them for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streams.correlate.state.rows import DocumentRow
 
 
 class SwitchCauses(CauseSource):
-    """Switches, and the one under the empty name where nobody knows which it is."""
+    """Switches; links whose switch is unknown are under the name `SOMEWHERE`."""
 
     kind, distance = PlaceKind.SWITCH, 2
 
@@ -37,11 +37,11 @@ class SwitchCauses(CauseSource):
         """By switch and job: failing connections that meet there."""
 
     def evaluate(self, round_: Round) -> None:
-        """Judge the touched switches, and touch the places whose links they took away."""
+        """Evaluate the touched switches, and touch the places whose links they took away."""
         self._judge(sorted(round_.touched.switches), round_)
 
     def reconsider(self, round_: Round) -> None:
-        """Judge those again that jobs blame, or blame no more. A job whose own explanation that renumbers is asked again."""
+        """Evaluate those again that jobs blame, or blame no more. A job whose own explanation that renumbers is asked again."""
         blamed = set[str]()
         for job, before, after in round_.judged:
             blamed |= {blame.switch for blame in (*before.blames, *after.blames)}

@@ -1,4 +1,4 @@
-"""Links: what a host and its switch say of one cable, put together into one fault of it.
+"""Link faults: what a host and its switch report about one cable, combined into one fault.
 
 Links of one host that fail together fail of one cause. A link that came back at once is a bounce: it may explain a job's error,
 and is no incident by itself. The third time it flaps (gpud, ib flap: three times down).
@@ -41,13 +41,13 @@ class LinkFault:
     """A cable's or NIC's trouble from its first moment on; several NICs of one host when they failed together."""
 
     place: Place
-    """Where it is judged: a node, or the port of a cable between switches."""
+    """Where it is evaluated: a node, or the port of a cable between switches."""
     root: Entity
     incarnation: int
     events: tuple[LinkEvent, ...]
     context: tuple[Sighting, ...] = ()
     switches: frozenset[str] = frozenset()
-    """The switches it hangs on, as far as anybody knows; labels of leaves count."""
+    """The switches it is attached to, as far as known; labels of leaves count."""
 
     @property
     def start(self) -> datetime:
@@ -61,12 +61,12 @@ class LinkFault:
 
     @property
     def neighbour(self) -> str:
-        """Who lost the link, seen from a switch."""
+        """The neighbour that lost the link, seen from a switch."""
         return self.root.node or self.root.key
 
     @property
     def by_host(self) -> bool:
-        """A host that says itself that its link is down has not lost its power."""
+        """Whether the host itself reports that its link is down: then it has not lost power."""
         return any(m.by_host and m.part == "down" for m in self.events)
 
     def downs(self, skew: timedelta) -> list[datetime]:
@@ -112,7 +112,7 @@ def host_links(
         lives: Of closed incarnations.
         config: Measures of time.
     """
-    # What another device says of a node by name may be meant of a switch, where nobody knows such a node.
+    # What another device says of a node by name may be meant of a switch, where unknown such a node.
     reports = [
         (s, Entity(cluster, node=node, nic=s.entity.nic))
         for s in seen
@@ -152,7 +152,7 @@ def uplink(
 
 
 def verdict(fault: LinkFault, config: Config) -> LinkVerdict:
-    """What the fault amounts to by itself."""
+    """What the evidence of the fault amounts to by itself."""
     downs = fault.downs(config.skew)
     down = [m for m in fault.events if m.part == "down"]
     lasting = [m for m in down if m.end is None or m.end - m.start >= config.link_settle]
@@ -178,7 +178,7 @@ def verdict(fault: LinkFault, config: Config) -> LinkVerdict:
     ready_at = min(m.sighting.seen_at for m in fault.events)
     if downs:
         return context("link bounced", Certainty.LIKELY, ready_at, "its link went down and came back", False)
-    # Optics that fail take their link along within seconds, and it is told under another name.
+    # Failing optics take their link down within seconds, and the link down is reported under another name.
     return context(
         "error counters", Certainty.WEAK, ready_at + config.link_settle, "its link works with errors"
     )
@@ -260,7 +260,7 @@ def link_hypothesis(
 
 def _is_down(row: PortRow) -> bool:
     stream = [s for s in of_port(row) if parts().of(s) == "down"]
-    return any(interval.end is None for interval in firing_intervals(stream))
+    return any(i.end is None for i in firing_intervals(stream))
 
 
 def _cleared_at(fault: LinkFault, flapping: bool, config: Config) -> datetime | None:
@@ -269,7 +269,7 @@ def _cleared_at(fault: LinkFault, flapping: bool, config: Config) -> datetime | 
     return last + config.link_quiet if flapping and last is not None else last
 
 
-# Which moments are one fault.
+# Which events are one fault.
 
 
 @dataclass(slots=True)
@@ -343,7 +343,7 @@ def _together(first: LinkEvent, m: LinkEvent, kinds: Collection[str], config: Co
 def _shown(first: LinkEvent, events: Sequence[LinkEvent], config: Config) -> Entity:
     """The NIC under its best name: the host's own, else the cabling's, else an address, else the port.
 
-    All that failed with it has a say, so that it does not matter whose clock runs ahead.
+    All NICs that failed with it are considered, so that clock skew does not matter.
     """
     kinds = {kind_of_name(first.name, first.by_host)}
     near = [
@@ -378,7 +378,7 @@ def _fault(place: Place, group: _Group, context: Sequence[LinkEvent], config: Co
 
 
 def _switches(fault: LinkFault, cabled: Mapping[str | None, str], leaf: str | None) -> frozenset[str]:
-    """Which switches the fault hangs on: as told by ports, by the cabling of the named NICs, by any cable, by the label."""
+    """The switches of the fault: by reporting ports, else the named NICs' cables, else the only cable, else the leaf label."""
     broken = [m for m in fault.events if m.part in _BROKEN] or list(fault.events)
     found = {m.name.switch for m in broken if m.name.switch}
     found |= {cabled[m.name.nic] for m in broken if m.name.nic in cabled}

@@ -1,7 +1,7 @@
-"""What is seen of links, NIC by NIC: which names are one NIC, and from when to when each trouble lasted.
+"""Link events by NIC: which names mean the same NIC, and when each fault began and ended.
 
-A NIC goes by several names (`eth2`, `mlx5_2`, its PCI address, the switch port it hangs on). Names that one line or one cable
-holds are the same NIC.
+A NIC has several names (`eth2`, `mlx5_2`, its PCI address, the switch port it is attached to). Names in one line or of one cable
+mean the same NIC.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ _RDMA = re.compile(r"mlx[45]_|bnxt_re|irdma|hfi1_|qib|rocep|ibp")
 
 @dataclass(frozen=True, slots=True)
 class LinkEvent:
-    """One sighting of one NIC, and when the trouble that it tells of was over (None while it lasts)."""
+    """One sighting of one NIC, and when the fault it reports ended (None while it lasts)."""
 
     sighting: Sighting
     part: Part
     nic: str
-    """Which NIC, by the first of all its names; not for display."""
+    """The NIC, by the first of all its names; not for display."""
     name: Entity
-    """The NIC or port as it is shown when this sighting names it."""
+    """The NIC or port as this sighting names it, for display."""
     start: datetime
-    """When the spell began that the sighting belongs to."""
+    """When the sighting's interval began."""
     end: datetime | None
     until: datetime | None = None
-    """Up to when the trouble went on at least, where what was seen between the first and the latest sightings is forgotten."""
+    """Until when the fault lasted at least, where sightings in the middle are forgotten."""
 
     @property
     def at(self) -> datetime:
@@ -46,7 +46,7 @@ class LinkEvent:
 
     @property
     def by_host(self) -> bool:
-        """The host itself says so, and therefore lives."""
+        """Whether the host itself reports it, and therefore is alive."""
         return self.sighting.entity.switch is None
 
 
@@ -56,7 +56,7 @@ def of_port(row: PortRow) -> list[Sighting]:
 
 
 def how_many(events: Iterable[LinkEvent]) -> int:
-    """How many NICs there are at least: what goes by names of different kinds may be the same, names of one kind are not."""
+    """The least number of NICs: names of different kinds may mean the same one, names of one kind do not."""
     kinds: dict[str, set[str]] = {}
     for m in events:
         kinds.setdefault(kind_of_name(m.name, m.by_host), set()).add(m.nic)
@@ -64,7 +64,7 @@ def how_many(events: Iterable[LinkEvent]) -> int:
 
 
 def kind_of_name(name: Entity, by_host: bool) -> str:
-    """What kind of name a NIC goes by: `port`, `address`, `rdma` or `interface`."""
+    """The kind of a NIC's name: `port`, `address`, `rdma` or `interface`."""
     if not by_host:
         return "port"
     if name.nic is None or ":" in name.nic:
@@ -73,7 +73,7 @@ def kind_of_name(name: Entity, by_host: bool) -> str:
 
 
 def link_events(reports: Sequence[tuple[Sighting, Entity]], config: Config) -> list[LinkEvent]:
-    """Every firing sighting with the end of its spell, sorted. A counter that rose tells of a moment that is past."""
+    """Every firing sighting with the end of its interval, sorted. A counter that rose is over at once."""
     table = parts()
     same = _aliases(reports)
     streams: dict[tuple[str, str, str], list[tuple[Sighting, Entity]]] = {}
@@ -89,8 +89,8 @@ def link_events(reports: Sequence[tuple[Sighting, Entity]], config: Config) -> l
         goes_on = forgotten(s for s, _ in stream)
         found = (
             part
-            for interval in firing_intervals(s for s, _ in stream)
-            for part in found_anew(interval, goes_on, config.quiet, config.link_settle)
+            for i in firing_intervals(s for s, _ in stream)
+            for part in found_anew(i, goes_on, config.quiet, config.link_settle)
         )
         for interval in found:
             for s in interval.sightings:
@@ -101,9 +101,9 @@ def link_events(reports: Sequence[tuple[Sighting, Entity]], config: Config) -> l
 
 
 def _seen_from_both_ends(events: list[LinkEvent], config: Config) -> list[LinkEvent]:
-    """Where only one end of a cable told that its link is up again, it is up at the other end, too: lines get lost.
+    """Where only one end of a cable reported that its link is up again, it is up at the other end too: lines get lost.
 
-    Only where it is sure which link that is: one of the host's own and one of a switch went down within the skew of clocks.
+    Only where the link is certain: one of the host's own and one of a switch went down within the clock skew.
     """
     down = [m for m in events if m.part == "down"]
     if all(m.end is not None for m in down) or len({m.by_host for m in down}) < 2:
@@ -120,9 +120,9 @@ def _seen_from_both_ends(events: list[LinkEvent], config: Config) -> list[LinkEv
 def found_anew(
     interval: FiringInterval, gaps: Mapping[str, datetime], quiet: timedelta, least: timedelta
 ) -> list[FiringInterval]:
-    """The spell, cut where its begin is told a second time after long: it must have ended, and the line that said so is lost.
+    """The interval, split where its start is reported again after `quiet`: it must have ended, and that line was lost.
 
-    `gaps` is where more was told and forgotten; `least` is how long a part is taken to have lasted.
+    `gaps` is where sightings were dropped; `least` is how long a part is assumed to have lasted.
     """
     parts: list[list[Sighting]] = [[interval.sightings[0]]]
     for before, s in pairwise(interval.sightings):
@@ -139,9 +139,9 @@ def found_anew(
 
 
 def forgotten(stream: Iterable[Sighting]) -> dict[str, datetime]:
-    """Of a stream so long that its middle was dropped: the last sighting before the gap, and when the first after it was.
+    """Where the middle of a long stream was dropped: the last sighting before the gap → the time of the first one after it.
 
-    A link that flaps all day must not look like two that flapped in the morning and in the evening.
+    A link that flaps all day must not look like one that flapped in the morning and again in the evening.
     """
     kept = firing(stream)
     if len(kept) < 2 * KEPT_EACH_END:

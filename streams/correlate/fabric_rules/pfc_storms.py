@@ -44,7 +44,7 @@ def host_storms(
     errors = [s for s in seen if s.kind == SignalKind.FABRIC_LINK and s.firing]
     cabled = [s for row in ports.values() for s in of_port(row) if s.firing]
     found = []
-    # Incarnations are counted for the whole host: its NIC goes by several names.
+    # Incarnations are counted for the whole host: its NIC has several names.
     host = Entity(cluster, node=node)
     names = [host, *(_at_port(cluster, node, row, None) for row in ports.values())]
     for nic in sorted({s.entity.nic for s in sent if s.entity.nic}):
@@ -67,7 +67,7 @@ def host_storms(
 def fabric_storm(
     cluster: str, name: str, row: PortRow, incarnations: Incarnations, config: Config
 ) -> list[Hypothesis]:
-    """Storms on a port with no host at its end: an uplink, or a port nobody described. They close nothing."""
+    """Storms on a port with no host at its end: an uplink, or an undescribed port. No node is cordoned for them."""
     if row.link is not None and row.link.node is not None:
         return []
     switch, _, port = name.partition("/")
@@ -103,7 +103,7 @@ def fabric_storm(
 
 
 def victims(seen: Iterable[Sighting], since: datetime, until: datetime) -> tuple[Sighting, ...]:
-    """Pause received by a host in that time: it is told to stop sending."""
+    """Pause frames that hosts received in that time."""
     return tuple(
         s
         for s in seen
@@ -115,7 +115,7 @@ def victims(seen: Iterable[Sighting], since: datetime, until: datetime) -> tuple
 
 
 def weigh(storms: list[Hypothesis], config: Config) -> list[Hypothesis]:
-    """Storms from several hosts at once: none is closed without a person, but for one that stands out by its evidence.
+    """Storms from several hosts at once: none is cordoned without approval, unless one stands out by its evidence.
 
     One sick NIC makes its neighbours' ports back up; many hosts that pause share a cause (workload, firmware, fabric).
     """
@@ -136,7 +136,7 @@ def shared_storms(
 ) -> list[SwitchFault]:
     """Storms from many hosts of one switch at once: they share a cause (workload, firmware, the switch), and no host is it.
 
-    One that both ends tell of is left out: it stands by itself. `switch` is empty where nobody knows what the hosts hang on.
+    One that both ends report is left out: it is an incident of its own. `switch` is "" if the hosts' switch is unknown.
     """
     root = Entity(cluster, switch=switch) if switch else Entity(cluster)
     mine = sorted(
@@ -191,7 +191,7 @@ def _host_hypothesis(
     bad: list[Sighting],
     config: Config,
 ) -> Hypothesis:
-    """One storm from a host. `paused` is where the same NIC is told to pause itself, `bad` what is wrong with its links."""
+    """One storm from a host. `paused` are pause frames that the same NIC receives, `bad` faults of its links."""
     by_switch = [s for s in mine if _is_by_switch(s)]
     by_host = [s for s in mine if not _is_by_switch(s)]
     signs = []
@@ -205,7 +205,7 @@ def _host_hypothesis(
     # A host's own counter alone may be a slow receiver; a switch that sees it from outside may not.
     rule, certainty = ("access port", Certainty.DECISIVE) if by_switch else ("pause sent", Certainty.LIKELY)
     if by_switch and len(mine) == 1:
-        # Told once and by nothing else: the end of a burst may still be under way, shippers are late by more than we wait.
+        # One report only: the end of a burst may still be on its way, shippers are later than we wait.
         certainty = Certainty.LIKELY
     if paused and not by_switch:
         rule, certainty = "pause sent while paused", Certainty.WEAK
@@ -236,9 +236,9 @@ def _host_hypothesis(
 
 
 def _ready_at(by_switch: Sequence[Sighting], by_host: Sequence[Sighting], config: Config) -> datetime:
-    """While only the switch's log tells of a storm, the line that it is over may still be on its way.
+    """While only the switch's log reports a storm, the line that ends it may still be on its way.
 
-    A host's counters have lasted when they tell of one.
+    A host's counters report a storm only after it has lasted.
     """
     seen = min(s.seen_at for s in by_switch or by_host)
     if not by_switch:
@@ -304,7 +304,7 @@ def _at_port(
 
 
 def _lasting(sightings: Iterable[Sighting], config: Config) -> list[FiringInterval]:
-    """Spells by stream (who tells it, of which queue), without brief ones, unless they come again and again."""
+    """Intervals by stream (reporter and queue), without brief ones, unless they recur."""
     streams: dict[str, list[Sighting]] = {}
     for s in sightings:
         streams.setdefault(f"{s.entity.key}|{s.text('queue')}|{s.text('priority')}", []).append(s)
@@ -313,8 +313,8 @@ def _lasting(sightings: Iterable[Sighting], config: Config) -> list[FiringInterv
         gaps = forgotten(stream)
         all_ = [
             part
-            for interval in firing_intervals(stream)
-            for part in found_anew(interval, gaps, config.quiet, 2 * config.brief_storm)
+            for i in firing_intervals(stream)
+            for part in found_anew(i, gaps, config.quiet, 2 * config.brief_storm)
         ]
         brief = [s for s in all_ if _is_brief(s, config)]
         repeated = any(
@@ -334,12 +334,12 @@ def _is_brief(interval: FiringInterval, config: Config) -> bool:
 
 
 def _bridged(found: list[FiringInterval], gaps: Mapping[str, datetime]) -> list[FiringInterval]:
-    """The spells, prolonged over what is forgotten: a storm found and restored all day is one."""
+    """The intervals, extended over dropped sightings: a storm found and restored all day is one."""
     return [
-        replace(interval, end=max(interval.end, *until))
-        if interval.end is not None and (until := [gaps[s.id] for s in interval.sightings if s.id in gaps])
-        else interval
-        for interval in found
+        replace(i, end=max(i.end, *until))
+        if i.end is not None and (until := [gaps[s.id] for s in i.sightings if s.id in gaps])
+        else i
+        for i in found
     ]
 
 

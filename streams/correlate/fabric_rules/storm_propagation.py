@@ -1,9 +1,8 @@
-"""How a storm spreads through the fabric: from a paused uplink to whoever pauses it, switch by switch.
+"""Traces a PFC storm hop by hop, from a paused uplink to the host or switch that sends the pause frames.
 
-A port that reports a storm is paused by what hangs on it. Where that is another switch, the source lies behind it: one of its
-hosts, or again an uplink. A way that comes back to where it began is a deadlock: everybody waits for everybody, and no host is
-the source. Storms that lead nowhere are put together when they come at the same time: pause travels, and one that nobody can
-follow is still one.
+A port that reports a storm is paused by what is attached to it. If that is another switch, the source is behind it: one of its
+hosts, or an uplink again. A path that returns to its start is a deadlock without a source. Storms without a known source that
+come at the same time are one incident.
 """
 
 from __future__ import annotations
@@ -20,17 +19,17 @@ from streams.model.incident import Certainty
 Peer = Callable[[str], str | None]
 """A switch port, as `SWITCH/PORT` → the switch at the other end of its cable, if it is one."""
 Switches = Callable[[str], set[str]]
-"""A node → the switches it hangs on."""
+"""A node → the switches it is attached to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What became of the storms at ports without a host."""
+    """The result of tracing the storms at ports without a host."""
 
     part_of: Mapping[str, str] = field(default_factory=dict)
-    """Storm → the incident it belongs to."""
+    """Storm → the incident it was merged into."""
     standing: Mapping[str, Hypothesis] = field(default_factory=dict)
-    """Those that stand for themselves, told with what belongs to them."""
+    """Incidents of their own, with what was merged into them, by id."""
 
 
 def spread(
@@ -41,14 +40,14 @@ def spread(
     switches: Switches,
     config: Config,
 ) -> Spread:
-    """Follow every storm on an uplink to where it comes from.
+    """Trace every storm on an uplink to its source.
 
     Args:
         uplinks: Storms by the port that reports them, ports of hosts left out.
         hosts: Storms from hosts.
         cables: Faults of the same ports' cables: a bad cable is the reason of a storm on it.
         peer: The cabling.
-        switches: What a node hangs on.
+        switches: What a node is attached to.
         config: Measures of time.
     """
     sources = sorted(hosts, key=lambda h: (h.fault_at, h.id))
@@ -85,7 +84,7 @@ def _source(
     switches: Switches,
     config: Config,
 ) -> Hypothesis | None:
-    """The host's storm behind it. Where the cabling leads to none, any of that time: reports get lost, switches are mute."""
+    """The host's storm behind it. If the cabling leads to none, any host's at that time: reports get lost."""
     near = [h for h in sources if _begins_with(h, storm, config)]
     if not near:
         return None
@@ -97,7 +96,7 @@ def _source(
 
 
 def _reached(first: str | None, ports: Iterable[str], peer: Peer) -> set[str]:
-    """Every switch on the way of the pause, from the first on."""
+    """Every switch on the path of the pause frames, including `first`."""
     onward: dict[str, set[str]] = defaultdict(set)
     for port in ports:
         far = peer(port)
@@ -114,7 +113,7 @@ def _reached(first: str | None, ports: Iterable[str], peer: Peer) -> set[str]:
 
 
 def _together(storms: Sequence[tuple[str, Hypothesis]], config: Config) -> list[list[tuple[str, Hypothesis]]]:
-    """Storms without a source, cut where none of them goes on."""
+    """Storms without a source, in groups that overlap in time."""
     groups: list[list[tuple[str, Hypothesis]]] = []
     for port, storm in storms:
         last = max((h.last_at for _, h in groups[-1]), default=None) if groups else None
@@ -126,7 +125,7 @@ def _together(storms: Sequence[tuple[str, Hypothesis]], config: Config) -> list[
 
 
 def _leader(group: Sequence[tuple[str, Hypothesis]], peer: Peer) -> Hypothesis:
-    """The earliest of them, with what belongs to it; where the way closes, as the deadlock it is."""
+    """The earliest storm with the others merged into it; a deadlock where the path is a circle."""
     _, leader = group[0]
     ports = sorted({port for port, _ in group})
     if len(group) == 1:

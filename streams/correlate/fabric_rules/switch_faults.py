@@ -1,7 +1,7 @@
 """Faults of a switch: hosts and switches around it that lose their links to it within a minute.
 
 One host's link is a NIC or a cable; three neighbours' links are the switch between them, and none of the hosts is at fault. Where
-nobody knows which switch a host hangs on, many hosts at once are still one fault of the fabric, somewhere.
+nobody knows which switch a host is attached to, many hosts at once are still one fault of the fabric, somewhere.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def switch_faults(
 ) -> list[SwitchFault]:
     """The times when a switch was at fault: by the links that were lost around it, by what jobs blame it for, or both.
 
-    `known` is how many neighbours it has as far as anybody knows, 0 for unknown.
+    `known` is how many neighbours it has as far as known, 0 for unknown.
     """
     least = config.leaf_neighbours if switch else config.somewhere_neighbours
     falls = sorted(

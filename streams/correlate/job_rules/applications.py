@@ -46,7 +46,7 @@ class Burst:
     def gpu(self) -> Entity | None:
         """The one GPU that all the codes were seen on, with its node; None where they name several, or one by no name that lasts.
 
-        A fault of the program says nothing against a GPU; only that it comes back on the same one, time and again, does.
+        A fault of the program is no evidence against a GPU; only that it comes back on the same one, time and again, does.
         """
         codes = [s for s in self.sightings if s.kind == SignalKind.GPU_XID]
         names = learned(codes)

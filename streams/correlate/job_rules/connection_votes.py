@@ -1,7 +1,7 @@
 """Where failing connections meet: NCCL's network errors as votes for one NIC, one node, one leaf, or none.
 
 Each error names a connection by its two ends, and neither end is to be believed alone. Several failing connections that share
-just one node accuse that node, by the device they use there its NIC; that share no node but a leaf, the leaf (Aegis, NSDI
+just one node suspect that node, by the device they use there its NIC; that share no node but a leaf, the leaf (Aegis, NSDI
 2025, section 4: distributed errors that concentrate on one host isolate it, those that do not are looked for in the fabric).
 A process that ended before the others is named by them and names nobody: it died first.
 """
@@ -127,7 +127,7 @@ def edges(reports: Iterable[RankReport], addresses: Addresses) -> list[Edge]:
 
 
 def vote(episode: Episode, addresses: Addresses) -> Vote:
-    """Count the votes of one hang: those of its first moments, then all, for who fails first makes others fail."""
+    """Count the votes of one hang: those of its first events, then all, for who fails first makes others fail."""
     found = edges(episode.reports, addresses)
     if not found:
         return Vote()
@@ -146,7 +146,7 @@ def vote(episode: Episode, addresses: Addresses) -> Vote:
 
 
 def _ended_before(node: str | None, first: datetime, found: Sequence[Edge]) -> Vote | None:
-    """The process of an accused node that was gone before anything failed on the network, and itself reports nothing.
+    """The process of a suspected node that was gone before anything failed on the network, and itself reports nothing.
 
     What is sent to a process that ended is never acknowledged. A device that fails closes nothing: the process behind it
     ends of that only later, and finds its own sends unanswered before it does.

@@ -1,8 +1,8 @@
-"""Who holds a collective up: the ranks at which everybody's waiting ends, and the node they stand on.
+"""Which ranks block a collective, and the node they run on.
 
 The rules follow PyTorch's flight recorder analysis and domain practice: a rank that never enqueued what the others wait in is
 the culprit; a rank that is behind in one group because it waits in another is a victim; connections that fail meet at the
-culprit's end; a rank that says nothing at all is suspected after those. Everybody equal and nobody silent names no one.
+culprit's end; a silent rank is suspected after those. If all ranks are equal and none is silent, none is suspected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAX_CLEARED = 6
 
 @dataclass(frozen=True, slots=True)
 class HangFinding:
-    """What the reports say. `node` is None when no single node can be named."""
+    """The result for one hang. `node` is None when no single node can be named."""
 
     node: str | None
     certainty: Certainty
@@ -31,7 +31,7 @@ class HangFinding:
     why: str
     ranks: tuple[Rank, ...] = ()
     suspects: tuple[str, ...] = ()
-    """Every node a suspected rank stands on."""
+    """Every node a suspected rank runs on."""
     silent: bool = False
     mismatch: bool = False
     """Ranks called different operations in the same place: the program's fault."""
@@ -40,11 +40,11 @@ class HangFinding:
     cleared: tuple[tuple[str, str], ...] = ()
     """Nodes that looked like it and are victims: each with its reason."""
     gpus: tuple[str, ...] = ()
-    """PCI addresses of the suspected ranks' GPUs, where their processes told them."""
+    """PCI addresses of the suspected ranks' GPUs, where their processes logged them."""
     doubts: tuple[tuple[str, str], ...] = ()
-    """Nodes of whose ranks two sources say different things."""
+    """Nodes about whose ranks two sources disagree."""
     complete: bool = False
-    """Nothing more is to be waited for: every rank of the job has said how far it came."""
+    """Whether every rank of the job has reported how far it came, so that nothing more need be waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +65,30 @@ class _Case:
     groups: dict[str, Group]
     ends: Ends
     spoke: dict[Rank, str | None]
-    """Who spoke, or was spoken of by the store, and on which node."""
+    """Ranks that reported, or that the store's report mentions, and their nodes."""
     nodes_of: dict[Rank, str]
     silent: frozenset[Rank]
     quiet_pods: list[Placement]
-    """Pods that said nothing, where the ranks have no numbers."""
+    """Silent pods whose ranks have no numbers."""
     by_pod: dict[str | None, int]
-    """How many ranks of each pod spoke."""
+    """How many ranks of each pod reported."""
     counted: frozenset[Rank]
-    """Ranks whose watchdog spoke. One that told nothing but an error has died of it, and is no witness of who came."""
+    """Ranks whose watchdog reported. One that reported only an error died of it and does not show which ranks came."""
 
     @property
     def total(self) -> int:
-        return sum(placement.expected for placement in self.placements)
+        return sum(p.expected for p in self.placements)
 
     @property
     def reporting(self) -> int:
-        """Ranks that spoke, or may have."""
-        return self.total - len(self.silent) - sum(placement.expected for placement in self.quiet_pods)
+        """How many ranks reported, or may have."""
+        return self.total - len(self.silent) - sum(p.expected for p in self.quiet_pods)
 
 
 def find_culprit(
     episode: Episode, placements: Sequence[Placement], addresses: Addresses = NO_ADDRESSES
 ) -> HangFinding:
-    """Judge one hang of a job that stood as `placements` say."""
+    """Find the culprit of one hang of a job with these placements."""
     case = _case(episode, placements)
     ballot = vote(episode, addresses)
     finding = _judged(case, ballot)
@@ -97,10 +97,10 @@ def find_culprit(
 
 def _case(episode: Episode, placements: Sequence[Placement]) -> _Case:
     episode = replace(episode, reports=tuple(doubted(episode.reports)))
-    world: set[Rank] = {rank for placement in placements for rank in placement.ranks}
+    world: set[Rank] = {rank for p in placements for rank in p.ranks}
     groups = learn(episode, world)
     spoke = episode.reporters
-    nodes_of: dict[Rank, str] = {rank: placement.node for placement in placements for rank in placement.ranks}
+    nodes_of: dict[Rank, str] = {rank: p.node for p in placements for rank in p.ranks}
     nodes_of |= {rank: node for rank, node in spoke.items() if node is not None}
     for group in groups.values():
         for rank, waiter in group.waiters.items():
@@ -112,11 +112,11 @@ def _case(episode: Episode, placements: Sequence[Placement]) -> _Case:
         by_pod.setdefault(report.pod, set()).add(report.rank)
     # A pod whose lines carry no global rank has spoken, but who in it did is not known.
     unnumbered = {pod for pod, ranks in by_pod.items() if all(isinstance(r, str) for r in ranks)}
-    vague = {rank for placement in placements if placement.pod in unnumbered for rank in placement.ranks}
-    # Ray folds lines that differ in numbers only into one, so what a driver relays says nothing of who was silent.
+    vague = {rank for p in placements if p.pod in unnumbered for rank in p.ranks}
+    # Ray folds lines that differ only in numbers into one, so a driver's relayed lines do not show which ranks are silent.
     relayed = any(t.sighting.text("ip") for t in episode.reports)
     silent = frozenset() if relayed else frozenset(world - spoke.keys() - vague)
-    quiet = [placement for placement in placements if not placement.ranks and placement.pod not in pods]
+    quiet = [p for p in placements if not p.ranks and p.pod not in pods]
     return _Case(
         episode,
         placements,
@@ -171,7 +171,7 @@ def _program_says(case: _Case) -> str | None:
 
 
 def _behind(case: _Case) -> _Suspicion | None:
-    """The ranks at the end of the waiting of which it is told that they did not come, or that wait behind all others."""
+    """Ranks that are reported as absent, or that wait behind all others."""
     absent = [m for m in case.ends.missing if m.is_known_absent]
     lowest = _lowest(case)
     if absent:
@@ -226,7 +226,7 @@ def _silence(case: _Case, absent: frozenset[Rank]) -> HangFinding:
     spoke = f"{case.reporting} of {case.total} ranks timed out waiting"
     awaited = [m for m in case.ends.missing if m.rank in case.silent]
     at_end = {node for m in awaited if (node := case.nodes_of.get(m.rank)) is not None}
-    nodes = {placement.node for placement in case.quiet_pods}
+    nodes = {p.node for p in case.quiet_pods}
     nodes |= {case.nodes_of[rank] for rank in case.silent if rank in case.nodes_of}
     suspected, rest = case.silent | absent, "the rest said nothing"
     if len(at_end) == 1 and len(nodes) > 1 and not case.quiet_pods:
@@ -253,21 +253,17 @@ def _voted(case: _Case, ballot: Vote) -> HangFinding | None:
     node = ballot.node
     if node is None or ballot.level == "process":
         return None
-    here = [placement for placement in case.placements if placement.node == node]
-    ranks = frozenset(rank for placement in here for rank in placement.ranks if rank in case.silent)
-    reported = {t.pod for t in case.episode.reports} & {placement.pod for placement in here}
-    whole = (
-        bool(here)
-        and not reported
-        and all(placement.ranks and set(placement.ranks) <= case.silent for placement in here)
-    )
+    here = [p for p in case.placements if p.node == node]
+    ranks = frozenset(rank for p in here for rank in p.ranks if rank in case.silent)
+    reported = {t.pod for t in case.episode.reports} & {p.pod for p in here}
+    whole = bool(here) and not reported and all(p.ranks and set(p.ranks) <= case.silent for p in here)
     if whole and case.groups:
         suspicion = _Suspicion(ranks, ballot.rule, f"{ballot.why}; nothing is heard of its ranks")
         return _verdict(case, suspicion, ranks, silent=True)
     return HangFinding(node, Certainty.LIKELY, ballot.rule, ballot.why, _sorted(ranks), (node,), silent=whole)
 
 
-# Nobody is missing.
+# No rank is missing.
 
 
 def _nobody_missing(case: _Case, ballot: Vote) -> HangFinding:
@@ -342,17 +338,17 @@ def _verdict(
             None, Certainty.LIKELY, suspicion.rule, f"{why}; {spread}", ranks, tuple(nodes), silent
         )
     node = nodes[0]
-    if {placement.node for placement in placements} == {node}:
+    if {p.node for p in placements} == {node}:
         text = f"{why}; the job has no other node to compare with"
         return HangFinding(None, Certainty.WEAK, suspicion.rule, text, ranks, (node,), silent)
     where = f"all of them on {node}" if silent else f"they stand on {node}"
-    here = [placement for placement in placements if placement.node == node]
+    here = [p for p in placements if p.node == node]
     whole = (
-        all(set(placement.ranks) <= suspected for placement in here)
+        all(set(p.ranks) <= suspected for p in here)
         if all(s.ranks for s in here)
         else set(more) == {node} or silent
     )
-    spoke = all(_spoke(case, placement) for placement in placements if placement.node != node)
+    spoke = all(_spoke(case, p) for p in placements if p.node != node)
     certain = whole and spoke and bool(placements) and suspicion.firm
     text = f"{why}: {named}, {where}" if silent and ranks else f"{why}; {where}"
     if not spoke:

@@ -46,7 +46,7 @@ def explaining(
 def storm_for(
     evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
 ) -> Hypothesis | None:
-    """A storm elsewhere: it takes a job whose own ranks accuse nobody, or one that it surely reaches."""
+    """A storm elsewhere: it takes a job whose own ranks suspect nobody, or one that it surely reaches."""
     storms = [
         c
         for c in evidence.causes
@@ -64,7 +64,7 @@ def storm_for(
 def fabric_for(
     evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
 ) -> Hypothesis | None:
-    """A switch or uplink that failed near the job: it takes network errors, and waiting whose ranks accuse nobody."""
+    """A switch or uplink that failed near the job: it takes network errors, and waiting whose ranks suspect nobody."""
     if finding.node is not None and all(t.sighting.kind != SignalKind.NCCL_ERROR for t in episode.reports):
         return None
     near = [
@@ -78,7 +78,7 @@ def fabric_for(
 
 
 def gone_node(evidence: JobEvidence, node: str, episode: Episode, config: Config) -> Hypothesis | None:
-    """The accused node itself went away as the hang began: connections fail within seconds, a kubelet is missed later."""
+    """The suspected node itself went away as the hang began: connections fail within seconds, a kubelet is missed later."""
     found = [
         cause
         for cause in evidence.causes

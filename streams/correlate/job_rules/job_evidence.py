@@ -1,4 +1,4 @@
-"""Everything about one job that its judgement may use."""
+"""The evidence about one job."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from streams.model.incident import Certainty
 
 @dataclass(frozen=True, slots=True)
 class JobEvidence:
-    """Everything about one job that the judgement may use."""
+    """Everything that the evaluation of one job may use."""
 
     cluster: str
     job: JobRef
     reports: Sequence[RankReport]
     codes: Sequence[Sighting]
-    """XIDs on nodes where the job stood at that moment."""
+    """XIDs on nodes while the job ran there."""
     placements: Sequence[Placement]
-    """Every known stay."""
+    """Every known placement."""
     failed: Sequence[Sighting]
-    """What its programs, its pods and the kernels under it said of its failing, each with its node where that is known."""
+    """Failures that its programs, its pods and their nodes' kernels reported, each with its node if known."""
     causes: Sequence[Hypothesis]
-    """Roots on nodes the job stood on, and storms and faults of switches it may suffer from."""
+    """Roots on nodes the job ran on, and storms and faults of switches it may suffer from."""
     near_storms: frozenset[str]
     """Ids of storms and faults of switches that reach the job: a node on the source, on its leaf, or with pause received."""
     closed: dict[str, datetime]
@@ -40,15 +40,15 @@ class JobEvidence:
     moved: Sequence[datetime]
     """Signs of progress, in order."""
     ended: tuple[datetime, ...]
-    """When the job finished or was deleted. One that was deleted may have been made anew under its name, and finish later."""
+    """When the job finished or was deleted. One that was deleted may have been made again under its name, and finish later."""
     world: int | None = None
     """How many ranks the job has by its own specification."""
     addresses: Callable[[Sequence[Placement]], Addresses] = lambda placements: NO_ADDRESSES
-    """What peers' names and addresses stood for while the job stood so."""
+    """What peers' names and addresses meant while the job ran there."""
     forgotten: Mapping[str, BaseRow] = field(default_factory=dict)
     """By domain: how many of the job's own incidents are forgotten, and until when."""
     local: Sequence[tuple[Hypothesis, Sequence[Placement]]] = field(init=False)
-    """Roots on the job's own nodes that may explain its symptoms, each with the job's stays there."""
+    """Roots on the job's own nodes that may explain its symptoms, each with the job's placements there."""
 
     def __post_init__(self) -> None:
         there: dict[str | None, list[Placement]] = {}
@@ -78,9 +78,9 @@ class JobEvidence:
 
 
 def standing(placements: Sequence[Placement], at: datetime, config: Config) -> list[Placement]:
-    """Where the job stood when a hang began, and of each pod name and rank only one stay.
+    """Where the job ran when a hang began, and of each pod name and rank only one placement.
 
-    Pods that came later count only for ranks nobody held before: a job that is already resumed must not move the blame.
+    Pods that came later count only for ranks that no pod held before: a resumed job must not shift the blame.
     """
     there = [s for s in placements if s.overlaps(at - config.slack, at + config.slack)]
     held = {rank for s in there if s.start <= at for rank in s.ranks}
@@ -94,6 +94,6 @@ def standing(placements: Sequence[Placement], at: datetime, config: Config) -> l
 
 
 def recovered(evidence: JobEvidence, after: datetime, config: Config | None) -> datetime | None:
-    """When a job that stood still was seen to move again, or came to its end."""
+    """When a stalled job made progress again, finished or was deleted."""
     slack = (config or Config()).together
     return min((at for at in (*evidence.moved, *evidence.ended) if at > after + slack), default=None)

@@ -1,14 +1,14 @@
-"""What is told of one job: by its ranks in their pods' logs, and by the nodes while it stood there.
+"""All signals relevant to one job: from its pods' logs, and from its nodes while its pods ran there.
 
-A job is judged anew for every batch that touches it, and little of what is told of it has changed by then. So what is read
-out of a row is kept for as long as the row is the same object; rows are never changed in place once they are judged.
+A job is re-evaluated for every batch that touches it, and little of its evidence has changed by then. So what was read from a
+row is cached while the row is the same object; rows are never changed in place once they are evaluated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from streams.correlate.job_rules.connection_votes import Addresses
 from streams.correlate.job_rules.job_evidence import JobEvidence
@@ -26,7 +26,7 @@ from streams.model.kinds import SignalKind
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A node's row, sorted by what a job wants to know of it."""
+    """A node's sightings, sorted by their use for jobs."""
 
     row: NodeRow
     codes: tuple[Sighting, ...]
@@ -37,12 +37,12 @@ class _Node:
     failures: tuple[Sighting, ...]
     """Processes that the kernel killed for memory."""
     is_quiet: bool
-    """Nothing but XIDs that are no causes, as killed processes leave them on every node of a job."""
+    """Whether it has only XIDs that are no causes, as killed processes leave them on every node of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """A pod's row and its stays, and what it told while it was the job's."""
+    """A pod's row and placements, and what it reported while it was the job's."""
 
     row: PodRow
     placements: tuple[Placement, ...]
@@ -55,7 +55,7 @@ _NOWHERE = _Node(NodeRow(), (), (), (), (), True)
 
 
 class JobEvidenceCache:
-    """Reads rows for the judgement of jobs."""
+    """Reads and caches the evidence about jobs."""
 
     def __init__(self, state: State, topology: Topology, slack: timedelta) -> None:
         self._state = state
@@ -67,47 +67,41 @@ class JobEvidenceCache:
         self._judged: dict[str, JobEvidence] = {}
 
     def is_known(self, job: str, evidence: JobEvidence) -> bool:
-        """Whether the job was judged by the very same evidence before."""
+        """Whether the job was evaluated by the very same evidence before."""
         known = self._judged.get(job)
         return known is not None and known == evidence
 
     def note(self, job: str, evidence: JobEvidence | None) -> None:
-        """Remember by what a job was judged; network errors are judged by addresses besides, so those are not remembered."""
+        """Remember the evidence a job was evaluated by, unless it has network errors: those depend on addresses, too."""
         if evidence is None or any(t.sighting.kind == SignalKind.NCCL_ERROR for t in evidence.reports):
             self._judged.pop(job, None)
         else:
             self._judged[job] = evidence
 
     def reports(self, job: str, nodes: set[str]) -> list[RankReport]:
-        """What the job's ranks said: in their own pods' logs, or in a node's log when only this job stood there."""
-        reporting = self._state.pods.reporting
-        found: list[RankReport] = []
-        for pod in (*sorted(reporting & self._placements.names_of(job)), *self._pod_jobs.unplaced(job)):
-            found += self._pod(pod, job).reports
+        """Reports of the job's ranks: from their pods' logs, or from a node's log while only this job ran there."""
+        found = [report for pod in self._pods_of(job) for report in self._pod(pod, job).reports]
         for node in sorted(nodes & self._state.nodes.reporting):
-            for s in self._node(node).collectives:
-                there = {placement.job.key for placement in self._placements.on_node(node, s.fault_at, s.at)}
-                if there == {job}:
-                    found.append(rank_report(s, None))
+            lines = self._node(node).collectives
+            found += [rank_report(s, None) for s in lines if self._is_alone(job, node, s.fault_at, s.at)]
         return found
 
     def failed(self, job: str, nodes: set[str]) -> list[Sighting]:
-        """How the job failed: what its pods and their events said, and kernels that killed for memory where only it stood."""
-        found: list[Sighting] = []
-        for pod in (
-            *sorted(self._state.pods.reporting & self._placements.names_of(job)),
-            *self._pod_jobs.unplaced(job),
-        ):
-            found += self._pod(pod, job).failed
+        """Failures of the job: from its pods and their events, and kernels that killed for memory while only it ran there."""
+        found = [s for pod in self._pods_of(job) for s in self._pod(pod, job).failed]
         for node in sorted(nodes & self._state.nodes.reporting):
-            for s in self._node(node).failures:
-                there = {placement.job.key for placement in self._placements.on_node(node, s.at, s.at)}
-                if there == {job}:
-                    found.append(s)
+            found += [s for s in self._node(node).failures if self._is_alone(job, node, s.at, s.at)]
         return found
 
+    def _pods_of(self, job: str) -> list[str]:
+        placed = self._state.pods.reporting & self._placements.names_of(job)
+        return [*sorted(placed), *self._pod_jobs.unplaced(job)]
+
+    def _is_alone(self, job: str, node: str, since: datetime, until: datetime) -> bool:
+        return {p.job.key for p in self._placements.on_node(node, since, until)} == {job}
+
     def codes(self, placements: Sequence[Placement]) -> list[Sighting]:
-        """XIDs on the job's nodes while it stood there, that are not causes by themselves."""
+        """XIDs on the job's nodes while it ran there, that are not causes by themselves."""
         reporting = self._state.nodes.reporting
         by_node: dict[str, list[Placement]] = {}
         for placement in placements:
@@ -121,15 +115,15 @@ class JobEvidenceCache:
         ]
 
     def is_quiet(self, node: str) -> bool:
-        """Whether a node tells of nothing that could be at fault there."""
+        """Whether a node reports nothing that could be a cause."""
         return self._node(node).is_quiet
 
     def pauses(self, nodes: set[str]) -> list[Sighting]:
-        """What the nodes' NICs told of pause frames."""
+        """Pause frames that the nodes' NICs reported."""
         return [s for node in nodes & self._state.nodes.reporting for s in self._node(node).pauses]
 
     def addresses(self, placements: Sequence[Placement]) -> Addresses:
-        """Names and addresses by which ranks on these stays know each other: of nodes, of pods, with leafs beside."""
+        """Names and addresses of these placements' nodes and pods as peers use them, and the nodes' leafs."""
         nodes: dict[str, str] = {}
         leafs: dict[str, str] = {}
         short: dict[str, set[str]] = {}
@@ -145,11 +139,11 @@ class JobEvidenceCache:
                 if row.fact.leaf:
                     leafs[placement.node] = row.fact.leaf
         nodes |= {name: next(iter(meant)) for name, meant in short.items() if len(meant) == 1}
-        nodes |= {folded(placement.node): placement.node for placement in placements}
+        nodes |= {folded(p.node): p.node for p in placements}
         return Addresses(nodes, leafs)
 
     def forget(self) -> None:
-        """Let go of what is kept for rows that are not told of any more."""
+        """Drop what is cached for rows without sightings."""
         for kept, reporting in (
             (self._nodes, self._state.nodes.reporting),
             (self._pods, self._state.pods.reporting),

@@ -1,6 +1,6 @@
-"""Judging one job: what its symptoms are explained by, and who is suspected when nothing explains them.
+"""Evaluates one job: what explains its symptoms, and which node or switch is suspected when nothing does.
 
-The order of precedence is read in `judge`: hardware on a member node, a storm in its part of the fabric, the job's own code,
+The order of precedence is in `judge`: hardware on a member node, a storm in its part of the fabric, the job's own code,
 and only then the ranks themselves.
 """
 
@@ -39,7 +39,7 @@ from streams.model.kinds import IncidentFamily, SignalKind
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
-    """A node that one job's ranks point at."""
+    """A node that one job's ranks suspect."""
 
     node: str
     job: JobRef
@@ -51,7 +51,7 @@ class Suspicion:
 
 @dataclass(slots=True)
 class JobVerdict:
-    """The outcome for one job. `explained` maps a period of its symptoms to the incident that explains them."""
+    """The result for one job. `explained` lists periods of its symptoms with the cause of each."""
 
     claims: dict[Cause, list[Sighting]] = field(default_factory=dict)
     explained: list[tuple[datetime, datetime, Cause]] = field(default_factory=list)
@@ -149,7 +149,7 @@ def _same_pods(evidence: JobEvidence, one: Episode, other: Episode) -> bool:
 
 
 def _finding(evidence: JobEvidence, episode: Episode, config: Config) -> HangFinding:
-    """What the ranks themselves say of a hang."""
+    """What the ranks' reports say about a hang."""
     numbers = numbered(standing(evidence.placements, episode.start, config), episode.reports)
     placements = numbers.placements
     failed = any(t.sighting.kind == SignalKind.NCCL_ERROR for t in episode.reports)
@@ -164,12 +164,12 @@ def _finding(evidence: JobEvidence, episode: Episode, config: Config) -> HangFin
 def _doubt(
     evidence: JobEvidence, episode: Episode, placements: Sequence[Placement], finding: HangFinding
 ) -> str:
-    """Why what the ranks prove may be another's fault all the same; empty where nothing speaks against it."""
-    placed = sum(placement.expected for placement in placements)
-    world = max((evidence.world or 0, *(t.nranks for placement in placements for t in placement.observed)))
+    """Why the node that the ranks prove may be innocent all the same; "" if nothing contradicts them."""
+    placed = sum(p.expected for p in placements)
+    world = max((evidence.world or 0, *(t.nranks for p in placements for t in p.observed)))
     if placed < world:
         return f"only {placed} of the job's {world} ranks are placed, and the others may be what it waits for"
-    here = [placement for placement in placements if placement.node == finding.node]
+    here = [p for p in placements if p.node == finding.node]
     if finding.silent and any(p.end is not None and p.end < episode.reported_at for p in here):
         return "its pod had ended before the others spoke, so that its silence says nothing of the node"
     return ""
@@ -212,7 +212,7 @@ def _judge_hang(
         verdict.claim(suspect, episode, [*episode.lines, *teardown])
         return
     node = _accused(finding, missed_nodes(evidence, episode, config))
-    # Where every other rank has spoken the silence is proof enough, and may be acted on already when the kubelet is missed.
+    # When every other rank has reported, silence is proof enough: do not wait until the kubelet is missed.
     proven = finding.silent and finding.certainty is Certainty.DECISIVE
     gone = gone_node(evidence, node, episode, config) if node is not None and not proven else None
     if gone is not None:
@@ -236,7 +236,7 @@ def _judge_hang(
 def _blamed(
     evidence: JobEvidence, episode: Episode, finding: HangFinding, ready_at: datetime
 ) -> Blame | None:
-    """The leaf under which the failing connections meet, when no node is accused."""
+    """The leaf under which the failing connections meet, when no node is suspected."""
     vote = finding.vote
     if vote is None or vote.level != "leaf" or vote.leaf is None or finding.node or finding.mismatch:
         return None
@@ -245,7 +245,7 @@ def _blamed(
 
 
 def _ready_at(finding: HangFinding, episode: Episode, config: Config) -> datetime:
-    """From when on a hang may be told: the less is proven, the longer the ranks that have not spoken are waited for."""
+    """When a hang may open an incident: the less is proven, the longer it waits for ranks that have not reported."""
     if finding.complete:
         return episode.seen_at
     if only_deaths(episode.reports):
@@ -257,16 +257,16 @@ def _ready_at(finding: HangFinding, episode: Episode, config: Config) -> datetim
 def _runs_again(evidence: JobEvidence, episode: Episode, until: datetime) -> bool:
     """Whether the job was started again, moved or came to its end meanwhile."""
     over = recovered(evidence, episode.end, None)
-    return any(episode.start < placement.start <= until for placement in evidence.placements) or (
+    return any(episode.start < p.start <= until for p in evidence.placements) or (
         over is not None and over <= until
     )
 
 
 def _was_ended(evidence: JobEvidence, episode: Episode, config: Config) -> bool:
-    """Whether the job was deleted, or had finished, shortly before its processes went; one that stood up again since was not."""
+    """Whether the job was deleted or finished shortly before its processes ended, and did not start again since."""
     return any(
         episode.start - config.before <= end <= episode.end
-        and not any(end < placement.start <= episode.start for placement in evidence.placements)
+        and not any(end < p.start <= episode.start for p in evidence.placements)
         for end in evidence.ended
     )
 
@@ -298,7 +298,7 @@ def _teardown(torn_down: Sequence[Burst], hang: Episode, config: Config) -> list
 def _crash_explains(burst: Burst, episode: Episode, finding: HangFinding, config: Config) -> bool:
     if only_deaths(episode.reports):
         return episode.start - config.before <= burst.start <= episode.reported_at + config.together
-    # Peers may tell of a connection that is gone before the program that closed it has said why.
+    # Peers may report a closed connection before the program that closed it has logged why.
     until = episode.reported_at + (config.together if burst.speaks_for_itself else timedelta())
     if not episode.start - config.before <= burst.start < until:
         return False
@@ -306,7 +306,7 @@ def _crash_explains(burst: Burst, episode: Episode, finding: HangFinding, config
 
 
 def _evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Config) -> None:
-    """What the platform does to the job, unless an incident that the job already has is why."""
+    """Platform faults that keep the job from running, unless another incident of the job is why."""
     count, until = _forgotten(evidence, families()[PLATFORM].domain)
     failed = [s for s in evidence.failed if until is None or s.at > until]
     for number, blocker in enumerate(platform_blockers(failed, config), count + 1):
@@ -339,7 +339,7 @@ def _evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Confi
 def _behind(
     evidence: JobEvidence, verdict: JobVerdict, blocker: PlatformBlocker, config: Config
 ) -> Cause | None:
-    """The incident that took the job's pods away, or that the node has where they cannot start."""
+    """The incident that took the job's pods away, or that of the node where they cannot start."""
     if not blocker.may_follow:
         return None
     since = blocker.start - config.retention

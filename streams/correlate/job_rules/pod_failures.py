@@ -45,7 +45,7 @@ class PlatformBlocker:
 
     def over_at(self, placements: Sequence[Placement]) -> datetime | None:
         """When a pod of the job was placed after it."""
-        return min((placement.start for placement in placements if placement.start > self.end), default=None)
+        return min((p.start for p in placements if p.start > self.end), default=None)
 
 
 def is_own(s: Sighting) -> bool:
@@ -68,9 +68,8 @@ def _lasted(group: Sequence[Sighting]) -> bool:
     by_kind: dict[str, list[Sighting]] = {}
     for s in group:
         by_kind.setdefault(s.text("subtype"), []).append(s)
-    return any(lines[-1].at - lines[0].at >= _wanted(lines[0]) for lines in by_kind.values())
-
-
-def _wanted(s: Sighting) -> timedelta:
-    rule = families().rule(s)
-    return timedelta(seconds=rule.lasts_s if rule else 0)
+    for lines in by_kind.values():
+        rule = families().rule(lines[0])
+        if lines[-1].at - lines[0].at >= timedelta(seconds=rule.lasts_s if rule else 0):
+            return True
+    return False

@@ -54,7 +54,7 @@ class Waiter:
     """True where only another rank's report tells of it."""
 
     def hear(self, s: Sighting) -> None:
-        """Take in one line of this rank about this group; the order of the lines does not matter."""
+        """Record one line of this rank about this group; the order of the lines does not matter."""
         seq = s.number("seq")
         if s.number("pg_rank") is not None:
             self.pg_rank = s.number("pg_rank")

@@ -18,7 +18,7 @@ from streams.correlate.state.placement import Placement
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """The stays with their ranks, and where sources contradict each other: node and what is told."""
+    """The placements with their ranks, and where sources contradict each other: node and what is told."""
 
     placements: list[Placement]
     learned: tuple[str, ...] = ()
@@ -27,15 +27,11 @@ class Numbered:
 
 
 def numbered(placements: Sequence[Placement], reports: Iterable[RankReport]) -> Numbered:
-    """Give ranks to the stays of one job that stood at the same time."""
-    world = sum(placement.expected for placement in placements)
-    conflicts = [
-        (placement.node, text)
-        for placement in placements
-        if placement.ranks and (text := _conflict(placement, world)) is not None
-    ]
-    lacking = [placement for placement in placements if not placement.ranks]
-    if not lacking or len({placement.expected for placement in placements}) != 1:
+    """Give ranks to the placements of one job that stood at the same time."""
+    world = sum(p.expected for p in placements)
+    conflicts = [(p.node, text) for p in placements if p.ranks and (text := _conflict(p, world)) is not None]
+    lacking = [p for p in placements if not p.ranks]
+    if not lacking or len({p.expected for p in placements}) != 1:
         return Numbered(list(placements), (), tuple(conflicts))
     size = lacking[0].expected
     tags: dict[str | None, set[int]] = defaultdict(set)
@@ -48,20 +44,18 @@ def numbered(placements: Sequence[Placement], reports: Iterable[RankReport]) -> 
         block = _block(init or tags[placement.pod], size, world)
         if block is not None:
             blocks[placement.pod] = block
-    taken = Counter(
-        [*blocks.values(), *(placement.ranks[0] // size for placement in placements if placement.ranks)]
-    )
+    taken = Counter([*blocks.values(), *(p.ranks[0] // size for p in placements if p.ranks)])
     blocks = {pod: block for pod, block in blocks.items() if taken[block] == 1}
     free = sorted(set(range(len(placements))) - taken.keys())
-    left = [placement.pod for placement in lacking if placement.pod not in blocks]
+    left = [p.pod for p in lacking if p.pod not in blocks]
     if len(left) == 1 and len(free) == 1 and not any(count > 1 for count in taken.values()):
         blocks[left[0]] = free[0]
     return Numbered(
         [
-            replace(placement, ranks=range(blocks[placement.pod] * size, (blocks[placement.pod] + 1) * size))
-            if placement.pod in blocks and not placement.ranks
-            else placement
-            for placement in placements
+            replace(p, ranks=range(blocks[p.pod] * size, (blocks[p.pod] + 1) * size))
+            if p.pod in blocks and not p.ranks
+            else p
+            for p in placements
         ],
         tuple(sorted(blocks)),
         tuple(conflicts),

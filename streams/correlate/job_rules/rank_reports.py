@@ -22,7 +22,7 @@ class RankReport:
     pod: str | None
     node: str | None
     begun: datetime | None = None
-    """Since when the pod that told it stands where it does; None where nobody knows."""
+    """Since when the pod that told it stands where it does; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Nodes that the ranks of jobs accuse: they say nothing of themselves, and whole collectives wait for them."""
+"""Nodes that the ranks of jobs suspect: they say nothing of themselves, and whole collectives wait for them."""
 
 from __future__ import annotations
 

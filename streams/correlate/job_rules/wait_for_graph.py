@@ -87,7 +87,7 @@ def _join(edges: dict[_Node, list[_Node]], missing_in: dict[Rank, Missing], name
         if rank in waits:
             continue
         level = group.level(rank)
-        # A counter says nothing between ranks of a point-to-point group: who does not wait in it is missing.
+        # A counter cannot be compared between ranks of a point-to-point group: who does not wait in it is missing.
         at = 0 if flat else bisect_left(seqs, level + 1)
         if at < len(nodes):
             edges[nodes[at]].append(rank)

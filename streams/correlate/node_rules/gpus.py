@@ -26,7 +26,7 @@ from streams.model.signal import Attribute
 
 @dataclass(slots=True)
 class _Group:
-    """One root in the making."""
+    """The sightings of one root."""
 
     causes: list[Sighting]
     gpus: set[str]
@@ -40,16 +40,16 @@ class _Group:
         return self.causes[0].at
 
     def take(self, cause: Sighting, gpu: str) -> None:
-        """One more line of it."""
+        """Add a sighting."""
         self.causes.append(cause)
         self.gpus.add(gpu)
         self._leader = None
 
     @property
     def leader(self) -> Entity:
-        """The GPU that failed first of those with the gravest family; the other ends of its links only tell of it.
+        """The GPU that failed first of those with the gravest family; the other ends of its links only report it.
 
-        A switch that loses its links names no GPU, and may be heard before the GPU that left the bus (SXid 20034 after XID 79).
+        A switch that loses its links names no GPU and may report before the GPU that left the bus (SXid 20034 after XID 79).
         """
         if self._leader is None:
             gravest = max(map(_weight, self.causes))
@@ -68,7 +68,7 @@ class _Group:
 
 
 def _weight(s: Sighting) -> tuple[bool, int]:
-    """Which cause names the fault: weak signs do not rename one that is sure of itself, and a 154 only what has no name."""
+    """Which cause names the fault: weak signs do not rename a certain one, and a 154 only names what has no other name."""
     table = families()
     names = s.code != RECOVERY_ACTION and table.certainty(s) is not Certainty.WEAK
     return names, table[table.family_of(s)].rank
@@ -93,7 +93,7 @@ def gpu_faults(
     for s in lines:
         if s.firing and (is_gauge(s) or table.role(s) != "cause"):
             _accompany(groups, s, config)
-    return [_hypothesis(node, group, _incarnation(groups, group, incarnations), config) for group in groups]
+    return [_hypothesis(node, group, _incarnation(groups, group, incarnations)) for group in groups]
 
 
 def _is_of_gpu(s: Sighting) -> bool:
@@ -175,7 +175,7 @@ def _accompany(groups: list[_Group], s: Sighting, config: Config) -> None:
             return
 
 
-def _hypothesis(node: str, group: _Group, incarnation: int, config: Config) -> Hypothesis:
+def _hypothesis(node: str, group: _Group, incarnation: int) -> Hypothesis:
     table = families()
     best = max(group.causes, key=lambda s: (*_weight(s), level(table.certainty(s))))
     family = table.family_of(best)
@@ -183,7 +183,7 @@ def _hypothesis(node: str, group: _Group, incarnation: int, config: Config) -> H
     recovery = [s for s in group.causes if s.code == RECOVERY_ACTION]
     action = recovery[-1].text("action") if recovery else best.text("action")
     if action in table.actions.decisive and recovery:
-        # What a GPU needs because the other end of its link failed says nothing against the GPU.
+        # What a GPU needs because the other end of its link failed is no evidence against the GPU.
         victim = all(table.blames_its_peer(s) for s in group.causes if table.family_of(s) == family)
         certainty = Certainty.LIKELY if victim else Certainty.DECISIVE
     first = group.first
@@ -239,7 +239,7 @@ def _facts(group: _Group, best: Sighting, action: str) -> dict[str, Attribute]:
     sxids = sorted({n for s in (*group.causes, *group.context) if (n := s.number("sxid")) is not None})
     if sxids:
         facts["sxids"] = tuple(sxids)
-    # What is told otherwise than by a code, e.g. `gpu.row_remap.pending`: the code alone does not say what a repair has to do.
+    # Signs besides codes, e.g. `gpu.row_remap.pending`: the code alone does not say what a repair has to do.
     signs = {
         f"{s.kind}.{s.text('subtype')}"
         for s in (*group.causes, *group.context)

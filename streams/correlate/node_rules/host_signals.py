@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.policy.config import Config
-from streams.correlate.policy.families import SignalRule, families, level, storage_system
+from streams.correlate.policy.families import families, level, storage_system
 from streams.correlate.sightings import Sighting, distinct
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
@@ -26,10 +25,8 @@ from streams.model.signal import Attribute
 _SIGNS_SHOWN = 4
 
 
-def place_faults(
-    root: Entity, seen: Iterable[Sighting], incarnations: Incarnations, config: Config
-) -> list[Hypothesis]:
-    """A hypothesis for each stretch of one family's causes on the node `root`."""
+def host_faults(root: Entity, seen: Iterable[Sighting], incarnations: Incarnations) -> list[Hypothesis]:
+    """A hypothesis for each incarnation of one family's causes on the node `root`."""
     table = families()
     streams: dict[str, dict[str, list[Sighting]]] = defaultdict(lambda: defaultdict(list))
     reports = [s for s in seen if s.kind in table.kinds]
@@ -40,10 +37,7 @@ def place_faults(
             one = renamed(s, names)
             stream = f"{one.kind}|{one.entity.key}|{one.text('subtype')}|{_system(one, rule.family) or ''}"
             streams[rule.family][stream].append(one)
-    found: list[Hypothesis] = []
-    for family, lines in sorted(streams.items()):
-        found += _faults(root, family, lines, incarnations)
-    return found
+    return [h for family in sorted(streams) for h in _faults(root, family, streams[family], incarnations)]
 
 
 def _faults(
@@ -54,24 +48,16 @@ def _faults(
     ready: dict[str, datetime] = {}
     for _, stream in sorted(streams.items()):
         for interval in firing_intervals(stream):
-            lasts = _lasts(interval)
+            rules = [rule for s in interval.sightings if (rule := families().rule(s)) is not None]
+            lasts = max(timedelta(seconds=rule.lasts_s) for rule in rules)  # the most patient of its signals
             if interval.end is not None and interval.end - interval.start < lasts:
                 continue
             lasting.append(interval)
             ready |= {s.id: min(o.seen_at for o in interval.sightings) + lasts for s in interval.sightings}
-    gpus = {s.entity.key: s.entity for interval in lasting for s in interval.sightings if s.entity.gpu}
+    gpus = {s.entity.key: s.entity for i in lasting for s in i.sightings if s.entity.gpu}
     names = [root, *(gpus[key] for key in sorted(gpus))]
     for session in incarnations.sessions(root, families()[family].domain, lasting, names):
         yield _hypothesis(root, family, session, ready)
-
-
-def _lasts(interval: FiringInterval) -> timedelta:
-    """How long it must last: as the most patient of its signals wants it."""
-    return max(timedelta(seconds=rule.lasts_s) for rule in _rules(interval.sightings))
-
-
-def _rules(sightings: Iterable[Sighting]) -> list[SignalRule]:
-    return [rule for s in sightings if (rule := families().rule(s)) is not None]
 
 
 def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str, datetime]) -> Hypothesis:

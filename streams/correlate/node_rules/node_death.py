@@ -1,7 +1,7 @@
-"""Whether a node that is NotReady is dead, or only not heard of: what tells of its death, and what tells that it lives.
+"""Whether a NotReady node is dead or only unreachable.
 
-That the API server does not hear of a kubelet is one observer's word. A second sign that does not come by the same way makes it
-decisive; a single sign of life takes that back, for a job that runs must never be moved off a node that lives. Policy is in
+A kubelet that the API server cannot reach is one observer's report. A second, independent sign makes it decisive; a single sign
+of life takes that back, because a running job must never be moved off a live node. Policy is in
 `node_death.yaml`.
 """
 
@@ -28,11 +28,11 @@ from streams.model.kinds import IncidentFamily, SignalKind
 
 FAMILY = IncidentFamily.NODE_DOWN
 _SPOKE_BEFORE = timedelta(hours=1)
-"""How far back the rhythm of a job is known by the minute."""
+"""How far back a job's progress is known by the minute."""
 
 
 class Sign(Strict):
-    """What makes a NotReady decisive that lasted `after_s`."""
+    """A sign that makes a NotReady decisive once it lasted `after_s`."""
 
     after_s: int
     alone: bool = False
@@ -78,7 +78,7 @@ class DeathPolicy(Strict):
     silent_reasons: tuple[str, ...]
 
     def is_by_node(self, s: Sighting) -> bool:
-        """Whether the node itself said or showed it: neither the API server, nor an alert, nor its last words."""
+        """Whether the node itself reported it: not the API server, an alert, or its last lines."""
         return s.kind.startswith(self.spoken_by_itself) and not is_death(s) and "alert" not in s.attributes
 
 
@@ -88,18 +88,18 @@ death_policy = cache(partial(load_table, Path(__file__).with_name("node_death.ya
 
 @dataclass(frozen=True, slots=True)
 class LivenessWindow:
-    """When a node was NotReady of which nothing told that it lives."""
+    """When a node was NotReady without proof that it is alive."""
 
     since: datetime
     until: datetime | None
 
     def covers(self, at: datetime) -> bool:
-        """Whether progress at that time says anything of it: that it lives, or how often its job spoke before."""
+        """Whether progress at that time matters: it proves the node alive, or shows how often its job reports."""
         return at > self.since - _SPOKE_BEFORE and (self.until is None or at < self.until)
 
 
 def liveness_window(h: Hypothesis) -> LivenessWindow | None:
-    """What progress of jobs may still change of a `node_down`; None once it is known to live."""
+    """When progress of jobs may still change a `node_down`; None once the node is known to be alive."""
     return None if h.facts.get("lives") is True else LivenessWindow(h.fault_at, h.cleared_at)
 
 
@@ -110,7 +110,7 @@ def weighed(
     reports: Sequence[ProgressReport],
     config: Config,
 ) -> Hypothesis:
-    """A `node_down` with what else is known of the node. Others come back as they are."""
+    """A `node_down` with what else is known about the node; other hypotheses unchanged."""
     if h.family != FAMILY or not (gone := _last_time(h, row)):
         return h
     since = gone[0].at
@@ -142,7 +142,7 @@ def weighed(
 
 
 def _last_time(h: Hypothesis, row: NodeRow) -> list[Sighting]:
-    """What told of its being NotReady the last time, in order: a node may have come back and gone again meanwhile."""
+    """The reports of its latest NotReady, in order: the node may have come back and gone again meanwhile."""
     gone = sorted((s for s in h.causes if s.kind == SignalKind.NODE_NOT_READY), key=order)
     if not gone:
         return []
@@ -157,7 +157,7 @@ def _progress(h: Hypothesis, since: datetime, reports: Iterable[ProgressReport])
 
 
 def _own_words(h: Hypothesis, since: datetime, row: NodeRow) -> str | None:
-    """What the node itself tells. After a panic it may be booting: that it speaks then says nothing against its death."""
+    """A sign of life from the node itself. After a panic it may be booting, so its lines prove nothing then."""
     if h.certainty is Certainty.DECISIVE:
         return None
     groups = (group for group in row.seen.values() if death_policy().is_by_node(group[0]))
@@ -172,7 +172,7 @@ def _is_meanwhile(at: datetime, h: Hypothesis, since: datetime) -> bool:
 
 
 def _is_somebodys(row: NodeRow) -> bool:
-    """Whether somebody else has closed the node: then it is theirs."""
+    """Whether somebody else cordoned the node: then it is theirs."""
     return row.fact is not None and row.fact.unschedulable and row.fact.owner_incident is None
 
 
@@ -183,7 +183,7 @@ def _taints(row: NodeRow) -> frozenset[str]:
 
 
 def _is_unreachable(row: NodeRow, gone: Iterable[Sighting]) -> bool:
-    """Whether the kubelet is not heard of, as the node's taints say, else what told of it."""
+    """Whether the kubelet is unreachable, by the node's taints, else by the reports."""
     table, taints = death_policy(), _taints(row)
     if kubelet := taints & (table.taints.unreachable | table.taints.not_ready):
         return bool(kubelet & table.taints.unreachable)
@@ -205,7 +205,7 @@ def _is_down(row: PortRow, since: datetime) -> bool:
 
 
 def _due(report: ProgressReport, since: datetime) -> datetime | None:
-    """By when a job that kept telling of its progress should have told more; None for one that has no rhythm, or has ended."""
+    """When a job that reported progress regularly is overdue; None for one that is irregular or has ended."""
     rhythm = death_policy().rhythm
     minutes: dict[datetime, datetime] = {}
     for at in report.moves:

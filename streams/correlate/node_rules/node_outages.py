@@ -1,8 +1,8 @@
-"""Many nodes that are NotReady at once: one incident of what they share, and not one for each of them.
+"""Many nodes that are NotReady at once: one incident of what they share instead of one per node.
 
-What they share is the place that most of them stand in (a leaf; racks have a judgement of their own), else what watches them all:
-the API server, the network before it. That many are not heard of says nothing against any of them. When most are back, those that
-did not come back with them are nodes of their own again. Policy is in `node_outages.yaml`.
+What they share is the place of most of them (a leaf; racks have rules of their own), else what watches them all: the API server
+and the network to it. That many are NotReady is no evidence against any of them. When most are back, those that stayed away are
+evaluated on their own again. Policy is in `node_outages.yaml`.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ outage_policy = cache(partial(load_table, Path(__file__).with_name("node_outages
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """One time that a node is, or was, NotReady for no reason of its own, and where it stands."""
+    """One time that a node is or was NotReady for no reason of its own, and its rack, leaf and pool."""
 
     node: str
     hypothesis: Hypothesis
     line: Sighting
-    """What told of it first."""
+    """The first report of it."""
     end: datetime | None
     is_last: bool
     """Whether its incident knows of no later time."""
@@ -117,15 +117,15 @@ def absences_of(node: str, h: Hypothesis, row: NodeRow) -> list[Absence]:
     known, fact = {s.id for s in h.causes}, row.fact
     places = (fact.rack, fact.leaf, fact.pool) if fact else (None, None, None)
     every = down_intervals(s for group in row.seen.values() for s in group)
-    mine = [interval for interval in every if interval.sightings[0].id in known]
+    mine = [i for i in every if i.sightings[0].id in known]
     return [Absence(node, h, m.sightings[0], m.end, m is mine[-1], *places) for m in mine]
 
 
 @dataclass(frozen=True, slots=True)
 class Outages:
-    """All outages, and what they leave to nodes: who stayed away after the others came back, and since when they had.
+    """All outages. `left_behind` are nodes that stayed away when the others came back, and when that was.
 
-    `held` is until when those wait that are part of none, because others may go with them.
+    `held` is until when nodes wait that are part of no outage, because others may follow.
     """
 
     faults: tuple[SharedFault, ...] = ()
@@ -133,6 +133,10 @@ class Outages:
     held: Mapping[str, datetime] = field(default_factory=dict)
     away: int = 0
     """How many nodes are NotReady now."""
+
+    def for_node(self, incident: str) -> tuple[datetime | None, datetime | None]:
+        """When the others came back without it, and until when it waits for others."""
+        return self.left_behind.get(incident), self.held.get(incident)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,7 @@ class _Wave:
 
     @property
     def parts(self) -> list[Absence]:
-        """Those that are not told of by themselves."""
+        """Those without an incident of their own."""
         return [a for a in self.absences if self.keeps(a)]
 
     def keeps(self, absence: Absence) -> bool:
@@ -238,7 +242,7 @@ def _dark_racks(together: Sequence[Absence], topology: Topology, powerless: Coll
 
 
 def _leaf(absences: Sequence[Absence], topology: Topology) -> str | None:
-    """The leaf that nearly all of them hang on, if most of what hangs on it went."""
+    """The leaf that nearly all of them are attached to, if most of what is attached to it went."""
     rule = outage_policy().together.places
     counts = Counter(a.leaf for a in absences if a.leaf is not None)
     for leaf, count in counts.most_common(1):
@@ -333,7 +337,7 @@ def _why(root: Entity, waves: Sequence[_Wave], hit: int, known: int) -> str:
 
 
 def rounded(count: int) -> int:
-    """A number as it is told: exact while it is small, then in steps, so that an outage that grows is not told at every node."""
+    """A number for texts: exact while it is small, then in steps, so that a growing outage is not republished at every node."""
     if count < 20:
         return count
     step = 5 if count < 100 else 10 ** (len(str(count)) - 2)
@@ -346,7 +350,7 @@ def is_dead(h: Hypothesis) -> bool:
 
 
 def held(h: Hypothesis, outages_: Outages) -> Hypothesis:
-    """A node's own hypothesis as it is told: it waits for those that may go with it, or that may come back with others."""
+    """A node's own hypothesis as published: it waits for others that may follow, or for its return with the others."""
     if (over_at := outages_.left_behind.get(h.id)) is not None:
         return _left_behind(h, over_at)
     return replace(h, ready_at=max(h.ready_at, outages_.held.get(h.id, h.ready_at)))

@@ -10,25 +10,13 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
+from streams.correlate.state.incarnations import FiringInterval, Incarnations, firing_intervals
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import NodeRow, in_maintenance
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
-
-
-def down_sessions(
-    root: Entity, row: NodeRow, seen: Iterable[Sighting], incarnations: Incarnations, config: Config
-) -> list[Session]:
-    """When the node was not ready or died; blips shorter than the settling time are left out."""
-    stretches = [
-        interval
-        for interval in down_intervals(seen)
-        if interval.end is None or interval.end - interval.start >= config.node_settle
-    ]
-    return incarnations.sessions(root, "node", stretches)
 
 
 def down_intervals(seen: Iterable[Sighting]) -> list[FiringInterval]:
@@ -50,7 +38,10 @@ def node_down(
     """A hypothesis for each time the node was not ready for long enough, or died."""
     closed = row.fact is not None and row.fact.maintenance
     found = []
-    for session in down_sessions(root, row, seen, incarnations, config):
+    lasting = [
+        i for i in down_intervals(seen) if i.end is None or i.end - i.start >= config.node_settle
+    ]  # a kubelet that restarts is NotReady for less
+    for session in incarnations.sessions(root, "node", lasting):
         back = session.cleared_at
         if back is not None and in_maintenance(row, session.start, back):
             continue  # It was taken down and came back while people worked on it.

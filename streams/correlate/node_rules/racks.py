@@ -1,7 +1,7 @@
 """Power and cooling that the nodes of a rack share, and links that the nodes of an NVLink domain share.
 
-One node that is hot or loses a supply is its own trouble; three of a rack within minutes have lost something in common, and none
-of them is at fault. The far ends of a link that failed tell of it within seconds, on whatever node they are.
+One node that is hot or loses a supply has a fault of its own; three of a rack within minutes share one, and none of them is the
+cause. The far ends of a failed link report it within seconds, on whatever node they are.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ NodeHypothesis = tuple[str, Hypothesis]
 
 
 def of_rack(hypotheses: Sequence[Hypothesis], gone_alone: Sequence[Hypothesis]) -> tuple[Hypothesis, ...]:
-    """What of a node's hypotheses may be its rack's: of its absences those that nothing else on it explains but its power."""
+    """A node's hypotheses that may be its rack's: power faults, and absences that only power explains."""
     power = [h for h in hypotheses if h.family == POWER]
     gone = [h for h in hypotheses if h.family == GONE] if power else gone_alone
     return tuple(h for h in (*power, *gone) if h.facts.get("maintenance") is not True)
 
 
 def of_nvlink_domain(hypotheses: Sequence[Hypothesis]) -> tuple[Hypothesis, ...]:
-    """What of a node's hypotheses may be the near or the far end of an NVLink."""
+    """A node's hypotheses that may be the near or the far end of an NVLink fault."""
     return tuple(
         h for h in hypotheses if (h.domain == "gpu" and h.certainty is not Certainty.WEAK) or _link(h)
     )
@@ -47,7 +47,7 @@ def rack_faults(
     known: int,
     incarnations: Incarnations,
 ) -> list[SharedFault]:
-    """The times when a rack was in trouble. `known` is how many nodes it has."""
+    """The faults of a rack. `known` is how many nodes it has."""
     root = Entity(cluster, rack=rack)
     within = timedelta(seconds=families().shared.rack.within_s)
     stretches: list[FiringInterval] = []
@@ -68,7 +68,7 @@ def rack_faults(
 
 
 def nvlink_faults(evidence: Sequence[tuple[str, Sequence[Hypothesis]]]) -> list[SharedFault]:
-    """In one NVLink domain, the faults whose far ends on other nodes tell of them. The root stays that of its own node."""
+    """The faults in an NVLink domain that far ends on other nodes report too. The root stays that of its own node."""
     within = timedelta(seconds=families().shared.nvlink.within_s)
     roots: list[tuple[NodeHypothesis, dict[str, str]]] = []
     for node, h in sorted(_by_time(evidence), key=lambda p: -p[1].strength[0]):

@@ -1,7 +1,7 @@
-"""Storage that is not reached: one fault at the target or the file system, however many nodes and jobs wait for it.
+"""Unreachable storage: one fault of the target or the file system, however many nodes and jobs wait for it.
 
-A node that alone has lost its way may have a fault of its own; two that lost the same way have not. Processes that hang in the
-kernel on many nodes at once wait for a storage, even when no line names it.
+A single node that cannot reach it may have a fault of its own; two nodes have not. Processes that hang in the kernel on many
+nodes at once wait for storage, even when no line names it.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class StorageReports:
-    """What one node says about storage: targets it does not reach, and its hypotheses of nothing but hung tasks."""
+    """One node's evidence: targets it cannot reach, and its hypotheses of nothing but hung tasks."""
 
     outages: tuple[Outage, ...] = ()
     hung: tuple[Hypothesis, ...] = ()
 
 
 def storage_reports(seen: Iterable[Sighting], hypotheses: Iterable[Hypothesis]) -> StorageReports:
-    """What a node's sightings and hypotheses say about storage."""
+    """The evidence about storage in a node's sightings and hypotheses."""
     streams: dict[tuple[str, str], list[Sighting]] = defaultdict(list)
     lasts: dict[tuple[str, str], timedelta] = {}
     for s in seen:
@@ -64,10 +64,10 @@ def storage_reports(seen: Iterable[Sighting], hypotheses: Iterable[Hypothesis]) 
         streams[key].append(s)
         lasts[key] = max(lasts.get(key, timedelta()), timedelta(seconds=rule.lasts_s))
     outages = tuple(
-        Outage(*key, interval, lasts[key])
+        Outage(*key, i, lasts[key])
         for key in sorted(streams)
-        for interval in firing_intervals(streams[key])
-        if interval.end is None or interval.end - interval.start >= lasts[key]
+        for i in firing_intervals(streams[key])
+        if i.end is None or i.end - i.start >= lasts[key]
     )
     return StorageReports(outages, tuple(h for h in hypotheses if _only_hangs(h)))
 
@@ -75,7 +75,7 @@ def storage_reports(seen: Iterable[Sighting], hypotheses: Iterable[Hypothesis]) 
 def storage_faults(
     cluster: str, evidence: Sequence[tuple[str, StorageReports]], incarnations: Incarnations
 ) -> list[SharedFault]:
-    """Every storage that was not reached, and when."""
+    """The faults of all storage."""
     within = timedelta(seconds=families().shared.storage.within_s)
     by_system: dict[str, list[tuple[str, Outage]]] = defaultdict(list)
     for node, reports in evidence:
@@ -127,7 +127,7 @@ def _sessions(
 
 
 def _ended(outages: Sequence[Outage]) -> list[Outage]:
-    """Of a target that most of its nodes reach again, the line that says so was lost on the others."""
+    """Ends for the nodes whose end was lost: most nodes of the same target reach it again."""
     within = timedelta(seconds=families().shared.storage.within_s)
     by_target: dict[str, list[Outage]] = defaultdict(list)
     for outage in outages:
@@ -141,7 +141,7 @@ def _ended(outages: Sequence[Outage]) -> list[Outage]:
 
 
 class _Ends:
-    """When nodes lost a target and had it back, in an order that a crowd of nodes can be looked up in."""
+    """When nodes lost a target and reached it again, sorted for fast lookups with thousands of nodes."""
 
     def __init__(self, outages: Sequence[Outage]) -> None:
         over = sorted((o.interval.start, o.interval.end) for o in outages if o.interval.end is not None)
@@ -150,7 +150,7 @@ class _Ends:
         self._latest = list(accumulate((end for _, end in over), max))
 
     def around(self, at: datetime, within: timedelta) -> tuple[int, datetime | None]:
-        """How many had lost it by then, give or take, and had it back after; and when the last of them had."""
+        """How many nodes lost it by then (± `within`) and reached it again later, and when the last one did."""
         begun = bisect_right(self._starts, at + within)
         return begun - bisect_left(self._ends, at), self._latest[begun - 1] if begun else None
 
@@ -203,7 +203,7 @@ def _named(root: Entity, session: Session, outages: Sequence[tuple[str, Outage]]
 
 
 def _covers(fault: SharedFault, hit: bool, hung: Hypothesis, within: timedelta) -> bool:
-    """Tasks hang minutes after the storage is gone, and are told of until it is back."""
+    """Whether hung tasks are the storage's: they are reported from minutes after it is gone until it is back."""
     h = fault.hypothesis
     until = h.cleared_at or max(h.last_at, hung.fault_at)
     if not h.fault_at - within <= hung.fault_at <= until + within:

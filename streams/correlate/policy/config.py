@@ -17,27 +17,27 @@ class Config:
     before: timedelta = timedelta(minutes=5)
     """A cause may lie this long before the collective that hangs of it."""
     outlived: timedelta = timedelta(minutes=2)
-    """A job that makes progress so long after the last sign of a fault was not stopped by it (drivers, kubelets: `lag`)."""
+    """A job that makes progress so long after a fault's last sign was not stopped by it (drivers, kubelets: `lag`)."""
     skew: timedelta = timedelta(seconds=5)
     """Clocks of switches and hosts differ by this much."""
     scrape: timedelta = timedelta(seconds=60)
-    """A counter tells of a storm at its next scrape."""
+    """A counter shows a storm at its next scrape."""
     linger: timedelta = timedelta(minutes=2)
-    """After the end of an incident, what still comes belongs to it; later it is a new incarnation."""
+    """Evidence within this after the end of an incident belongs to it; later evidence is a new incarnation."""
     hang_settle: timedelta = timedelta(seconds=20)
     """A culprit is named from watchdogs alone only when no report came for this long, or every rank has reported."""
     doubt_settle: timedelta = timedelta(seconds=60)
     """The same where the culprit is only likely: watchdogs of one hang may speak as far apart as its ranks came to wait, and
     before PyTorch 2.5 a rank was given a minute to write down what it knew (TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC)."""
     restart_settle: timedelta = timedelta(minutes=2)
-    """Processes that only ended are told of when their job was not started again within this."""
+    """Processes that only ended open an incident if their job did not start again within this."""
     application_settle: timedelta = timedelta(seconds=10)
     node_settle: timedelta = timedelta(seconds=30)
     """NotReady must last this long: a kubelet that restarts is no incident."""
     storm_settle: timedelta = timedelta(seconds=5)
-    """The line that tells of its end may be this much later than the one that told of it."""
+    """The line that ends a storm may be this much later than the one that reported it."""
     storm_alone: timedelta = timedelta(seconds=30)
-    """The same where only the switch's log tells of it: a shipper may hold that line back for half a minute, and a host closed
+    """The same where only the switch's log reports it: a shipper may hold that line back for half a minute, and a host cordoned
     for a storm that was over costs more than one found half a minute later."""
     brief_storm: timedelta = timedelta(seconds=1)
     """A storm restored within this is a burst, not a storm. Switches that log whole seconds are given one more."""
@@ -63,25 +63,25 @@ class Config:
     leaf_neighbours: int = 3
     """Hosts and switches that lose their link to one switch together, from which on it is the switch."""
     somewhere_neighbours: int = 5
-    """The same where nobody knows what hosts hang on: then only links that stay down count, for in a large cluster some link
-    bounces every minute."""
+    """The same where the hosts' switch is unknown: then only links that stay down count, for in a large cluster some
+    link bounces every minute."""
     leaf_share_up: float = 0.75
     """A switch is well when this share of the links it took away is up again."""
     progress_every: timedelta = timedelta(seconds=5)
-    """How often a job's progress is told while a run verifies that it goes on."""
+    """How often a job's progress is published while a run verifies that it goes on."""
     progress_mitigating: timedelta = timedelta(seconds=30)
-    """The same while its run is still at work, or asks. While nothing is done, nobody waits for progress."""
+    """The same while its run is in progress or waits for approval. Otherwise nobody waits for progress."""
     stale: timedelta = timedelta(hours=6)
-    """A hang or application incident that nobody closed and of which nothing more was heard ends after this."""
+    """A hang or application incident without an end or further evidence is resolved after this."""
     slack: timedelta = timedelta(seconds=15)
-    """A pod's end and its node's last lines are told by different clocks."""
+    """A pod's end and its node's last lines come from different clocks."""
     same_pods_gap: timedelta = timedelta(minutes=10)
     """Reports of the same pods this far apart still belong to one hang: aborting takes its time."""
     judged_at_once: int = 500
-    """So many sightings of jobs are judged with any batch, however small; a job of 32 nodes in trouble has about that many.
-    What is touched beyond that waits for the next tick; nothing that a job decides is decided sooner."""
+    """So many sightings of jobs are evaluated with any batch, however small; a failing job of 32 nodes has about that many.
+    Jobs beyond that wait for the next tick, which no decision about a job precedes anyway."""
     judged_per_signal: int = 1
-    """A large batch pays for judging so many sightings for each that it brings."""
+    """A large batch adds so many sightings to evaluate for each of its own."""
     prune_every: timedelta = timedelta(minutes=1)
     bases_kept: timedelta = timedelta(days=30)
 

@@ -171,7 +171,7 @@ class Families(Strict):
         return next((rule for rule in rules if rule.fits(sighting)), None)
 
     def role(self, sighting: Sighting) -> Role:
-        """What a signal can be at most. It is noted in the sighting, for it is asked whenever its place is judged anew."""
+        """What a signal can be at most. It is noted in the sighting, for it is asked whenever its place is re-evaluated."""
         if not sighting.role:
             object.__setattr__(sighting, "role", self._role(sighting))
         return cast(Role, sighting.role)

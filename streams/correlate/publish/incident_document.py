@@ -47,14 +47,14 @@ def document(h: Hypothesis, around: Surroundings, now: datetime) -> Incident:
     """The first revision of an incident, as far as its hypothesis goes."""
     row = families()[h.family]
     jobs = tuple(sorted({j.key: j for j in around.jobs}.values(), key=lambda j: j.key))
-    affected = {placement.node for placement in around.placements}
+    affected = {p.node for p in around.placements}
     nodes = tuple(sorted({*affected, *h.nodes, h.root.node} - {None}, key=str))
     words = _words(h, jobs)
     stopped = () if _goes_on(h, around.symptoms) else around.placements
     impact = _impact(h, stopped, jobs, nodes)
     latest = newest(h)
     reason = row.reason.format_map(words)
-    if not around.state.is_over and any(placement.node == h.root.node for placement in stopped):
+    if not around.state.is_over and any(p.node == h.root.node for p in stopped):
         reason += row.with_ranks.format_map(words)
     return Incident(
         id=h.id,
@@ -138,8 +138,8 @@ def _impact(
     h: Hypothesis, placements: Sequence[Placement], jobs: Sequence[JobRef], nodes: Sequence[object]
 ) -> Impact:
     keys = {job.key for job in jobs}
-    stopped = [placement for placement in placements if placement.job.key in keys]
-    gpus = sum(placement.gpus for placement in stopped)
+    stopped = [p for p in placements if p.job.key in keys]
+    gpus = sum(p.gpus for p in stopped)
     # Dated back by its own lines: until the first of them a watchdog was waiting, and nothing else could be seen.
     reported_at = min((s.at for s in h.causes), default=h.fault_at)
     return Impact(
@@ -147,7 +147,7 @@ def _impact(
         nodes=len(nodes),
         gpus=gpus,
         gpu_hours_per_hour=float(gpus),
-        ranks=sum(placement.expected for placement in stopped),
+        ranks=sum(p.expected for p in stopped),
         timeout_s=round(max((reported_at - h.fault_at).total_seconds(), 0.0), 3),
     )
 

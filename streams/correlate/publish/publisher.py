@@ -1,7 +1,6 @@
-"""Publishing: compares hypotheses with the incidents published last, and publishes only what is news.
+"""Compares hypotheses with the incidents published last, and publishes a new revision only of what changed.
 
-Every change is a new revision of the whole document; an incident whose reason is gone is merged into the one that explains it
-now, or withdrawn.
+A revision is the whole document; an incident that lost its evidence is merged into the one that explains it now, or withdrawn.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Claims = Mapping[str, Mapping[str, Sequence[Sighting]]]
 
 
 class Publisher:
-    """Knows the documents as published, and by which place and job they are found."""
+    """The published incidents, indexed by place, job and faulty entity."""
 
     def __init__(
         self,
@@ -61,16 +60,16 @@ class Publisher:
             self._index(name, row)
 
     def open_jobs(self) -> set[str]:
-        """Keys of jobs that an incident which is not over, or was until lately, speaks of."""
+        """Keys of jobs that any kept incident mentions."""
         return set(self._by_job)
 
     def places_that_mention(self, jobs: Iterable[str]) -> set[Place]:
-        """Where the incidents stand that speak of any of these jobs."""
+        """The places of incidents that mention any of these jobs."""
         names = set[str]().union(*(self._by_job.get(job, ()) for job in jobs))
         return {self._state.documents[n].place for n in names if n in self._state.documents}
 
     def waiting_for_progress(self, jobs: Iterable[str]) -> set[str]:
-        """Of the jobs that moved, those with an incident of their own, which that may end."""
+        """Of the jobs that made progress, those with an incident of their own, which progress may end."""
         return {job for job in jobs if self._by_place.get(Place(PlaceKind.JOB, job))}
 
     def moves_of(self, job: str) -> tuple[datetime, ...]:
@@ -80,7 +79,7 @@ class Publisher:
     def publish(
         self, standing_: Mapping[Place, list[Hypothesis]], claims: Claims, successor: Successor, now: datetime
     ) -> tuple[Changes, list[tuple[datetime, Place]]]:
-        """Bring the documents of these places up to date. Returns what is news and when to look again."""
+        """Update the incidents of these places. Returns what to publish, and when to evaluate which place again."""
         changes = Changes()
         wakes: list[tuple[datetime, Place]] = []
         self._recounted: set[str] = set()
@@ -104,8 +103,8 @@ class Publisher:
     def prune(self, now: datetime) -> list[DocumentRow]:
         """Forget incidents that are over for longer than the retention; their incarnations stay counted. Returns them.
 
-        Those that share a place or a job are forgotten together: with one of them gone, what it explained would look like a
-        fault of its own to the others.
+        Those that share a place or a job are forgotten together: without one of them, what it explained would look like
+        a fault of its own to the others.
         """
         cut = now - self._config.retention
         documents = self._state.documents
@@ -134,7 +133,7 @@ class Publisher:
         h = settled(h, claims, now)
         before = self._state.documents.get(h.id)
         old = before.incident if before else None
-        new = document(h, self._around(h, old, claims, now), now)
+        new = document(h, self._around(h, claims, now), now)
         new = self._counted(new)
         if old is not None:
             new = self._carry_forward(old, new, h, now)
@@ -145,7 +144,7 @@ class Publisher:
             news = True
         row = DocumentRow(new, str(place), _latest(h, claims))
         self._keep(row, old)
-        # A run that waits for progress reads it in the document; to a person the job's every iteration is no news.
+        # A run that waits for progress reads it in the document; to an operator each iteration of a job is no news.
         return Changes((new,), (timeline_entry(old, new, now),) if news else ())
 
     def _keep(self, row: DocumentRow, old: Incident | None) -> None:
@@ -176,15 +175,14 @@ class Publisher:
                 changes += Changes((new,), (timeline_entry(old, new, now),))
         return changes
 
-    def _around(
-        self, h: Hypothesis, old: Incident | None, claims: Mapping[str, Sequence[Sighting]], now: datetime
-    ) -> Surroundings:
+    def _around(self, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> Surroundings:
         jobs = {job.key: job for job in h.jobs}
         for node in ({h.root.node} if h.root.node is not None else set()) | set(h.nodes):
             for at in sorted({h.fault_at, h.last_at}):
                 jobs |= {s.job.key: s.job for s in self._placements.on_node(node, at, at)}
         for key in claims:
-            jobs.setdefault(key, self._ref(key))
+            placed = self._placements.placements_of(key)
+            jobs.setdefault(key, placed[0].job if placed else job_ref(key))
         placements: list[Placement] = []
         for key in sorted(jobs):
             slack = self._config.slack
@@ -192,18 +190,11 @@ class Publisher:
             placements += standing(there, h.fault_at, self._config)
         symptoms = {s.id: s for found in claims.values() for s in found}
         state, closed_at, note = self._states.of(h, bool(jobs), now)
-        # Also from before the fault: a job that used to tell its progress and tells none now has not recovered.
+        # Also from before the fault: a job that used to report progress and reports none now has not recovered.
         progress = tuple(p for key in sorted(jobs) if (p := self._progress(jobs[key])) is not None)
         return Surroundings(
             placements, list(symptoms.values()), list(jobs.values()), progress, state, closed_at, note
         )
-
-    def _ref(self, key: str) -> JobRef:
-        for pod in self._placements.pods_of(key):
-            for placement in self._placements.of_pod(pod):
-                if placement.job.key == key:
-                    return placement.job
-        return job_ref(key)
 
     def _progress(self, job: JobRef) -> Progress | None:
         at, step = latest_progress(self._state, self._placements, job.key)
@@ -234,13 +225,13 @@ class Publisher:
             return Changes(), []
         new_root = successor(row)
         if new_root is not None and not new_root.alone and new_root.id not in self._state.documents:
-            new_root = None  # that one is not worth an incident by itself, and nothing else follows from it
+            new_root = None  # that root opens no incident by itself, and explains nothing else
         if new_root is None and self._incarnations.runs(name).closed_at is not None:
-            # A person or a run has ended it: that stays said, and there is nothing left to withdraw.
+            # An operator or a run has resolved it: there is nothing left to withdraw.
             return Changes(), []
         late = new_root is None or new_root.fault_at > old.fault_at + self._config.before
         if late and self._state.is_crowded(place):
-            # Where more was seen than is kept, that its evidence is not there any more says nothing against it.
+            # Where sightings are dropped for their number, missing evidence proves nothing.
             return Changes(), []
         if new_root is not None and new_root.id not in self._state.documents:
             at = max(new_root.ready_at, now)
@@ -293,14 +284,14 @@ def _last(row: DocumentRow) -> datetime:
 
 
 def _ties(row: DocumentRow) -> set[Place]:
-    """What an incident has in common with others: the place that it is judged in, its root's node, its jobs."""
+    """What an incident may share with others: its place, its root's node, its jobs."""
     root = row.incident.root
     node = {Place(PlaceKind.NODE, root.node)} if root.node else set()
     return {row.place, *node, *(Place(PlaceKind.JOB, job.key) for job in row.incident.jobs)}
 
 
 def _latest(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> datetime:
-    """When the last was seen of it or of anything that it explains."""
+    """The time of its latest evidence, or of anything it explains."""
     evidence = (*h.causes, *h.context, *h.symptoms, *(s for found in claims.values() for s in found))
     return max([h.last_at, *(s.at for s in evidence)])
 

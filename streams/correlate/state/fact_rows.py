@@ -61,13 +61,13 @@ class FactRows:
         return Touched()
 
     def pod(self, name: str, row: PodRow) -> Touched:
-        """Keep a pod's row, and place the pod anew."""
+        """Keep a pod's row, and place the pod again."""
         topology = self._topology
         if row.tenancies:
             topology.unlisted.names["pod"].discard(name)
         if not self._state.pods.put(name, row):
             return Touched()
-        # Before it is placed: a job that it was only guessed to be part of loses it now, and is judged anew for that.
+        # Before it is placed: a job that it was only guessed to be part of loses it now, and is re-evaluated for that.
         guessed = topology.pod_jobs.forget_guess(name) | topology.pod_jobs.jobs_of(name)
         nodes, jobs = topology.placements.update(name, row)
         topology.pod_jobs.guess(name)
@@ -117,7 +117,7 @@ class FactRows:
         row = self._state.ports.get(name, PortRow())
         if row.link is not None and row.link.observed_at > link.observed_at:
             return Touched()
-        # Both what hung on the port before and what hangs there now is judged anew.
+        # Both what was attached to the port before and what hangs there now is re-evaluated.
         hosts, ends = topology.hosts_at(name), set(topology.cable(name))
         if not self._state.ports.put(name, replace(row, link=link)):
             return Touched()
@@ -129,7 +129,7 @@ class FactRows:
         return Touched(nodes=hosts | topology.hosts_at(name), ports=ends, switches=switches)
 
     def _uncabled(self, name: str, at: datetime) -> Touched:
-        """A cable was pulled: what hung on the port hangs there no more."""
+        """A cable was pulled: what was attached to the port hangs there no more."""
         topology, row = self._topology, self._state.ports[name]
         if row.link is None or row.link.observed_at > at:
             return Touched()

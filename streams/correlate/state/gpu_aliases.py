@@ -1,7 +1,7 @@
-"""One GPU by several names: the kernel knows its PCI address, the device plugin its UUID, an alert its index.
+"""The names of a GPU: the kernel uses its PCI address, the device plugin its UUID, an alert its index.
 
-Names are learned from what tells two of them at once (DCGM, a driver's start-up lines). A name that was told of two GPUs, as
-after a board was exchanged or the devices were numbered anew, is believed of neither.
+Aliases are learned from sightings with two names (DCGM, a driver's start-up lines). A name that was used for two GPUs, as after
+a board was replaced or devices were renumbered, means neither.
 """
 
 from __future__ import annotations

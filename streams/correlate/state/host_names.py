@@ -1,8 +1,8 @@
-"""Which node a host name means: lines, metrics and events call one node by many names.
+"""Which node a host name means: lines, metrics and events use many names for one node.
 
-The node's own name counts before any other. After it count whole names that its facts tell of (addresses, host names, the
-cloud's and the board's ids), and last a name that differs by its domain only. A name that fits several nodes is believed of
-none: whom it means is said by its longer form, or stays open. Addresses change hands, so a name is asked about for a time.
+The node's own name counts first, then whole names from its facts (addresses, host names, cloud and board ids), and last a name
+that differs only by its domain. A name that fits several nodes means none of them: its longer form decides, or it stays open.
+Addresses are reassigned, so every lookup is for a time.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Index:
 
 
 class HostNames:
-    """The nodes that facts tell of, by all of their names. A look-up costs the same however many nodes there are."""
+    """The inventory's nodes by all of their names. A lookup costs the same however many nodes there are."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
@@ -104,7 +104,7 @@ class HostNames:
         return node in self._known
 
     def put(self, node: str, row: NodeRow | None) -> set[str]:
-        """Take in a node as its row tells, or None when it is forgotten. Returns the keys whose meaning may have changed."""
+        """Update a node from its row; None when it is forgotten. Returns the keys whose meaning may have changed."""
         new = _Known(names_told(row), row.left_at) if row is not None and row.fact is not None else None
         old = self._known.get(node)
         if new == old:
@@ -179,9 +179,9 @@ class HostNames:
         return [name for name in names if name.partition(".")[0] == first and not is_address(name)]
 
     def _one(self, nodes: Iterable[str], name: str | None, at: datetime) -> Found:
-        """The one of these nodes that went by the name at that time; by None when it is a form of its own name.
+        """The one of these nodes that had the name at that time; `name` is None for a form of its own name.
 
-        Who was the first counts for all time before, and who was the last for all time after: facts begin when somebody looks.
+        The first node also counts for all time before, and the last for all time after: facts begin at the first observation.
         """
         candidates = tuple(sorted(nodes))
         if len(candidates) <= 1:
@@ -197,7 +197,7 @@ class HostNames:
         return Found(None, candidates, timed=True)
 
     def _spans(self, node: str, name: str | None) -> Iterable[Span]:
-        """When a node went by a name."""
+        """When a node had a name."""
         known = self._known[node]
         gone = known.left_at or _EVER
         for (since, names), (until, _) in pairwise((*known.spans, (gone, ()))):

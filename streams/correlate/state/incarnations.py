@@ -1,6 +1,6 @@
-"""An incident's life: where one incarnation ends and the next begins, and what state it is in.
+"""Incident lifecycle: splits the evidence of one root into incarnations (occurrences), and derives the state from runs.
 
-Both are functions of what was seen and said, with its times; never of the order in which it was read.
+Both depend on the evidence and its times only, never on the order in which it was read.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class FiringInterval:
-    """One stretch of a fault in a stream of sightings: from when it began until it was cleared."""
+    """One interval of a fault in a stream of sightings: from when it began until it was cleared."""
 
     start: datetime
     last: datetime
@@ -87,28 +87,28 @@ _STATES: dict[str, IncidentState] = {
 
 
 _AFTER = {"shadowed": None, "escalated": IncidentState.MITIGATING}
-"""The state after a run ended without success where no person is needed yet: the next escalation step goes on."""
+"""The state after a run without success where no operator is needed yet: the next escalation step continues."""
 
 MISMATCHES_FROM = 1000
 """Incarnations of a mismatched collective begin here: they are counted with the hangs, and no two may share an id."""
 
 
 def closes(event: Sighting) -> bool:
-    """Whether an event of a run or a person closes its incident."""
+    """Whether an event of a run or an operator resolves its incident."""
     return event.kind == SignalKind.RUN_RESOLVED or (
         event.kind == SignalKind.RUN_FINISHED and event.text("outcome") == "succeeded"
     )
 
 
 class Incarnations:
-    """Closings and counts of incarnations, looked up in the rows."""
+    """When incarnations were resolved, and how many there were, from the rows."""
 
     def __init__(self, state: State, linger: timedelta) -> None:
         self._state = state
         self._linger = linger
 
     def runs(self, incident: str) -> RunView:
-        """The state that runs and people report for an incident. The first event that closes it counts, none after it."""
+        """The state of an incident by its runs and operators. The first event that resolves it counts, none after it."""
         row = self._state.runs.get(incident)
         view = RunView()
         for event in sorted(row.events if row else (), key=lambda e: (e.at, _ORDER.get(e.kind, 9), e.id)):
@@ -123,7 +123,7 @@ class Incarnations:
         return view
 
     def closed(self, incidents: Iterable[str]) -> dict[str, datetime]:
-        """When runs or people closed these incidents, by id; those they did not close are left out."""
+        """When runs or operators resolved these incidents, by id; unresolved ones are left out."""
         if not self._state.runs:
             return {}
         return {name: at for name in incidents if (at := self.runs(name).closed_at) is not None}
@@ -147,11 +147,11 @@ class Incarnations:
 
     @property
     def has_closings(self) -> bool:
-        """Whether any run or person reported on any incident."""
+        """Whether any run or operator reported on any incident."""
         return bool(self._state.runs)
 
     def closing(self, root: Entity, domain: str, incarnation: int) -> datetime | None:
-        """When a run or a person closed this incarnation, under whatever family it went."""
+        """When a run or an operator resolved this incarnation, under any family of the domain."""
         if not self._state.runs:
             return None
         ids = (incident_id(root.cluster, root, name, incarnation) for name in families().in_domain(domain))
@@ -159,9 +159,9 @@ class Incarnations:
         return min((t for t in times if t), default=None)
 
     def next_number(self, names: Sequence[Entity], domain: str, after: int, at: datetime) -> int:
-        """The number of an incarnation that begins at that time: the next one that was not closed before.
+        """The number of an incarnation that begins at that time: the next one that was not resolved before then.
 
-        Of a number that was closed before, the evidence is no longer kept; what comes now is not its continuation.
+        The evidence of a number that was resolved before is gone; new evidence does not continue it.
         """
         number = after + 1
         while any(
@@ -179,12 +179,12 @@ class Incarnations:
         names: Sequence[Entity] = (),
         again: timedelta | None = None,
     ) -> list[Session]:
-        """Spells of one place put together into incarnations. `names` are the roots it may be published under, if not `root`.
+        """Intervals of one place put together into incarnations. `names` are the roots it may be published under, if not `root`.
 
-        A spell that begins while the last incarnation is open, or within the linger after its end, is part of it (a flap, if
-        it had ended). Once a run or a person has closed it, anything later than the linger is a new one. A place that ends and
-        begins again by itself a third time is flapping: it stays the same incarnation from then on. With `again` it does so from
-        the second time on, when that comes so soon after its end.
+        An interval that begins while the last incarnation is open, or within the linger after its end, is part of it (a flap, if
+        it had ended). Once a run or an operator has resolved it, anything later than the linger is a new one. A place that ends
+        and begins again by itself a third time is flapping: it stays the same incarnation from then on. With `again` that holds
+        from the second time on, if it begins so soon after the end.
         """
         base = self.base(root, domain)
         count = base.count if base else 0
@@ -253,7 +253,7 @@ def _counted(root: Entity, family: str, incarnation: int) -> tuple[Entity, str, 
 
 
 def _moments(interval: FiringInterval) -> Iterable[FiringInterval]:
-    """A spell as one spell for each sighting: a run or a person may close an incarnation in the middle of it."""
+    """An interval as one interval for each sighting: a run or an operator may resolve an incarnation in the middle of it."""
     return (FiringInterval(s.at, s.at, interval.end, (s,)) for s in interval.sightings)
 
 
@@ -269,9 +269,9 @@ def _joined(session: Session, interval: FiringInterval) -> Session:
 
 
 def firing_intervals(stream: Iterable[Sighting]) -> list[FiringInterval]:
-    """Cut one stream of firing and cleared sightings into spells.
+    """Cut one stream of firing and cleared sightings into intervals.
 
-    A clear ends the spell before it; firing again while it lasts only prolongs it.
+    A clear ends the interval before it; firing again while it lasts only prolongs it.
     """
     found: list[FiringInterval] = []
     for s in sorted(stream, key=lambda s: (s.at, not s.firing, s.id)):

@@ -1,4 +1,4 @@
-"""Where a signal or a fact is kept, and what has to be judged anew because of it."""
+"""Where a signal or a fact is kept, and what has to be re-evaluated because of it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Ingest:
         self._retention = Retention(state, topology, self._facts)
 
     def everything(self) -> Touched:
-        """All that anything was seen of: what a start has to judge."""
+        """All that anything was seen of: what a start has to evaluate."""
         touched = Touched(nodes=set(self._state.nodes.reporting), ports=set(self._state.ports.reporting))
         for pod in self._state.pods.reporting:
             touched.jobs |= self._topology.pod_jobs.jobs_of(pod)
@@ -52,7 +52,7 @@ class Ingest:
         return touched
 
     def signal(self, signal: Signal, touched: Touched) -> None:
-        """Keep one signal, and note what has to be judged anew because of it."""
+        """Keep one signal, and note what has to be re-evaluated because of it."""
         if (seen := sighting(signal)) is not None:
             self._keep(self._topology.names.named(seen), touched)
 
@@ -150,14 +150,14 @@ class Ingest:
             placements = self._topology.placements
             touched.jobs |= placements.update(pod.key, row)[1]
             # Also where the placement stays as it was: which GPU a rank holds is told of its culprits.
-            touched.jobs |= {placement.job.key for placement in placements.of_pod(pod.key)}
+            touched.jobs |= {p.job.key for p in placements.of_pod(pod.key)}
 
     def _progress(self, pod: PodRef, seen: Sighting, touched: Touched) -> None:
         if not self._topology.unlisted.admits("pod", pod.key, self._state.pods):
             return
         row = self._state.pods.get(pod.key, PodRow())
         if self._state.pods.put(pod.key, with_progress(row, seen.at, seen.number("step"))):
-            jobs = {placement.job.key for placement in self._topology.placements.of_pod(pod.key)}
+            jobs = {p.job.key for p in self._topology.placements.of_pod(pod.key)}
             touched.mentioned |= jobs
             touched.moves |= {(job, seen.at) for job in jobs}
 
@@ -190,7 +190,7 @@ class Ingest:
                 touched.switches.add(port.partition("/")[0])
 
     def _move(self, kind: str, name: str, reported: str, touched: Touched) -> None:
-        """Keep anew, each under the node that it means now, what a place holds of a node called so."""
+        """Keep again, each under the node that it means now, what a place holds of a node called so."""
         called = [s for s in self._state.seen_at(kind, name) if reported == (s.said or s.entity.node)]
         moved = {s.id: new for s in called if (new := self._topology.names.named(s)) is not s}
         if not moved:

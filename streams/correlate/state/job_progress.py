@@ -1,4 +1,4 @@
-"""Progress of the jobs on a node: the one thing that a node reports all the time while it lives."""
+"""Progress of the jobs on a node, as proof that the node is alive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streams.model.entity import JobRef
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """A job that stood on a node at some time, and its signs of progress as long as it stood there."""
+    """A job that ran on a node, and its signs of progress while it ran there."""
 
     job: JobRef
     moves: tuple[datetime, ...]
@@ -36,7 +36,7 @@ class ProgressReports:
         self._moves.clear()
 
     def on(self, node: str, since: datetime) -> list[ProgressReport]:
-        """Jobs with a pod on the node at that time. Progress after a job was placed anew does not count: it may run elsewhere."""
+        """Jobs with a pod on the node at that time. Progress after a job was rescheduled does not count: it may run elsewhere."""
         placements: dict[str, list[Placement]] = {}
         for placement in self._placements.on_node(node, since, since):
             if placement.start <= since:
@@ -44,10 +44,8 @@ class ProgressReports:
         return [self._pulse(key, placements[key], since) for key in sorted(placements)]
 
     def _pulse(self, key: str, placements: list[Placement], since: datetime) -> ProgressReport:
-        anew = [
-            placement.start for placement in self._placements.placements_of(key) if placement.start > since
-        ]
-        until = latest_end(placement.end for placement in placements)
+        anew = [p.start for p in self._placements.placements_of(key) if p.start > since]
+        until = latest_end(p.end for p in placements)
         bounds = [at for at in (until, min(anew, default=None)) if at is not None]
         moves = tuple(at for at in self._moves_of(key) if all(at <= bound for bound in bounds))
         row = self._state.jobs.get(key, JobRow())

@@ -1,4 +1,4 @@
-"""The places that are judged as one, and what stands for a cause until its incident is known."""
+"""The places that are evaluated as one, and what stands for a cause until its incident is known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PlaceKind(StrEnum):
 
 
 class Place(NamedTuple):
-    """A place that is judged as one: its kind, and its name or key. A switch that nobody knows has an empty name."""
+    """A place that is evaluated as one: its kind, and its name or key. A switch that is unknown has an empty name."""
 
     kind: PlaceKind
     name: str
@@ -68,10 +68,10 @@ STORAGE, NODES = SharedGroup(GroupKind.STORAGE), SharedGroup(GroupKind.NODES)
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A place that jobs accuse. Which incident that is shows when all that they say of it is put together."""
+    """A place that jobs suspect. Which incident that is shows when all that they say of it is put together."""
 
     place: Place
 
 
 Cause = str | Suspect
-"""Why a job suffers: the id of an incident, or a place that its ranks accuse."""
+"""Why a job suffers: the id of an incident, or a place that its ranks suspect."""

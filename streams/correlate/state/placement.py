@@ -6,7 +6,7 @@ A pod stands on its node from when it was scheduled until it ended, was deleted,
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -35,12 +35,12 @@ class Placement:
     """What its processes said of their ranks."""
 
     def overlaps(self, since: datetime, until: datetime) -> bool:
-        """Whether the stay and the closed interval have a moment in common."""
+        """Whether the placement and the closed interval have a moment in common."""
         return self.start <= until and (self.end is None or self.end >= since)
 
 
 def placements_of(name: str, row: PodRow) -> tuple[Placement, ...]:
-    """The stays of every pod that bore the name."""
+    """The placements of every pod that bore the name."""
     placed = [t for t in row.tenancies if t.fact.node and t.fact.job]
     starts = [t.fact.scheduled_at or t.first_seen for t in placed]
     placements = []
@@ -73,7 +73,7 @@ def placements_of(name: str, row: PodRow) -> tuple[Placement, ...]:
 
 
 class Placements:
-    """Stays by node and by job, kept up to date pod by pod."""
+    """Placements by node and by job, kept up to date pod by pod."""
 
     def __init__(self, state: State, slack: timedelta) -> None:
         self._slack = slack
@@ -81,14 +81,14 @@ class Placements:
         self._on: dict[str, set[str]] = defaultdict(set)
         self._of: dict[str, set[str]] = defaultdict(set)
         self._ended: set[str] = set()
-        """Pods with a stay that is over."""
+        """Pods with a placement that is over."""
         self._stays: dict[str, tuple[Placement, ...]] = {}
         """By job: a cache of `placements_of`, dropped when one of its pods changes."""
         for name, row in state.pods.items():
             self.update(name, row)
 
     def update(self, pod: str, row: PodRow | None) -> tuple[set[str], set[str]]:
-        """Take in a changed pod. Returns the nodes and the jobs (by key) that it was or is part of."""
+        """Record a changed pod. Returns the nodes and the jobs (by key) that it was or is part of."""
         before = self._by_pod.get(pod, ())
         after = placements_of(pod, row) if row is not None else ()
         if before == after:
@@ -109,11 +109,11 @@ class Placements:
         return {s.node for s in both}, {s.job.key for s in both}
 
     def has_ended(self, pod: str) -> bool:
-        """Whether any stay of pods of that name is over."""
+        """Whether any placement of pods of that name is over."""
         return pod in self._ended
 
     def of_pod(self, pod: str) -> tuple[Placement, ...]:
-        """Every stay of pods of that name, earliest first."""
+        """Every placement of pods of that name, earliest first."""
         return self._by_pod.get(pod, ())
 
     def pods_of(self, job: str) -> Iterable[str]:
@@ -125,49 +125,30 @@ class Placements:
         return self._of.get(job, frozenset())
 
     def placements_of(self, job: str) -> Sequence[Placement]:
-        """Every stay of the job's pods, by the pod's name and then in order of time."""
+        """Every placement of the job's pods, by the pod's name and then in order of time."""
         if job not in self._stays:
             pods = self.pods_of(job)
             self._stays[job] = tuple(s for pod in pods for s in self._by_pod[pod] if s.job.key == job)
         return self._stays[job]
 
     def on_node(self, node: str, since: datetime, until: datetime) -> list[Placement]:
-        """Stays on the node in that time; one that ended up to the slack before still counts."""
-        return self._among(self._on.get(node, ()), since - self._slack, until, node=node)
+        """Placements on the node in that time; one that ended up to the slack before still counts."""
+        since -= self._slack
+        return [p for p in self._in_pods(self._on, node) if p.node == node and p.overlaps(since, until)]
 
     def of_job(self, job: str, since: datetime, until: datetime) -> list[Placement]:
-        """Stays of the job in that time."""
-        return self._among(self._of.get(job, ()), since, until, job=job)
+        """Placements of the job in that time."""
+        return [p for p in self._in_pods(self._of, job) if p.job.key == job and p.overlaps(since, until)]
+
+    def _in_pods(self, index: Mapping[str, set[str]], key: str) -> Iterator[Placement]:
+        return (p for pod in sorted(index.get(key, ())) for p in self._by_pod[pod])
 
     def jobs_near(self, node: str) -> set[str]:
-        """Keys of every job that is known to have stood on the node."""
-        return {
-            placement.job.key
-            for pod in self._on.get(node, ())
-            for placement in self._by_pod[pod]
-            if placement.node == node
-        }
-
-    def _among(
-        self,
-        pods: Iterable[str],
-        since: datetime,
-        until: datetime,
-        *,
-        node: str | None = None,
-        job: str | None = None,
-    ) -> list[Placement]:
-        return [
-            placement
-            for pod in sorted(pods)
-            for placement in self._by_pod[pod]
-            if (node is None or placement.node == node)
-            and (job is None or placement.job.key == job)
-            and placement.overlaps(since, until)
-        ]
+        """Keys of every job that is known to have run on the node."""
+        return {p.job.key for pod in self._on.get(node, ()) for p in self._by_pod[pod] if p.node == node}
 
 
 def placement_at(placements: Sequence[Placement], at: datetime) -> Placement | None:
-    """The stay that a line of that time belongs to: the one it lies in, else the nearest before, else the first."""
-    begun = [placement for placement in placements if placement.start <= at]
+    """The placement that a line of that time belongs to: the one it lies in, else the nearest before, else the first."""
+    begun = [p for p in placements if p.start <= at]
     return begun[-1] if begun else placements[0] if placements else None

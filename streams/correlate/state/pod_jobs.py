@@ -41,9 +41,7 @@ class PodJobs:
 
     def jobs_of(self, pod: str) -> set[str]:
         """Keys of every job the pod is or was part of."""
-        return {placement.job.key for placement in self._placements.of_pod(pod)} or {
-            self._without_placement(pod)
-        }
+        return {p.job.key for p in self._placements.of_pod(pod)} or {self._without_placement(pod)}
 
     def unplaced(self, job: str) -> list[str]:
         """Pods that were never placed and are taken for parts of the job, sorted."""

@@ -40,7 +40,7 @@ class RepeatFaults:
         self._state = state
 
     def record(self, before: Incident | None, now_: Incident, *, withdrawn: bool = False) -> set[str]:
-        """Take in a revision. Returns the offenders whose history it changed."""
+        """Record a revision. Returns the offenders whose history it changed."""
         counts = (
             now_.family not in policy().repeats.without
             and now_.state not in (IncidentState.MERGED, IncidentState.SUPPRESSED)

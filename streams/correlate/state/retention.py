@@ -1,4 +1,4 @@
-"""What of a cluster's rows is forgotten, and when: evidence that is old and that nothing open is built from."""
+"""Prunes a cluster's rows: evidence that is old and that no open incident is built from."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Retention:
     def prune(self, now: datetime, config: Config, open_jobs: set[str], places: set[str]) -> Touched:
         """Forget what is older than the retention and part of nothing open. Returns what was touched by it.
 
-        A node and the ports that its cables end at are forgotten together: half of what both said of a link tells another story.
-        `places` are scopes whose sightings an open incident of another scope is built from.
+        A node and the ports at its cables are pruned together: half of the evidence about a link would mean something else.
+        `places` are places whose sightings an open incident of another place is built from.
         """
         cut = now - config.retention
         touched = Touched()
@@ -65,7 +65,7 @@ class Retention:
         return touched
 
     def forget_names(self) -> set[str]:
-        """Forget names that nothing kept is called by any more. Returns the keys that mean something else for it."""
+        """Forget names that no kept sighting uses any more. Returns the keys whose meaning changes by that."""
         keys: set[str] = set()
         called: dict[tuple[str, str], set[str | None]] = {}
         for reported, place in self._topology.names.kept():
@@ -110,7 +110,7 @@ class Retention:
         return self._facts.pod(name, replace(row, tenancies=tenancies, seen=seen))
 
     def _drop_places(self, cut: datetime, busy: set[str]) -> None:
-        """Forget nodes that were deleted, and places that nobody but a forgotten signal ever named."""
+        """Drop deleted nodes, and places that only pruned signals named."""
         deleted, unlisted = self._topology.deleted, self._topology.unlisted.names
         for name in sorted(deleted):
             row = self._state.nodes.get(name)
@@ -138,8 +138,8 @@ class Retention:
 def _forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> datetime:
     """From when on what was seen of links is kept that may be one fault: `cut`, or earlier where such a fault lies across it.
 
-    It is forgotten as a whole, with what excuses it. Half of it would tell another story: without the bounce before it, a counter
-    that rose speaks of optics that fail.
+    It is pruned as a whole, with what excuses it. Half of it would mean something else: without the bounce before it, a rising
+    counter looks like failing optics.
     """
     gap = config.link_quiet + config.link_settle
     since: datetime | None = None
@@ -153,7 +153,7 @@ def _forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Co
 
 
 def _kept(seen: Groups, links: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> Groups:
-    """What is left of what was seen at one place, when the faults of its links are forgotten as wholes."""
+    """What is left of sightings of one place, when the faults of its links are forgotten as wholes."""
     since = _forget_before(links, cut, config)
     return {key: left for key, group in seen.items() if (left := _since(group, since))}
 

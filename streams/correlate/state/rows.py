@@ -99,7 +99,7 @@ class JobRow:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it was deleted, and not made anew under its name since."""
+        """Whether it was deleted, and not made again under its name since."""
         return self.gone_at is not None and (self.fact is None or self.fact.observed_at <= self.gone_at)
 
     @property

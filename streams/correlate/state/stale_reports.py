@@ -1,4 +1,4 @@
-"""Reports that were old when Kafka got them, counted by source, so that none is left out silently.
+"""Counts reports that were old when Kafka got them, by source, so that none is dropped silently.
 
 A shipper that lost its place reads a whole log again; a host with a wrong clock or time zone reports everything late. Each
 source gets one timeline entry every few minutes with the numbers since, however many lines there were.

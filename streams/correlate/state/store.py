@@ -194,7 +194,7 @@ class State:
         yield from (self.bases, self.histories)
 
     def seen_at(self, kind: str, name: str) -> list[Sighting]:
-        """All that is kept of what was seen at a place: a `node`, a `pod` or a `port`."""
+        """All that is kept of sightings of a place: a `node`, a `pod` or a `port`."""
         row = self.places[kind].get(name)
         return [s for group in row.seen.values() for s in group] if row is not None else []
 

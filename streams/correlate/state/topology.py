@@ -1,6 +1,6 @@
-"""What belongs together in one cluster: nodes with their ports, leafs, racks and names, cables with their ends, pods with jobs.
+"""Index of a cluster's topology: nodes with their ports, leafs, racks and names, cables with their ends, pods with jobs.
 
-Everything here is found again from the rows; whoever writes a row tells the index, and everybody else only asks it.
+It is rebuilt from the rows at start; the writers of rows keep it up to date.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Unlisted:
 
 
 class Topology:
-    """Looks up neighbours in the fabric and in the room. Ports are named `switch/port`, everything else by its own name."""
+    """Looks up neighbours in fabric and racks. Ports are named `switch/port`, everything else by its own name."""
 
     def __init__(self, state: State, placements: Placements) -> None:
         self._state = state
@@ -114,7 +114,7 @@ class Topology:
         return next((end.partition("/")[0] for end in self.cable(port) if end != port), None)
 
     def neighbours(self, switch: str) -> int:
-        """How many hosts and switches hang on a switch, as far as cabling and labels tell."""
+        """How many hosts and switches are attached to a switch, as far as cabling and labels tell."""
         found = {f"node/{name}" for name in self._at_leaf.get(switch, ())}
         for port in self._of_switch.get(switch, ()):
             link = self._state.ports[port].link
@@ -123,7 +123,7 @@ class Topology:
         return len(found)
 
     def switches_of(self, node: str) -> set[str]:
-        """The switches a node hangs on, by its cables and by the label of its leaf."""
+        """The switches a node is attached to, by its cables and by the label of its leaf."""
         row = self._state.nodes.get(node)
         found = _leafs_of(row.fact) if row else set()
         return found | {port.partition("/")[0] for port in self._ports.get(node, ())}
@@ -133,7 +133,7 @@ class Topology:
         return len(self._in_rack.get(rack, ()))
 
     def nodes_at_leaf(self, leaf: str) -> int:
-        """How many nodes hang on a leaf, as far as labels tell."""
+        """How many nodes are attached to a leaf, as far as labels tell."""
         return len(self._at_leaf.get(leaf, ()))
 
     def nodes_known(self) -> int:
@@ -189,7 +189,7 @@ class Topology:
 
 
 def _leafs_of(node: NodeFact | None) -> set[str]:
-    """The leafs a node hangs on: by its label, and by the rails of a cabling file."""
+    """The leafs a node is attached to: by its label, and by the rails of a cabling file."""
     return {leaf for leaf in (node.leaf, *node.rails.values()) if leaf} if node else set()
 
 

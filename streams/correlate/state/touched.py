@@ -1,4 +1,4 @@
-"""What a batch of signals and facts changed, and so has to be judged anew."""
+"""What a batch of signals and facts changed, and so has to be re-evaluated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streams.correlate.state.place import Cause, Place, PlaceKind, SharedGroup
 
 @dataclass(slots=True)
 class Touched:
-    """Places to judge anew, by kind and name."""
+    """Places to re-evaluate, by kind and name."""
 
     nodes: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
@@ -26,7 +26,7 @@ class Touched:
     moves: set[tuple[str, datetime]] = field(default_factory=set)
     """Jobs that reported progress, and when they made it."""
     placed: set[str] = field(default_factory=set)
-    """Jobs whose pods or whose end the inventory reported anew."""
+    """Jobs whose pods or whose end the inventory reported again."""
 
     def __ior__(self, other: Touched) -> Touched:
         for name in self.__slots__:
