@@ -74,6 +74,11 @@ def parsed(text: str) -> object | None:
     return _parsed(text.encode("utf-8", "surrogatepass"))
 
 
+def string(value: object) -> str | None:
+    """The value of a field when it is a text and not empty, else None."""
+    return value if isinstance(value, str) and value else None
+
+
 def _parsed(raw: bytes) -> object | None:
     try:
         document: object = orjson.loads(raw)

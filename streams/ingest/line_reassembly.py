@@ -18,6 +18,7 @@ from typing import Any
 
 from streams.ingest import header
 from streams.ingest.fields import NAMES
+from streams.ingest.json_documents import string
 from streams.ingest.records import Opened, Origin, RecordContext, Row, Unfinished
 from streams.model.clock import from_millis, to_millis
 from streams.model.entity import PodRef
@@ -127,7 +128,7 @@ def due(waiting: Unfinished, at: datetime | None) -> list[Row]:
 
 def flush(row: Row, context: RecordContext, into: Opened) -> None:
     """Open an unfinished line as it is."""
-    node = _text(row[2])
+    node = string(row[2])
     alone = RecordContext(context.received_at, node, context.interest, depth=context.depth, mark=mark(row))
     into.nested.append((row[0], alone.within(_origin_in(row), max_line=MAX_JOINED)))
 
@@ -165,17 +166,13 @@ def _origin_in(row: Row) -> Origin:
     _, _, _, at, node, namespace, pod, uid, container, source, certain, sure = row[:_PARTS]
     return Origin(
         from_millis(at) if isinstance(at, int) else None,
-        _text(node),
-        PodRef(_text(namespace) or "", _text(pod) or "", _text(uid)) if pod else None,
-        _text(container),
-        _text(source) or "",
+        string(node),
+        PodRef(string(namespace) or "", string(pod) or "", string(uid)) if pod else None,
+        string(container),
+        string(source) or "",
         bool(certain),
         bool(sure),
     )
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _true(value: object) -> bool:

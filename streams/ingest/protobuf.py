@@ -1,7 +1,7 @@
-"""Protobuf records told apart by their bytes: OTLP logs, metrics and traces, and Prometheus remote-write of both versions.
+"""Protobuf records, recognised by their bytes: OTLP logs, metrics and traces, and both versions of Prometheus remote-write.
 
-Protobuf names no type. What tells is the shape: an export request is nothing but fields 1, laid end to end; the fields of what is
-inside differ between logs, metrics and traces (opentelemetry-proto, *.proto), and every series of remote-write has a name.
+Protobuf names no type, but the fields differ: an export request has only fields 1, one after the other; what is in them differs
+between logs, metrics and traces (opentelemetry-proto, *.proto), and every series of remote-write has a name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from streams.ingest.records import Opened, RecordContext
 
 BEGINNINGS = (b"\x0a", b"\x1a", b"\x22\x00")
-"""Tags of the first field; texts begin so only with an empty line, and no text with the last two."""
+"""Tags of the first field. A text begins with the first one only after an empty line, never with the others."""
 
 _NAME = b"__name__"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -20,7 +20,7 @@ _TEXT = bytes(byte for byte in range(256) if byte >= 32 or chr(byte) in "\t\n\r\
 _TRACE_ID_BYTES = 16
 
 Field = tuple[int, int, int, int]
-"""Number, wire type, where its content begins and ends."""
+"""Number, wire type, start and end of its content."""
 
 
 class _NotProtobuf(ValueError):
@@ -28,7 +28,7 @@ class _NotProtobuf(ValueError):
 
 
 def read(value: bytes, context: RecordContext, into: Opened) -> bool:
-    """Add what a protobuf record holds to `into`; False when the bytes are no protobuf message."""
+    """Add the content of a protobuf record to `into`; False when the bytes are no protobuf message."""
     try:
         numbers = _numbers(value)
         if not numbers:
@@ -36,7 +36,7 @@ def read(value: bytes, context: RecordContext, into: Opened) -> bool:
         kind = _kind(value, numbers)
     except _NotProtobuf:
         return _is_binary(value, into)
-    # Imported only now: most detectors get no such record.
+    # Imported here, because most detectors never get such a record.
     from streams.ingest.metrics import remote_write
     from streams.ingest.otlp import protobuf_encoding
 
@@ -47,10 +47,10 @@ def read(value: bytes, context: RecordContext, into: Opened) -> bool:
             protobuf_encoding.read_metrics(value, context, into)
         case "write":
             remote_write.read(value, context, into)
-        case "write 2":
-            remote_write.read_second(value, context, into)
+        case "write v2":
+            remote_write.read_v2(value, context, into)
         case "traces":
-            into.unreadable.append("OpenTelemetry traces, which are not read: send logs and metrics")
+            into.unreadable.append("OpenTelemetry traces are not read: send logs and metrics")
         case _:
             return _is_binary(value, into)
     return True
@@ -58,11 +58,11 @@ def read(value: bytes, context: RecordContext, into: Opened) -> bool:
 
 def _kind(value: bytes, numbers: set[int]) -> str | None:
     if numbers <= {4, 5}:
-        return "write 2"
+        return "write v2"
     if not numbers <= {1, 3}:
         return None
     if 3 in numbers:
-        return "write"  # descriptions of metrics, which no export request has
+        return "write"  # metadata of metrics, which no export request has
     for resource in _fields(value, 0, len(value), _MAX_LOOKED_AT):
         if _is_series(value, resource):
             return "write"
@@ -76,7 +76,7 @@ def _kind(value: bytes, numbers: set[int]) -> str | None:
 
 
 def _is_series(value: bytes, field: Field) -> bool:
-    """True when one of the labels is the metric's name. The attributes of a resource lie one level deeper."""
+    """True when one of the labels is the metric's name. Attributes of a resource are one level deeper."""
     if _NAME not in value[field[2] : field[3]]:
         return False
     return any(
@@ -107,7 +107,7 @@ def _within(value: bytes, field: Field) -> Iterator[Field]:
 
 
 def _numbers(value: bytes) -> set[int]:
-    """The field numbers of a message that holds nothing but messages and texts."""
+    """The field numbers of a message that holds only messages and texts."""
     numbers = set()
     for number, wire, _, _ in _fields(value, 0, len(value), len(value)):
         if wire != _BYTES:
@@ -117,10 +117,10 @@ def _numbers(value: bytes) -> set[int]:
 
 
 def _fields(value: bytes, start: int, end: int, most: int) -> Iterator[Field]:
-    """The fields of a message, in order, `most` at most.
+    """The first `most` fields of a message.
 
     Raises:
-        _NotProtobuf: when the bytes are none.
+        _NotProtobuf: when the bytes are no message.
     """
     for _ in range(most):
         if start >= end:
@@ -137,7 +137,7 @@ def _fields(value: bytes, start: int, end: int, most: int) -> Iterator[Field]:
         else:
             raise _NotProtobuf(f"wire type {wire}")
         if stop > end or not tag >> 3:
-            raise _NotProtobuf("a field that ends behind its message")
+            raise _NotProtobuf("a field that ends after its message")
         yield tag >> 3, wire, start, stop
         start = stop
 
@@ -155,12 +155,12 @@ def _varint(value: bytes, start: int, end: int) -> tuple[int, int]:
 
 
 def _is_binary(value: bytes, into: Opened) -> bool:
-    """True, with a reason, for what begins like a message inside a message and has bytes that no text has."""
+    """True, with a reason in `into`, for bytes that begin like a nested message and are no text."""
     try:
         _, inner = _varint(value, 1, len(value))
     except _NotProtobuf:
         return False
     if value[inner : inner + 1] not in (b"\x0a", b"\x12") or not value[:4096].translate(None, _TEXT):
         return False
-    into.unreadable.append("binary data: a message of an unknown type, or one that was cut")
+    into.unreadable.append("binary data: a message of an unknown type, or a truncated one")
     return True

@@ -1,7 +1,7 @@
-"""Times as log lines and shippers write them, made whole: with a year and in UTC.
+"""Times of log lines and shippers, completed with year and zone, in UTC.
 
-Many formats leave the year out, some the offset. `reference` (when Kafka or the shipper got the line) supplies the year;
-a time without an offset is read as UTC, and given up when that puts it into the future.
+Many formats leave out the year, some the offset. `reference` (when Kafka or the shipper got the line) supplies the year; a time
+without an offset is read as UTC, and dropped when that puts it into the future.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 _EARLIEST_S = 1e8
-"""1973: below are seconds since a machine's start."""
+"""1973: smaller numbers are seconds since boot."""
 
 _MAPPED = ("$date", "seconds", "sec", "s", "$numberLong")
 _OFFSET = re.compile(r"[+-]\d\d:?(?:\d\d)?$|(?:UTC|GMT)\b")
@@ -32,14 +32,14 @@ _BSD = re.compile(
 
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 FUTURE = timedelta(minutes=5)
-"""How far ahead of its arrival a line may claim to be: clocks differ by seconds, time zones by more than this."""
+"""How far a line may be ahead of its arrival: clocks differ by seconds, time zones by more than this."""
 
 _ZONES = timedelta(hours=14, minutes=5)
-"""A time without a year that is ahead by no more than this is of another zone; by more, it is of the year before."""
+"""A time without a year that is ahead by at most this is in another zone; beyond, it is of the year before."""
 
 
 def iso(text: str, *, reference: datetime | None = None) -> datetime | None:
-    """An ISO 8601 time, `T` or blank, `.` or `,` before the fraction; None when it is none."""
+    """An ISO 8601 time with `T` or blank and `.` or `,` before the fraction; None for any other text."""
     try:
         at = datetime.fromisoformat(_at_most_microseconds(text.strip().replace(",", ".")))
     except ValueError:
@@ -52,7 +52,7 @@ def iso(text: str, *, reference: datetime | None = None) -> datetime | None:
 def yearless(
     month: str, day: str, clock: str, reference: datetime, *, year: str | None = None
 ) -> datetime | None:
-    """`Nov`, `21`, `07:13:13.5` and perhaps a year; None when that is no date or lies ahead of `reference`."""
+    """`Nov`, `21`, `07:13:13.5` and maybe a year; None when that is no date, or ahead of `reference`."""
     try:
         number = int(month) if month.isdigit() else MONTHS.index(month[:3].lower()) + 1
     except ValueError:
@@ -66,14 +66,14 @@ def yearless(
 
 @lru_cache(maxsize=4096)
 def _dates(day_and_clock: str, year: int) -> tuple[datetime, ...]:
-    """The time in the next year, in this one and in the last, where there is such a day. All lines of a second share it."""
+    """The time in the next, this and the last year, where the day exists. Cached: all lines of a second share it."""
     return tuple(at for late in (1, 0, -1) if (at := iso(f"{year + late:04d}-{day_and_clock}")) is not None)
 
 
 def epoch(value: float | int | str) -> datetime | None:
     """Seconds, milliseconds, microseconds or nanoseconds since 1970, told apart by their size.
 
-    None for what is neither, and for numbers so small that they count from a machine's start.
+    None for anything else, and for numbers so small that they count from boot.
     """
     try:
         seconds = float(value)
@@ -88,7 +88,7 @@ def epoch(value: float | int | str) -> datetime | None:
 
 @lru_cache(4096)
 def at_nanos(nanos: int | str) -> datetime | None:
-    """`epoch` of a time that many records of one message share; None for zero, which means unknown."""
+    """`epoch`, cached: the records of a message share times. None for zero, which means unknown."""
     return epoch(nanos)
 
 
@@ -108,7 +108,7 @@ def any_form(value: object, reference: datetime | None = None) -> datetime | Non
 
 
 def has_zone(text: str) -> bool:
-    """True for a time that says where it is counted from: an offset, a zone, or seconds since 1970."""
+    """True for a time with an offset or a zone, and for seconds since 1970."""
     return text[-1:] in "Zz" or _OFFSET.search(text[10:]) is not None or _is_number(text)
 
 
@@ -137,7 +137,7 @@ def _is_number(text: str) -> bool:
 
 
 def _at_most_microseconds(text: str) -> str:
-    """Nanoseconds are common in logs and unknown to `datetime`."""
+    """The time with microseconds at most: logs have nanoseconds, which `datetime` refuses."""
     head, dot, tail = text.partition(".")
     if not dot:
         return text

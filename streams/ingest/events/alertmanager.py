@@ -1,4 +1,4 @@
-"""Alerts: Alertmanager's webhook (version 4), one alert by itself as gateways split it, and the lists that Prometheus posts.
+"""Alerts: Alertmanager's webhook (version 4), single alerts as gateways split it, and the lists that Prometheus posts.
 
 `{"version": "4", "status", "commonLabels", "alerts": [{"status", "labels", "annotations", "startsAt", "endsAt"}]}`.
 Alertmanager's API has the state in `status.state`, Prometheus' own in `state` with `activeAt`; Grafana's webhook is
@@ -12,17 +12,18 @@ from datetime import datetime
 from typing import Any
 
 from streams.ingest import timestamps
+from streams.ingest.json_documents import string
 from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import Alert
 
 _NEVER = 2000
-"""Alertmanager writes the year 1 for an end that is not known."""
+"""Times before this year are unknown: Alertmanager writes the year 1 for an open end."""
 
 _PENDING = frozenset({"pending", "inactive", "normal", "nodata"})
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add each alert to `into`; False when the record is of another shape. What is not yet firing is no alert."""
+    """Add each alert to `into`; False for any other format. Pending alerts are skipped."""
     alerts = record.get("alerts")
     if isinstance(alerts, list) and (not alerts or any(_is_alert(alert) for alert in alerts)):
         if not alerts and "receiver" not in record and "groupLabels" not in record:
@@ -51,18 +52,18 @@ def _is_alert(alert: object) -> bool:
 def _add(alert: JsonObject, group: JsonObject, context: RecordContext, into: Opened) -> None:
     labels = {**_texts(group.get("commonLabels")), **_texts(alert.get("labels"))}
     annotations = {**_texts(group.get("commonAnnotations")), **_texts(alert.get("annotations"))}
-    name = labels.get("alertname") or _text(alert.get("alertname")) or _text(alert.get("name"))
+    name = labels.get("alertname") or string(alert.get("alertname")) or string(alert.get("name"))
     if not name:
         into.unreadable.append(
             f"an alert without the label alertname, with the labels: {', '.join(sorted(labels))[:200]}"
         )
         return
-    state = _state(alert) or _text(group.get("status")).lower()
+    state = _state(alert) or (string(group.get("status")) or "").lower()
     if state in _PENDING:
         return
     starts = _time(alert.get("startsAt")) or _time(alert.get("activeAt")) or context.origin.at
     ends = _time(alert.get("endsAt"))
-    # Prometheus posts them without a state: those that are over have ended, the others end in the future.
+    # Prometheus posts alerts without a state: resolved ones have an end in the past, the others in the future.
     firing = state not in ("resolved", "ok") if state else ends is None or ends > context.received_at
     into.observations.append(Alert(name, firing, starts if firing else ends or starts, labels, annotations))
 
@@ -71,7 +72,7 @@ def _state(alert: JsonObject) -> str:
     status = alert.get("status")
     if isinstance(status, dict):
         status = status.get("state")
-    return (_text(status) or _text(alert.get("state"))).lower()
+    return (string(status) or string(alert.get("state")) or "").lower()
 
 
 def _time(value: object) -> datetime | None:
@@ -87,7 +88,3 @@ def _texts(mapping: Any) -> Mapping[str, str]:
         for name, value in mapping.items()
         if value is not None
     }
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

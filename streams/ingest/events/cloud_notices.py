@@ -1,9 +1,9 @@
-"""Notices of the clouds about their machines, as the line that an agent on the machine has for the same.
+"""Maintenance notices of the clouds, read as the line that an agent on the machine logs for them.
 
 Azure's scheduled events, by themselves or in what a handler logs: `{"DocumentIncarnation": 2, "Events": [{"EventType":
 "Redeploy", "EventStatus", "NotBefore", "Resources": […]}]}`. Amazon's EventBridge: `{"detail-type": "EC2 Spot Instance
-Interruption Warning", "source": "aws.ec2", "detail": {"instance-id"}}`. The JSON of aws-node-termination-handler has what it
-speaks of beside its message, in `event`. Shapes: Azure Metadata Service; EventBridge, events of EC2 and Health;
+Interruption Warning", "source": "aws.ec2", "detail": {"instance-id"}}`. aws-node-termination-handler logs JSON with the notice in
+`event`, beside its message. Shapes: Azure Metadata Service; EventBridge, events of EC2 and Health;
 aws-node-termination-handler, pkg/logging.
 """
 
@@ -22,7 +22,7 @@ _MAX_EVENTS = 100
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add the notices to `into`; False when the record is of another shape."""
+    """Add the notices to `into`; False for any other format."""
     document = _scheduled(record)
     if document is not None:
         for event in document["Events"][:_MAX_EVENTS]:
@@ -30,10 +30,10 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
                 _add(_line_of(event), record, context, into)
         return True
     if str(record.get("source")).startswith("aws.") and isinstance(kind := record.get("detail-type"), str):
-        _add_with(f"{kind}: ", record.get("detail"), record, context, into)
+        _add_json(f"{kind}: ", record.get("detail"), record, context, into)
         return True
     if record.get("message") == _NOTED and isinstance(event := record.get("event"), dict):
-        _add_with(f"{_NOTED} event=", event, record, context, into)
+        _add_json(f"{_NOTED} event=", event, record, context, into)
         return True
     return False
 
@@ -60,9 +60,9 @@ def _add(line: str, record: JsonObject, context: RecordContext, into: Opened) ->
     text.read(line.replace("\n", " "), context, into, at=at)
 
 
-def _add_with(words: str, said: object, record: JsonObject, context: RecordContext, into: Opened) -> None:
+def _add_json(prefix: str, notice: object, record: JsonObject, context: RecordContext, into: Opened) -> None:
     try:
-        line = words + orjson.dumps(said).decode()
+        line = prefix + orjson.dumps(notice).decode()
     except orjson.JSONEncodeError as error:
         into.unreadable.append(f"a notice of a cloud: {error}")
     else:

@@ -1,7 +1,7 @@
-"""CloudEvents in their structured form: what happened is in `data`, or in `data_base64` when it is not JSON.
+"""CloudEvents in structured mode: the payload is in `data`, or in `data_base64` when it is not JSON.
 
-`{"specversion": "1.0", "type", "source", "id", "time", "datacontenttype", "data"}`; in the binary form all but the data are
-Kafka headers, and the value is read as what it is. Version 0.3 says `datacontentencoding: base64`, version 0.1
+`{"specversion": "1.0", "type", "source", "id", "time", "datacontenttype", "data"}`; in binary mode all but the data are Kafka
+headers, and the value is read by itself. Version 0.3 says `datacontentencoding: base64`, version 0.1
 `cloudEventsVersion` and `contentType`. Shape: cloudevents/spec, formats/json-format.md.
 """
 
@@ -15,11 +15,11 @@ from streams.ingest.fields import fields
 from streams.ingest.records import JsonObject, Opened, Origin, RecordContext, merged
 
 HINTS = (rb'"data_base64"\s{0,4}:', rb'"datacontentencoding"\s{0,4}:\s{0,4}"base64"')
-"""Bytes (RE2) of events whose data do not show in them."""
+"""Bytes (RE2) of events with encoded data."""
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add the event's data to what is opened next; False when the record is of another shape."""
+    """Add the event's data to `into.nested`; False for any other format."""
     if not ({"specversion", "cloudEventsVersion"} & record.keys()) or not (
         {"type", "eventType"} & record.keys()
     ):
@@ -40,10 +40,12 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
 
 
 def _origin(record: JsonObject) -> Origin:
-    """What the event's own attributes say; its `source` names a service, not a program on a host."""
+    """The origin in the event's own attributes, without `source`: that is a service, not a program on a host."""
     around = fields(
         {name: value for name, value in record.items() if name not in ("data", "source", "type", "subject")}
     )
-    said = around.origin()
+    known = around.origin()
     at = timestamps.any_form(record.get("time")) or timestamps.any_form(record.get("eventTime"))
-    return Origin(at, said.node, said.pod, said.container, said.source, certain=at is not None, sure=False)
+    return Origin(
+        at, known.node, known.pod, known.container, known.source, certain=at is not None, sure=False
+    )

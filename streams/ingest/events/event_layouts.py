@@ -1,7 +1,7 @@
-"""Kubernetes Events as a layout of kubernetes-event-exporter writes them: under whatever names its author likes.
+"""Kubernetes Events in custom layouts of kubernetes-event-exporter, with field names of their author's choice.
 
 Often in a map of their own: `{"details": {"reason", "type", "kind", "name"}}`, `eventReason`, `involved_object_name`,
-`object: Node/n1`. An event is told by what every layout keeps: a reason in one word, Normal or Warning, and an object.
+`object: Node/n1`. An Event is recognised by what every layout keeps: a reason in one word, Normal or Warning, and an object.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from streams.ingest import timestamps
 from streams.ingest.fields import fields
+from streams.ingest.json_documents import string
 from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import KubeEvent
 
@@ -32,7 +33,7 @@ _MAPS = (
     "kubernetes",
 )
 _OBJECTS = ("involvedobject", "regarding", "object", "involved", "resource")
-_WHOLE = ("object", "involvedobject", "resource", "regarding")
+_OBJECT_PATHS = ("object", "involvedobject", "resource", "regarding")
 _TIMES = (
     "lasttimestamp",
     "lastseen",
@@ -44,23 +45,23 @@ _TIMES = (
     "firsttimestamp",
     "creationtimestamp",
 )
-_WEIGHTS = ("Normal", "Warning")
+_TYPES = ("Normal", "Warning")
 _KEPT = frozenset({"eventtime", "eventtype", "resourceversion"})
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add the event to `into`; False when the record is of another shape."""
+    """Add the event to `into`; False for any other format."""
     if not any(
         "eason" in name or (isinstance(part, dict) and "reason" in part) for name, part in record.items()
     ):
         return False
     known = _bare(fields(record))
-    reason = _str(known.get("reason"))
+    reason = string(known.get("reason"))
     names = ("type", "severity", "level") if "objectname" in known else ("type",)
-    weights = (str(known.get(name)).capitalize() for name in names)
-    weight = next((weight for weight in weights if weight in _WEIGHTS), None)
+    types = (str(known.get(name)).capitalize() for name in names)
+    type_ = next((type_ for type_ in types if type_ in _TYPES), None)
     kind, namespace, name = _object_of(known)
-    if reason is None or weight is None or not _REASON.match(reason) or name is None:
+    if reason is None or type_ is None or not _REASON.match(reason) or name is None:
         return False
     kind = kind or kind_by(reason)
     if not _KIND.match(kind):
@@ -68,24 +69,27 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     into.observations.append(
         KubeEvent(
             reason=reason,
-            message=_str(known.get("message")) or _str(known.get("note")) or _str(known.get("msg")) or "",
+            message=string(known.get("message"))
+            or string(known.get("note"))
+            or string(known.get("msg"))
+            or "",
             kind=kind,
             name=name,
             namespace=namespace or "",
-            uid=next((uid for name in ("objectuid", "uid") if (uid := _str(known.get(name)))), None),
-            type=weight,
+            uid=next((uid for name in ("objectuid", "uid") if (uid := string(known.get(name)))), None),
+            type=type_,
             at=next(
                 (at for name in _TIMES if (at := timestamps.any_form(known.get(name)))), context.origin.at
             ),
-            host=_str(known.get("sourcehost")) or _str(known.get("host")),
-            cluster=_str(known.get("clustername")) or _str(known.get("cluster")),
+            host=string(known.get("sourcehost")) or string(known.get("host")),
+            cluster=string(known.get("clustername")) or string(known.get("cluster")),
         )
     )
     return True
 
 
 def _bare(known: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields without separators and without the layout's own maps; those of the object begin with `object`."""
+    """The fields without separators and outer maps; those of the object get the prefix `object`."""
     bare: dict[str, Any] = {}
     for name, value in known.items():
         plain = name.replace("_", "")
@@ -94,30 +98,26 @@ def _bare(known: Mapping[str, Any]) -> dict[str, Any]:
             plain = plain.removeprefix(inner)
             object_ = next((one for one in _OBJECTS if plain.startswith(one) and plain != one), "")
             plain = f"object{plain.removeprefix(object_)}" if object_ else plain
-        if plain in ("type", "eventtype") and str(value).capitalize() not in _WEIGHTS:
-            continue  # what the layout's author calls such records
+        if plain in ("type", "eventtype") and str(value).capitalize() not in _TYPES:
+            continue  # the layout's own name for such records
         bare.setdefault("type" if plain == "eventtype" else plain, value)
     return bare
 
 
 def _object_of(known: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
     """Kind, namespace and name of what the event is about."""
-    kind = _str(known.get("objectkind")) or _str(known.get("kind"))
+    kind = string(known.get("objectkind")) or string(known.get("kind"))
     if kind == "Event":
         kind = None
-    name = _str(known.get("objectname"))
-    namespace = _str(known.get("objectnamespace")) or _str(known.get("namespace"))
-    whole = next((text for field in _WHOLE if (text := _str(known.get(field)))), None)
-    if whole is not None and (match := _OBJECT.match(whole)) is not None:
+    name = string(known.get("objectname"))
+    namespace = string(known.get("objectnamespace")) or string(known.get("namespace"))
+    path = next((text for field in _OBJECT_PATHS if (text := string(known.get(field)))), None)
+    if path is not None and (match := _OBJECT.match(path)) is not None:
         kind = kind or match["kind"][0].upper() + match["kind"][1:]
         return kind, match["namespace"] or namespace, name or match["name"]
-    return kind, namespace, name or _str(known.get("name")) or (whole if kind else None)
+    return kind, namespace, name or string(known.get("name")) or (path if kind else None)
 
 
 def kind_by(reason: str) -> str:
-    """What an event without a kind is about, where its reason says so."""
+    """The kind of the object of an Event without one, where the reason names it."""
     return "Node" if reason.startswith("Node") else ""
-
-
-def _str(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -1,8 +1,8 @@
-"""Nodes and pods as a watch of the API server shows them: what their status says, as the Events that would have said it.
+"""Nodes and pods from a watch of the API server, read as the Events their status stands for.
 
 The k8sobjects receiver, Fluentd's and Vector's watchers send whole objects, by themselves or as `{"type": "MODIFIED", "object":
-{…}}`. A node's conditions are taken for announcements of them, dated when they changed; of pods only those that failed count.
-Shape: Kubernetes API, core/v1.
+{…}}`. A node's conditions count as announcements, dated when they changed; of pods only failed ones count. Shape: Kubernetes API,
+core/v1.
 """
 
 from __future__ import annotations
@@ -13,33 +13,34 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from streams.ingest import timestamps
+from streams.ingest.json_documents import string
 from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import KubeEvent
 
 HINTS = (rb'"lastHeartbeatTime"\s{0,2}:', rb'"phase"\s{0,2}:\s{0,2}"Failed"')
-"""Bytes (RE2) of objects that may say something."""
+"""Bytes (RE2) of objects that may be of interest."""
 
 SEEN = "ConditionSeen"
-"""The reason of a node's condition that nobody announced: it stands in every version of the object."""
+"""The reason of a condition that was not announced but is part of every version of the object."""
 
 _GOOD_WHEN_TRUE = re.compile(
     r"(?i)(?<!un)(?<!not)(?:installed|(?<!in)active|enabled|available|ok|up|running|present|succeeded|passed|initialized|"
     r"configured|schedulable|allocatable|complete[d]?|detected|supported|match(?:es|ed)?|valid|loaded|connected|registered|synced)$"
 )
-"""How a condition is named whose `True` is no fault."""
+"""Names of conditions whose `True` is healthy."""
 _FAULT = re.compile(
     r"(?i)error|fault|fail|problem|throttl|violat|degrad|corrupt|overheat|slowdown|xid|lost|deadlock|lockup"
 )
-"""Words that make it one all the same: `XidErrorsDetected`."""
+"""Words of which one makes `True` a fault all the same: `XidErrorsDetected`."""
 
 _JOINING = timedelta(minutes=2)
-"""A node that has just joined is not ready yet."""
+"""After its creation a node is not ready for this long."""
 
 _MAX_LISTED = 64
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add what the object says to `into`; False when the record is of another shape."""
+    """Add the Events of the object to `into`; False for any other format."""
     inner = record.get("object")
     whole = inner if isinstance(inner, dict) else record
     status, metadata = whole.get("status"), whole.get("metadata")
@@ -67,18 +68,18 @@ def _conditions(node: str, created: datetime | None, status: JsonObject) -> Iter
         at = timestamps.any_form(condition.get("lastTransitionTime"))
         if created is not None and at is not None and at - created < _JOINING:
             continue
-        reason, said = _text(condition, "reason"), _text(condition, "message")
+        reason, said = string(condition.get("reason")) or "", string(condition.get("message")) or ""
         message = f"Node condition {type_} is now: {state}, reason: {reason}, message: {said}"
         yield KubeEvent(SEEN, message, "Node", node, at=at)
 
 
 def _failed(pod: JsonObject, metadata: JsonObject, status: JsonObject) -> KubeEvent | None:
-    name, namespace = _text(metadata, "name"), _text(metadata, "namespace")
+    name, namespace = string(metadata.get("name")) or "", string(metadata.get("namespace")) or ""
     ended = max(_ended(status), key=lambda one: str(one.get("finishedAt")), default=None)
     if status.get("phase") != "Failed" or not namespace or metadata.get("deletionTimestamp"):
-        return None  # containers of a pod that is deleted are told to end, and few do so with a zero
-    reason = _text(status, "reason")
-    said = _text(status, "message")
+        return None  # containers of a deleted pod get SIGTERM, and few exit with zero
+    reason = string(status.get("reason")) or ""
+    said = string(status.get("message")) or ""
     at = timestamps.any_form(status.get("startTime"))
     if ended is not None:
         reason = reason or ("OOMKilled" if ended.get("reason") == "OOMKilled" else "")
@@ -91,23 +92,18 @@ def _failed(pod: JsonObject, metadata: JsonObject, status: JsonObject) -> KubeEv
         "Pod",
         name,
         namespace,
-        uid=_text(metadata, "uid") or None,
+        uid=string(metadata.get("uid")),
         type="Warning",
         at=at,
-        host=(_text(spec, "nodeName") if isinstance(spec, dict) else "") or None,
+        host=string(spec.get("nodeName")) if isinstance(spec, dict) else None,
     )
 
 
 def _ended(status: JsonObject) -> Iterator[dict[str, Any]]:
-    """How those of the pod's containers ended that did not end well."""
+    """The terminated states of the pod's containers that failed."""
     for listed in (status.get("initContainerStatuses"), status.get("containerStatuses")):
         for container in listed[:_MAX_LISTED] if isinstance(listed, list) else ():
             state = container.get("state") if isinstance(container, dict) else None
             ended = state.get("terminated") if isinstance(state, dict) else None
             if isinstance(ended, dict) and ended.get("exitCode") != 0:
                 yield ended
-
-
-def _text(record: JsonObject, name: str) -> str:
-    value = record.get(name)
-    return value if isinstance(value, str) else ""

@@ -1,8 +1,8 @@
-"""What a management controller tells over Redfish: events as they are sent to subscribers, entries of its logs.
+"""Redfish events of management controllers, and entries of their logs.
 
 `{"@odata.type": "#Event.v1_7_0.Event", "Context", "Events": [{"Message", "MessageId", "MessageSeverity", "EventTimestamp"}]}` and
-`{"@odata.type": "#LogEntry.v1_19_0.LogEntry", "Created", "Message", "EntryCode", "Severity"}`. Their messages are the sentences
-that the controller's event log has. A controller does not know how its node is called, so whoever collects must say it.
+`{"@odata.type": "#LogEntry.v1_19_0.LogEntry", "Created", "Message", "EntryCode", "Severity"}`. Their messages are those of the
+controller's event log. A controller does not know the name of its node, so the collector must add it.
 Shape: DMTF Redfish, schemas Event and LogEntry.
 """
 
@@ -17,7 +17,7 @@ from streams.ingest.logs import text
 from streams.ingest.records import JsonObject, Opened, RecordContext
 
 HINTS = (rb'"@odata\.type"\s{0,4}:\s{0,4}"#(?:Event|LogEntry)\.',)
-"""Bytes (RE2) of such records: their sentences are looked at only once it is known whose they are."""
+"""Bytes (RE2) of such records. Families match their messages only in lines of a controller."""
 
 _SOURCE = "redfish"
 _TYPES = ("#Event.", "#LogEntry.")
@@ -25,7 +25,7 @@ _MAX_EVENTS = 1000
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add the messages to `into`, each as a line of the controller; False when the record is of another shape."""
+    """Add the messages to `into`, each as a line of the controller; False for any other format."""
     if not str(record.get("@odata.type")).startswith(_TYPES):
         return False
     events = record.get("Events")
@@ -40,9 +40,9 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
 
 
 def _line(event: JsonObject, message: str, at: datetime) -> str:
-    """The message as a line of the controller's daemon, with the direction that a log entry has beside it.
+    """The message as a line of the controller's daemon, with the direction (assert, deassert) of a log entry.
 
-    What the controller holds for well is no fault, whatever its words: "is now below the upper critical threshold".
+    What the controller rates OK is no fault, whatever its words: "is now below the upper critical threshold".
     """
     code: Any = event.get("EntryCode")
     if isinstance(code, list) and code and isinstance(code[0], dict):

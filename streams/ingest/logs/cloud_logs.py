@@ -1,4 +1,4 @@
-"""Log records as the clouds' own log services hand them on.
+"""Log records from the clouds' own log services.
 
 CloudWatch's subscriptions write batches: `{"messageType": "DATA_MESSAGE", "logGroup", "logStream", "logEvents": [{"id",
 "timestamp", "message"}]}`. Azure's diagnostic settings write `{"records": [{"time", "category", "properties": {"Computer",
@@ -18,16 +18,16 @@ from streams.ingest.logs import flat_record
 from streams.ingest.records import JsonObject, Opened, Origin, RecordContext, merged
 
 HINTS = (rb'"subscription"\s{0,4}:\s{0,4}"projects/',)
-"""Bytes (RE2) of records whose data do not show in them."""
+"""Bytes (RE2) of records with encoded data."""
 
 _AZURE = frozenset({"category", "properties"})
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add the records to what is opened next; False when the record is of another shape."""
-    if isinstance(events := record.get("logEvents"), list) and not _speaks(record):
+    """Add the records to `into.nested`; False for any other format."""
+    if isinstance(events := record.get("logEvents"), list) and not _has_text(record):
         _cloudwatch(events, context, into)
-    elif _are_records(records := record.get("records")) and not _speaks(record):
+    elif _are_records(records := record.get("records")) and not _has_text(record):
         into.nested.append((records, context.within(context.origin)))
     elif record.keys() >= _AZURE and isinstance(inner := record["properties"], dict):
         around = {name: value for name, value in record.items() if name not in _AZURE}
@@ -43,8 +43,8 @@ def _are_records(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
 
 
-def _speaks(record: JsonObject) -> bool:
-    """True for a line with a list beside it: a batch has no text of its own."""
+def _has_text(record: JsonObject) -> bool:
+    """True for a line that has a list besides: a batch has no text of its own."""
     return flat_record.text_of(fields(record)) is not None
 
 
@@ -52,8 +52,8 @@ def _cloudwatch(events: list[Any], context: RecordContext, into: Opened) -> None
     for event in events:
         if isinstance(event, dict) and isinstance(text := event.get("message"), str):
             at = timestamps.any_form(event.get("timestamp"))
-            said = Origin(at, certain=at is not None)
-            into.nested.append((text, context.within(merged(said, context.origin))))
+            origin = Origin(at, certain=at is not None)
+            into.nested.append((text, context.within(merged(origin, context.origin))))
         else:
             into.unreadable.append(f"a CloudWatch log event without a message: {str(event)[:80]}")
 
@@ -67,6 +67,6 @@ def _pubsub(message: JsonObject, context: RecordContext, into: Opened) -> bool:
         into.unreadable.append(f"Pub/Sub message {str(message.get('messageId'))[:80]!r}: data: {error}")
         return True
     attributes = message.get("attributes")
-    said = fields(attributes).origin() if isinstance(attributes, dict) else Origin()
-    into.nested.append((inner, context.within(merged(said, context.origin))))
+    origin = fields(attributes).origin() if isinstance(attributes, dict) else Origin()
+    into.nested.append((inner, context.within(merged(origin, context.origin))))
     return True

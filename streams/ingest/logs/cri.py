@@ -1,4 +1,4 @@
-"""The files of a container runtime (CRI): `TIME stdout|stderr F|P TEXT`, where `P` marks a line that goes on in the next one.
+"""The files of a container runtime (CRI): `TIME stdout|stderr F|P TEXT`, where `P` marks a line that the next one continues.
 
 Kubernetes, CRI logging: tags are separated by colons, the first says whether the line is full or partial.
 """
@@ -19,14 +19,14 @@ _PARTIAL = re.compile(r"\d(?:Z|[+-]\d\d:?\d\d)? std(?:out|err) P(?::\w{1,16}){0,
 
 
 def concerns(body: str, context: RecordContext) -> bool:
-    """True when the text holds a piece, or may be the rest of one that waits."""
+    """True when the text holds a piece of a line, or may hold the rest of a waiting one."""
     if context.unfinished:
         return _LINE.match(body) is not None or _PARTIAL.search(body) is not None
     return " P" in body and _PARTIAL.search(body) is not None
 
 
 def read(body: str, context: RecordContext, into: Opened) -> None:
-    """Add the text's lines to `into`, those in pieces as one."""
+    """Add the lines of the text to `into`, with pieces joined."""
     whole: list[str] = []
     for raw in body.split("\n"):
         match = _LINE.match(raw)
@@ -36,15 +36,17 @@ def read(body: str, context: RecordContext, into: Opened) -> None:
         origin = context.origin
         place = origin.pod.key if origin.pod else ""
         name = (origin.node or context.node, place, origin.container, match["stream"])
-        going_on = context.unfinished is not None and name in context.unfinished
-        if match["tag"] == "F" and not going_on:
+        continues = context.unfinished is not None and name in context.unfinished
+        if match["tag"] == "F" and not continues:
             whole.append(raw)
             continue
         _flush(whole, context, into)
         piece = raw.rstrip("\r")
-        # The line is kept as a full one, so that it is read as such whenever it is let go.
+        # Stored with the tag of a full line, so that it is read as one whenever it is flushed.
         piece = (
-            piece[match.end() :] if going_on else f"{piece[: match.start('tag')]}F{piece[match.end('tag') :]}"
+            piece[match.end() :]
+            if continues
+            else f"{piece[: match.start('tag')]}F{piece[match.end('tag') :]}"
         )
         line_reassembly.add_piece(
             name, piece, line_reassembly.Part(match["tag"] == "F"), context.origin, context, into

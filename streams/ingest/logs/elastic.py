@@ -1,8 +1,7 @@
 """Documents on their way into or out of Elasticsearch and OpenSearch.
 
-A hit wraps a shipper's record in `_source` (`{"_index", "_id", "_source": {…}}`), a search answers with many in `hits.hits`,
-a bulk request has a line that says what to do (`{"index": {"_index": …}}`) before each record, an
-update's record is in `doc`.
+A hit wraps a shipper's record in `_source` (`{"_index", "_id", "_source": {…}}`), a search answers with many in `hits.hits`, a
+bulk request has a line with an action (`{"index": {"_index": …}}`) before each record, the record of an update is in `doc`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _OF_AN_ACTION = frozenset(
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add the documents to what is opened next; False when the record is of another shape. Actions say nothing."""
+    """Add the documents to `into.nested`; False for any other format. Actions are skipped."""
     source = record.get("_source")
     if isinstance(source, dict):
         into.nested.append((source, context.within(context.origin)))

@@ -1,4 +1,4 @@
-"""Maps with a text in them: what Fluent Bit, Fluentd, Vector, Filebeat, rsyslog and most others write.
+"""JSON maps with a text: what Fluent Bit, Fluentd, Vector, Filebeat, rsyslog and most others write.
 
 Fluent Bit: `in_kmsg` writes `msg` with `priority`, `sequence`, `sec`, `usec` and no host; `in_systemd` writes `MESSAGE` and
 `_HOSTNAME` (or lower case, or without the underscore); `in_tail` writes `log` or `message`, for pods with a `kubernetes` map,
@@ -8,7 +8,7 @@ with `native_json` the record is in `log`. Filebeat's names are nested (`host.na
 An rsyslog template for omkafka has what its author wrote, after rsyslog's properties: `host`, `severity`, `facility`, `tag`,
 `syslogtag`, `programname`, `msg`. GELF has `short_message`. Names: the shippers' documentation of these plugins.
 
-Programs log JSON and shippers wrap it, so a text that is itself an object is opened again.
+Programs log JSON and shippers wrap it, so a text that is a JSON object is opened again.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from streams.ingest.logs import quotation
 from streams.ingest.records import JsonObject, Opened, Origin, RecordContext, merged
 
 HINTS = (rb'"(?i:message|msg|log)"\s{0,4}:\s{0,4}\[\s{0,4}\d',)
-"""Bytes (RE2) of a text that is written as numbers."""
+"""Bytes (RE2) of a text written as an array of byte values."""
 
 _MAX_DEPTH = 4
 """Lists in lists."""
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add the record's text to `into`; False when it has none, so is of another shape."""
+    """Add the record's text to `into`; False when it has none."""
     known = fields(record)
     body = text_of(known)
     if body is None:
-        return _deeper(record, known, context, into)
+        return _read_nested(record, known, context, into)
     origin = merged(known.origin(), context.origin)
     if is_chat_record(record):
         origin = Origin(origin.at, origin.node, origin.pod, origin.container, quotation.SOURCE)
@@ -40,45 +40,39 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     if part is None and not context.unfinished:
         into.nested.append((body, context.within(origin)))
     else:
-        # What waits for its rest gets it, even when its writer marks all pieces but the last.
-        line_reassembly.add_piece(
-            line_reassembly.name_of(known, origin, context),
-            body,
-            part or line_reassembly.LAST,
-            origin,
-            context,
-            into,
-        )
+        # Unmarked text completes a waiting line: some writers mark all pieces but the last.
+        name = line_reassembly.name_of(known, origin, context)
+        line_reassembly.add_piece(name, body, part or line_reassembly.LAST, origin, context, into)
     return True
 
 
 def text_of(known: Fields) -> str | None:
-    """The text, the journal's arrays of bytes and repeated fields included; empty only when every text field is."""
+    """The text, also from the journal's arrays of bytes and repeated fields; None without a text field."""
     for name in NAMES.texts:
-        if (value := known.get(name)) is not None and (text := as_text(value)) is not None:
+        if (value := known.get(name)) is not None and (text := _as_text(value)) is not None:
             return text
     return None
 
 
-def as_text(value: object, depth: int = _MAX_DEPTH) -> str | None:
-    """A string, bytes as numbers (the journal's way with what is not UTF-8), or several of either."""
+def _as_text(value: object, depth: int = _MAX_DEPTH) -> str | None:
+    """A string, an array of byte values (the journal's form of what is not UTF-8), or a list of either; else None."""
     if isinstance(value, str):
         return value
     if not isinstance(value, list) or not value or not depth:
         return None
     if all(type(byte) is int and 0 <= byte < 256 for byte in value):
         return bytes(value).decode("utf-8", "replace")
-    parts = [as_text(part, depth - 1) for part in value]
+    parts = [_as_text(part, depth - 1) for part in value]
     return "\n".join(part for part in parts if part) if all(part is not None for part in parts) else None
 
 
 def in_one_line(record: JsonObject) -> str:
-    """A map without a text, in one line: how loops log their figures."""
+    """A map without a text as one line of `name=value`: how training loops log their figures."""
     scalars = ((name, value) for name, value in record.items() if isinstance(value, (str, int, float)))
     return " ".join(f"{name}={value}" for name, value in scalars)
 
 
-def _deeper(record: JsonObject, known: Fields, context: RecordContext, into: Opened) -> bool:
+def _read_nested(record: JsonObject, known: Fields, context: RecordContext, into: Opened) -> bool:
     inner: Any = next((record[name] for name in NAMES.nested_texts if _is_record(record.get(name))), None)
     if inner is None:
         return False

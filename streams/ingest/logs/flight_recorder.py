@@ -1,12 +1,12 @@
-"""PyTorch's flight recorder: the ring of collectives that a rank writes down when one of them does not end.
+"""PyTorch's flight recorder: the ring buffer of collectives that a rank dumps when one of them hangs.
 
 `{"version", "pg_config", "pg_status", "entries": […]}`, also inside a map that names the rank (`{"rank": 3, "dump": {…}}`,
 `{"nccl_trace_rank_3": {…}}`). `pg_status` counts by the group's number on its rank (`last_enqueued_collective` …), entries name
 the group as `process_group: [name, description]`; releases before 2.4 have no `pg_status`. Source: pytorch FlightRecorder.hpp
 and fr_trace, 2.2 to 2.9.
 
-Each group in which something is not completed becomes one line, as the watchdog would have put it: dumps are megabytes, and what
-they say of a hang is this.
+Each group with an incomplete collective becomes one line in the words of the watchdog: dumps are megabytes, and this is what
+matters of a hang.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ HINTS = (rb"collective_seq_id|last_enqueued_collective",)
 """Bytes (RE2) of every dump that holds a group."""
 
 SOURCE = "flight recorder"
-"""What the lines have as their source."""
+"""The source of its lines."""
 
 _RANK = re.compile(r"(?i)\brank[_ -]?(\d{1,7})\b|(?<=rank_)(\d{1,7})\b")
 _NAMES = ("file", "path", "filename", "file_name", "file_path", "log_file", "key", "name", "source")
 _DONE = "completed"
 _SPELLING = (("ALL_REDUCE", "ALLREDUCE"), ("ALL_GATHER", "ALLGATHER"), ("ALL_TO_ALL", "ALLTOALL"))
-"""As the watchdog spells the operations."""
+"""Operations as the watchdog spells them."""
 _MAX_GROUPS = 1000
 _MAX_LISTING = 200_000
 _MAX_RANGES = 400
@@ -38,7 +38,7 @@ _MAX_RANGES = 400
 
 @dataclass(slots=True)
 class _Group:
-    """What a dump says of one process group."""
+    """One process group in a dump."""
 
     number: str
     name: str = ""
@@ -46,9 +46,9 @@ class _Group:
     enqueued: int = -1
     completed: int = -1
     waits: Mapping[str, Any] | None = None
-    """The first collective that is not completed."""
+    """The first incomplete collective."""
     members: str = ""
-    """Its ranks as ranges, where the dump lists them and the list is short."""
+    """Its ranks as ranges, where the dump lists them and the result is short."""
 
     @property
     def hangs(self) -> bool:
@@ -56,14 +56,14 @@ class _Group:
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add a line for each group that waits; False when the record is no dump."""
+    """Add a line for each group that hangs; False when the record is no dump."""
     found = _dump(record)
     if found is None:
         return False
     dump, named = found
     origin = merged(fields(record).origin(), context.origin)
     rank = _rank(record, named, context)
-    # A record keyed by its rank has no host for a key.
+    # The key of a record may be its rank instead of a host.
     keyed = context.node is not None and _RANK.search(context.node) is not None
     node = origin.node or (None if keyed else context.node)
     for group in _groups(dump):
@@ -76,7 +76,7 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
 
 
 def _dump(record: JsonObject) -> tuple[JsonObject, str] | None:
-    """The dump that a record is or holds, and the name under which it holds it."""
+    """The dump a record is or holds, and the name of the field that holds it."""
     if _is_dump(record):
         return record, ""
     for name, value in record.items():
@@ -102,12 +102,8 @@ def _rank(record: JsonObject, named: str, context: RecordContext) -> int | None:
             return value
         if isinstance(value, str) and value.isdecimal() and len(value) < 8:
             return int(value)
-    texts = [
-        named,
-        *(value for name in _NAMES if isinstance(value := record.get(name), str)),
-        context.node or "",
-    ]
-    for text in texts:
+    texts = (value for name in _NAMES if isinstance(value := record.get(name), str))
+    for text in (named, *texts, context.node or ""):
         if (match := _RANK.search(text[-256:])) is not None:
             return int(match[1] or match[2])
     return None
@@ -159,7 +155,7 @@ def _take(entry: Mapping[str, Any], groups: dict[str, _Group], *, counted: bool)
 
 
 def _line(group: _Group, rank: int | None) -> str:
-    """What the watchdog says of the same hang, as far as the dump tells it."""
+    """The hang as the watchdog would log it, as far as the dump has the parts."""
     parts = [
         f"Flight recorder: {f'rank {rank}, ' if rank is not None else ''}pg {group.name or group.number}"
     ]
@@ -168,8 +164,8 @@ def _line(group: _Group, rank: int | None) -> str:
     if group.waits is not None:
         entry = group.waits
         operation = str(entry.get("profiling_name") or "").rpartition(":")[2].partition(" ")[0].upper()
-        for said, spelt in _SPELLING:
-            operation = operation.replace(said, spelt)
+        for dumped, logged in _SPELLING:
+            operation = operation.replace(dumped, logged)
         parts.append(f"SeqNum={_number(entry.get('collective_seq_id', entry.get('seq_id')))}")
         if operation:
             parts.append(f"OpType={operation[:64]}")
@@ -184,7 +180,7 @@ def _line(group: _Group, rank: int | None) -> str:
 
 
 def _ranges(listed: object) -> str:
-    """`[0, 1, 2, 8]`, as a list or as its text, as `0-2,8`; empty when it is none or too long to go into a line."""
+    """`[0, 1, 2, 8]`, a list or its text, as `0-2,8`; empty when it is neither, or too long for a line."""
     if isinstance(listed, str):
         texts = listed.strip("[]() ").split(",") if len(listed) <= _MAX_LISTING else []
         numbers = {int(text) for text in texts if text.strip().isdecimal()}

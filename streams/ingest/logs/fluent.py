@@ -1,4 +1,4 @@
-"""Pairs of a time and a record: how Fluentd and Fluent Bit hold events, and print and forward them.
+"""Pairs of a time and a record, as Fluentd and Fluent Bit print and forward events.
 
 `[1748779200.1, {"log": …}]`, since Fluent Bit 2.1 `[[1748779200.1, {metadata}], {"log": …}]`; forwarded in batches as
 `["tag", [[time, record], …]]`. Shape: fluentd forward protocol; fluent-bit, log event format.
@@ -12,7 +12,7 @@ _MAX_TAG = 256
 
 
 def records(document: list[Any]) -> list[Any]:
-    """The records that the array holds, each with its time; any other array comes back as it is."""
+    """The records in the array, each with its time; any other array comes back as it is."""
     if len(document) >= 2 and _is_tag(document[0]) and isinstance(batch := document[1], list):
         paired = [_record(one) if isinstance(one, list) else None for one in batch]
         return batch if not paired or None in paired else paired

@@ -1,7 +1,7 @@
 """The journal's export format, as `journalctl -o export` and systemd-journal-upload write it.
 
-Fields one a line, `NAME=text`; an empty line ends an entry. A value that is no printable text stands behind its name alone, as
-its length in eight bytes and then itself. Shape: systemd, Journal Export Formats.
+One field a line, `NAME=text`; an empty line ends an entry. A value that is not printable follows a line with only its name: the
+length in eight bytes, then the value. Shape: systemd, Journal Export Formats.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from streams.ingest.records import Opened, RecordContext
 
 BEGINNINGS = (b"__CURSOR=", b"__REALTIME_TIMESTAMP=")
-"""What every entry begins with."""
+"""The first bytes of an entry."""
 
 _MAX_FIELDS = 256
 _LENGTH = 8
 
 
 def read(value: bytes, context: RecordContext, into: Opened) -> None:
-    """Add the entries to what is opened next."""
+    """Add the entries to `into.nested`."""
     entry: dict[str, str] = {}
     for field in _fields(value):
         if field is None:
@@ -32,7 +32,7 @@ def read(value: bytes, context: RecordContext, into: Opened) -> None:
 
 
 def _fields(value: bytes) -> Iterator[tuple[str, str] | None]:
-    """Name and text of each field; None where an entry ends."""
+    """Name and text of each field; None at the end of an entry."""
     position = 0
     while position < len(value):
         end = value.find(b"\n", position)

@@ -1,7 +1,7 @@
-"""Where a text of several lines begins to quote: a letter, a ticket, a document, a change to a file.
+"""Where a quotation begins in a text of several lines: a letter, a ticket, a document, a diff.
 
-`Last night we saw the following:` says that what comes after it is retold. Loggers that ship several lines in one record
-put a header before each of them; a line that introduces has none.
+After `Last night we saw the following:` the rest is quoted. A record with several logged lines has a header before each of them,
+an introduction has none.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 SOURCE = "quotation"
-"""What lines from there on have as their source."""
+"""The source of quoted lines."""
 
 _FENCE = re.compile(
     r"\s{0,8}(?:```|~~~|commit [0-9a-f]{3,40}$|\.\. \w|@@ |\{code|<pre\b|<code\b|diff --git )"

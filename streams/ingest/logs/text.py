@@ -1,4 +1,4 @@
-"""Plain text records: one line or many, with whatever headers their loggers put before them."""
+"""Plain text records: one line or many, with the headers of their loggers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from streams.model.record import LogLine
 _COLOURS = re.compile(
     r"(?:\x1b|#033|\\x1b|\\033|\\u001b)\[[\d;]{0,16}[mK]|(?<!\w)\[\d{1,2}(?:;\d{1,3}){0,4}m"
 )
-"""A terminal's colours, also as relays rewrite their escape character or drop it."""
+"""A terminal's colours, also with the escape character rewritten or dropped by relays."""
 _COLOURED = re.compile(r"\[[\d;]{0,18}[mK]")
-"""What all of them have; this is looked for fifty times faster than the many ways in which they begin."""
+"""What all of them contain: searching this first is fifty times faster."""
 
 _COOKIE = re.compile(r"(?:@cee: ?)?(?=\{\s{0,4}\")")
-"""Where a message is a JSON object: by itself, or announced as Lumberjack and rsyslog do."""
+"""The start of a message that is a JSON object, also with the cookie of Lumberjack and rsyslog."""
 _DEVICE = re.compile(r" [A-Z_]{2,32}=\S")
-"""What follows a line of /dev/kmsg, for the machine: ` SUBSYSTEM=pci`."""
+"""A continuation line of /dev/kmsg: ` SUBSYSTEM=pci`."""
 _ESCAPED = re.compile(r"\\x(?:0[0-9a-f]|1[0-9a-f]|7f|5c)")
 
 
@@ -36,10 +36,10 @@ def read(
     container: str | None = None,
     source: str = "",
 ) -> None:
-    """Split `text` into lines and add each to `into`; the keywords, else the wrapper's, say what is known about all of them.
+    """Split `text` into lines and add each to `into`. The keywords, else the wrapper, give the origin of all of them.
 
-    For a pod only the shipper's node counts (pods print what they like, and their records are keyed by pod); otherwise the
-    host in the text wins, because a collector relays the lines of other hosts.
+    For a pod only the shipper's node counts (pods print what they like, and their records are keyed by pod); otherwise the host
+    in the text wins, because a collector relays the lines of other hosts.
     """
     origin = context.origin
     if at or node or pod or container or source:
@@ -82,7 +82,7 @@ def read(
             start=found.start,
         )
         if into.nested:
-            into.nested.append((line, context))  # what stands before it is yet to be opened
+            into.nested.append((line, context))  # keeps the order: what precedes it is not opened yet
         else:
             into.observations.append(line)
 

@@ -1,4 +1,4 @@
-"""Samples of switches and other devices that a collector asks: which device, which of its interfaces, which leaf of its tree.
+"""Samples that a collector fetches from switches and other devices: the device, the interface, the leaf of its tree.
 
 Telegraf's gnmi input has the device in the tag `source`, the interface in `name` and the subscription in `path`; its snmp input
 has the device in `agent_host` and the interface in a column of the table. gnmic names the interface by its list and key,
@@ -17,7 +17,7 @@ from streams.ingest.records import Opened, RecordContext
 from streams.model.record import Sample
 
 _INTERFACES = ("interface_name", "interface", "ifName", "ifDescr", "ifname", "port_name", "name")
-"""Tags that hold the interface, the surest first."""
+"""Tags that name the interface, the surest first."""
 
 _OF_COLLECTOR = frozenset({"host", "path", "source", "subscription-name", "subscription_name"})
 _IN_PATH = re.compile(
@@ -33,21 +33,19 @@ _MAX_DEPTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where samples come from. `labels` hold the interface under `interface`."""
+    """The device of samples. `labels` hold its interface under `interface`."""
 
     node: str
     labels: dict[str, str]
 
 
 def of_tags(tags: dict[str, str]) -> Device | None:
-    """The device that a metric's tags name; None when they are those of the collector's own host."""
+    """The device in a metric's tags; None for metrics of the collector's own host."""
     snmp = tags.get("agent_host")
     if snmp is None and ("source" not in tags or not {"path", "subscription-name"} & tags.keys()):
         return None
-    if snmp is not None:
-        node = tags.get("hostname") or tags.get("sysName") or tags.get("source") or snmp
-    else:
-        node = tags.get("hostname") or tags["source"]
+    by_snmp = tags.get("sysName") if snmp is not None else None
+    node = tags.get("hostname") or by_snmp or tags.get("source") or snmp or ""
     labels = bounded((name, value) for name, value in tags.items() if name not in _OF_COLLECTOR)
     interface = next((tags[name] for name in _INTERFACES if tags.get(name)), None)
     if interface is None and (match := _IN_PATH.search(tags.get("path", ""))) is not None:
@@ -68,7 +66,7 @@ def add(
 ) -> None:
     """Add one leaf, or all leaves of a tree, each under the last name of its path.
 
-    A state given in words is 1 for up and 0 for any other, with the word in the label `state`.
+    A state in words becomes 1 for up and 0 for down, with the word in the label `state`.
     """
     if isinstance(value, dict):
         if add_event(device.node, path, value, at, context, into) or not depth:
@@ -102,7 +100,7 @@ def add_event(
     context: RecordContext,
     into: Opened,
 ) -> bool:
-    """Add a structured event of SONiC as the line that its syslog has for the same; False when it is none.
+    """Add a structured event of SONiC as the line its syslog has for it; False for any other event.
 
     `{"sonic-events-swss:pfc-storm": {"ifname": "Ethernet112", "queue_index": "3", …}}` (sonic-swss, event definitions).
     """

@@ -1,7 +1,7 @@
-"""Prometheus' text format and OpenMetrics: a scrape of an exporter, shipped as it is.
+"""Prometheus' text format and OpenMetrics: the scrape of an exporter, shipped as it is.
 
 `# TYPE DCGM_FI_DEV_GPU_TEMP gauge`, then `DCGM_FI_DEV_GPU_TEMP{gpu="0",Hostname="n1"} 61 1748779200000`, the time being optional,
-in milliseconds or, in OpenMetrics, seconds with a fraction; exemplars follow behind ` # ` (prometheus docs, exposition formats).
+in milliseconds or, in OpenMetrics, seconds with a fraction; exemplars follow after ` # ` (prometheus docs, exposition formats).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOOKED_AT = 20
 
 
 def read(text: str, context: RecordContext, into: Opened) -> bool:
-    """Add the samples of a scrape to `into`; False when the text is none."""
+    """Add the samples of a scrape to `into`; False for any other text."""
     lines = [line for line in text.split("\n") if line.strip()]
     if not lines or not _is_scrape(lines):
         return False
@@ -40,7 +40,7 @@ def read(text: str, context: RecordContext, into: Opened) -> bool:
             break
         match = _SAMPLE.match(lines[index])
         if match is None:
-            into.unreadable.append(f"no line of a scrape: {lines[index][:80]!r}")
+            into.unreadable.append(f"not a line of a scrape: {lines[index][:80]!r}")
         elif context.interest.metric(match["name"]):
             labels, node = _labels(match["labels"] or "")
             at = timestamps.epoch(match["at"]) if match["at"] else None
@@ -57,7 +57,7 @@ def _labels(text: str) -> tuple[dict[str, str], str | None]:
 
 
 def _is_scrape(lines: list[str]) -> bool:
-    """True for what nobody else writes: it begins with a description or with labels, and goes on in the same way."""
+    """True for what only exporters write: descriptions or samples, the first with a description or labels."""
     if _DESCRIPTION.match(lines[0]) is None and "{" not in lines[0]:
         return False
     looked_at = lines[:_LOOKED_AT] if len(lines) > _LOOKED_AT else lines[:-1] or lines

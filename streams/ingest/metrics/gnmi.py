@@ -1,8 +1,8 @@
-"""What gnmic writes to Kafka, as events (format `event`, mostly arrays of them) and as its JSON; and SONiC's own events.
+"""gnmic's output to Kafka, as events (format `event`, mostly in arrays) and as its JSON; and SONiC's own events.
 
 `[{"name": "sub1", "timestamp": 1748779200000000000, "tags": {"interface_name": "Ethernet112", "source": "leaf-2:57400",
 "subscription-name": "sub1"}, "values": {"/interfaces/interface/state/counters/in-pkts": "17"}}]`; the JSON format has `source`,
-`timestamp` and `updates` of `{"Path", "values"}` (gnmic user guide, outputs and event format). Numbers often are texts.
+`timestamp` and `updates` of `{"Path", "values"}` (gnmic user guide, outputs and event format). Numbers are often texts.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from streams.ingest.metrics.labels import without_port
 from streams.ingest.records import JsonObject, Opened, RecordContext
 
 HINTS = (b"sonic-events-swss:(?:pfc-storm|if-state)",)
-"""Bytes (RE2) of events whose words their lines have and they have not."""
+"""Bytes (RE2) of events that are read as lines: hints match those lines, not the events."""
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add samples and lines to `into`; False when the record is of another shape."""
+    """Add samples and lines to `into`; False for any other format."""
     values, tags, source = record.get("values"), record.get("tags"), record.get("source")
     at = timestamps.any_form(record.get("timestamp"))
     if isinstance(tags, dict) and "source" in tags and ("values" in record or "deletes" in record):
@@ -30,9 +30,8 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
     if isinstance(source, str) and isinstance(updates := record.get("updates"), list):
         for update in updates:
             if isinstance(update, dict) and isinstance(path := update.get("Path", ""), str):
-                _add(
-                    devices.of_tags({"source": source, "path": path}), update.get("values"), at, context, into
-                )
+                device = devices.of_tags({"source": source, "path": path})
+                _add(device, update.get("values"), at, context, into)
         return True
     return _sonic(record, context, into)
 

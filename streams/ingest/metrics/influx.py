@@ -1,8 +1,8 @@
-"""InfluxDB line protocol, what Telegraf's Kafka output writes unless told otherwise: one metric a line, many lines a record.
+"""InfluxDB line protocol, the default of Telegraf's Kafka output: one metric a line, many lines a record.
 
 `ethtool,driver=mlx5_core,host=n1,interface=eth2 rx_prio3_pause=12i,tx_prio3_pause=0i 1748779200000000000`. Commas, blanks and
 equal signs in names are escaped with a backslash; integers end in `i`, unsigned ones in `u`; texts are quoted, and may hold line
-feeds; the time is in nanoseconds unless configured otherwise, and told by its size (influxdata, line protocol reference).
+feeds; the time is in nanoseconds by default, its unit told by its size (influxdata, line protocol reference).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Field = tuple[str, str | float]
 
 
 def read(text: str, context: RecordContext, into: Opened) -> bool:
-    """Add what the lines hold to `into`; False when the text is no line protocol."""
+    """Add the samples and lines to `into`; False when the text is no line protocol."""
     text = text.lstrip("\r\n ")
     first = _LINE.match(text)
     if first is None or not _is_metric(first):
@@ -63,12 +63,12 @@ def _lines(text: str, start: int, into: Opened) -> Iterator[re.Match[str]]:
         end = text.find("\n", start)
         end = len(text) if end < 0 else end
         if (unread := text[start:end].strip()) and not unread.startswith("#"):
-            into.unreadable.append(f"no line of line protocol: {unread[:80]!r}")
+            into.unreadable.append(f"not line protocol: {unread[:80]!r}")
         start = end + 1
 
 
 def _is_metric(line: re.Match[str]) -> bool:
-    """True for a line that nobody else writes: a bare name, typed fields, and tags or a time."""
+    """True for what only line protocol has: a bare name, typed fields, and tags or a time."""
     if _NAME.match(line["head"]) is None or not ("," in line["head"] or len(line["at"] or "") >= 10):
         return False
     if any(_EQUALS.search(tag) is None for tag in _split(line["head"])[1:]):

@@ -1,7 +1,7 @@
 """Metricbeat's prometheus module: the samples of one set of labels in one record.
 
 `{"@timestamp", "prometheus": {"metrics": {"DCGM_FI_DEV_GPU_TEMP": 61}, "labels": {"gpu": "0"}}}`; with `use_types` each
-metric stands by itself, `{"prometheus": {"DCGM_FI_DEV_GPU_TEMP": {"value": 61}, "labels": …}}`, a counter under `counter`.
+metric has its own map, `{"prometheus": {"DCGM_FI_DEV_GPU_TEMP": {"value": 61}, "labels": …}}`, a counter under `counter`.
 The record's `host` is Metricbeat's own. Shape: Metricbeat reference, prometheus.collector and prometheus.remote_write.
 """
 
@@ -18,7 +18,7 @@ _TYPED = ("value", "counter")
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add the samples to `into`; False when the record is of another shape."""
+    """Add the samples to `into`; False for any other format."""
     scraped = record.get("prometheus")
     if not isinstance(scraped, dict) or not isinstance(labels := scraped.get("labels"), dict):
         return False

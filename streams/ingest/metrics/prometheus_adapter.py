@@ -1,8 +1,8 @@
 """prometheus-kafka-adapter, JSON and Avro-JSON: one sample a record, the value as text (`"NaN"` and `"+Inf"` included).
 
 `{"timestamp": "2026-01-02T12:00:00Z", "value": "79", "name": "DCGM_FI_DEV_XID_ERRORS", "labels": {…}}`; seconds only,
-no key by default. Avro-JSON has the same fields (schemas/metric.avsc), and where a schema allows several types, names the one
-it is: `{"string": "79"}`. Shape: Telefonica/prometheus-kafka-adapter, serializers.go; Avro specification, JSON encoding.
+no key by default. Avro-JSON has the same fields (schemas/metric.avsc), and names the type where the schema allows
+several: `{"string": "79"}`. Shape: Telefonica/prometheus-kafka-adapter, serializers.go; Avro specification, JSON encoding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _USUAL_BYTES = 4096
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add the sample to `into`; False when the record is of another shape."""
+    """Add the sample to `into`; False for any other format."""
     if not _KEYS - {"timestamp"} <= record.keys():
         return False
     record = {key: _of_union(record.get(key)) for key in _KEYS}

@@ -1,7 +1,7 @@
 """Prometheus remote-write, versions 1 and 2, as a relay puts the request's body on a topic (Telegraf: `prometheusremotewrite`).
 
-The snappy block around it is opened before (`packed.py`). The messages are declared here: the few fields that count, by
-prometheus/prompb (remote.proto, types.proto) and io.prometheus.write.v2; no maintained package holds them.
+The snappy block around it is unpacked before (`compression.py`). The messages are declared here, because no maintained package
+has them: the few fields that count, from prometheus/prompb (remote.proto, types.proto) and io.prometheus.write.v2.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from streams.model.record import Sample
 NAME = "__name__"
 _NAMED = b"\x0a\x08__name__"
 _STALE = struct.pack("<Q", 0x7FF0000000000002)
-"""The NaN that ends a series (prometheus/model/value, StaleNaN): it is no value."""
+"""The NaN that ends a series (prometheus/model/value, StaleNaN)."""
 
 _Of = descriptor_pb2.FieldDescriptorProto
 _MESSAGES: dict[str, list[tuple[str, int, Any, str]]] = {
@@ -33,12 +33,12 @@ _MESSAGES: dict[str, list[tuple[str, int, Any, str]]] = {
     "Series2": [("refs", 1, _Of.TYPE_UINT32, "repeated"), ("samples", 2, _Of.TYPE_MESSAGE, "Sample")],
     "Request2": [("symbols", 4, _Of.TYPE_STRING, "repeated"), ("series", 5, _Of.TYPE_MESSAGE, "Series2")],
 }
-"""Fields of each message: name, number, type, and for a message which; lists are `repeated`, as messages always are. Labels are
-left as bytes: which they are is known from the scrape before."""
+"""Fields of each message: name, number, type, and the name of a message type (always repeated) or `repeated`. Labels stay bytes,
+which are the cache key of the parsed labels."""
 
 _Raw = tuple[Any, ...]
 _Place = tuple[dict[str, str], str | None]
-"""Labels, and the node that they name."""
+"""Labels, and the node they name."""
 
 
 def read(value: bytes, context: RecordContext, into: Opened) -> None:
@@ -56,10 +56,10 @@ def read(value: bytes, context: RecordContext, into: Opened) -> None:
             ):
                 return
         except DecodeError as error:
-            into.unreadable.append(f"remote-write protobuf: a series with a label that is none: {error}")
+            into.unreadable.append(f"remote-write protobuf: a series with an unreadable label: {error}")
 
 
-def read_second(value: bytes, context: RecordContext, into: Opened) -> None:
+def read_v2(value: bytes, context: RecordContext, into: Opened) -> None:
     """Add the samples of a Request of version 2, whose labels are pairs of indexes into one table of texts."""
     request = _parsed("Request2", value, into)
     if request is None:
@@ -68,7 +68,9 @@ def read_second(value: bytes, context: RecordContext, into: Opened) -> None:
     for series in request.series:
         refs = series.refs
         if len(refs) % 2 or any(ref >= len(symbols) for ref in refs):
-            into.unreadable.append("remote-write 2: a series whose labels are not in the table of symbols")
+            into.unreadable.append(
+                "remote-write 2: a series with labels that are not in the table of symbols"
+            )
             continue
         texts = tuple(symbols[ref] for ref in refs)
         name = next((texts[at + 1] for at in range(0, len(texts), 2) if texts[at] == NAME), None)
@@ -84,7 +86,7 @@ def _add(
     context: RecordContext,
     into: Opened,
 ) -> bool:
-    """False when the record has given all that one may."""
+    """Add the samples of a series; False when the record has given all that it may."""
     if into.full():
         return False
     labels, node = labels_of(raw)

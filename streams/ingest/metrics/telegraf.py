@@ -1,10 +1,10 @@
 """Telegraf's metrics, as JSON (one a record, or a batch of them in `metrics`) and, through `influx.py`, as line protocol.
 
 `{"fields": {"tx_prio3_pause": 1}, "name": "ethtool", "tags": {"host": …, "interface": …}, "timestamp": 1748779200}`. Each
-field is a sample of its own name; the prometheus input (metric version 1) names the metric in `name` and the field `gauge`
-or `counter`. The syslog input's `message` is a line, and its `hostname` the origin: `host` is Telegraf's own, and so it is for
-what the gnmi and snmp inputs fetch from switches. The tail input has a line of the file `path` in `value` (telegraf docs,
-outputs.kafka, inputs.syslog, inputs.tail, inputs.gnmi, inputs.snmp).
+field is a sample of its own name; the prometheus input (metric version 1) names the metric in `name` and the field `gauge` or
+`counter`. The syslog input's `message` is a line of the host `hostname`; `host` is Telegraf's own host, also in what the gnmi and
+snmp inputs fetch from switches. The tail input has a line of the file `path` in `value` (telegraf docs, outputs.kafka,
+inputs.syslog, inputs.tail, inputs.gnmi, inputs.snmp).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _UNNAMED = frozenset({"gauge", "counter", "value", "untyped"})
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add samples and lines to `into`; False when the record is of another shape."""
+    """Add samples and lines to `into`; False for any other format."""
     batch = record.get("metrics")
     if not isinstance(batch, list) or not batch or not isinstance(batch[0], dict) or "fields" not in batch[0]:
         return _metric(record, context, into)
     for metric in batch:
         if not isinstance(metric, dict) or not _metric(metric, context, into):
-            into.unreadable.append("a Telegraf batch holds something that is no metric")
+            into.unreadable.append("something in a Telegraf batch that is no metric")
     return True
 
 
@@ -52,7 +52,7 @@ def read_metric(
     context: RecordContext,
     into: Opened,
 ) -> None:
-    """Add one metric's samples, or the line that it is."""
+    """Add the samples of a metric, or the line it holds."""
     if isinstance(message := fields.get("message"), str):
         program = tags.get("appname", "")
         node = tags.get("hostname") or tags.get("source") or tags.get("host")
@@ -63,7 +63,7 @@ def read_metric(
         for field, value in fields.items():
             devices.add(device, str(field), value, at, context, into)
         return
-    # Tags get lost, the file's path among them: text in `value` is a line wherever it was read.
+    # Tags get lost, `path` too, so text in `value` is always taken for a line.
     if isinstance(line := fields.get("value"), str):
         text.read(line, context, into, at=at, node=tags.get("host"))
     wanted = [

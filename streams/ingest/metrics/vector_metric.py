@@ -1,7 +1,7 @@
 """Vector's metrics as JSON, by themselves or wrapped in `metric` (codecs `json` and `native_json`).
 
 `{"name": "DCGM_FI_DEV_GPU_TEMP", "tags": {"gpu": "0"}, "timestamp": "…Z", "kind": "absolute", "gauge": {"value": 61.0}}`; a tag
-may have several values (`metric_tag_values = "full"`). What is `incremental` counts since the last record: no counter.
+may have several values (`metric_tag_values = "full"`). An `incremental` metric counts since the last record, so it is skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DISTRIBUTIONS = ("aggregated_histogram", "aggregated_summary")
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add the samples to `into`; False when the record is of another shape."""
+    """Add the samples to `into`; False for any other format."""
     wrapped = record.get("metric")
     metric = wrapped if isinstance(wrapped, dict) else record
     name, kind = metric.get("name"), metric.get("kind")
@@ -47,8 +47,6 @@ def _numbers(metric: JsonObject) -> Iterator[tuple[str, float]]:
 
 def _tags(tags: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in tags.items():
-        first = (
-            next((one for one in value if isinstance(one, str)), None) if isinstance(value, list) else value
-        )
-        if isinstance(first, str):
+        texts = (one for one in (value if isinstance(value, list) else [value]) if isinstance(one, str))
+        if (first := next(texts, None)) is not None:
             yield str(name), first

@@ -1,7 +1,7 @@
 """OTLP as JSON (kafkaexporter, encoding `otlp_json`; Fluent Bit's and Vector's too).
 
 `{"resourceLogs": [{"resource": {"attributes": […]}, "scopeLogs": [{"logRecords": [{"timeUnixNano": "…", "body": {"stringValue":
-…}}]}]}]}` and the like with `resourceMetrics`, `scopeMetrics`, `metrics`. 64-bit integers are texts, zeros and empty fields are
+…}}]}]}]}` and likewise `resourceMetrics`, `scopeMetrics`, `metrics`. 64-bit integers are texts, zeros and empty fields are
 left out (opentelemetry-proto, docs/specification). Names may be written with underscores, and old collectors have
 `instrumentationLibraryLogs`.
 """
@@ -28,7 +28,7 @@ _SCOPE_METRICS = ("scopeMetrics", "scope_metrics", "instrumentationLibraryMetric
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
-    """Add lines and samples to `into`; False when the record is of another shape."""
+    """Add lines and samples to `into`; False for any other format."""
     whole = False
     for names, single, reader in (
         (_LOGS, _SCOPE_LOGS, _read_logs),
@@ -41,7 +41,7 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
         for resource in resources:
             reader(resource, context, into)
     if not whole and any(name in record for name in _TRACES):
-        into.unreadable.append("OpenTelemetry traces, which are not read: send logs and metrics")
+        into.unreadable.append("OpenTelemetry traces are not read: send logs and metrics")
         return True
     return whole
 
@@ -87,7 +87,7 @@ def _read_metrics(resource: JsonObject, context: RecordContext, into: Opened) ->
 
 
 def _labels(point: JsonObject) -> dict[str, str]:
-    try:  # nearly always all of them are texts
+    try:  # fast path: nearly always all values are texts
         return bounded([(pair["key"], pair["value"]["stringValue"]) for pair in point["attributes"]])
     except (KeyError, TypeError):
         return bounded((name, otlp_records.text(value)) for name, value in _attributes(point).items())
@@ -108,7 +108,7 @@ def _numbers(point: JsonObject) -> Iterator[tuple[str, float]]:
 
 
 def value_of(value: object, depth: int = otlp_records.MAX_DEPTH) -> Any:
-    """What an AnyValue holds; None for what is none, or nested too deep."""
+    """The content of an AnyValue; None when it is none, or nested too deep."""
     if not isinstance(value, dict) or not depth:
         return None
     for kind, inner in value.items():
@@ -142,7 +142,7 @@ def _bytes(encoded: str) -> str:
 
 
 def _list(holder: JsonObject, names: tuple[str, ...]) -> list[JsonObject]:
-    """The objects of the first list there is under one of the names."""
+    """The objects in the first list under one of the names."""
     for name in names:
         found = holder.get(name)
         if isinstance(found, list):

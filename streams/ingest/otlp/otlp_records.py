@@ -1,4 +1,4 @@
-"""OpenTelemetry logs and metrics: what resources, records and points mean, whether they came as JSON or as protobuf.
+"""OpenTelemetry logs and metrics: the meaning of resources, records and points, common to JSON and protobuf.
 
 One Kafka record is one export request of many resources (kafkaexporter; the batch processor fills it with thousands). Resource
 attributes name the place (semantic conventions: `host.name`, `k8s.node.name`, `k8s.pod.name`, …). A body is a text, or a map: the
@@ -20,13 +20,13 @@ from streams.ingest.records import Opened, RecordContext, merged
 from streams.model.record import Sample
 
 Attributes = dict[str, Any]
-"""Names to texts, numbers, booleans, lists and maps of them."""
+"""Texts, numbers, booleans, lists and maps of them, by name."""
 
 MAX_DEPTH = 12
-"""Maps within maps of one value that are read; senders nest as deep as they like."""
+"""Nesting of a value that is read; senders may nest deeper."""
 
 NO_VALUE = 1
-"""The flag of a point that only says that its series has ended (metrics.proto, DataPointFlags)."""
+"""The flag of a point that only marks the end of its series (metrics.proto, DataPointFlags)."""
 
 _MAX_PARTS = 1000
 _WITH_PORT = re.compile(r"[^:]{1,253}:\d{1,5}")
@@ -35,7 +35,7 @@ _WITH_PORT = re.compile(r"[^:]{1,253}:\d{1,5}")
 def read_log(
     known: Attributes, body: object, at: datetime | None, severity: str, context: RecordContext, into: Opened
 ) -> None:
-    """Add what one log record holds to `into`; `known` are the attributes of the resource and of the record."""
+    """Add the content of a log record to `into`; `known` are the attributes of resource and record."""
     if isinstance(known.get("k8s.event.reason"), str):
         event_exporter.read(_event(known, body, at, severity), context, into)
         return
@@ -54,7 +54,7 @@ def read_log(
 
 
 def _event(known: Attributes, body: object, at: datetime | None, severity: str) -> Attributes:
-    """What the k8s_events receiver made of an Event, as the Event that it was."""
+    """The Event from which the k8s_events receiver made this record."""
     return {
         "reason": known["k8s.event.reason"],
         "message": body if isinstance(body, str) else "",
@@ -71,9 +71,9 @@ def _event(known: Attributes, body: object, at: datetime | None, severity: str) 
 
 
 def resource_labels(attributes: Mapping[str, Any]) -> dict[str, str]:
-    """What every point of a resource has as labels. `instance` and `job` get the names that Prometheus gives them.
+    """The labels a resource gives to each of its points; `service.instance.id` becomes Prometheus' `instance`.
 
-    The pod of a resource is the exporter's own, and keeps its dotted name: `pod` of a point is the pod whose GPU it is.
+    The pod of a resource is the exporter's own and keeps its dotted name: `pod` of a point is the pod that owns the GPU.
     """
     pairs = [(name, text(value)) for name, value in attributes.items()]
     instance = attributes.get("service.instance.id")
@@ -89,13 +89,13 @@ def samples(
     labels: dict[str, str],
     context: RecordContext,
 ) -> list[Sample]:
-    """Samples of one point: `numbers` are what is put behind the name, and the value."""
+    """The samples of one point: `numbers` are pairs of a suffix of the name and a value."""
     node = node_of(labels) or context.node
     return [Sample(name + suffix, number, at, node, labels) for suffix, number in numbers]
 
 
 def text(value: object) -> str:
-    """An attribute's value as a label has it."""
+    """The value of an attribute as text; empty for lists and maps."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
 """OTLP as protobuf, the default of OpenTelemetry's kafkaexporter (`otlp_proto`).
 
-Parsed with the classes that the OpenTelemetry project generates, whose parser is written in C and bounded in depth. They are
-imported when the first such record comes: a detector that gets none starts without them.
+Parsed with the classes that the OpenTelemetry project generates; their parser is written in C and bounded in depth. They are
+imported with the first such record, so that a detector without any starts faster.
 """
 
 from __future__ import annotations
@@ -53,12 +53,8 @@ def read_metrics(value: bytes, context: RecordContext, into: Opened) -> None:
 def _read_point(
     name: str, kind: str, point: Any, place: dict[str, str], context: RecordContext, into: Opened
 ) -> None:
-    labels = bounded(
-        [
-            (pair.key, pair.value.string_value or otlp_records.text(value_of(pair.value)))
-            for pair in point.attributes
-        ]
-    )
+    pairs = ((pair.key, pair.value) for pair in point.attributes)
+    labels = bounded((key, value.string_value or otlp_records.text(value_of(value))) for key, value in pairs)
     numbers: tuple[tuple[str, float], ...]
     if kind in ("gauge", "sum"):
         numbers = (("", point.as_double or float(point.as_int)),)
@@ -69,7 +65,7 @@ def _read_point(
 
 
 def value_of(value: Any, depth: int = otlp_records.MAX_DEPTH) -> Any:
-    """What an AnyValue holds; None for what is none, or nested too deep."""
+    """The content of an AnyValue; None when it is none, or nested too deep."""
     kind = value.WhichOneof("value")
     if kind is None or not depth:
         return None

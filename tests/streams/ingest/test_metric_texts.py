@@ -98,7 +98,7 @@ def test_a_syslog_line_is_a_line_of_the_switch_and_may_hold_line_feeds() -> None
 def test_a_damaged_line_among_others_is_told_and_the_others_are_read() -> None:
     result = opened(f"m,host=n1 v=1 {NANOS}\nm,host=n1 v= \nm,host=n1 v=2 {NANOS}\n")
     assert [one.value for one in result.observations if isinstance(one, Sample)] == [1.0, 2.0]
-    assert result.unreadable == ["no line of line protocol: 'm,host=n1 v='"]
+    assert result.unreadable == ["not line protocol: 'm,host=n1 v='"]
 
 
 SCRAPE = """\
@@ -136,7 +136,7 @@ def test_one_bare_series_is_a_scrape_when_it_has_labels() -> None:
 def test_a_scrape_that_was_cut_says_so() -> None:
     result = opened('a{b="1"} 1\n' * 30 + 'a{b="1')
     assert len(result.observations) == 30
-    assert result.unreadable == ["no line of a scrape: 'a{b=\"1'"]
+    assert result.unreadable == ["not a line of a scrape: 'a{b=\"1'"]
 
 
 @pytest.mark.parametrize(
