@@ -73,13 +73,13 @@ def code(number: int) -> SxidCode:
     )
 
 
-def severity(row: SxidCode, said: str) -> Severity:
+def severity(row: SxidCode, printed: str) -> Severity:
     """The severity: what the line says (`Fatal`, `Non-fatal` or empty) counts before the table."""
     table = row.effect.severity
-    if said == "Fatal":
+    if printed == "Fatal":
         return (
             max(table, Severity.ERROR, key=lambda level: level.rank) if row.effect.fatal else Severity.ERROR
         )
-    if said == "Non-fatal" and row.effect.fatal:
+    if printed == "Non-fatal" and row.effect.fatal:
         return Severity.WARNING
     return table

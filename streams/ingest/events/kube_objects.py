@@ -68,8 +68,8 @@ def _conditions(node: str, created: datetime | None, status: JsonObject) -> Iter
         at = timestamps.any_form(condition.get("lastTransitionTime"))
         if created is not None and at is not None and at - created < _JOINING:
             continue
-        reason, said = string(condition.get("reason")) or "", string(condition.get("message")) or ""
-        message = f"Node condition {type_} is now: {state}, reason: {reason}, message: {said}"
+        reason, detail = string(condition.get("reason")) or "", string(condition.get("message")) or ""
+        message = f"Node condition {type_} is now: {state}, reason: {reason}, message: {detail}"
         yield KubeEvent(SEEN, message, "Node", node, at=at)
 
 
@@ -79,16 +79,16 @@ def _failed(pod: JsonObject, metadata: JsonObject, status: JsonObject) -> KubeEv
     if status.get("phase") != "Failed" or not namespace or metadata.get("deletionTimestamp"):
         return None  # containers of a deleted pod get SIGTERM, and few exit with zero
     reason = string(status.get("reason")) or ""
-    said = string(status.get("message")) or ""
+    detail = string(status.get("message")) or ""
     at = timestamps.any_form(status.get("startTime"))
     if ended is not None:
         reason = reason or ("OOMKilled" if ended.get("reason") == "OOMKilled" else "")
-        said = said or f"container exited with code {ended.get('exitCode')}"
+        detail = detail or f"container exited with code {ended.get('exitCode')}"
         at = timestamps.any_form(ended.get("finishedAt")) or at
     spec = pod.get("spec")
     return KubeEvent(
         reason or "PodFailed",
-        said,
+        detail,
         "Pod",
         name,
         namespace,
