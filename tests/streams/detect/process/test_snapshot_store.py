@@ -217,7 +217,7 @@ async def test_without_a_good_snapshot_the_last_records_are_read_again(
         await storm_told(settings, FIRING, CLEARED)
     assert process.counts[RAW_METRICS.name].read_again == len(BEFORE)
     assert process.counts[RAW_METRICS.name].records == len(AFTER)
-    assert "no snapshot" in capsys.readouterr().out
+    assert "no usable snapshot" in capsys.readouterr().out
 
 
 async def test_what_a_replaced_process_still_writes_misleads_nobody(settings: KafkaSettings) -> None:
