@@ -1,8 +1,8 @@
-"""The one place that builds HTTP clients, and the one that says what became of a request.
+"""Builds all HTTP clients, and decides what the result of a request means.
 
-An answer is easy; the hard part is no answer. A request that never left (no connection) may be sent again; one that was cut
-off after it left may have been carried out, and for a change that means `Ambiguous`: look it up first. The client itself
-retries nothing. Only reads are repeated here, a few times and briefly.
+The hard part is a missing answer. A request that never left (no connection) may be sent again; one that was cut off after it
+left may have been executed, and for a change that means `Ambiguous`: look it up first. The client itself retries nothing; only
+reads are repeated here, a few times and briefly.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from connectors.base import LeaseHeld, Outcome, Refused, Retry, Unknown
 from streams.model.errors import FaultlineError, Permanent, Temporary
 
 MAX_RETRY_AFTER_S = 3600.0
-"""The longest pause another system may impose with Retry-After."""
+"""The longest pause accepted from a Retry-After header."""
 
 _READ_ATTEMPTS = 3
 _DEFAULT_PAUSE_S = 5.0
 
 
 class Ambiguous(FaultlineError):
-    """A change was sent and its fate is not known: a timeout, a cut connection, a server error."""
+    """A change was sent and its outcome is not known: a timeout, a cut connection, a server error."""
 
 
 class Rejected(Permanent):
-    """The other side understood and said no. `body` is its answer where it was JSON, else an empty mapping."""
+    """The server refused the request. `body` is its answer where that was a JSON object, else empty."""
 
     def __init__(self, message: str, *, status: int, body: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -67,25 +67,24 @@ async def change(
 
     Raises:
         Fenced: the lease does not hold any more; nothing was sent.
-        Temporary: it surely did not happen (no connection, 429).
-        Ambiguous: it may have happened (timeout, cut connection, 5xx, an answer that is no JSON).
-        Rejected: the other side said no.
+        Temporary: it was certainly not executed (no connection, 429).
+        Ambiguous: it may have been executed (timeout, cut connection, 5xx, an answer that is not JSON).
+        Rejected: the server refused it.
     """
 
-    async def leaving(event: str, _: Mapping[str, Any]) -> None:
-        # Asked again when a connection is there and the request is about to be written: waiting for one may take long.
+    async def check_before_send(event: str, _: Mapping[str, Any]) -> None:
+        # Checked again right before the request is written: waiting for a connection may take longer than the lease.
         if event.endswith("send_request_headers.started"):
             lease.check()
 
     lease.check()
     try:
-        response = await client.request(method, path, json=json, extensions={"trace": leaving})
+        response = await client.request(method, path, json=json, extensions={"trace": check_before_send})
     except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
         raise Temporary(f"{_where(client, method, path)}: cannot connect: {_what(error)}") from error
     except httpx.RequestError as error:
         raise Ambiguous(f"{_where(client, method, path)}: no answer: {_what(error)}") from error
-    _raise_for_status(client, method, path, response, server_error=Ambiguous)
-    return _object(client, method, path, response, otherwise=Ambiguous)
+    return _answer(_where(client, method, path), response, uncertain=Ambiguous)
 
 
 async def read(
@@ -96,11 +95,11 @@ async def read(
     params: Mapping[str, Any] | None = None,
     json: Any = None,
 ) -> dict[str, Any]:
-    """Send a request that changes nothing and return its JSON object; brief trouble is sat out.
+    """Send a request that changes nothing and return its JSON object; brief failures are retried.
 
     Raises:
-        Temporary: it did not work now.
-        Rejected: the other side said no.
+        Temporary: it failed for now.
+        Rejected: the server refused it.
     """
     attempts = AsyncRetrying(
         retry=retry_if_exception(lambda error: isinstance(error, Temporary) and error.retry_after_s is None),
@@ -118,12 +117,11 @@ async def _read_once(
         response = await client.request(method, path, params=params, json=json)
     except httpx.RequestError as error:
         raise Temporary(f"{_where(client, method, path)}: {_what(error)}") from error
-    _raise_for_status(client, method, path, response, server_error=Temporary)
-    return _object(client, method, path, response, otherwise=Temporary)
+    return _answer(_where(client, method, path), response, uncertain=Temporary)
 
 
 def outcome_of(error: FaultlineError) -> Outcome:
-    """What an error of `change` or `read` means for an effect. Errors that mean nothing for it are raised again."""
+    """What an error of `change` or `read` means for an effect. Other errors are raised again."""
     match error:
         case Ambiguous():
             return Unknown(str(error))
@@ -159,50 +157,34 @@ def retry_after_s(response: httpx.Response) -> float | None:
     return min(max(seconds, 0.0), MAX_RETRY_AFTER_S)
 
 
-def _raise_for_status(
-    client: httpx.AsyncClient,
-    method: str,
-    path: str,
-    response: httpx.Response,
-    *,
-    server_error: type[Ambiguous] | type[Temporary],
-) -> None:
-    if response.is_success:
-        return
-    where, status = _where(client, method, path), response.status_code
+def _answer(
+    where: str, response: httpx.Response, *, uncertain: type[Ambiguous] | type[Temporary]
+) -> dict[str, Any]:
+    """The JSON object of a response, empty without a body. `uncertain` is raised where nobody knows what the server did."""
+    status = response.status_code
     if status == 429:
         pause = retry_after_s(response)
         raise Temporary(
             f"{where}: too many requests", retry_after_s=_DEFAULT_PAUSE_S if pause is None else pause
         )
     if status >= 500:
-        raise server_error(f"{where}: server error {status}")
-    body = _json(response)
-    raise Rejected(
-        f"{where}: refused with {status}", status=status, body=body if isinstance(body, dict) else {}
-    )
-
-
-def _object(
-    client: httpx.AsyncClient,
-    method: str,
-    path: str,
-    response: httpx.Response,
-    *,
-    otherwise: type[Ambiguous] | type[Temporary],
-) -> dict[str, Any]:
-    if not response.content:
+        raise uncertain(f"{where}: server error {status}")
+    if response.is_success and not response.content:
         return {}
     body = _json(response)
+    if not response.is_success:
+        raise Rejected(
+            f"{where}: refused with {status}", status=status, body=body if isinstance(body, dict) else {}
+        )
     if not isinstance(body, dict):
-        raise otherwise(f"{_where(client, method, path)}: the answer is no JSON object")
+        raise uncertain(f"{where}: the answer is not a JSON object")
     return body
 
 
 def _json(response: httpx.Response) -> Any:
     try:
         return response.json()
-    except ValueError:  # what is not JSON is told apart by its type
+    except ValueError:  # the caller checks the type
         return None
 
 

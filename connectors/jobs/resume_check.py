@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from connectors.base import AlreadyDone, Blocked, Done, Outcome, Refused, Waiting
 from connectors.jobs.suspend_fields import SuspendField
 from connectors.jobs.suspension import not_ours, suspend_annotations_of
-from connectors.kubernetes.annotations import controller
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import is_marked
-from connectors.kubernetes.out_of_service import is_ready
+from connectors.kubernetes.objects import condition, controller, has_ended, is_ready, name_of
 
 LOOK_AGAIN_S = 3.0
 LISTED = 64
@@ -29,12 +28,12 @@ def owned(pods: Sequence[Object], job: Object) -> list[Object]:
 
 def unfinished(pods: Sequence[Object]) -> list[Object]:
     """The pods that still use resources of a node: all that have not ended."""
-    return [pod for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+    return [pod for pod in pods if not has_ended(pod)]
 
 
 def judge(job: Object, field: SuspendField, pods: Sequence[Object], nodes: Mapping[str, Object]) -> Outcome:
     """`Done` with `placements` (`pod=node`, at most 64), `nodes` and `pods`, or what it is still waiting for."""
-    name = f"{job['metadata'].get('namespace')}/{job['metadata'].get('name')}"
+    name = name_of(job)
     end = field.end(job)
     if end in ("Complete", "Succeeded", "SuccessCriteriaMet"):
         return AlreadyDone(detail=f"{name} has completed")
@@ -43,13 +42,13 @@ def judge(job: Object, field: SuspendField, pods: Sequence[Object], nodes: Mappi
     if field.is_suspended(job):
         marks, text = suspend_annotations_of(job), f"{name} is suspended"
         return Blocked("Faultline", text) if marks.held else not_ours(marks, text)
-    wanted, whole = field.pods(job), [pod for pod in pods if _is_ready(pod)]
+    wanted, whole = field.pods(job), [pod for pod in pods if _is_running(pod)]
     if len(whole) < wanted:
         return Waiting(LOOK_AGAIN_S, f"{len(whole)} of {wanted} pods of {name} are ready{_why(pods)}")
     placed = {pod["metadata"]["name"]: str(pod["spec"]["nodeName"]) for pod in whole}
     if bad := {node: why for node in sorted(set(placed.values())) if (why := _unfit(nodes.get(node)))}:
-        told = ", ".join(f"{node} ({why})" for node, why in bad.items())
-        return Waiting(LOOK_AGAIN_S, f"pods of {name} are on nodes that are not usable: {told}")
+        unusable = ", ".join(f"{node} ({why})" for node, why in bad.items())
+        return Waiting(LOOK_AGAIN_S, f"pods of {name} are on nodes that are not usable: {unusable}")
     listed = tuple(f"{pod}={node}" for pod, node in sorted(placed.items())[:LISTED])
     return Done(
         {"placements": listed, "pods": len(whole), "nodes": len(set(placed.values()))},
@@ -57,16 +56,12 @@ def judge(job: Object, field: SuspendField, pods: Sequence[Object], nodes: Mappi
     )
 
 
-def _is_ready(pod: Object) -> bool:
-    status = pod.get("status", {})
+def _is_running(pod: Object) -> bool:
     return (
-        status.get("phase") == "Running"
+        pod.get("status", {}).get("phase") == "Running"
         and not pod["metadata"].get("deletionTimestamp")
         and bool(pod.get("spec", {}).get("nodeName"))
-        and any(
-            condition.get("type") == "Ready" and condition.get("status") == "True"
-            for condition in status.get("conditions") or []
-        )
+        and is_ready(pod)
     )
 
 
@@ -81,7 +76,6 @@ def _unfit(node: Object | None) -> str | None:
 def _why(pods: Sequence[Object]) -> str:
     """The scheduler's message for the first unschedulable pod: most waits turn out to be about capacity."""
     for pod in pods:
-        for condition in pod.get("status", {}).get("conditions") or []:
-            if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-                return f"; {pod['metadata']['name']}: {str(condition.get('message', ''))[:200]}"
+        if unscheduled := condition(pod, "PodScheduled", "False"):
+            return f"; {pod['metadata']['name']}: {str(unscheduled.get('message', ''))[:200]}"
     return ""

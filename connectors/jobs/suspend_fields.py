@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.kubernetes.client import Object, path_of
+from connectors.kubernetes.objects import condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class SuspendField:
 
     def is_suspension_seen(self, job: Object) -> bool:
         """True once the job's controller reports the suspension: from then on it creates no pods."""
-        return _holds(job, "Suspended")
+        return condition(job, "Suspended") is not None
 
     def suspend(self, value: bool) -> Object:
         """The part of a merge patch that sets the suspend field."""
@@ -54,12 +55,7 @@ class SuspendField:
 
     def end(self, job: Object) -> str | None:
         """The condition that ended the job, e.g. `Complete` or `Failed`; None while it has not ended."""
-        return next((end for end in sorted(self.ended) if _holds(job, end)), None)
-
-
-def _holds(job: Object, condition: str) -> bool:
-    conditions = job.get("status", {}).get("conditions") or []
-    return any(c.get("type") == condition and c.get("status") == "True" for c in conditions)
+        return next((end for end in sorted(self.ended) if condition(job, end)), None)
 
 
 def _of_batch_job(job: Object) -> int:

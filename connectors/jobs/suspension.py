@@ -19,13 +19,13 @@ from connectors.kubernetes.annotations import (
     INCIDENT,
     MANAGED,
     annotations_of,
-    controller,
     effect_mark,
     labels_of,
     opted_out,
 )
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.guarded_patch import GuardedChange
+from connectors.kubernetes.objects import controller, name_of
 
 SUSPENDED = effect_mark("suspend_job")
 RESUMED = effect_mark("resume_job")
@@ -59,7 +59,7 @@ def suspend_annotations_of(job: Object) -> SuspendAnnotations:
 
 def suspend(job: Object, field: SuspendField, effect: Effect) -> GuardedChange | Outcome:
     """Set the suspend field to true, or find that this effect already did. Pods may still be running: see `_until_gone`."""
-    marks, suspended, name = suspend_annotations_of(job), field.is_suspended(job), _name(job)
+    marks, suspended, name = suspend_annotations_of(job), field.is_suspended(job), name_of(job)
     if marks.held and not suspended and marks.incident == effect.incident and _is_it(job, effect):
         return Blocked.person(f"{name} was resumed manually after Faultline had suspended it")
     if marks.suspended == effect.key and _is_it(job, effect):
@@ -78,7 +78,7 @@ def suspend(job: Object, field: SuspendField, effect: Effect) -> GuardedChange |
 
 def resume(job: Object, field: SuspendField, effect: Effect) -> GuardedChange | Outcome:
     """Set the suspend field to false, if Faultline set it to true for this incident."""
-    marks, suspended, name = suspend_annotations_of(job), field.is_suspended(job), _name(job)
+    marks, suspended, name = suspend_annotations_of(job), field.is_suspended(job), name_of(job)
     if marks.resumed == effect.key and _is_it(job, effect):
         if suspended:
             return Blocked.person(f"{name} was suspended manually after Faultline had resumed it")
@@ -98,7 +98,7 @@ def resume(job: Object, field: SuspendField, effect: Effect) -> GuardedChange | 
 
 def take_back(job: Object, field: SuspendField, effect: Effect) -> GuardedChange | Outcome:
     """Undo a suspend: reset the field and the annotations, while both are still as the effect left them."""
-    marks, name = suspend_annotations_of(job), _name(job)
+    marks, name = suspend_annotations_of(job), name_of(job)
     if marks.suspended != effect.key or not marks.held or not _is_it(job, effect):
         return AlreadyDone(detail=f"{name} is not suspended by this effect")
     if field.end(job) is not None:
@@ -125,7 +125,7 @@ def not_ours(marks: SuspendAnnotations, reason: str) -> Blocked:
 
 def out_of_reach(job: Object, field: SuspendField, effect: Effect) -> Refused | None:
     """Why Faultline must not change this job's suspend field at all; None when it may."""
-    name = _name(job)
+    name = name_of(job)
     if not _is_it(job, effect):
         return Refused(f"{name} was replaced: the uid of the {field.kind} differs from the one in the plan")
     if (end := field.end(job)) is not None:
@@ -148,7 +148,3 @@ def _is_it(job: Object, effect: Effect) -> bool:
 
 def _write(field: SuspendField, suspended: bool, marks: dict[str, str | None]) -> Object:
     return {"metadata": {"annotations": marks}} | field.suspend(suspended)
-
-
-def _name(job: Object) -> str:
-    return f"{job['metadata'].get('namespace')}/{job['metadata'].get('name')}"

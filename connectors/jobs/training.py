@@ -15,7 +15,8 @@ from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_held_for
 from connectors.kubernetes.errors import NotFound
 from connectors.kubernetes.guarded_patch import GuardedChange, attempted, change, look
-from connectors.kubernetes.out_of_service import hangs, is_ready
+from connectors.kubernetes.objects import is_ready
+from connectors.kubernetes.out_of_service import hangs
 from streams.model.clock import Clock, utc_now
 
 Decide = Callable[[Object, SuspendField, Effect], GuardedChange | Outcome]
@@ -47,10 +48,10 @@ class TrainingJobs:
             return field
         match effect.action:
             case "suspend_job":
-                turned = await self._turn(effect, field, suspension.suspend, lease)
-                return await self._until_gone(effect, field, turned)
+                changed = await self._change(effect, field, suspension.suspend, lease)
+                return await self._until_gone(effect, field, changed)
             case "resume_job":
-                return await self._turn(effect, field, suspension.resume, lease)
+                return await self._change(effect, field, suspension.resume, lease)
             case "verify_job":
                 return await attempted(lambda: self._verify(effect, field))
         return _unknown(effect)
@@ -68,9 +69,8 @@ class TrainingJobs:
                 case Done():
                     return AlreadyDone(judged.result, judged.detail)
                 case Refused() | Blocked():
-                    return Absent(
-                        judged.reason
-                    )  # it changes nothing, so the next `apply` may report this itself
+                    # It changes nothing, so the next `apply` may report this itself.
+                    return Absent(judged.reason)
             return judged
         found = await look(
             self._cluster,
@@ -87,14 +87,14 @@ class TrainingJobs:
             return field
         if effect.action == "suspend_job":
             gone = AlreadyDone(detail=_gone(effect))
-            return await self._turn(effect, field, suspension.take_back, lease, if_gone=gone)
-        return Refused(f"{effect.action} cannot be taken back")
+            return await self._change(effect, field, suspension.take_back, lease, if_gone=gone)
+        return Refused(f"{effect.action} cannot be undone")
 
     async def close(self) -> None:
         """Close connections."""
         await self._cluster.close()
 
-    async def _turn(
+    async def _change(
         self,
         effect: Effect,
         field: SuspendField,
@@ -110,18 +110,18 @@ class TrainingJobs:
             if_gone=if_gone or Refused(_gone(effect), moot=True),
         )
 
-    async def _until_gone(self, effect: Effect, field: SuspendField, turned: Outcome) -> Outcome:
+    async def _until_gone(self, effect: Effect, field: SuspendField, changed: Outcome) -> Outcome:
         """A suspend is done once the pods are gone: only then are their GPUs free and no checkpoint is being written."""
-        if not isinstance(turned, AlreadyDone | Waiting):
-            return turned
+        if not isinstance(changed, AlreadyDone | Waiting):
+            return changed
 
         async def once() -> Outcome:
             job = await self._job(effect, field)
             if not field.is_suspended(job):
-                return turned
+                return changed
             left = resume_check.unfinished(await self._pods(effect, field, job))
             # Started by an earlier call, or by this one.
-            ours = bool(effect.prior) or isinstance(turned, Waiting)
+            ours = bool(effect.prior) or isinstance(changed, Waiting)
             if not left and not field.is_suspension_seen(job):
                 waiting = f"waiting for the {effect.target.kind} controller to observe the suspension"
                 return Waiting(suspension.PODS_PAUSE_S, waiting, {"suspended": True})
@@ -152,10 +152,10 @@ class TrainingJobs:
                 return None
         names = [str(pod["metadata"]["name"]) for pod in left]
         result = {"hanging": tuple(names[: resume_check.LISTED]), "nodes": tuple(where)}
-        told = (
+        stuck = (
             f"{len(left)} of its pods are stuck on {', '.join(where)}, which is dead: {', '.join(names[:5])}"
         )
-        done = f"{effect.target.namespace}/{effect.target.name} is suspended; {told}"
+        done = f"{effect.target.namespace}/{effect.target.name} is suspended; {stuck}"
         return Done(result, done) if ours else AlreadyDone(result, done)
 
     async def _verify(self, effect: Effect, field: SuspendField) -> Outcome:

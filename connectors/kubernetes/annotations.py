@@ -48,12 +48,3 @@ def labels_of(thing: Mapping[str, Any]) -> dict[str, str]:
 def opted_out(thing: Mapping[str, Any]) -> bool:
     """True when this object is opted out."""
     return "false" in (labels_of(thing).get(MANAGED), annotations_of(thing).get(MANAGED))
-
-
-def controller(thing: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The owner that controls an object, or None for one on its own."""
-    for owner in thing.get("metadata", {}).get("ownerReferences") or []:
-        if owner.get("controller"):
-            found: Mapping[str, Any] = owner
-            return found
-    return None

@@ -1,9 +1,9 @@
-"""The one way to talk to an API server: JSON in, JSON out, over `kubernetes.aio`'s transport and authentication.
+"""The client of the API server: JSON in, JSON out, over `kubernetes.aio`'s transport and authentication.
 
 Plain dicts instead of the client's models: parsing a thousand nodes into models holds the event loop for most of a
 second, models refuse fields they do not know yet, and a model that does not fit an answer raises after the change was
-made. Every failure leaves as an error of `connectors.kubernetes.errors`, which says whether a write surely did not
-happen or may have happened.
+made. Every failure is an error of `connectors.kubernetes.errors`, which says whether a write was certainly not applied or
+may have been.
 
     async with await Cluster.connect(settings.kubernetes) as cluster:
         node = await cluster.get(path_of("v1", "nodes", name="gpu-07"))
@@ -32,18 +32,17 @@ from streams.model.errors import ConfigError, Temporary
 Object = dict[str, Any]
 """A Kubernetes object, or a Status, as JSON."""
 
-PatchKind = Literal["merge", "strategic", "apply", "json"]
+PatchKind = Literal["merge", "strategic", "json"]
 
 _PATCH_TYPES: Mapping[PatchKind, str] = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
-    "apply": "application/apply-patch+yaml",
     "json": "application/json-patch+json",
 }
 
 FIELD_MANAGER = "faultline"
 SILENT_WATCH_S = 90.0
-"""The server sends a bookmark about once a minute; a watch that shows nothing for longer is taken as dead."""
+"""The server sends a bookmark about once a minute; a watch without any event for longer counts as dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +79,8 @@ def path_of(
 class Cluster:
     """One API server. Share one per process; `close` it, or use it as an async context manager.
 
-    Every method raises errors of `connectors.kubernetes.errors`. Nothing here retries a write; a 401 makes it read its
-    credentials again, once, because tokens of service accounts and exec plugins expire.
+    Every method raises errors of `connectors.kubernetes.errors`. Writes are never retried, except that a 401 makes it reload
+    its credentials once, because tokens of service accounts and exec plugins expire.
     """
 
     def __init__(self, load: Callable[[], Awaitable[Any]], configuration: Any, timeout_s: float) -> None:
@@ -89,6 +88,7 @@ class Cluster:
         self._configuration = configuration
         self._api = kube.ApiClient(configuration)
         self._timeout_s = timeout_s
+        self._connect_s = min(5.0, timeout_s)
         self._resources: dict[str, Resource] = {}
 
     @classmethod
@@ -122,7 +122,7 @@ class Cluster:
         return str(self._configuration.host)
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._api.close()
 
     async def __aenter__(self) -> Self:
@@ -170,26 +170,16 @@ class Cluster:
         """POST of an object to its collection (or to a subresource)."""
         return await self._call("POST", path, {"fieldManager": FIELD_MANAGER}, body)
 
-    async def patch(
-        self,
-        path: str,
-        body: Object | list[Object],
-        kind: PatchKind = "merge",
-        *,
-        force: bool = False,
-        manager: str = FIELD_MANAGER,
-    ) -> Object:
+    async def patch(self, path: str, body: Object | list[Object], kind: PatchKind = "merge") -> Object:
         """Change an object; `body` is a list for `json`, an object for the others. Returns the object as it now is.
 
         With `metadata.resourceVersion` in a merge patch the server answers `Conflict` if the object changed meanwhile.
-        `force` (only `apply`) takes over fields that another manager owns. A `json` patch whose `test` fails is
-        `Permanent` (422).
+        A `json` patch whose `test` fails is `Permanent` (422).
         """
-        query = {"fieldManager": manager} | ({"force": "true"} if force else {})
-        return await self._call("PATCH", path, query, body, _PATCH_TYPES[kind])
+        return await self._call("PATCH", path, {"fieldManager": FIELD_MANAGER}, body, _PATCH_TYPES[kind])
 
     async def delete(self, path: str, *, uid: str | None = None, propagation: str | None = None) -> Object:
-        """Delete one object; with `uid` only that very one (`Conflict` if another now bears its name)."""
+        """Delete one object; with `uid` only that one (`Conflict` if another object has its name now)."""
         body: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid is not None:
             body["preconditions"] = {"uid": uid}
@@ -230,7 +220,7 @@ class Cluster:
 
         Raises:
             Gone: the resourceVersion is too old; list again.
-            Temporary: the connection was cut, or showed nothing for `silent_s` seconds; watch again.
+            Temporary: the connection was cut, or silent for `silent_s` seconds; watch again.
         """
         asked = {
             **(query or {}),
@@ -245,20 +235,8 @@ class Cluster:
         )
         response = await self._send("GET", path, asked, None, None, timeout)
         try:
-            if response.status >= 400:
-                raise errors.of_status(
-                    response.status, response.headers, await response.read(), write=False, what=what
-                )
-            opened()
-            async for line in _lines(response):
-                event = orjson.loads(line)
-                if event.get("type") == "ERROR":
-                    raise errors.of_event(event.get("object") or {}, what=what)
+            async for event in _events(response, what, opened):
                 yield event
-        except orjson.JSONDecodeError as error:
-            raise Temporary(f"{what}: cut off inside an event") from error
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise errors.of_transport(error, write=False, what=what) from error
         finally:
             response.close()
 
@@ -279,10 +257,6 @@ class Cluster:
                 api_version, name, found[0]["name"], bool(found[0]["namespaced"])
             )
         return self._resources[kind]
-
-    @property
-    def _connect_s(self) -> float:
-        return min(5.0, self._timeout_s)
 
     async def _call(
         self,
@@ -347,6 +321,25 @@ class Cluster:
         fresh = await self._load()
         self._configuration.api_key.update(fresh.api_key)
         return await once()
+
+
+async def _events(
+    response: aiohttp.ClientResponse, what: str, opened: Callable[[], None]
+) -> AsyncIterator[Object]:
+    try:
+        if response.status >= 400:
+            body = await response.read()
+            raise errors.of_status(response.status, response.headers, body, write=False, what=what)
+        opened()
+        async for line in _lines(response):
+            event = orjson.loads(line)
+            if event.get("type") == "ERROR":
+                raise errors.of_event(event.get("object") or {}, what=what)
+            yield event
+    except orjson.JSONDecodeError as error:
+        raise Temporary(f"{what}: cut off inside an event") from error
+    except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        raise errors.of_transport(error, write=False, what=what) from error
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

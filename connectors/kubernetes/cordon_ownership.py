@@ -11,7 +11,7 @@ A dead node may also be declared out of service (`out_of_service`); that ends wi
 
 The last owner to release the node restores `prior`. Annotations that do not match the state of the node mean that someone changed
 it since: then nothing is touched, and only a new incident may cordon the node again.
-Why it is so: docs/decisions/004-who-owns-a-cordon.md.
+Design decision: docs/decisions/004-who-owns-a-cordon.md.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def cordon(node: Object, effect: Effect) -> GuardedChange | Outcome:
         )
     else:
         hold = replace(hold, owners=(*hold.owners, owner))
-    return GuardedChange(_closed(node, hold), Done(_result(hold), _told(name, hold)))
+    return GuardedChange(_cordoned(node, hold), Done(_result(hold), _detail(name, hold)))
 
 
 def find(node: Object, effect: Effect) -> Outcome:
@@ -150,10 +150,10 @@ def release(node: Object, effect: Effect, mine: Callable[[CordonOwner], bool]) -
     left = tuple(owner for owner in hold.owners if owner not in gone)
     if left:
         still = ", ".join(owner.incident for owner in left)
-        patch = _in_service(_closed(node, replace(hold, owners=left)), node, left)
+        patch = _in_service(_cordoned(node, replace(hold, owners=left)), node, left)
         return GuardedChange(patch, Done(detail=f"{name} stays cordoned for {still}"))
     kept = "stays cordoned, as it was before" if hold.prior == "unschedulable" else "is schedulable again"
-    return GuardedChange(_in_service(_opened(node, hold), node, left), Done(detail=f"{name} {kept}"))
+    return GuardedChange(_in_service(_uncordoned(node, hold), node, left), Done(detail=f"{name} {kept}"))
 
 
 def replaced(node: Object, effect: Effect) -> bool:
@@ -162,18 +162,15 @@ def replaced(node: Object, effect: Effect) -> bool:
 
 
 def _own_taint(node: Object) -> Object | None:
-    for taint in node.get("spec", {}).get("taints") or []:
-        if taint.get("key") == INCIDENT:
-            found: Object = taint
-            return found
-    return None
+    taints = node.get("spec", {}).get("taints") or []
+    return next((taint for taint in taints if taint.get("key") == INCIDENT), None)
 
 
 def _other_taints(node: Object) -> list[Object]:
     return [taint for taint in node.get("spec", {}).get("taints") or [] if taint.get("key") != INCIDENT]
 
 
-def _closed(node: Object, hold: CordonOwnership) -> Object:
+def _cordoned(node: Object, hold: CordonOwnership) -> Object:
     taint = {"key": INCIDENT, "value": hold.owners[0].incident, "effect": "NoSchedule"}
     marks = {
         INCIDENT: ",".join(owner.incident for owner in hold.owners),
@@ -186,7 +183,7 @@ def _closed(node: Object, hold: CordonOwnership) -> Object:
     }
 
 
-def _opened(node: Object, hold: CordonOwnership) -> Object:
+def _uncordoned(node: Object, hold: CordonOwnership) -> Object:
     return {
         "metadata": {"annotations": dict.fromkeys((INCIDENT, EFFECT, PRIOR))},
         "spec": {
@@ -210,7 +207,7 @@ def _result(hold: CordonOwnership) -> Result:
     return {"prior": hold.prior, "owners": tuple(owner.incident for owner in hold.owners)}
 
 
-def _told(name: str, hold: CordonOwnership) -> str:
+def _detail(name: str, hold: CordonOwnership) -> str:
     if len(hold.owners) > 1:
         return f"{name} was already cordoned for {hold.owners[0].incident}; now held for this incident too"
     if hold.prior == "unschedulable":

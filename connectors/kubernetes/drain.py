@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
 
 from connectors.base import (
     Absent,
@@ -28,11 +27,12 @@ from connectors.base import (
     Result,
     Waiting,
 )
-from connectors.kubernetes.annotations import MANAGED, annotations_of, controller, opted_out
+from connectors.kubernetes.annotations import MANAGED, annotations_of, opted_out
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.cordon_ownership import is_held_for, ownership_of, replaced, taken_over
 from connectors.kubernetes.errors import Conflict, EvictionBlocked, MaybeApplied, NotFound
 from connectors.kubernetes.guarded_patch import GuardedChange, attempted, change
+from connectors.kubernetes.objects import controller, has_ended, is_ready, name_of
 from connectors.kubernetes.out_of_service import (
     OUT_OF_SERVICE,
     declared,
@@ -40,7 +40,6 @@ from connectors.kubernetes.out_of_service import (
     hangs,
     is_leaving,
     is_out_of_service,
-    is_ready,
     taken_back,
 )
 from streams.model.clock import Clock, utc_now
@@ -80,7 +79,7 @@ class EvictionRound:
     blocked: dict[str, str] = field(default_factory=dict)
 
 
-def drained_pods(pods: Sequence[Object], only: str) -> OnNode:
+def drained_pods(pods: Sequence[Object], only: Attribute) -> OnNode:
     """Select the pods to drain: never a DaemonSet's pods, mirror pods or finished ones; with `gpu` GPU pods only."""
     concerned = [pod for pod in pods if _concerned(pod, only)]
     return OnNode(
@@ -136,8 +135,8 @@ def back_in_service(node: Object, effect: Effect) -> GuardedChange | Outcome:
         return no
     if given_up_for(node) is None or not is_ready(node):
         return Waiting(0.0, f"{name} is checked again")
-    told = f"{name} is ready again: out-of-service taint removed"
-    return GuardedChange(taken_back(node), Waiting(0.0, told, _result(effect, out_of_service=False)))
+    detail = f"{name} is ready again: out-of-service taint removed"
+    return GuardedChange(taken_back(node), Waiting(0.0, detail, _result(effect, out_of_service=False)))
 
 
 async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld, clock: Clock = utc_now) -> Outcome:
@@ -150,8 +149,8 @@ async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld, clock: Clock
 
     async def once() -> Outcome:
         only = _only(effect)
-        if only is None:
-            return Refused(f"drain_node: `only` is {effect.params.get('only')!r}, known are gpu and all")
+        if only not in ("gpu", "all"):
+            return Refused(f"drain_node: `only` is {only!r}, known are gpu and all")
         try:
             node = await cluster.get(path_of("v1", "nodes", name=effect.target.name))
         except NotFound:
@@ -171,7 +170,7 @@ async def drain(cluster: Cluster, effect: Effect, lease: LeaseHeld, clock: Clock
         if not is_ready(node) and effect.params.get("dead_node", True) and _all_hang(pods, there, clock()):
             return await _node(cluster, effect, lease, give_up)
         bare = [] if effect.params.get("bare") else [pod for pod in pods.staying if controller(pod) is None]
-        done.leaving, done.blocked = 0, {_name(pod): NOBODY for pod in bare}
+        done.leaving, done.blocked = 0, {name_of(pod): NOBODY for pod in bare}
         for pod in [pod for pod in pods.staying if pod not in bare][:EVICTIONS_A_ROUND]:
             await _evict(cluster, pod, lease, done)
         return _so_far(effect, pods, done)
@@ -188,7 +187,7 @@ async def find(cluster: Cluster, effect: Effect, clock: Clock = utc_now) -> Outc
         except NotFound:
             return AlreadyDone(detail=f"{effect.target.name} is no longer part of the cluster")
         there = await _pods_on(cluster, effect.target.name)
-        pods = drained_pods(there, _only(effect) or "all")
+        pods = drained_pods(there, _only(effect))
         if not pods.count:
             return AlreadyDone(detail=f"nothing left to drain on {effect.target.name}")
         if not is_ready(node) and not is_out_of_service(node) and _all_hang(pods, there, clock()):
@@ -207,13 +206,9 @@ async def _node(
     decide: Callable[[Object, Effect], GuardedChange | Outcome],
 ) -> Outcome:
     """Patch the node, decided on a fresh read of it."""
-    path, gone = (
-        path_of("v1", "nodes", name=effect.target.name),
-        f"{effect.target.name} is no longer part of the cluster",
-    )
-    return await change(
-        cluster, path, lambda node: decide(node, effect), lease, if_gone=AlreadyDone(detail=gone)
-    )
+    path = path_of("v1", "nodes", name=effect.target.name)
+    gone = AlreadyDone(detail=f"{effect.target.name} is no longer part of the cluster")
+    return await change(cluster, path, lambda node: decide(node, effect), lease, if_gone=gone)
 
 
 def _all_hang(pods: OnNode, there: Sequence[Object], now: datetime) -> bool:
@@ -234,16 +229,14 @@ async def _evict(cluster: Cluster, pod: Object, lease: LeaseHeld, done: Eviction
     except EvictionBlocked as error:
         named = _BUDGET_NAMED.search(str(error))
         budget = f"{about['namespace']}/{named[1]}" if named else "of unknown name"
-        done.blocked[_name(pod)] = f"PodDisruptionBudget {budget}"
+        done.blocked[name_of(pod)] = f"PodDisruptionBudget {budget}"
     except (NotFound, Conflict):
-        done.leaving += (
-            1  # gone, replaced by a pod of the same name, or changed just now: the next round sees it
-        )
+        done.leaving += 1  # gone, replaced by a pod of its name, or changed just now: the next round sees it
     except MaybeApplied as error:
         # HTTP 500 with this text: the pod matches several budgets, and was certainly not evicted (API-initiated eviction).
         if "more than one PodDisruptionBudget" not in str(error):
             raise
-        done.blocked[_name(pod)] = "several PodDisruptionBudgets"
+        done.blocked[name_of(pod)] = "several PodDisruptionBudgets"
     else:
         done.evicted += 1
         done.leaving += 1
@@ -256,7 +249,7 @@ def _so_far(effect: Effect, pods: OnNode, done: EvictionRound) -> Outcome:
         by = ", ".join(sorted(set(done.blocked.values())))
         reason = f"{by} keeps {_names(sorted(done.blocked))} on {effect.target.name}"
         return Blocked(by, f"{reason}; {leaving} terminating" if leaving else reason, BUDGET_PAUSE_S, result)
-    names = _names([_name(pod) for pod in (*pods.leaving, *pods.staying)])
+    names = _names([name_of(pod) for pod in (*pods.leaving, *pods.staying)])
     return Waiting(
         LOOK_AGAIN_S, f"{leaving} of {pods.count} pods terminating on {effect.target.name}: {names}", result
     )
@@ -265,8 +258,8 @@ def _so_far(effect: Effect, pods: OnNode, done: EvictionRound) -> Outcome:
 def _over(effect: Effect) -> Outcome:
     evicted, name = effect.prior.get("evicted"), effect.target.name
     if effect.prior.get("out_of_service"):
-        told = f"{name} is dead and drained; the out-of-service taint stays while it is cordoned"
-        return Done(_result(effect), told)
+        detail = f"{name} is dead and drained; the out-of-service taint stays while it is cordoned"
+        return Done(_result(effect), detail)
     if evicted:
         return Done(_result(effect), f"{name} is drained, {evicted} pods evicted")
     return AlreadyDone(detail=f"nothing left to drain on {effect.target.name}")
@@ -278,24 +271,16 @@ def _result(effect: Effect, evicted: int = 0, **more: Attribute) -> Result:
     return {**effect.prior, "evicted": evicted + (before if isinstance(before, int) else 0), **more}
 
 
-def _only(effect: Effect) -> Literal["gpu", "all"] | None:
+def _only(effect: Effect) -> Attribute:
     """GPU pods only unless the runbook says otherwise: the less destructive reading of an unset parameter."""
-    match effect.params.get("only", "gpu"):
-        case "gpu":
-            return "gpu"
-        case "all":
-            return "all"
-        case _:
-            return None
+    return effect.params.get("only", "gpu")
 
 
-def _concerned(pod: Object, only: str) -> bool:
+def _concerned(pod: Object, only: Attribute) -> bool:
     owner = controller(pod)
     if MIRROR in annotations_of(pod) or (owner is not None and owner.get("kind") == "DaemonSet"):
         return False
-    if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
-        return False
-    return only == "all" or asks_for_gpu(pod)
+    return not has_ended(pod) and (only != "gpu" or asks_for_gpu(pod))
 
 
 def asks_for_gpu(pod: Object) -> bool:
@@ -308,10 +293,6 @@ def asks_for_gpu(pod: Object) -> bool:
             if vendor in ("nvidia.com", "amd.com") and device.startswith(("gpu", "mig-")):
                 return True
     return False
-
-
-def _name(pod: Object) -> str:
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
 def _names(names: Sequence[str]) -> str:

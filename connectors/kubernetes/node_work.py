@@ -1,7 +1,7 @@
-"""The connector for work on a node that only its own software can do: `reset_gpu`, `reboot_node` and `validate_node`.
+"""The connector for work that has to run on the node itself: `reset_gpu`, `reboot_node` and `validate_node`.
 
-Each is a Job of the operator's making, pinned to the node and created at most once (`work_templates`); what it came to is read
-from the Job, and for a reboot from the node (`work_results`). Only actions with a template are offered. Nothing is taken back.
+Each is a Job from the operator's template, pinned to the node and created at most once (`work_templates`); its result is read
+from the Job, and for a reboot from the node (`work_results`). Only actions with a template are offered. Nothing is undone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from connectors.kubernetes.cordon_ownership import is_held_for, ownership_of, re
 from connectors.kubernetes.drain import asks_for_gpu
 from connectors.kubernetes.errors import AlreadyExists, NotFound
 from connectors.kubernetes.guarded_patch import attempted
+from connectors.kubernetes.objects import has_ended, name_of
 from connectors.kubernetes.work_results import LOOK_AGAIN_S, boot_of, is_of, judged, judged_reboot, result_of
 from connectors.kubernetes.work_templates import Template, bound, job_name, read_template
 from streams.config.connector_settings import NodeWorkSettings
@@ -24,15 +25,15 @@ from streams.model.message import some
 
 ACTIONS = ("reset_gpu", "reboot_node", "validate_node")
 DISRUPTIVE = frozenset({"reset_gpu", "reboot_node"})
-"""What ends the processes on a node's GPUs."""
+"""Actions that end the processes on a node's GPUs."""
 
 PODS_PAUSE_S = 10.0
-"""When to look again for pods that stand in the way."""
+"""When to check again for pods that still use the GPUs."""
 NAMED = 5
 
 
 class NodeWork:
-    """Work on the nodes of one cluster. The target's `name` is the node's; its `uid`, if given, must still be its."""
+    """Work on the nodes of one cluster. The target's `name` is the node's; its `uid`, if given, must match."""
 
     def __init__(
         self,
@@ -52,12 +53,12 @@ class NodeWork:
         return frozenset(self._templates)
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Create the Job, or see what has become of it: `Waiting`, at last `Done`, or `Refused` with its pod's last words.
+        """Create the Job, or check it: `Waiting`, finally `Done`, or `Refused` with its pod's termination message.
 
-        `Blocked` by a person who opened the node or deleted the Job, or by pods that still use the node's GPUs.
+        `Blocked` by an operator who uncordoned the node or deleted the Job, or by pods that still use the node's GPUs.
 
         Raises:
-            Fenced: the lease does not hold any more; nothing was sent.
+            Fenced: the lease has expired; nothing was sent.
         """
         template = self._templates.get(effect.action)
         if template is None:
@@ -74,7 +75,7 @@ class NodeWork:
         return await attempted(once)
 
     async def lookup(self, effect: Effect) -> Outcome:
-        """Look for the Job by its name. One that failed is `Waiting`: `apply` says what it failed of."""
+        """Look for the Job by its name. A failed one is `Waiting`: `apply` reports why."""
 
         async def once() -> Outcome:
             job = await self._job(effect)
@@ -86,11 +87,11 @@ class NodeWork:
         return await attempted(once)
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Nothing here can be taken back."""
+        """Always `Refused`."""
         return Refused(f"{effect.action} cannot be undone")
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._cluster.close()
 
     async def _job(self, effect: Effect) -> Object | None:
@@ -138,14 +139,14 @@ def read_templates(settings: NodeWorkSettings) -> dict[str, Template]:
     """The template of each action that has one.
 
     Raises:
-        ConfigError: a file cannot be read or is not right.
+        ConfigError: a file cannot be read or is invalid.
     """
     files: dict[str, Path | None] = {action: getattr(settings, action) for action in ACTIONS}
     return {action: read_template(action, file) for action, file in files.items() if file is not None}
 
 
 def may_work(node: Object, pods: Sequence[Object], effect: Effect) -> Outcome | None:
-    """Why nothing may be begun on a node now, or None. `pods` are those on it."""
+    """Why no work may start on a node now, or None. `pods` are those on it."""
     name = node["metadata"]["name"]
     if replaced(node, effect):
         return Refused(f"{name} was replaced: its uid differs from the one in the plan")
@@ -160,7 +161,7 @@ def may_work(node: Object, pods: Sequence[Object], effect: Effect) -> Outcome | 
         return None
     if effect.action == "reboot_node" and not boot_of(node):
         return Refused(f"{name} reports no bootID: a reboot could not be verified")
-    using = [f"{p['metadata']['namespace']}/{p['metadata']['name']}" for p in pods if _uses_gpus(p)]
+    using = [name_of(pod) for pod in pods if _uses_gpus(pod)]
     if using:
         return Blocked(
             "pods on its GPUs", f"{some(sorted(using), NAMED)} still use GPUs of {name}", PODS_PAUSE_S
@@ -169,6 +170,5 @@ def may_work(node: Object, pods: Sequence[Object], effect: Effect) -> Outcome | 
 
 
 def _uses_gpus(pod: Object) -> bool:
-    """A pod that holds GPUs and has not ended, whoever controls it; what works on the node for Faultline does not count."""
-    over = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return not over and NODE_WORK not in labels_of(pod) and asks_for_gpu(pod)
+    """A pod that holds GPUs and has not ended, whatever controls it; Faultline's own Jobs on the node do not count."""
+    return not has_ended(pod) and NODE_WORK not in labels_of(pod) and asks_for_gpu(pod)

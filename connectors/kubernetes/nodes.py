@@ -1,7 +1,7 @@
 """The connector for nodes: `cordon_node`, `uncordon_node` and `drain_node`.
 
-It remembers nothing between calls. Whose a node is stands on the node itself (`ownership`), how far a drain has come is
-what is still on the node (`draining`).
+It keeps no state between calls. The owners of a cordon are recorded on the node itself (`cordon_ownership`), the progress of a
+drain is the pods that are still on the node (`drain`).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from connectors.base import Absent, AlreadyDone, Effect, LeaseHeld, Outcome, Refused
 from connectors.kubernetes import cordon_ownership, drain
 from connectors.kubernetes.client import Cluster, Object, path_of
-from connectors.kubernetes.guarded_patch import GuardedChange, change, look
+from connectors.kubernetes.guarded_patch import Decide, change, look
 from streams.model.clock import Clock, utc_now
 
 
 class NodeConnector:
-    """Effects on the nodes of one cluster. The target's `name` is the node's; its `uid`, if given, must still be its."""
+    """Effects on the nodes of one cluster. The target's `name` is the node's; its `uid`, if given, must match."""
 
     def __init__(self, cluster: Cluster, clock: Clock = utc_now) -> None:
         self._cluster = cluster
@@ -22,21 +22,24 @@ class NodeConnector:
 
     @property
     def actions(self) -> frozenset[str]:
-        """What it can do to a node."""
+        """The actions on a node."""
         return frozenset({"cordon_node", "uncordon_node", "drain_node"})
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Close, release or empty a node.
+        """Cordon, uncordon or drain a node.
 
-        cordon_node    `Done` with `prior` and `owners`; `Blocked` by a person who opened it after Faultline closed it
-        uncordon_node  takes this incident's hold away, whichever effect put it there; the node opens with the last one
-        drain_node     params `only` = `gpu` (default) or `all`, `bare` = evict also what no controller would bring back,
-                       `dead_node` = declare a dead node out of service whose pods hang (default true);
-                       `Waiting`, `Blocked` with budget and pods, at last `Done`
+        cordon_node    `Done` with `prior` and `owners`; `Blocked` by an operator who uncordoned it after Faultline's cordon
+        uncordon_node  removes this incident from the owners of the cordon; the last owner makes the node schedulable
+        drain_node     params `only` = `gpu` (default) or `all`, `bare` = also evict pods that no controller would recreate,
+                       `dead_node` = declare a dead node with stuck pods out of service (default true);
+                       `Waiting`, `Blocked` with budget and pods, finally `Done`
         """
         match effect.action:
             case "cordon_node":
-                return await self._cordon(effect, lease)
+                gone = Refused(f"there is no node {effect.target.name}")
+                return await self._change(
+                    effect, lambda node: cordon_ownership.cordon(node, effect), lease, gone
+                )
             case "uncordon_node":
                 return await self._release(effect, lease, whole_incident=True)
             case "drain_node":
@@ -44,7 +47,7 @@ class NodeConnector:
         return _unknown(effect)
 
     async def lookup(self, effect: Effect) -> Outcome:
-        """Read the node's marks, or for a drain its pods."""
+        """Read the node's annotations, or for a drain its pods."""
         path, gone = _path(effect), f"there is no node {effect.target.name}"
         match effect.action:
             case "cordon_node":
@@ -67,32 +70,26 @@ class NodeConnector:
         return _unknown(effect)
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Take a cordon's hold away. `Blocked` (by a person) when the node is not as Faultline left it."""
+        """Remove a cordon's owner. `Blocked` (by a person) when the node is not as Faultline left it."""
         if effect.action == "cordon_node":
             return await self._release(effect, lease, whole_incident=False)
-        return Refused(f"{effect.action} cannot be taken back")
+        return Refused(f"{effect.action} cannot be undone")
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._cluster.close()
-
-    async def _cordon(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        gone = Refused(f"there is no node {effect.target.name}")
-
-        def decide(node: Object) -> GuardedChange | Outcome:
-            return cordon_ownership.cordon(node, effect)
-
-        return await change(self._cluster, _path(effect), decide, lease, if_gone=gone)
 
     async def _release(self, effect: Effect, lease: LeaseHeld, *, whole_incident: bool) -> Outcome:
         def mine(owner: cordon_ownership.CordonOwner) -> bool:
             return owner.incident == effect.incident if whole_incident else owner.key == effect.key
 
-        def decide(node: Object) -> GuardedChange | Outcome:
-            return cordon_ownership.release(node, effect, mine)
-
         gone = AlreadyDone(detail=f"there is no node {effect.target.name}")
-        return await change(self._cluster, _path(effect), decide, lease, if_gone=gone)
+        return await self._change(
+            effect, lambda node: cordon_ownership.release(node, effect, mine), lease, gone
+        )
+
+    async def _change(self, effect: Effect, decide: Decide, lease: LeaseHeld, if_gone: Outcome) -> Outcome:
+        return await change(self._cluster, _path(effect), decide, lease, if_gone=if_gone)
 
 
 def _path(effect: Effect) -> str:
@@ -100,4 +97,4 @@ def _path(effect: Effect) -> str:
 
 
 def _unknown(effect: Effect) -> Refused:
-    return Refused(f"nodes know no action {effect.action}")
+    return Refused(f"unknown node action {effect.action}")

@@ -10,7 +10,7 @@ that reuses the pod name never creates the next one. Kubernetes resolves this wi
 
 While a node has it *and* is not Ready, the pod garbage collector of kube-controller-manager removes what is Terminating there.
 Sources: Kubernetes, "Non-graceful node shutdown handling"; podgc `gcTerminating`.
-Why it is so: docs/decisions/006-what-a-dead-node-keeps.md.
+Design decision: docs/decisions/006-what-a-dead-node-keeps.md.
 """
 
 from __future__ import annotations
@@ -26,12 +26,6 @@ TAINT = {"key": OUT_OF_SERVICE, "value": "nodeshutdown", "effect": "NoSchedule"}
 """As Faultline adds it. `NoExecute` would free the same pods and evict everything else from the node besides."""
 OVERDUE_S = 5.0
 """Allowance for clock skew: a pod counts as stuck this long after the end of its grace period."""
-
-
-def is_ready(node: Object) -> bool:
-    """True when the node's condition Ready is `True`: neither `False`, nor `Unknown`, nor missing."""
-    conditions = node.get("status", {}).get("conditions") or []
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
 def is_leaving(pod: Object) -> bool:

@@ -6,15 +6,15 @@ node reports another boot id than when it was planned, and is Ready again. Sourc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 
 from connectors.base import AlreadyDone, Done, Effect, Outcome, Refused, Result, Waiting
 from connectors.kubernetes.annotations import EFFECT, WORK_BOOT_ID, annotations_of
 from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import replaced
-from connectors.kubernetes.out_of_service import is_ready
+from connectors.kubernetes.objects import condition, is_ready, name_of
 from streams.model.clock import parse_rfc3339
 from streams.model.message import plain
 
@@ -29,13 +29,9 @@ State = Literal["running", "complete", "failed"]
 
 def state_of(job: Object) -> State:
     """The state of a Job, by its conditions."""
-    for kind, state in _ENDS:
-        if _condition(job, kind) is not None:
-            return state
-    return "running"
-
-
-_ENDS: tuple[tuple[str, State], ...] = (("Complete", "complete"), ("Failed", "failed"))
+    if condition(job, "Complete"):
+        return "complete"
+    return "failed" if condition(job, "Failed") else "running"
 
 
 def is_of(job: Object, effect: Effect) -> bool:
@@ -56,7 +52,7 @@ def judged(job: Object, pods: Sequence[Object], effect: Effect) -> Outcome:
             return _done(job, effect, f"{_what(effect)} of {name} is done")
         case "failed":
             return Refused(f"{_what(effect)} of {name} failed: {failure(job, pods)}")
-    return Waiting(LOOK_AGAIN_S, f"{_where(job)} is running on {name}: {_progress(pods)}", result_of(job))
+    return Waiting(LOOK_AGAIN_S, f"{name_of(job)} is running on {name}: {_progress(pods)}", result_of(job))
 
 
 def judged_reboot(
@@ -73,7 +69,7 @@ def judged_reboot(
         if is_ready(node):
             return _done(job, effect, f"{name} has rebooted and is ready")
         return Waiting(LOOK_AGAIN_S, f"{name} has rebooted and is not ready yet", result)
-    failed = _condition(job, "Failed")
+    failed = condition(job, "Failed")
     if failed is None:
         return Waiting(LOOK_AGAIN_S, f"{name} has not rebooted yet: {_progress(pods)}", result)
     since = failed.get("lastTransitionTime")
@@ -85,31 +81,23 @@ def judged_reboot(
 
 def failure(job: Object, pods: Sequence[Object]) -> str:
     """Why a Job failed: its condition and the termination messages of its pods, bounded and without control characters."""
-    condition = _condition(job, "Failed") or {}
-    told = [f"{condition.get('reason') or 'Failed'}: {condition.get('message') or 'no message'}"]
-    told += [f"{pod['metadata']['name']}: {word}" for pod in pods for word in _last_words(pod)]
-    return _one_line("; ".join(told))
+    failed = condition(job, "Failed") or {}
+    reasons = [f"{failed.get('reason') or 'Failed'}: {failed.get('message') or 'no message'}"]
+    reasons += [f"{pod['metadata']['name']}: {text}" for pod in pods for text in _termination_messages(pod)]
+    return _one_line("; ".join(reasons))
 
 
 def result_of(job: Object) -> Result:
     """The stored result: namespace and name of the Job, and the boot id when it was planned."""
-    return {"job": _where(job), "boot_id": annotations_of(job).get(WORK_BOOT_ID, "")}
+    return {"job": name_of(job), "boot_id": annotations_of(job).get(WORK_BOOT_ID, "")}
 
 
 def _done(job: Object, effect: Effect, detail: str) -> Outcome:
-    begun = effect.prior.get("job") == _where(job)
+    begun = effect.prior.get("job") == name_of(job)
     return Done(result_of(job), detail) if begun else AlreadyDone(result_of(job), detail)
 
 
-def _condition(job: Object, kind: str) -> Mapping[str, Any] | None:
-    for condition in job.get("status", {}).get("conditions") or []:
-        if condition.get("type") == kind and condition.get("status") == "True":
-            found: Mapping[str, Any] = condition
-            return found
-    return None
-
-
-def _last_words(pod: Object) -> Iterator[str]:
+def _termination_messages(pod: Object) -> Iterator[str]:
     status = pod.get("status", {})
     for container in (*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])):
         ended = (container.get("state") or {}).get("terminated") or {}
@@ -123,12 +111,8 @@ def _last_words(pod: Object) -> Iterator[str]:
 def _progress(pods: Sequence[Object]) -> str:
     for pod in pods:
         status = pod.get("status", {})
-        unplaced = next(
-            (c for c in status.get("conditions") or [] if c.get("type") == "PodScheduled" and c.get("status") == "False"),
-            None,
-        )  # fmt: skip
-        if unplaced is not None:
-            return _one_line(f"not scheduled: {unplaced.get('message') or unplaced.get('reason')}")
+        if unscheduled := condition(pod, "PodScheduled", "False"):
+            return _one_line(f"not scheduled: {unscheduled.get('message') or unscheduled.get('reason')}")
         for container in status.get("containerStatuses") or []:
             waiting = (container.get("state") or {}).get("waiting")
             if waiting:
@@ -144,7 +128,3 @@ def _one_line(text: str) -> str:
 
 def _what(effect: Effect) -> str:
     return {"reset_gpu": "the GPU reset", "validate_node": "the validation"}.get(effect.action, effect.action)
-
-
-def _where(job: Object) -> str:
-    return f"{job['metadata']['namespace']}/{job['metadata']['name']}"

@@ -16,7 +16,7 @@ from kubernetes.aio import client as kube
 from connectors.base import Effect
 from connectors.kubernetes.client import Cluster, Object, path_of
 from connectors.kubernetes.errors import NotFound
-from connectors.kubernetes.out_of_service import is_ready
+from connectors.kubernetes.objects import is_ready
 from streams.config.connector_settings import KubernetesSettings
 from streams.model.run import Target
 from tests.contract.faults import FaultProxy

@@ -167,7 +167,7 @@ def test_without_a_token_there_is_no_connector() -> None:
 
 
 def test_a_token_without_a_channel_is_no_setting() -> None:
-    with pytest.raises(ValidationError, match="there must be a channel"):
+    with pytest.raises(ValidationError, match="needs a channel"):
         SlackSettings(token=SecretStr("t"))
 
 

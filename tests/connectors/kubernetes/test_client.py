@@ -142,7 +142,6 @@ async def test_a_list_is_read_page_by_page_and_its_items_know_their_kind() -> No
     [
         ("merge", {"spec": {}}, "application/merge-patch+json"),
         ("strategic", {"spec": {}}, "application/strategic-merge-patch+json"),
-        ("apply", {"spec": {}}, "application/apply-patch+yaml"),
         ("json", [{"op": "test", "path": "/a", "value": 1}], "application/json-patch+json"),
     ],
 )
@@ -151,9 +150,8 @@ async def test_each_kind_of_patch_is_sent_as_what_it_is(kind: str, body: object,
         return document({"type": request.content_type, "body": await request.json(), **request.query})
 
     async with cluster_of(echo) as cluster:
-        sent = await cluster.patch(NODE, body, kind, force=kind == "apply")  # type: ignore[arg-type]
+        sent = await cluster.patch(NODE, body, kind)  # type: ignore[arg-type]
     assert (sent["type"], sent["body"], sent["fieldManager"]) == (content_type, body, "faultline")
-    assert sent.get("force") == ("true" if kind == "apply" else None)
 
 
 async def test_a_watch_yields_events_of_any_length_and_an_error_event_ends_it_as_an_error() -> None:

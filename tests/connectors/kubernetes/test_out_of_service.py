@@ -12,13 +12,13 @@ from connectors.kubernetes.client import Object
 from connectors.kubernetes.cordon_ownership import cordon, release
 from connectors.kubernetes.drain import back_in_service, give_up
 from connectors.kubernetes.guarded_patch import GuardedChange
+from connectors.kubernetes.objects import is_ready
 from connectors.kubernetes.out_of_service import (
     OVERDUE_S,
     TAINT,
     given_up_for,
     hangs,
     is_out_of_service,
-    is_ready,
     taken_back,
 )
 from streams.model.clock import rfc3339
