@@ -25,7 +25,7 @@ from streams.correlate import Changes, Config, Engine
 from streams.detect import Detector
 from streams.detect.batch import read_safely
 from streams.detect.deduplication import RollUp
-from streams.inventory.cabling import read_links
+from streams.inventory.cabling import read_topology
 from streams.inventory.recorded_watch import facts
 from streams.kafka.topics import INVENTORY, RAW
 from streams.model.clock import rfc3339, to_millis
@@ -124,7 +124,7 @@ def facts_of(capture: Capture) -> Iterator[tuple[datetime, str, Fact | None]]:
     """Inventory facts with their times, from whichever of the two files the capture has."""
     if capture.kube_changes:
         changes = sorted(capture.kube_changes, key=lambda change: change.at)
-        links = read_links(capture.meta.cluster, capture.topology, capture.meta.begin)
+        links = read_topology(capture.meta.cluster, capture.topology, capture.meta.begin).links
         for at, (key, record) in facts(capture.meta.cluster, changes, links):
             yield at, key, record.fact if record else None
         return

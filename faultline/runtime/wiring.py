@@ -48,19 +48,20 @@ async def _detector(settings: Settings, pulse: Pulse, at: CrashHook) -> None:
 async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
     from connectors.kubernetes.client import Cluster
     from connectors.kubernetes.watch import KindWatches, WatchPace
-    from streams.inventory.names import names
+    from streams.inventory.names import NodeLabels, names
     from streams.inventory.process import InventoryProcess
 
     wanted = settings.inventory
     async with await Cluster.connect(settings.kubernetes) as cluster:
         kinds = ("v1/Node", "v1/Pod", *wanted.job_kinds)
-        labels = names().node_labels.after(
+        own = NodeLabels(
             leaf=wanted.leaf_labels,
             rack=wanted.rack_labels,
             nvlink_domain=wanted.nvlink_domain_labels,
             protected=wanted.protected_labels,
             host_names=wanted.host_name_labels,
         )
+        labels = names().node_labels.after(own)
         watches = KindWatches(
             cluster, kinds, pace=WatchPace(relist_s=wanted.relist_s, page_size=wanted.page_size)
         )

@@ -1,4 +1,4 @@
-"""Policy and wording as data: YAML files beside the code that reads them, validated once, with errors that name the key."""
+"""Loads the YAML tables of policy and wording that lie beside the code, validated, with errors that name the key."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from streams.model.errors import ConfigError
 
 T = TypeVar("T")
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Ten times faster where PyYAML was built with libyaml, as its wheels are: a process waits for its tables when it starts."""
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Ten times faster with libyaml, which PyYAML's wheels contain: every start waits for tables, and cabling files are long."""
 
 
 class Strict(BaseModel):
-    """What every row and sheet is: nothing it does not know is let through, and nothing of it changes."""
+    """Base of all rows and tables: unknown keys are refused, values are frozen."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -29,7 +29,7 @@ def load_table(path: Path, kind: type[T]) -> T:
         ConfigError: naming the file and the first key that is wrong.
     """
     try:
-        return TypeAdapter(kind).validate_python(yaml.load(path.read_text(), _LOADER))
+        return TypeAdapter(kind).validate_python(yaml.load(path.read_text(), LOADER))
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{path.name} cannot be read: {error}") from error
     except ValidationError as error:

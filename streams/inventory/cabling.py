@@ -1,9 +1,9 @@
-"""The cabling file → link facts and where nodes stand. Kubernetes knows little of either; people do.
+"""The cabling file → link facts and the location of nodes, which Kubernetes knows little of.
 
-leaf-03:                      # the switch, by the name under which it logs
+leaf-03:                      # the switch, as it names itself in its logs
   Ethernet12: {node: gpu-07, nic: mlx5_2}
   Ethernet96: {switch: spine-1, port: Ethernet3}
-nodes:                        # where it is not known port by port
+nodes:                        # where the cabling is not known port by port
   gpu-07: {leaf: leaf-03, rack: r12, nvlink_domain: d4, rails: {mlx5_0: leaf-03, mlx5_1: leaf-04}}
 """
 
@@ -15,20 +15,16 @@ from datetime import datetime
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from streams.config.yaml_tables import LOADER, Strict
 from streams.inventory.hostlists import hosts
 from streams.model.errors import BadInput
 from streams.model.facts import LinkFact
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml where it is there: a large cluster's file has tens of thousands of lines."""
 
-
-class _End(BaseModel):
-    """What a cable's far end is plugged into."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _End(Strict):
+    """The far end of a cable."""
 
     node: str | None = None
     nic: str | None = None
@@ -43,64 +39,53 @@ class _End(BaseModel):
         return self
 
 
-class NodePosition(BaseModel):
-    """Where a node stands. `rails` names the leaf of each NIC, where NICs of one node hang on different ones."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class NodePosition(Strict):
+    """Location of a node. `rails` names the leaf of each NIC, where a node's NICs are connected to different ones."""
 
     leaf: str | None = None
     rack: str | None = None
     nvlink_domain: str | None = None
-    rails: dict[str, str] = {}
+    rails: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Cabling:
-    """What a cabling file says."""
+    """Contents of a cabling file; `places` by node name."""
 
     links: list[LinkFact] = field(default_factory=list)
     places: Mapping[str, NodePosition] = field(default_factory=dict)
 
 
 NODES = "nodes"
-"""The section of a cabling file that is no switch."""
+"""The section of a cabling file that is not a switch."""
 
 
 def read_topology(cluster: str, content: str, at: datetime) -> Cabling:
     """A whole cabling file.
 
     Raises:
-        BadInput: naming the switch and port, or the node, that cannot be understood.
+        BadInput: naming the switch and port, or the node, that is malformed.
     """
     switches = _load(content)
     nodes = switches.pop(NODES, None) or {}
     if not isinstance(nodes, dict):
         raise BadInput(f"topology: {NODES}: must be a mapping of nodes")
-    places = {name: _place(n, said) for n, said in nodes.items() for name in hosts(str(n))}
+    places = {name: _place(n, entry) for n, entry in nodes.items() for name in hosts(str(n))}
     return Cabling(list(_links(cluster, switches, at)), places)
 
 
-def _place(node: object, said: object) -> NodePosition:
+def _place(node: object, entry: object) -> NodePosition:
     try:
-        return NodePosition.model_validate(said)
+        return NodePosition.model_validate(entry)
     except ValidationError as error:
         reason = error.errors(include_url=False)[0]
         where = ".".join(map(str, reason["loc"]))
         raise BadInput(f"topology: {NODES}: {node}: {where}: {reason['msg']}") from error
 
 
-def read_links(cluster: str, content: str, at: datetime) -> list[LinkFact]:
-    """The links of a cabling file, one per switch port.
-
-    Raises:
-        BadInput: naming the switch and port that cannot be understood.
-    """
-    return read_topology(cluster, content, at).links
-
-
 def _load(content: str) -> dict[Any, Any]:
     try:
-        switches = yaml.load(content, _LOADER) or {}
+        switches = yaml.load(content, LOADER) or {}
     except yaml.YAMLError as error:
         raise BadInput(f"the topology file is not YAML: {error}") from error
     if not isinstance(switches, dict):

@@ -1,4 +1,4 @@
-"""The table of names in `names.yaml`, checked once and held as values."""
+"""The table of names in `names.yaml`: which labels, annotations, taints, resources and kinds mean what."""
 
 from __future__ import annotations
 
@@ -11,46 +11,31 @@ _FILE = Path(__file__).with_name("names.yaml")
 
 
 class NodeLabels(Strict):
-    """Labels that say where a node stands, in order of precedence."""
+    """Labels that tell the location of a node, in order of precedence."""
 
-    pool: tuple[str, ...]
-    leaf: tuple[str, ...]
-    rack: tuple[str, ...]
-    nvlink_domain: tuple[str, ...]
+    pool: tuple[str, ...] = ()
+    leaf: tuple[str, ...] = ()
+    rack: tuple[str, ...] = ()
+    nvlink_domain: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
-    """Labels, `key` or `key=value`, of nodes that runbooks never act on: a site's own."""
+    """A site's own labels, `key` or `key=value`, of nodes that runbooks never act on."""
     host_names: tuple[str, ...] = ()
-    """Labels and annotations with further names of the machine, besides those of the table: a site's own."""
+    """A site's own labels and annotations with further names of the machine."""
 
-    def after(
-        self,
-        *,
-        leaf: tuple[str, ...] = (),
-        rack: tuple[str, ...] = (),
-        nvlink_domain: tuple[str, ...] = (),
-        protected: tuple[str, ...] = (),
-        host_names: tuple[str, ...] = (),
-    ) -> NodeLabels:
-        """The table with a site's own labels before it: the levels of a Kueue Topology, say."""
-        return NodeLabels(
-            pool=self.pool,
-            leaf=(*leaf, *self.leaf),
-            rack=(*rack, *self.rack),
-            nvlink_domain=(*nvlink_domain, *self.nvlink_domain),
-            protected=(*protected, *self.protected),
-            host_names=(*host_names, *self.host_names),
-        )
+    def after(self, own: NodeLabels) -> NodeLabels:
+        """The table with a site's own labels before it, e.g. the levels of a Kueue Topology."""
+        return NodeLabels(**{name: (*labels, *getattr(self, name)) for name, labels in own})
 
 
 class Names(Strict):
-    """Which labels, annotations, taints, resources and kinds mean what."""
+    """The whole table."""
 
     gpu_resources: tuple[str, ...]
     gpu_resource_prefixes: tuple[str, ...]
     node_labels: NodeLabels
     control_plane_labels: tuple[str, ...]
     host_names: tuple[str, ...]
-    """Labels and annotations that hold names of the machine, with commas between them."""
+    """Labels and annotations that hold names of the machine, separated by commas."""
     maintenance_annotations: tuple[str, ...]
     maintenance_labels: tuple[str, ...]
     maintenance_taints: tuple[str, ...]
@@ -70,6 +55,6 @@ def names() -> Names:
     """The table.
 
     Raises:
-        ConfigError: when the file that ships is damaged.
+        ConfigError: when the shipped file is damaged.
     """
     return load_table(_FILE, Names)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from streams.inventory.machine import aliases
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.objects import (
     KubeObject,
@@ -21,19 +21,23 @@ from streams.inventory.objects import (
     time,
 )
 from streams.model.facts import NodeFact
+from streams.model.hostnames import NOBODYS, folded
 
 _JOINING = timedelta(minutes=2)
-"""A kubelet may register its node, fall silent while it is set up, and come back."""
+"""A kubelet may register its node, stop reporting during setup, and come back."""
+
+_DISTINCT = re.compile(r"(?=.*[a-z])[a-z0-9][\w.:-]{3,252}")
+"""A name that identifies a machine by itself. Its number in a scale set does not."""
 
 INCIDENT = "faultline.dev/incident"
-"""The annotation in which a cordon says whose it is."""
+"""The annotation that names the incident a node is cordoned for."""
 
 
 def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels | None = None) -> NodeFact:
     """What the API server says of a node.
 
-    `labels` say where it stands; those that ship when None. `ready` is True only for status `True`: `Unknown` is what a node
-    shows that stopped answering.
+    `labels` tell its location; the shipped table when None. `ready` is True only for status `True`: a node that stopped
+    reporting shows `Unknown`.
 
     Raises:
         BadInput: when the object has no name.
@@ -64,7 +68,7 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
         addresses=tuple(
             sorted({str(a["address"]) for a in items(node, "status", "addresses") if a.get("address")})
         ),
-        aliases=aliases(node, where.host_names),
+        aliases=_aliases(node, where.host_names),
         taints=tuple(taints),
         owner_incident=text(annotations_of(node), INCIDENT),
         boot_id=text(part(node, "status", "nodeInfo"), "bootID"),
@@ -72,16 +76,16 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
 
 
 def _is_new(node: KubeObject, since: datetime | None) -> bool:
-    """Whether the node has been not Ready since it was made, as each is that joins a cluster."""
+    """Whether the node has been NotReady since it was created, like every node that joins a cluster."""
     made = time(part(node, "metadata"), "creationTimestamp")
     return made is not None and (since is None or since - made < _JOINING)
 
 
 def _in_maintenance(node: KubeObject) -> bool:
     table = names()
-    said = [labels_of(node).get(name) for name in table.maintenance_labels]
-    said += [annotations_of(node).get(name) for name in table.maintenance_annotations]
-    if any(value is not None and str(value).lower() not in ("false", "0", "no") for value in said):
+    values = [labels_of(node).get(name) for name in table.maintenance_labels]
+    values += [annotations_of(node).get(name) for name in table.maintenance_annotations]
+    if any(value is not None and str(value).lower() not in ("false", "0", "no") for value in values):
         return True
     return any(taint.get("key") in table.maintenance_taints for taint in items(node, "spec", "taints"))
 
@@ -101,3 +105,28 @@ def _first_label(node: KubeObject, candidates: Iterable[str]) -> str | None:
 
 def _taint(taint: KubeObject) -> str:
     return f"{taint.get('key', '')}={taint.get('value') or ''}:{taint.get('effect', '')}"
+
+
+def _aliases(node: KubeObject, labels: Iterable[str]) -> tuple[str, ...]:
+    """Other names of the machine: host names, cloud id, system UUID, machine id and serial number; folded and sorted.
+
+    `labels` are a site's own labels and annotations with names. A provider id (`aws:///eu-west-1a/i-0abc`,
+    `gce://project/zone/name`) counts as a whole and by its last part.
+    """
+    own = folded(text(part(node, "metadata"), "name") or "")
+    found = {folded(name) for name in _machine_names(node, labels)}
+    return tuple(sorted(name for name in found - NOBODYS - {own} if len(name) <= 253))
+
+
+def _machine_names(node: KubeObject, labels: Iterable[str]) -> Iterator[str]:
+    info = part(node, "status", "nodeInfo")
+    yield from filter(None, (text(info, "systemUUID"), text(info, "machineID")))
+    if provider := text(part(node, "spec"), "providerID"):
+        yield provider
+        last = provider.rstrip("/").rpartition("/")[2]
+        if _DISTINCT.fullmatch(last.lower()):
+            yield last
+    for written in (labels_of(node), annotations_of(node)):
+        for name in (*names().host_names, *labels):
+            for one in re.split(r"[,\s]+", str(written.get(name) or "")):
+                yield one.rpartition("/")[2]

@@ -1,7 +1,7 @@
-"""The inventory process: what a watch tells becomes records of the `inventory` topic.
+"""The inventory process: turns watch events into records of the `inventory` topic.
 
-It keeps nothing but memory: the compacted topic itself says what earlier processes published, so objects that vanished
-while nobody watched get their tombstones. Two of these at once do no harm: both write what the API server says.
+It stores no state of its own: the compacted topic itself says what earlier processes published, so objects that vanished
+while no process watched get their tombstones. Two of these at once do no harm: both write what the API server says.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import structlog
 from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
 
 from streams.config.settings import KafkaSettings
 from streams.inventory.cabling import Cabling, read_topology
@@ -31,20 +32,19 @@ from streams.model.watch import KindListed, Watches, WatchEvent
 log = structlog.get_logger()
 
 MOST_EVENTS = 1000
-"""Events taken into one round of publishing."""
+"""Most events published together."""
 BEAT_S = 5.0
-"""A cluster in which nothing changes must not look like a process that hangs."""
+"""Idle iterations end this often, so that a quiet cluster does not look like a stalled process."""
 QUEUE = 10_000
-"""Events waiting before the watches are held up."""
+"""Events queued before the watches are paused."""
 
 
 class InventoryProcess:
     """Publishes the facts of one cluster until cancelled.
 
-    `watches` tells what the cluster holds. Facts are held back until every watched kind has been listed, but once the
-    first has been, no longer than `settle_within_s`: a kind that may not be listed must not silence all others.
-
-    `asked_for` are the kinds of jobs that somebody has set: one of them that is not served is warned of again and again.
+    Facts are held back until every watched kind has been listed, but no longer than `settle_within_s` after the first: a
+    kind that Faultline may not list must not hold back all others. Missing kinds of `asked_for`, the job kinds in the
+    settings, are logged as warnings repeatedly.
     """
 
     def __init__(
@@ -76,30 +76,30 @@ class InventoryProcess:
 
     @property
     def settled(self) -> bool:
-        """Whether the topic holds what the cluster holds, and every change from here on."""
+        """Whether all objects of the cluster have been published; from then on every change is."""
         return self._inventory.settled
 
     async def run(self) -> None:
-        """Publish until cancelled; API server outages are the watches' to survive.
+        """Publish until cancelled. The watches retry through API server outages.
 
         Raises:
             Unreachable: when Kafka does not answer, at the start or for longer than the producer retries.
             ConfigError: when the topology file or an LLDP table cannot be used.
         """
         if self._topology_file is not None or self._lldp_folder is not None:
-            heard = _heard(self._cluster, self._lldp_folder, self._clock) if self._lldp_folder else []
-            told = (
+            lldp = _lldp_links(self._cluster, self._lldp_folder, self._clock) if self._lldp_folder else []
+            file = (
                 _topology(self._cluster, self._topology_file, self._clock)
                 if self._topology_file
                 else Cabling()
             )
-            # What people wrote down counts for more than what devices hear of each other.
-            self._inventory.links({link.key: link for link in (*heard, *told.links)}.values())
-            self._inventory.places(told.places)
-            log.info("cabling is known", links=len(told.links), heard=len(heard), nodes=len(told.places))
+            # The cabling file comes last: what an operator wrote down overrides what devices hear of each other.
+            self._inventory.links({link.key: link for link in (*lldp, *file.links)}.values())
+            self._inventory.places(file.places)
+            log.info("cabling loaded", links=len(file.links), lldp_links=len(lldp), nodes=len(file.places))
         published = await read_back(self._cluster, self._settings)
         self._inventory.adopt(published)
-        log.info("took over what was published before", cluster=self._cluster, facts=len(published))
+        log.info("adopted the facts published earlier", cluster=self._cluster, facts=len(published))
         producer = await clients.started(clients.producer(self._settings), self._settings)
         tasks = {
             asyncio.create_task(self._watches.run(self._events.put), name="watches"),
@@ -123,7 +123,7 @@ class InventoryProcess:
             for event in await self._next_events(None if settle_by is None else settle_by - now()):
                 changes += self._learn(event)
                 if isinstance(event, KindListed):
-                    self._unserved.heard(event)
+                    self._unserved.update(event)
                     self._unlisted.discard(event.kind)
                     settle_by = now() + self._settle_within_s if settle_by is None else settle_by
             if not self.settled and settle_by is not None and (not self._unlisted or now() >= settle_by):
@@ -136,7 +136,7 @@ class InventoryProcess:
             self._pulse.ready(self.settled)
 
     async def _next_events(self, within_s: float | None) -> list[WatchEvent]:
-        """At least one event, or none when the time is over; then all that wait already."""
+        """The first event and all that are queued behind it; empty when none arrives in time."""
         try:
             async with asyncio.timeout(BEAT_S if within_s is None else min(within_s, BEAT_S)):
                 events = [await self._events.get()]
@@ -150,14 +150,14 @@ class InventoryProcess:
         try:
             return self._inventory.apply(event)
         except BadInput as error:
-            log.warning("skipped an object that cannot be understood", reason=str(error))
+            log.warning("skipped a malformed Kubernetes object", reason=str(error))
             return []
 
     def _settle(self) -> list[FactChange]:
         changes = self._inventory.settle()
         if self._unlisted:
-            log.warning("publishing without kinds that could not be listed", kinds=sorted(self._unlisted))
-        log.info("inventory is complete", cluster=self._cluster, facts=len(self._inventory.facts))
+            log.warning("publishing without the kinds that could not be listed", kinds=sorted(self._unlisted))
+        log.info("inventory complete", cluster=self._cluster, facts=len(self._inventory.facts))
         return changes
 
     async def _send(self, producer: AIOKafkaProducer, changes: list[FactChange]) -> None:
@@ -170,9 +170,9 @@ class InventoryProcess:
                 for key, record in dict(changes).items()
             ]
             await asyncio.gather(*sent)
-        except clients.KafkaError as error:
+        except KafkaError as error:
             raise Unreachable(
-                f"Kafka at {self._settings.bootstrap} does not take facts: {error!r}"
+                f"Kafka at {self._settings.bootstrap} does not accept facts: {error!r}"
             ) from error
 
 
@@ -185,7 +185,7 @@ async def read_back(cluster: str, settings: KafkaSettings) -> dict[str, FactReco
     partition = partition_of(cluster, settings.cluster_partitions)
     try:
         latest = await clients.read_to_end(settings, INVENTORY, partition)
-    except clients.KafkaError as error:
+    except KafkaError as error:
         raise Unreachable(f"Kafka at {settings.bootstrap} does not answer: {error!r}") from error
     clients.honour_cancellation()
     mine = {key: record.value for key, record in latest.items() if key.startswith(f"{cluster}/")}
@@ -196,7 +196,7 @@ def _read(key: str, value: bytes) -> FactRecord | None:
     try:
         return decode(FactRecord, value)
     except BadInput as error:
-        log.warning("a fact of another version is replaced", key=key, reason=str(error))
+        log.warning("replacing an inventory record with an incompatible schema", key=key, reason=str(error))
         return None
 
 
@@ -209,8 +209,8 @@ def _topology(cluster: str, file: Path, clock: Clock) -> Cabling:
         raise ConfigError(f"inventory.topology_file {file}: {error}") from error
 
 
-def _heard(cluster: str, folder: Path, clock: Clock) -> list[LinkFact]:
-    """The cables that LLDP tables tell of: one file for each device, which bears its name."""
+def _lldp_links(cluster: str, folder: Path, clock: Clock) -> list[LinkFact]:
+    """The cables in LLDP tables: one file for each device, named like it."""
     neighbours: list[Neighbour] = []
     try:
         for file in sorted(f for f in folder.iterdir() if f.is_file() and not f.name.startswith(".")):

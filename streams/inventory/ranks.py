@@ -1,4 +1,4 @@
-"""Which ranks a pod holds. A wrong rank accuses a healthy node, so where sources leave doubt the answer is None.
+"""Which ranks a pod holds. A wrong rank blames a healthy node, so where sources leave doubt the answer is None.
 
 The position of a pod among the pods of its job comes from literal environment variables, else from the labels or
 annotations that its job's controller sets; the first rank is position times ranks per pod.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from streams.inventory.hostlists import hosts
-from streams.inventory.jobs import FIRST_ROLES, env_of, is_elastic, pod_count, ranks_per_pod, roles
+from streams.inventory.jobs import FIRST_ROLES, Role, env_of, is_elastic, pod_count, ranks_per_pod, roles
 from streams.inventory.names import names
 from streams.inventory.objects import KubeObject, annotations_of, labels_of, part, text, whole
 from streams.model.errors import BadInput
@@ -22,7 +22,7 @@ _VOLCANO = "volcano.sh/"
 
 @dataclass(frozen=True, slots=True)
 class PodRanks:
-    """Ranks `first` to `first + count - 1`. `source` says where they were learned, and what another source says else."""
+    """Ranks `first` to `first + count - 1`. `source` says where they come from, and which other source disagrees."""
 
     first: int | None = None
     count: int | None = None
@@ -54,10 +54,10 @@ def _trains(pod: KubeObject, job: KubeObject | None) -> bool:
 
 
 def _from_env(pod: KubeObject, job: KubeObject | None, count: int, position: int | None) -> int | None:
-    """The first rank as literal variables tell it.
+    """The first rank according to literal environment variables.
 
-    `RANK` is a process's rank where a pod holds one process. Where it holds several, operators set it to the position
-    of the pod, people to the first rank; the position from labels, or a value that no position can have, tells which.
+    `RANK` is a process's rank where a pod holds one process. Where it holds several, training operators set it to the
+    pod's position, users to the first rank; the position from labels, or a value too large for a position, tells which.
     """
     spec = part(pod, "spec")
     for name in names().node_rank_env:
@@ -77,7 +77,7 @@ def _from_env(pod: KubeObject, job: KubeObject | None, count: int, position: int
 
 
 def _in_host_list(spec: KubeObject) -> int | None:
-    """The place of the pod's node in Slurm's list, in whose order `srun` hands out ranks (srun, --distribution=block)."""
+    """The index of the pod's node in Slurm's list, in whose order `srun` hands out ranks (srun, --distribution=block)."""
     node = text(spec, "nodeName")
     for name in names().node_list_env:
         listed = env_of(spec, name)
@@ -86,27 +86,27 @@ def _in_host_list(spec: KubeObject) -> int | None:
         try:
             known = [host.partition(".")[0] for host in hosts(listed)]
         except BadInput:
-            return None  # somebody's own variable of that name
+            return None  # an unrelated variable of that name
         short = node.partition(".")[0]
         return known.index(short) if known.count(short) == 1 else None
     return None
 
 
 def _position(pod: KubeObject, job: KubeObject | None) -> tuple[int | None, str | None]:
-    """The pod's position among the pods that hold ranks, and whether a label or an annotation said so."""
-    for place, said in (("label", labels_of(pod)), ("annotation", annotations_of(pod))):
+    """The pod's position among the pods that hold ranks, and whether it comes from a label or an annotation."""
+    for place, written in (("label", labels_of(pod)), ("annotation", annotations_of(pod))):
         for read in (_kubeflow, _jobset, _volcano):
-            answered, position = read(said, pod, job)
+            answered, position = read(written, pod, job)
             if answered:
                 return position, place if position is not None else None
         for name in (_COMPLETION_INDEX, *names().index_labels):
-            if (index := whole(said.get(name))) is not None:
+            if (index := whole(written.get(name))) is not None:
                 return index, place
     return None, None
 
 
-def _kubeflow(said: KubeObject, pod: KubeObject, job: KubeObject | None) -> tuple[bool, int | None]:
-    index = whole(said.get(f"{_KUBEFLOW}replica-index"))
+def _kubeflow(written: KubeObject, pod: KubeObject, job: KubeObject | None) -> tuple[bool, int | None]:
+    index = whole(written.get(f"{_KUBEFLOW}replica-index"))
     if index is None:
         return False, None
     if job is not None and is_elastic(job):
@@ -116,21 +116,21 @@ def _kubeflow(said: KubeObject, pod: KubeObject, job: KubeObject | None) -> tupl
     return True, _within_role(pod, job, index)
 
 
-def _jobset(said: KubeObject, pod: KubeObject, job: KubeObject | None) -> tuple[bool, int | None]:
-    job_index = whole(said.get(f"{_JOBSET}job-index"))
+def _jobset(written: KubeObject, pod: KubeObject, job: KubeObject | None) -> tuple[bool, int | None]:
+    job_index = whole(written.get(f"{_JOBSET}job-index"))
     if job_index is None:
         return False, None
-    index = whole(said.get(_COMPLETION_INDEX))
+    index = whole(written.get(_COMPLETION_INDEX))
     if index is None:
         index = whole(annotations_of(pod).get(_COMPLETION_INDEX))
-    mine = [role for role in roles(job) if role.name == _role_name(pod)] if job is not None else []
-    if index is None or len(mine) != 1:
+    role = _role(pod, job)
+    if index is None or role is None:
         return True, None
-    return True, mine[0].start + job_index * mine[0].per_job + index
+    return True, role.start + job_index * role.per_job + index
 
 
-def _volcano(said: KubeObject, pod: KubeObject, job: KubeObject | None) -> tuple[bool, int | None]:
-    index = whole(said.get(f"{_VOLCANO}task-index"))
+def _volcano(written: KubeObject, pod: KubeObject, job: KubeObject | None) -> tuple[bool, int | None]:
+    index = whole(written.get(f"{_VOLCANO}task-index"))
     if index is None:
         return False, None
     return True, _within_role(pod, job, index)
@@ -138,13 +138,19 @@ def _volcano(said: KubeObject, pod: KubeObject, job: KubeObject | None) -> tuple
 
 def _within_role(pod: KubeObject, job: KubeObject | None, index: int) -> int | None:
     """Position from an index inside a role; unknown while the job, and so the roles before this one, is unknown."""
+    role = _role(pod, job)
+    return role.start + index if role is not None else None
+
+
+def _role(pod: KubeObject, job: KubeObject | None) -> Role | None:
+    """The one role of the job that the pod plays; None where none or several have its name."""
     mine = [role for role in roles(job) if role.name == _role_name(pod)] if job is not None else []
-    return mine[0].start + index if len(mine) == 1 else None
+    return mine[0] if len(mine) == 1 else None
 
 
 def _role_name(pod: KubeObject) -> str:
-    for said in (labels_of(pod), annotations_of(pod)):
+    for written in (labels_of(pod), annotations_of(pod)):
         for name in (f"{_KUBEFLOW}replica-type", f"{_JOBSET}replicatedjob-name", f"{_VOLCANO}task-spec"):
-            if isinstance(said.get(name), str):
-                return str(said[name]).lower()
+            if isinstance(written.get(name), str):
+                return str(written[name]).lower()
     return ""

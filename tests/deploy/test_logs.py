@@ -70,7 +70,7 @@ async def test_errors_are_few_and_mean_something_from_a_first_start_through_a_br
             in_groups = [child for name, child in children.items() if name != "inventory"]
             for child in in_groups:
                 child.wait_until(lambda c=child: "partitions assigned" in events(c), "has partitions")  # type: ignore[misc]
-            began = "took over what was published before"
+            began = "adopted the facts published earlier"
             children["inventory"].wait_until(lambda: began in events(children["inventory"]), "has begun")
             ready = "partition ready"
             children["responder"].wait_until(lambda: ready in events(children["responder"]), "is ready")

@@ -11,7 +11,7 @@ import pytest
 from runbooks.engine.guardrails import STAGES, GuardContext, RulingKind, judge
 from streams.config.settings import Cap, ClosedTime, Protection, ResponderSettings
 from streams.inventory.cluster_view import ClusterView
-from streams.inventory.names import names
+from streams.inventory.names import NodeLabels, names
 from streams.inventory.nodes import node_fact
 from streams.model.clock import parse_rfc3339
 from streams.model.control import Control, Freeze, Switch, Trip
@@ -439,5 +439,5 @@ def test_a_protected_label_is_known_from_the_node() -> None:
         (("tier=tin",), None),
         ((), None),
     ):
-        where = names().node_labels.after(protected=labels)
+        where = names().node_labels.after(NodeLabels(protected=labels))
         assert node_fact(CLUSTER, node, NOW, where).protected_by == expected

@@ -17,7 +17,7 @@ from sandbox.simulation import look_alikes
 from sandbox.simulation.campaign import NoPlace, Simulated, simulate
 from sandbox.simulation.faults import KINDS
 from sandbox.simulation.scenario import Scenario, load, pick
-from streams.inventory.cabling import read_links
+from streams.inventory.cabling import read_topology
 from streams.inventory.recorded_watch import facts
 from streams.model.errors import BadInput
 from streams.model.facts import PodFact
@@ -108,7 +108,7 @@ def test_no_two_pods_hold_the_same_gpus_at_a_time() -> None:
 
 def test_the_inventory_learns_the_ranks_of_every_controllers_pods() -> None:
     simulated = played("month")
-    links = read_links("sim", simulated.capture.topology, simulated.capture.meta.begin)
+    links = read_topology("sim", simulated.capture.topology, simulated.capture.meta.begin).links
     learned = [
         record.fact for _, (_, record) in facts("sim", simulated.capture.kube_changes, links) if record
     ]

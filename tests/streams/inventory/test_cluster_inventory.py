@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.inventory.cabling import read_links, read_topology
+from streams.inventory.cabling import read_topology
 from streams.inventory.cluster_inventory import FactChange, Inventory
-from streams.inventory.names import names
+from streams.inventory.names import NodeLabels, names
 from streams.inventory.recorded_watch import facts, read_change
 from streams.model.entity import JobRef
 from streams.model.errors import BadInput
@@ -154,8 +154,8 @@ def test_cabling_is_replaced_as_a_whole() -> None:
     old = "leaf-1: {Ethernet0: {node: a, nic: mlx5_0}, Ethernet4: {node: b, nic: mlx5_0}}"
     new = "leaf-1: {Ethernet0: {node: a, nic: mlx5_0}, Ethernet8: {switch: spine-1, port: Ethernet1}}"
     inventory = settled()
-    inventory.links(read_links("c1", old, AT))
-    changes = inventory.links(read_links("c1", new, AT + timedelta(hours=1)))
+    inventory.links(read_topology("c1", old, AT).links)
+    changes = inventory.links(read_topology("c1", new, AT + timedelta(hours=1)).links)
     assert sorted(keys(changes)) == ["-c1/link/leaf-1/Ethernet4", "c1/link/leaf-1/Ethernet8"]
 
 
@@ -174,7 +174,7 @@ def test_cabling_is_replaced_as_a_whole() -> None:
 )
 def test_wrong_cabling_is_named(content: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        read_links("c1", content, AT)
+        read_topology("c1", content, AT)
 
 
 def test_a_cabling_file_says_where_nodes_stand_and_counts_for_more_than_labels() -> None:
@@ -201,7 +201,7 @@ nodes:
 
 
 def test_a_sites_own_labels_come_before_those_that_ship() -> None:
-    labels = names().node_labels.after(leaf=("example.com/topology-rack",))
+    labels = names().node_labels.after(NodeLabels(leaf=("example.com/topology-rack",)))
     inventory = Inventory("c1", labels)
     inventory.apply(added(node(labels={"example.com/topology-rack": "l9", "faultline.dev/leaf": "l1"})))
     fact = facts_of(inventory)["c1/node/gpu-01"]

@@ -1,4 +1,4 @@
-"""By which names a machine goes besides its node's."""
+"""Other names of the machine behind a node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streams.inventory.names import names
+from streams.inventory.names import NodeLabels, names
 from streams.inventory.nodes import node_fact
 from tests.streams.inventory.objects import AT, node
 
@@ -61,6 +61,6 @@ def test_names_of_the_machine_become_aliases(
 
 
 def test_a_sites_own_labels_name_the_machine_too() -> None:
-    labels = names().node_labels.after(host_names=("example.com/asset",))
+    labels = names().node_labels.after(NodeLabels(host_names=("example.com/asset",)))
     shown = node(annotations={"example.com/asset": "A-10042"})
     assert node_fact("c1", shown, AT, labels).aliases == ("a-10042",)

@@ -1,4 +1,4 @@
-"""A kind of jobs that nobody serves is said aloud until it is served."""
+"""A job kind that is not served is logged until it is."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def test_a_kind_that_was_asked_for_is_warned_of_at_once_and_again_until_it_is_se
     unserved = Unserved([JOBSET], pulse)
     with capture_logs() as lines:
         for minute in range(21):  # the server is asked every minute
-            unserved.heard(missing(JOBSET))
+            unserved.update(missing(JOBSET))
             unserved.remind(minute * 60.0)
     assert [(line["log_level"], line["kinds"]) for line in lines] == [("warning", [JOBSET])] * 3
     assert REMIND_S == 600
     assert pulse.states == {"kinds_not_served": [JOBSET]}
     with capture_logs() as lines:
-        unserved.heard(KindListed(AT, JOBSET, frozenset()))
+        unserved.update(KindListed(AT, JOBSET, frozenset()))
         unserved.remind(3600.0)
     assert [(line["log_level"], line["kind"]) for line in lines] == [("info", JOBSET)]
     assert pulse.states == {}
@@ -37,7 +37,7 @@ def test_a_kind_that_is_watched_by_default_is_told_once_and_is_no_warning() -> N
     unserved = Unserved([], Pulse())
     with capture_logs() as lines:
         for minute in range(60):
-            unserved.heard(missing(PYTORCH))
+            unserved.update(missing(PYTORCH))
             unserved.remind(minute * 60.0)
     assert [(line["log_level"], line["kinds"]) for line in lines] == [("info", [PYTORCH])]
 
@@ -45,9 +45,9 @@ def test_a_kind_that_is_watched_by_default_is_told_once_and_is_no_warning() -> N
 def test_a_kind_that_vanishes_later_is_warned_of_without_waiting_for_the_next_reminder() -> None:
     unserved = Unserved([JOBSET, PYTORCH], Pulse())
     with capture_logs() as lines:
-        unserved.heard(missing(JOBSET))
+        unserved.update(missing(JOBSET))
         unserved.remind(0.0)
-        unserved.heard(KindListed(AT, PYTORCH, frozenset()))
-        unserved.heard(missing(PYTORCH))
+        unserved.update(KindListed(AT, PYTORCH, frozenset()))
+        unserved.update(missing(PYTORCH))
         unserved.remind(1.0)
     assert [line["kinds"] for line in lines] == [[JOBSET], [JOBSET, PYTORCH]]
