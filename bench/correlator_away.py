@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
 
 from bench.brokered import ROOT, environment
 from bench.figures import Figure, progress
@@ -126,7 +127,7 @@ class Site:
         admin = await clients.started(clients.admin(self.settings), self.settings)
         try:
             (answer,) = await admin.describe_consumer_groups([group])
-        except clients.KafkaError:
+        except KafkaError:
             return 0  # nobody has joined yet, and the group has no coordinator
         finally:
             await admin.close()

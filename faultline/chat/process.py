@@ -18,7 +18,7 @@ from connectors.base import Connector
 from faultline.chat.thread_publisher import ThreadPublisher
 from streams.config.settings import KafkaSettings
 from streams.kafka.clients import coordinates
-from streams.kafka.fenced_store import Outgoing
+from streams.kafka.fenced_store import DocumentType, Outgoing
 from streams.kafka.partition_owner import PARTITION_LOST, OwnedPartition, OwnedRecord, PartitionOwner
 from streams.kafka.topics import INCIDENTS, INVENTORY, RUNS, THREADS, TIMELINE
 from streams.model.clock import Clock, utc_now
@@ -64,10 +64,7 @@ class Chat:
         self._failure: Exception | None = None
         self._owner: PartitionOwner[Thread] = PartitionOwner(
             settings,
-            name=PROCESS,
-            topic=THREADS,
-            kind=Thread,
-            key=lambda thread: thread.incident,
+            DocumentType(process=PROCESS, topic=THREADS, kind=Thread, key=lambda thread: thread.incident),
             replayed=(INCIDENTS, RUNS, INVENTORY),
             followed=(TIMELINE,),
             on_revoked=self._revoke,

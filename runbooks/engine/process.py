@@ -27,7 +27,7 @@ from runbooks.engine.run_summaries import (
 from runbooks.language.schema import Runbook
 from streams.config.settings import KafkaSettings, ResponderSettings
 from streams.kafka.clients import coordinates
-from streams.kafka.fenced_store import Outgoing
+from streams.kafka.fenced_store import DocumentType, Outgoing
 from streams.kafka.partition_owner import PARTITION_LOST, OwnedPartition, OwnedRecord, PartitionOwner
 from streams.kafka.topics import COMMANDS, CONTROLS, INCIDENTS, INVENTORY, RUNS
 from streams.model.clock import Clock, MonotonicClock, boot_seconds, from_millis, utc_now
@@ -80,13 +80,15 @@ class Responder:
         self._workers: dict[OwnedPartition[Run], PartitionWorker] = {}
         self._owner: PartitionOwner[Run] = PartitionOwner(
             kafka_settings,
-            name=PROCESS,
-            topic=RUNS,
-            kind=Run,
-            key=lambda run: run.id,
-            summarize=summary_if_finished,
-            headers=finished_header,
-            may_skip=read_finished_header,
+            DocumentType(
+                process=PROCESS,
+                topic=RUNS,
+                kind=Run,
+                key=lambda run: run.id,
+                summarize=summary_if_finished,
+                headers=finished_header,
+                may_skip=read_finished_header,
+            ),
             replayed=(INVENTORY, INCIDENTS, CONTROLS),
             followed=(COMMANDS,),
             on_revoked=self._release,

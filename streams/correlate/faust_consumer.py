@@ -109,7 +109,7 @@ class Consumer(aiokafka.Consumer):
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         """Note that positions are uncertain from now on."""
         self.placed = self._resumed = False
-        clients.tell_assigned(tp for tp in assigned if not self._is_changelog_tp(tp))
+        clients.log_assigned(tp for tp in assigned if not self._is_changelog_tp(tp))
         self._forget_what_waits()  # what was on its way when the flow stopped was dropped
         await super().on_partitions_assigned(assigned, generation_id)
 

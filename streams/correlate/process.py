@@ -26,6 +26,7 @@ from functools import partial
 from typing import Any
 
 import structlog
+from aiokafka.errors import KafkaError
 
 from streams.config.settings import CorrelatorSettings, KafkaSettings
 from streams.correlate.changelog import Changelog
@@ -37,7 +38,6 @@ from streams.correlate.record_batch import RecordBatch, Step, read_fact, read_si
 from streams.correlate.state.store import Rows
 from streams.correlate.write_ahead import ClusterEngine, Records, StepEngine, TableRows
 from streams.kafka import clients
-from streams.kafka.clients import KafkaError
 from streams.kafka.topics import INVENTORY, SIGNALS, TICKS, partition_of
 from streams.model import crash_points
 from streams.model.clock import Clock, parse_rfc3339, utc_now

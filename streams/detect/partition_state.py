@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
-from aiokafka.errors import CommitFailedError, IllegalStateError
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import OffsetAndMetadata
 
 from streams.config.settings import KafkaSettings
@@ -23,7 +23,6 @@ from streams.detect.rule_state import RuleState
 from streams.detect.snapshot import Snapshot
 from streams.detect.snapshot_store import Pointer, Reader, write
 from streams.kafka import clients
-from streams.kafka.clients import KafkaError
 from streams.kafka.topics import RAW_FABRIC, RAW_METRICS, RAW_NODE_LOGS
 from streams.model import crash_points
 from streams.model.clock import MonotonicClock

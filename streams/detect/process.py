@@ -20,13 +20,13 @@ from typing import Any
 
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
 
 from streams.config.settings import DetectorSettings, KafkaSettings
 from streams.detect.batch import Batch, Counts, OutgoingSignals, read_safely
 from streams.detect.detector import Detector
 from streams.detect.partition_state import PROCESS, CommitOffsets, DetectorPartition, DetectorPartitions
 from streams.kafka import clients
-from streams.kafka.clients import KafkaError
 from streams.kafka.prefetch import Ahead
 from streams.kafka.topics import RAW
 from streams.model import crash_points

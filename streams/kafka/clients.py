@@ -1,14 +1,14 @@
 """The one place that builds Kafka clients, so that every process has the same guarantees and the same security settings.
 
 Producers are idempotent and wait for all in-sync replicas. Consumers never commit by themselves: an offset is committed
-when what it stands for is safely written, and only then.
+only after everything derived from the records before it is written.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -32,27 +32,9 @@ from streams.model.record import RawRecord
 
 log = structlog.get_logger(__name__)
 
-__all__ = [
-    "KafkaError",
-    "admin",
-    "committed",
-    "consumer",
-    "group_name",
-    "honour_cancellation",
-    "lag",
-    "producer",
-    "raw_record",
-    "read_to_end",
-    "ssl_context",
-    "started",
-    "tell_assigned",
-    "topic_name",
-]
-
-
 RETRY_TRANSACTION_S = 0.002
-"""The markers of a transaction are written a moment after it is committed, and the next one is refused until then. aiokafka asks
-again after 20 ms, longer than a whole transaction takes, and has no setting for it."""
+"""The broker writes a transaction's markers a moment after the commit and refuses the next one until then. aiokafka retries
+after 20 ms, longer than a whole transaction takes, and has no setting for it."""
 
 sender.BACKOFF_OVERRIDE = RETRY_TRANSACTION_S
 
@@ -83,20 +65,16 @@ def raw_record(record: ConsumerRecord[bytes, bytes], topic: str) -> RawRecord:
 async def read_to_end(
     settings: KafkaSettings, topic: Topic, partition: int, progress: Callable[[], None] = lambda: None
 ) -> dict[str, ConsumerRecord[bytes, bytes]]:
-    """The latest committed record of each key of a partition, from its beginning to its end as it is now; no tombstones.
+    """The latest committed record of each key, in the order of the records; deleted keys are left out.
 
-    `progress` is called after each batch. Keys are in the order of their records.
+    `progress` is called after each batch.
     """
     client = consumer(settings, group=None, fetch_max_wait_ms=100)
-    where = TopicPartition(topic_name(settings, topic), partition)
     latest: dict[str, ConsumerRecord[bytes, bytes]] = {}
     try:
         await started(client, settings)
-        client.assign([where])
-        await client.seek_to_beginning(where)
-        end = (await client.end_offsets([where]))[where]
-        while await client.position(where) < end:
-            for record in (await client.getmany(where, timeout_ms=200)).get(where, []):
+        async for batch in batches_to_end(client, TopicPartition(topic_name(settings, topic), partition)):
+            for record in batch:
                 key = (record.key or b"").decode(errors="backslashreplace")
                 latest.pop(key, None)
                 if record.value is not None:
@@ -105,6 +83,17 @@ async def read_to_end(
     finally:
         await client.stop()
     return latest
+
+
+async def batches_to_end(
+    client: AIOKafkaConsumer, place: TopicPartition
+) -> AsyncIterator[list[ConsumerRecord[bytes, bytes]]]:
+    """Assign one partition to a started consumer and read it from the beginning to its end at the time of the call."""
+    client.assign([place])
+    await client.seek_to_beginning(place)
+    end = (await client.end_offsets([place]))[place]
+    while await client.position(place) < end:
+        yield (await client.getmany(place, timeout_ms=200)).get(place, [])
 
 
 def group_name(settings: KafkaSettings, process: str) -> str:
@@ -157,10 +146,10 @@ def admin(settings: KafkaSettings) -> AIOKafkaAdminClient:
 async def committed(
     settings: KafkaSettings, process: str, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What the group of `process` has committed, with the text that was committed along; without partitions that have no commit.
+    """The committed offset and metadata text of each of `partitions` that has one, for the group of `process`.
 
     Raises:
-        KafkaError: when the broker refuses, or has not answered after some tries.
+        KafkaError: when the broker refuses, or still does not answer after all retries.
     """
     client = await started(admin(settings), settings)
     try:
@@ -181,13 +170,13 @@ async def _committed(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     found = await client.list_consumer_group_offsets(group, partitions=list(partitions))
     if not found.keys() >= set(partitions):
-        # An answer for the whole group that is an error looks like no answer for each partition, never like "no commit".
+        # An error for the whole group shows as missing partitions; a partition without a commit is present with offset -1.
         raise GroupLoadInProgressError(f"no offsets of group {group} yet")
     return {tp: entry for tp, entry in found.items() if entry.offset >= 0}
 
 
 _COORDINATOR_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-"""While a group's coordinator moves it refuses to answer."""
+"""A group's coordinator refuses requests while it moves to another broker."""
 
 
 async def started(client: Any, settings: KafkaSettings) -> Any:
@@ -211,10 +200,10 @@ async def started(client: Any, settings: KafkaSettings) -> Any:
 
 
 def honour_cancellation() -> None:
-    """Raise a cancellation of the current task that was lost on the way.
+    """Raise a cancellation of the current task that aiokafka swallowed.
 
     aiokafka awaits with `asyncio.wait_for`, which up to Python 3.11 returns normally when the cancellation arrives in the
-    same turn of the loop as the result. A process would then run on, and ignore its only SIGTERM.
+    same iteration of the loop as the result. A process would then run on and ignore its only SIGTERM.
 
     Raises:
         CancelledError: when the task has been asked to end.
@@ -227,14 +216,14 @@ def honour_cancellation() -> None:
 def subscribe(
     client: AIOKafkaConsumer, names: Iterable[str], listener: ConsumerRebalanceListener | None = None
 ) -> None:
-    """Subscribe by exact names; `listener` is told of every change of ownership before records of it arrive."""
+    """Subscribe by exact names; `listener` is called at every rebalance, before records of new partitions arrive."""
     wanted = sorted(names)
     log.info("joining the group", group=client._group_id, topics=wanted)
-    client.subscribe(wanted, listener=_Told(listener))
+    client.subscribe(wanted, listener=_RebalanceLog(listener))
 
 
-class _Told(ConsumerRebalanceListener):  # type: ignore[misc]
-    """Says in the log what a member of a group is given."""
+class _RebalanceLog(ConsumerRebalanceListener):  # type: ignore[misc]
+    """Logs the partitions that are assigned, then calls the process's own listener."""
 
     def __init__(self, listener: ConsumerRebalanceListener | None) -> None:
         self._listener = listener
@@ -244,13 +233,13 @@ class _Told(ConsumerRebalanceListener):  # type: ignore[misc]
             await self._listener.on_partitions_revoked(revoked)
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        tell_assigned(assigned)
+        log_assigned(assigned)
         if self._listener is not None:
             await self._listener.on_partitions_assigned(assigned)
 
 
-def tell_assigned(assigned: Iterable[TopicPartition]) -> None:
-    """One line with the partitions of each topic."""
+def log_assigned(assigned: Iterable[TopicPartition]) -> None:
+    """Log one line with the partitions of each topic."""
     by_topic: dict[str, list[int]] = {}
     for place in sorted(assigned):
         by_topic.setdefault(place.topic, []).append(place.partition)
@@ -258,7 +247,7 @@ def tell_assigned(assigned: Iterable[TopicPartition]) -> None:
 
 
 async def lag(client: AIOKafkaConsumer) -> int | None:
-    """How many records of its partitions a consumer has still to be handed; None when they are taken from it meanwhile."""
+    """How many records of its partitions a consumer has not read yet; None when a rebalance interferes."""
     left = 0
     try:
         for place in client.assignment():

@@ -94,21 +94,21 @@ class UnreadableDocument:
     header: Any
 
 
-def no_headers(document: Any) -> Headers:
-    """Default for `headers`: documents are written without any."""
-    return ()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentType(Generic[D]):
+    """What a process keeps in its store. The defaults write no headers, decode every document and skip none."""
 
-
-def skip_none(headers: Headers) -> None:
-    """Default for `may_skip`: every document must be readable."""
-
-
-def no_progress() -> None:
-    """Default for `progress`: nobody watches."""
-
-
-def decode_all(key: str, raw: bytes) -> None:
-    """Default for `summarize`: every document is decoded as it is read."""
+    process: str
+    """E.g. `responder`; owners of the same process and partition fence one another."""
+    topic: Topic
+    kind: type[D]
+    key: Callable[[D], str]
+    summarize: Callable[[str, bytes], Any] = lambda key, raw: None
+    """A summary of the document under this key if it need not be decoded before it is asked for, else None."""
+    headers: Callable[[D], Headers] = lambda document: ()
+    """The headers to write a document with."""
+    may_skip: Callable[[Headers], Any] = lambda headers: None
+    """For an unreadable document: what its headers say about it if it may be skipped, else None."""
 
 
 class FencedStore(Generic[D]):
@@ -117,22 +117,20 @@ class FencedStore(Generic[D]):
     def __init__(
         self,
         settings: KafkaSettings,
-        topic: Topic,
+        about: DocumentType[D],
         partition: int,
         producer: AIOKafkaProducer,
         documents: LazyDocuments[D, Any],
         unreadable: Mapping[str, UnreadableDocument],
-        key: Callable[[D], str],
-        headers: Callable[[D], Headers],
     ) -> None:
         self._settings = settings
-        self._topic = topic
+        self._about = about
+        self._topic = about.topic
+        self._key = about.key
         self._partition = partition
         self._producer = producer
         self._documents = documents
         self._unreadable = unreadable
-        self._key = key
-        self._headers = headers
         self._offsets: dict[TopicPartition, int] = {}
         self._commit_lock = asyncio.Lock()
         self._closed_by: Exception | None = None
@@ -141,25 +139,14 @@ class FencedStore(Generic[D]):
     async def open(
         cls,
         settings: KafkaSettings,
-        *,
-        name: str,
-        topic: Topic,
+        about: DocumentType[D],
         partition: int,
-        kind: type[D],
-        key: Callable[[D], str],
-        summarize: Callable[[str, bytes], Any] = decode_all,
-        headers: Callable[[D], Headers] = no_headers,
-        may_skip: Callable[[Headers], Any] = skip_none,
-        progress: Callable[[], None] = no_progress,
+        *,
+        progress: Callable[[], None] = lambda: None,
     ) -> FencedStore[D]:
         """Fence the predecessor, then read everything it wrote.
 
-        Args:
-            name: The process, e.g. `responder`; owners of the same name and partition fence one another.
-            summarize: A summary of the document under this key if it need not be decoded before it is asked for, else None.
-            headers: The headers to write a document with.
-            may_skip: For an unreadable document: what its headers say about it if it may be skipped, else None.
-            progress: Called repeatedly while documents are read, so that the caller can report that it is alive.
+        `progress` is called repeatedly while documents are read, so that the caller can report that it is alive.
 
         Raises:
             Unreachable: when no broker answers.
@@ -167,26 +154,24 @@ class FencedStore(Generic[D]):
         """
         producer = clients.producer(
             settings,
-            transactional_id=f"faultline-{name}-{partition}",
+            transactional_id=f"faultline-{about.process}-{partition}",
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         )
         try:
             await clients.started(producer, settings)
-            latest = await clients.read_to_end(settings, topic, partition, progress)
-            documents, unreadable = await _decoded(
-                latest, LazyDocuments(lambda raw: decode(kind, raw)), key, summarize, may_skip, progress
-            )
+            latest = await clients.read_to_end(settings, about.topic, partition, progress)
+            documents, unreadable = await _decoded(latest, about, progress)
         except BaseException:
             await _stop(producer)
             raise
         log.info(
             "document store open",
-            topic=topic.name,
+            topic=about.topic.name,
             partition=partition,
             documents=len(documents),
             decoded=documents.decoded,
         )
-        return cls(settings, topic, partition, producer, documents, unreadable, key, headers)
+        return cls(settings, about, partition, producer, documents, unreadable)
 
     @property
     def partition(self) -> int:
@@ -263,7 +248,7 @@ class FencedStore(Generic[D]):
                 f"{self._topic.name}: document {self._key(document)} has {len(raw)} bytes, at most {MAX_DOCUMENT_BYTES} fit"
             )
         return Outgoing(
-            self._topic, self._partition, self._key(document), raw, tuple(self._headers(document))
+            self._topic, self._partition, self._key(document), raw, tuple(self._about.headers(document))
         )
 
     async def _transaction(
@@ -308,18 +293,14 @@ class FencedStore(Generic[D]):
 
 
 async def _decoded(
-    latest: Mapping[str, ConsumerRecord[bytes, bytes]],
-    documents: LazyDocuments[D, Any],
-    key: Callable[[Any], str],
-    summarize: Callable[[str, bytes], Any],
-    may_skip: Callable[[Headers], Any],
-    progress: Callable[[], None],
+    latest: Mapping[str, ConsumerRecord[bytes, bytes]], about: DocumentType[D], progress: Callable[[], None]
 ) -> tuple[LazyDocuments[D, Any], dict[str, UnreadableDocument]]:
     """The documents, and those that were skipped because they cannot be decoded.
 
     Raises:
         BadInput: names place and key of the first unreadable document that may have a call in flight.
     """
+    documents: LazyDocuments[D, Any] = LazyDocuments(lambda raw: decode(about.kind, raw))
     unreadable: dict[str, UnreadableDocument] = {}
     for number, (name, record) in enumerate(latest.items(), start=1):
         if number % AT_A_TIME == 0:
@@ -327,13 +308,13 @@ async def _decoded(
             progress()
             await asyncio.sleep(0)
         try:
-            documents.store(name, record.value, summary := summarize(name, record.value))
-            if summary is None and (known := key(documents[name])) != name:
+            documents.store(name, record.value, summary := about.summarize(name, record.value))
+            if summary is None and (known := about.key(documents[name])) != name:
                 raise BadInput(f"it is the document of {known}")
         except BadInput as error:
             documents.pop(name, None)
             place = clients.coordinates(record)
-            if (header := may_skip(record.headers)) is None:
+            if (header := about.may_skip(record.headers)) is None:
                 raise BadInput(f"{place} with the key {name[:80]!r} cannot be read: {error}") from error
             unreadable[name] = UnreadableDocument(name, place, str(error), header)
             log.error(

@@ -1,10 +1,10 @@
-"""One installation, one cluster: the name of the cluster is bound to the topics, and who says another one does not start.
+"""Binds a topic prefix to one cluster name; a process configured with a different cluster refuses to start.
 
-Two installations with one prefix share topics and consumer groups. With different clusters in their settings each would be given
-half of the other's records, and leave half of all faults alone without a word.
+Two installations with one prefix share topics and consumer groups. With different clusters in their settings each would get half
+of the other's records, and silently miss half of all faults.
 
-The newcomer asks before it joins any group, so a slip in its settings cannot take anything from those that work. They go on, and
-say that somebody was turned away; they end only when a person has given the cluster another name.
+A process checks before it joins any group, so a wrong setting takes nothing from those that run. They go on, and log that a
+process was rejected; they stop only when an operator has renamed the cluster.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import NoReturn
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
 from streams.config.setting_types import suggestion
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
-from streams.kafka.clients import KafkaError
 from streams.kafka.topics import INSTALLATION
 from streams.model.claim import Claim, holder
 from streams.model.clock import Clock, rfc3339, utc_now
@@ -30,24 +30,24 @@ from streams.model.errors import BadInput, ConfigError, Unreachable
 log = structlog.get_logger(__name__)
 
 AGAIN_S = 3600.0
-"""A process that is started over and over leaves one record of it an hour."""
+"""A rejected process that keeps restarting writes one claim an hour."""
 
 _LISTEN_MS = 10_000
-"""How long the broker holds an idle fetch: nothing comes here for months."""
+"""How long the broker holds an idle fetch: this topic sees no record for months."""
 
 
 async def claim(settings: KafkaSettings, cluster: str, by: str, *, clock: Clock = utc_now) -> None:
-    """Bind the topics to the cluster, or see that they are bound to it. `by` says who asks, for people.
+    """Bind the topics to the cluster, or check that they are. `by` says in messages which process asked.
 
     Raises:
-        ConfigError: they are another cluster's.
+        ConfigError: they belong to another cluster.
         Unreachable: when no broker answers.
     """
     claims = await _read(settings)
     held = holder(claims)
     if held is None:
         await _write(settings, Claim(cluster, by, clock()))
-        # Another one may have been first in the same moment: the log knows.
+        # Another process may have claimed at the same time: the order of the log decides.
         held = holder(await _read(settings))
     assert held is not None
     if held.cluster != cluster:
@@ -58,10 +58,10 @@ async def claim(settings: KafkaSettings, cluster: str, by: str, *, clock: Clock 
 
 
 async def refuse_others(settings: KafkaSettings, cluster: str) -> None:
-    """See that nobody else holds the topics, where there are any. Writes nothing.
+    """Check that no other cluster holds the topics, where they exist. Writes nothing.
 
     Raises:
-        ConfigError: they are another cluster's.
+        ConfigError: they belong to another cluster.
     """
     try:
         held = holder(await _read(settings))
@@ -72,7 +72,7 @@ async def refuse_others(settings: KafkaSettings, cluster: str) -> None:
 
 
 async def rename(settings: KafkaSettings, old: str, new: str, by: str, *, clock: Clock = utc_now) -> None:
-    """Bind the topics to another name of the cluster. Processes that still run under the old one end.
+    """Bind the topics to a new name of the cluster. Processes that still run under the old one stop.
 
     Raises:
         ConfigError: `old` does not hold them.
@@ -81,22 +81,15 @@ async def rename(settings: KafkaSettings, old: str, new: str, by: str, *, clock:
     if held is not None and held.cluster == new:
         return
     if held is None or held.cluster != old:
-        whose = f"of cluster {held.cluster}{suggestion(old, [held.cluster])}" if held else "of no cluster yet"
-        raise ConfigError(f"--rename-from {old}: these topics are {whose}")
+        whose = f"cluster {held.cluster}{suggestion(old, [held.cluster])}" if held else "no cluster yet"
+        raise ConfigError(f"--rename-from {old}: these topics belong to {whose}")
     await _write(settings, Claim(new, by, clock(), replaces=old))
     held = holder(await _read(settings))
     if held is None or held.cluster != new:
-        raise ConfigError(
-            f"--rename-from {old}: somebody else has renamed it in this moment, to {held and held.cluster}"
-        )
+        raise ConfigError(f"--rename-from {old}: it was renamed at the same time, to {held and held.cluster}")
 
 
-async def watch(settings: KafkaSettings, cluster: str) -> NoReturn:
-    """Look on while a process works: tell of who was turned away, and end when the cluster has been given another name.
-
-    Raises:
-        ConfigError: the topics are another cluster's by now.
-    """
+async def _watch(settings: KafkaSettings, cluster: str) -> NoReturn:
     consumer = clients.consumer(settings, group=None, fetch_max_wait_ms=_LISTEN_MS)
     where = TopicPartition(clients.topic_name(settings, INSTALLATION), 0)
     claims: list[Claim] = []
@@ -109,20 +102,20 @@ async def watch(settings: KafkaSettings, cluster: str) -> NoReturn:
             records = (await consumer.getmany(where, timeout_ms=_LISTEN_MS)).get(where, [])
             claims += [one for record in records for one in _claims(record)]
             if await consumer.position(where) < past:
-                continue  # how it stood at an earlier time
+                continue  # claims from before this process started
             held = holder(claims)
             if held is not None and held.cluster != cluster:
                 raise ConfigError(refusal(held, cluster, settings.topic_prefix))
-            _tell_of_others([one for r in records if r.offset >= past for one in _claims(r)], cluster)
+            _log_rejected([one for r in records if r.offset >= past for one in _claims(r)], cluster)
     finally:
         await consumer.stop()
 
 
-def _tell_of_others(claims: Sequence[Claim], cluster: str) -> None:
+def _log_rejected(claims: Sequence[Claim], cluster: str) -> None:
     for one in claims:
         if one.cluster != cluster:
             log.error(
-                "somebody with another cluster in its settings wanted to work with these topics, and was turned away",
+                "rejected a process configured for a different cluster on these topics",
                 theirs=one.cluster,
                 by=one.by,
                 ours=cluster,
@@ -130,11 +123,11 @@ def _tell_of_others(claims: Sequence[Claim], cluster: str) -> None:
 
 
 def refusal(held: Claim, cluster: str, prefix: str) -> str:
-    """Why somebody of another cluster is turned away, and the ways out."""
+    """Why a process of another cluster is rejected, and the ways out."""
     return (
-        f"cluster: these settings say {cluster}, and the topics with the prefix {prefix!r} are of cluster {held.cluster} "
+        f"cluster: these settings say {cluster}, and the topics with the prefix {prefix!r} belong to cluster {held.cluster} "
         f"(since {rfc3339(held.at)}, by {held.by}){suggestion(cluster, [held.cluster])}\n"
-        "  Two clusters would share consumer groups here, and each would leave faults of the other alone. Give this\n"
+        "  Two clusters would share consumer groups here, and each would miss faults of the other. Give this\n"
         f"  installation a kafka.topic_prefix of its own, or set cluster: {held.cluster}. If the cluster is called {cluster}\n"
         f"  from now on: stop all processes, then `faultline topics apply --rename-from {held.cluster}`"
     )
@@ -152,17 +145,12 @@ async def _read(settings: KafkaSettings) -> list[Claim]:
         ConfigError: there is no such topic.
     """
     consumer = clients.consumer(settings, group=None, fetch_max_wait_ms=100)
-    name = clients.topic_name(settings, INSTALLATION)
-    where, claims = TopicPartition(name, 0), list[Claim]()
+    name, claims = clients.topic_name(settings, INSTALLATION), list[Claim]()
     try:
         await clients.started(consumer, settings)
         await _require_topic(consumer, name)
-        consumer.assign([where])
-        await consumer.seek_to_beginning(where)
-        end = (await consumer.end_offsets([where]))[where]
-        while await consumer.position(where) < end:
-            for record in (await consumer.getmany(where, timeout_ms=200)).get(where, []):
-                claims += _claims(record)
+        async for batch in clients.batches_to_end(consumer, TopicPartition(name, 0)):
+            claims += [one for record in batch for one in _claims(record)]
     except KafkaError as error:
         raise Unreachable(f"Kafka at {settings.bootstrap} does not answer: {error!r}") from error
     finally:
@@ -178,11 +166,15 @@ async def _require_topic(consumer: AIOKafkaConsumer, name: str) -> None:
 
 
 def _claims(record: ConsumerRecord[bytes, bytes]) -> list[Claim]:
-    """The claim in a record. One that cannot be read is of a later release, or no claim: it holds nothing."""
+    """The claim in a record. An unreadable one is of a later release, or not a claim: it binds nothing."""
     try:
         return [decode(Claim, record.value or b"")]
     except BadInput as error:
-        log.warning("no claim", place=clients.coordinates(record), reason=str(error))
+        log.warning(
+            "ignoring an unreadable record on the installation topic",
+            place=clients.coordinates(record),
+            reason=str(error),
+        )
         return []
 
 
@@ -199,30 +191,32 @@ async def _write(settings: KafkaSettings, made: Claim) -> None:
 
 
 async def hold(settings: KafkaSettings, cluster: str, by: str) -> bool:
-    """`claim` for a process. Where topics are not ours to manage and there is none for claims, it goes on without; False then.
+    """`claim` for a process. False where topics are not managed by Faultline and the one for claims does not exist.
 
     Raises:
-        ConfigError: the topics are another cluster's.
+        ConfigError: the topics belong to another cluster.
     """
     try:
         await claim(settings, cluster, by)
     except _NoTopic as error:
         if settings.managed_topics:
             raise
-        log.warning("nobody sees to it that one cluster alone uses these topics", reason=str(error))
+        log.warning(
+            "installation topic not available: cluster ownership of topics is NOT enforced", reason=str(error)
+        )
         return False
     return True
 
 
 async def watch_on(settings: KafkaSettings, cluster: str) -> NoReturn:
-    """`watch` for ever: a broker that fails is waited for.
+    """While a process runs: log which processes are rejected, and stop it when the cluster is renamed. Outages are waited out.
 
     Raises:
-        ConfigError: the topics are another cluster's by now.
+        ConfigError: the topics belong to another cluster now.
     """
     while True:
         try:
-            await watch(settings, cluster)
+            await _watch(settings, cluster)
         except (Unreachable, KafkaError) as error:
-            log.debug("cannot look at the topic of claims, trying on", reason=repr(error))
+            log.debug("cannot read the installation topic, retrying", reason=repr(error))
             await asyncio.sleep(_LISTEN_MS / 1000)

@@ -23,14 +23,7 @@ from aiokafka.errors import IllegalStateError
 
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
-from streams.kafka.fenced_store import (
-    FencedStore,
-    Headers,
-    decode_all,
-    no_headers,
-    no_progress,
-    skip_none,
-)
+from streams.kafka.fenced_store import DocumentType, FencedStore
 from streams.kafka.topics import Topic
 from streams.model.errors import FaultlineError, Fenced, Unreachable
 
@@ -65,37 +58,21 @@ class OwnedRecord(Generic[D]):
     record: ConsumerRecord[bytes, bytes]
 
 
-async def _nothing(partitions: Sequence[int]) -> None:
-    """Default for `on_revoked`: the process keeps nothing besides the store."""
-
-
 class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[misc]
     """Membership in the process's consumer group, with a store for every assigned partition."""
 
     def __init__(
         self,
         settings: KafkaSettings,
+        documents: DocumentType[D],
         *,
-        name: str,
-        topic: Topic,
-        kind: type[D],
-        key: Callable[[D], str],
         replayed: Sequence[Topic],
         followed: Sequence[Topic],
-        summarize: Callable[[str, bytes], Any] = decode_all,
-        headers: Callable[[D], Headers] = no_headers,
-        may_skip: Callable[[Headers], Any] = skip_none,
-        on_revoked: Callable[[Sequence[int]], Awaitable[None]] = _nothing,
-        progress: Callable[[], None] = no_progress,
+        on_revoked: Callable[[Sequence[int]], Awaitable[None]] | None = None,
+        progress: Callable[[], None] = lambda: None,
     ) -> None:
         self._settings = settings
-        self._name = name
-        self._topic = topic
-        self._kind = kind
-        self._key = key
-        self._summarize = summarize
-        self._headers = headers
-        self._may_skip = may_skip
+        self._documents = documents
         self._topics = {clients.topic_name(settings, t): t for t in (*replayed, *followed)}
         self._replayed = {clients.topic_name(settings, t) for t in replayed}
         self._on_revoked = on_revoked
@@ -138,7 +115,12 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
     def drop_partition(self, owned: OwnedPartition[D], error: FaultlineError) -> None:
         """A commit failed: drop the partition now and rejoin the group at the next poll."""
         if self.owned.get(owned.partition) is owned:
-            log.warning("partition lost", process=self._name, partition=owned.partition, reason=str(error))
+            log.warning(
+                "partition lost",
+                process=self._documents.process,
+                partition=owned.partition,
+                reason=str(error),
+            )
             self._dropped.append(self.owned.pop(owned.partition))
             self._broken = True
 
@@ -167,7 +149,7 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
     async def _join(self) -> None:
         consumer = clients.consumer(
             self._settings,
-            group=self._name,
+            group=self._documents.process,
             fetch_max_wait_ms=100,
             partition_assignment_strategy=(RangePartitionAssignor,),
         )
@@ -178,18 +160,9 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
     async def _acquire(self, consumer: AIOKafkaConsumer) -> None:
         while self._assigned:
             partition = self._assigned.pop()
-            log.info("partition assigned", process=self._name, partition=partition)
+            log.info("partition assigned", process=self._documents.process, partition=partition)
             store = await FencedStore.open(
-                self._settings,
-                name=self._name,
-                topic=self._topic,
-                partition=partition,
-                kind=self._kind,
-                key=self._key,
-                summarize=self._summarize,
-                headers=self._headers,
-                may_skip=self._may_skip,
-                progress=self._progress,
+                self._settings, self._documents, partition, progress=self._progress
             )
             places = [TopicPartition(name, partition) for name in self._topics]
             try:
@@ -240,7 +213,7 @@ class PartitionOwner(ConsumerRebalanceListener, Generic[D]):  # type: ignore[mis
 
     async def _drop(self) -> None:
         going, self.owned, self._dropped = [*self.owned.values(), *self._dropped], {}, []
-        if going:
+        if going and self._on_revoked is not None:
             await self._on_revoked([owned.partition for owned in going])
         for owned in going:
             await owned.store.close()

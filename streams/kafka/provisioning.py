@@ -1,23 +1,24 @@
-"""Topics as they are against topics as they have to be: what `faultline topics apply|diff` and every start look at.
+"""Compares topics on the broker with the table in `topics.py`, for `faultline topics apply|diff` and at every start.
 
-Comparing is pure; reading and changing go through aiokafka's admin client. Nothing is ever deleted, and what a person has set
-on a topic beyond our table is kept.
+Comparing is pure; reading and changing go through aiokafka's admin client. Nothing is ever deleted, and topic settings that
+an operator made beyond our table are kept.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaConnectionError, for_code
+from aiokafka.errors import for_code
 
 from streams.config.settings import KafkaSettings
-from streams.kafka.clients import admin, topic_name
-from streams.kafka.topics import ALL, CHANGELOG, Topic
+from streams.kafka.clients import admin, started, topic_name
+from streams.kafka.topics import ALL, CHANGELOG
 from streams.model.errors import ConfigError, Unreachable
 
 _DYNAMIC_TOPIC_CONFIG = 1
@@ -26,7 +27,7 @@ _DYNAMIC_TOPIC_CONFIG = 1
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A topic as it has to be on this broker."""
+    """A topic as it should be on this broker."""
 
     name: str
     partitions: int
@@ -46,7 +47,7 @@ class Actual:
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """One difference. `conflict` cannot be mended in place, `advice` does not keep a process from starting."""
+    """One difference. A `conflict` cannot be fixed in place; an `advice` does not keep a process from starting."""
 
     topic: str
     kind: Literal["create", "config", "partitions", "conflict", "advice"]
@@ -57,23 +58,23 @@ class TopicChange:
         return f"{self.topic}: {self.detail}"
 
 
-def wanted_topics(settings: KafkaSettings, topics: Iterable[Topic] = (*ALL, CHANGELOG)) -> list[Wanted]:
-    """The table of `streams.kafka.topics` with this installation's counts, copies and prefix."""
-    config_of = {"min_insync_replicas": min(settings.min_insync_replicas, settings.replication_factor)}
+def wanted_topics(settings: KafkaSettings) -> list[Wanted]:
+    """The table of `streams.kafka.topics` with this installation's partition counts, replicas and prefix."""
+    min_insync_replicas = min(settings.min_insync_replicas, settings.replication_factor)
     return [
         Wanted(
             topic_name(settings, topic),
             settings.cluster_partitions if topic.partitions == "cluster" else settings.raw_partitions,
             topic.partitions == "raw",
             settings.replication_factor,
-            topic.config(**config_of),
+            topic.config(min_insync_replicas=min_insync_replicas),
         )
-        for topic in topics
+        for topic in (*ALL, CHANGELOG)
     ]
 
 
 def differences(wanted: Sequence[Wanted], actual: Mapping[str, Actual]) -> list[TopicChange]:
-    """Everything that differs, in the order of the table. Empty when all is as it has to be."""
+    """All differences, in the order of the table."""
     return [change for topic in wanted for change in _compare(topic, actual.get(topic.name))]
 
 
@@ -87,21 +88,21 @@ def _compare(topic: Wanted, actual: Actual | None) -> list[TopicChange]:
         changes.append(TopicChange(topic.name, "conflict", f"{count}: {why}", topic))
     elif actual.partitions < topic.partitions:
         changes.append(TopicChange(topic.name, "partitions", count, topic))
-    off = {key: value for key, value in topic.config.items() if actual.config.get(key) != value}
+    off = [
+        f"{key}={actual.config.get(key, 'default')} instead of {value}"
+        for key, value in sorted(topic.config.items())
+        if actual.config.get(key) != value
+    ]
     if off:
-        parts = [
-            f"{key}={actual.config.get(key, 'default')} instead of {value}"
-            for key, value in sorted(off.items())
-        ]
-        changes.append(TopicChange(topic.name, "config", ", ".join(parts), topic))
+        changes.append(TopicChange(topic.name, "config", ", ".join(off), topic))
     if actual.replication < topic.replication:
-        detail = f"{actual.replication} copies instead of {topic.replication}; reassign its partitions to add copies"
+        detail = f"{actual.replication} replicas instead of {topic.replication}; reassign its partitions to add replicas"
         changes.append(TopicChange(topic.name, "advice", detail, topic))
     return changes
 
 
 async def read_actual(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict[str, Actual]:
-    """What the broker has of `names`; those it lacks are left out."""
+    """The topics that exist, by name."""
     described = [topic for topic in await client.describe_topics(list(names)) if topic["error_code"] == 0]
     if not described:
         return {}
@@ -121,26 +122,25 @@ async def read_actual(client: AIOKafkaAdminClient, names: Sequence[str]) -> dict
 
 
 async def diff(settings: KafkaSettings) -> list[TopicChange]:
-    """Connect, compare, disconnect.
+    """All differences on the broker now.
 
     Raises:
         Unreachable: when no broker answers.
     """
-    async with _Admin(settings) as client:
-        wanted = wanted_topics(settings)
-        return differences(wanted, await read_actual(client, [topic.name for topic in wanted]))
+    async with _admin(settings) as client:
+        return await _differences(client, wanted_topics(settings))
 
 
 async def apply(settings: KafkaSettings) -> list[TopicChange]:
-    """Create and alter what differs and wait until the brokers show it. Returns what was found to differ.
+    """Create and alter topics, wait until the brokers show it, and return the differences that there were.
 
     Raises:
-        ConfigError: when something cannot be mended in place; then nothing is touched.
+        ConfigError: when something cannot be fixed in place; then nothing is touched.
         Unreachable: when no broker answers.
     """
-    async with _Admin(settings) as client:
+    async with _admin(settings) as client:
         wanted = wanted_topics(settings)
-        changes = differences(wanted, await read_actual(client, [topic.name for topic in wanted]))
+        changes = await _differences(client, wanted)
         conflicts = [change for change in changes if change.kind == "conflict"]
         if conflicts:
             raise ConfigError(
@@ -154,17 +154,21 @@ async def apply(settings: KafkaSettings) -> list[TopicChange]:
 
 
 async def verify(settings: KafkaSettings) -> None:
-    """Refuse to go on when topics differ; does nothing where `kafka.managed_topics` is off.
+    """Refuse to start when topics differ; does nothing where `kafka.managed_topics` is off.
 
     Raises:
-        ConfigError: naming each difference and the command that mends it.
+        ConfigError: naming each difference and the command that fixes it.
     """
     if not settings.managed_topics:
         return
     blocking = [change for change in await diff(settings) if change.kind != "advice"]
     if blocking:
         lines = "\n".join(f"  {change}" for change in blocking)
-        raise ConfigError(f"topics are not as they have to be; run `faultline topics apply`:\n{lines}")
+        raise ConfigError(f"topics differ from what Faultline needs; run `faultline topics apply`:\n{lines}")
+
+
+async def _differences(client: AIOKafkaAdminClient, wanted: Sequence[Wanted]) -> list[TopicChange]:
+    return differences(wanted, await read_actual(client, [topic.name for topic in wanted]))
 
 
 async def _create(client: AIOKafkaAdminClient, topics: Sequence[Wanted]) -> None:
@@ -185,7 +189,7 @@ async def _grow(client: AIOKafkaAdminClient, topics: Sequence[Wanted]) -> None:
 
 
 async def _alter(client: AIOKafkaAdminClient, topics: Sequence[Wanted]) -> None:
-    """Kafka's AlterConfigs replaces everything set on a topic, so what is there already is sent along."""
+    """Kafka's AlterConfigs replaces all settings of a topic, so the present ones are sent along."""
     if not topics:
         return
     actual = await read_actual(client, [t.name for t in topics])
@@ -199,9 +203,9 @@ async def _alter(client: AIOKafkaAdminClient, topics: Sequence[Wanted]) -> None:
 
 
 async def _settled(client: AIOKafkaAdminClient, wanted: Sequence[Wanted]) -> None:
-    """Wait until the broker shows the change: the controller answers before the brokers have heard of it.
+    """Wait until the brokers show the change, which the controller confirms before they know of it.
 
-    Without that the first producer would stumble over a topic without leaders.
+    Otherwise the first producer would fail on a topic without leaders.
     """
     names = [topic.name for topic in wanted]
     deadline = asyncio.get_running_loop().time() + 30
@@ -212,14 +216,12 @@ async def _settled(client: AIOKafkaAdminClient, wanted: Sequence[Wanted]) -> Non
             for t in described
             if t["error_code"] == 0 and all(p["leader"] >= 0 for p in t["partitions"])
         }
-        left = [c for c in differences(wanted, await read_actual(client, names)) if c.kind != "advice"]
+        left = [c for c in await _differences(client, wanted) if c.kind != "advice"]
         if len(led) == len(names) and not left:
             return
         if asyncio.get_running_loop().time() > deadline:
             waiting = sorted({change.topic for change in left} | (set(names) - led))
-            raise Unreachable(
-                f"Kafka has not carried out the change after 30 s for topics {', '.join(waiting)}"
-            )
+            raise Unreachable(f"Kafka has not applied the change after 30 s for topics {', '.join(waiting)}")
         await asyncio.sleep(0.1)
 
 
@@ -229,22 +231,10 @@ def _raise_for(code: int, what: str, message: Sequence[object]) -> None:
         raise ConfigError(f"{what}: {error.__name__} {' '.join(str(m) for m in message if m)}".rstrip())
 
 
-class _Admin:
-    """An admin client that is closed again, with an error that names the address."""
-
-    def __init__(self, settings: KafkaSettings) -> None:
-        self._settings = settings
-        self._client = admin(settings)
-
-    async def __aenter__(self) -> AIOKafkaAdminClient:
-        try:
-            await self._client.start()
-        except KafkaConnectionError as error:
-            await self._client.close()
-            raise Unreachable(
-                f"Kafka does not answer at {self._settings.bootstrap} (kafka.bootstrap): {error}"
-            ) from error
-        return self._client
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._client.close()
+@asynccontextmanager
+async def _admin(settings: KafkaSettings) -> AsyncIterator[AIOKafkaAdminClient]:
+    client = admin(settings)
+    try:
+        yield await started(client, settings)
+    finally:
+        await client.close()

@@ -1,4 +1,4 @@
-"""Two installations on the same topics: the one whose cluster does not hold them is turned away before it touches anything."""
+"""Two installations on the same topics: the one whose cluster does not hold them is rejected before it touches anything."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_of_two_that_start_in_the_same_moment_exactly_one_goes_on(topics: 
         if name == held:
             await installation.claim(topics, name, "its restart")
         else:
-            with pytest.raises(ConfigError, match=f"are of cluster {held}"):
+            with pytest.raises(ConfigError, match=f"belong to cluster {held}"):
                 await installation.claim(topics, name, "its restart")
 
 
@@ -94,12 +94,12 @@ async def test_who_is_turned_away_again_and_again_leaves_one_record_an_hour(topi
 @pytest.mark.kafka
 async def test_a_cluster_is_given_another_name_on_purpose_only(topics: KafkaSettings) -> None:
     await installation.claim(topics, "east", "a test")
-    with pytest.raises(ConfigError, match=r"these topics are of cluster east; did you mean east\?"):
+    with pytest.raises(ConfigError, match=r"these topics belong to cluster east; did you mean east\?"):
         await installation.rename(topics, "eats", "west", "a person")
     await installation.rename(topics, "east", "west", "a person")
     await installation.rename(topics, "east", "west", "the same once more")
     await installation.claim(topics, "west", "a test")
-    with pytest.raises(ConfigError, match=r"are of cluster west"):
+    with pytest.raises(ConfigError, match=r"belong to cluster west"):
         await installation.claim(topics, "east", "an old process")
 
 
@@ -148,7 +148,7 @@ async def test_a_second_detector_of_another_cluster_ends_before_it_joins_and_the
         assert await asyncio.to_thread(second.wait, 60) == EXIT_BAD_INPUT
         said = second.log.read_text()
         assert "these settings say other" in said
-        assert "are of cluster east" in said
+        assert "belong to cluster east" in said
         assert "--rename-from east" in said
         assert "Traceback" not in said
         assert await _members(topics, "detector") == 1
@@ -159,7 +159,7 @@ async def test_a_second_detector_of_another_cluster_ends_before_it_joins_and_the
 
         await installation.rename(topics, "east", "west", "a person")
         assert await asyncio.to_thread(first.wait, 60) == EXIT_BAD_INPUT
-        assert "are of cluster west" in first.log.read_text()
+        assert "belong to cluster west" in first.log.read_text()
 
 
 def _has(child: Child, words: str) -> bool:

@@ -11,7 +11,7 @@ from aiokafka import TopicPartition
 
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
-from streams.kafka.fenced_store import MAX_DOCUMENT_BYTES, FencedStore, Outgoing
+from streams.kafka.fenced_store import MAX_DOCUMENT_BYTES, DocumentType, FencedStore, Outgoing
 from streams.kafka.topics import COMMANDS, RUNS, TIMELINE
 from streams.model.errors import BadInput, Fenced, Permanent
 from tests.runbooks.topics import settled, with_topics, write
@@ -31,7 +31,9 @@ class Note:
 
 async def opened(settings: KafkaSettings, partition: int = 0) -> FencedStore[Note]:
     return await FencedStore.open(
-        settings, name="notes", topic=RUNS, partition=partition, kind=Note, key=lambda n: n.id
+        settings,
+        DocumentType(process="notes", topic=RUNS, kind=Note, key=lambda n: n.id),
+        partition,
     )
 
 
@@ -180,7 +182,9 @@ async def test_what_may_rest_is_not_decoded_until_it_is_asked_for(kafka: Kafka) 
         return "in brief" if b"over" in raw else None
 
     heir = await FencedStore.open(
-        settings, name="notes", topic=RUNS, partition=0, kind=Note, key=lambda n: n.id, summarize=rest
+        settings,
+        DocumentType(process="notes", topic=RUNS, kind=Note, key=lambda n: n.id, summarize=rest),
+        0,
     )
     assert (heir.documents.decoded, set(heir.documents.summaries)) == (1, {"a", "c"})
     await heir.commit([Note("c", "begun again")])

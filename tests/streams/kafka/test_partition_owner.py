@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streams.config.settings import KafkaSettings
+from streams.kafka.fenced_store import DocumentType
 from streams.kafka.partition_owner import PartitionOwner
 from streams.kafka.topics import COMMANDS, CONTROLS, RUNS
 from streams.model.control import Control
@@ -30,7 +31,7 @@ class Slow(PartitionOwner[Control]):
 
     def __init__(self, settings: KafkaSettings) -> None:
         super().__init__(
-            settings, name="slow", topic=RUNS, kind=Control, key=lambda c: c.cluster,
+            settings, DocumentType(process="slow", topic=RUNS, kind=Control, key=lambda c: c.cluster),
             replayed=(CONTROLS,), followed=(COMMANDS,),
         )  # fmt: skip
         self.handed = asyncio.Event()

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from runbooks.engine.process import Responder
 from streams.config.settings import KafkaSettings, ResponderSettings
+from streams.kafka.fenced_store import DocumentType
 from streams.kafka.partition_owner import OwnedPartition, PartitionOwner
 from streams.kafka.topics import COMMANDS, RUNS
 from streams.model.control import Control
@@ -22,7 +23,7 @@ class TakingUp(PartitionOwner[Control]):
 
     def __init__(self) -> None:
         super().__init__(
-            KafkaSettings(), name="busy", topic=RUNS, kind=Control, key=lambda c: c.cluster,
+            KafkaSettings(), DocumentType(process="busy", topic=RUNS, kind=Control, key=lambda c: c.cluster),
             replayed=(), followed=(COMMANDS,),
         )  # fmt: skip
         self.taking_up = asyncio.Event()
