@@ -23,7 +23,7 @@ from streams.detect.families import (
 )
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
-from streams.detect.matching.prefilter import Interest, Prefilter
+from streams.detect.matching.prefilter import Prefilter, RuleInterest
 from streams.detect.report import Report
 from streams.detect.rule_state import RuleState, RuleTable
 from streams.ingest import (
@@ -86,7 +86,7 @@ class Detector:
         families: tuple[Family, ...] = (*lines, *self._samples, *self._events, *self._alerts)
         hints = [hint for family in families for hint in family.hints]
         self._prefilter = Prefilter([*hints, *ENVELOPE_HINTS])
-        self._interest = Interest(
+        self._interest = RuleInterest(
             self._prefilter, [hint for family in self._samples for hint in family.hints]
         )
         self._sample_filters = [(Prefilter(family.hints), family) for family in self._samples]

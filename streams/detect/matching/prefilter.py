@@ -74,7 +74,7 @@ def _compiled(pattern: bytes) -> Any:
     return re2.compile(pattern, _OPTIONS)
 
 
-class Interest:
+class RuleInterest:
     """Which parts of a batched record to open: those the prefilter would keep, and samples of metrics that a rule reads.
 
     Hints for samples are matched against the metric's name alone.
