@@ -1,8 +1,8 @@
-"""List and watch, per kind, for ever: what a cluster holds and how it changes, through restarts of the API server.
+"""Lists and watches each kind until cancelled, through restarts of the API server.
 
-A watch alone forgets: events are lost while it is cut off, and a resourceVersion that is too old ends in 410. So each
+A watch alone is not enough: events are lost while it is cut off, and a resourceVersion that is too old ends in 410. So each
 kind is listed, then watched from the list's version on, and listed again after a 410 and at least every `relist_s`.
-After each list `KindListed` names what exists, so whoever listens can tell what vanished unseen.
+After each list `KindListed` names what exists, so the receiver can tell what was deleted unseen.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from connectors.kubernetes.client import Cluster, Object
 from connectors.kubernetes.errors import Gone, NotFound
 from streams.model.clock import Clock, utc_now
 from streams.model.errors import ConfigError, Permanent, Temporary, Unreachable
-from streams.model.watch import KindListed, ObjectChange, Tell
+from streams.model.watch import Emit, KindListed, ObjectChange
 
 log = structlog.get_logger()
 
 WATCH_S = 300
-"""How long one watch request may last; without an end of its own the server may drop it without a word."""
+"""How long one watch request may last; without a timeout the server may drop it silently."""
 
 FAILED_WATCHES = 5
-"""So many refused watches in a row, and the version itself is doubted (a server restored from a backup): list anew."""
+"""After so many refused watches in a row the version itself is suspect (a server restored from a backup): list again."""
 
 
 STEADY_S = 60.0
-"""What has worked for so long was no failure of the same kind: waiting begins small again."""
+"""After working this long, the back-off starts from its first value again."""
 
 
 @dataclass(slots=True)
 class Backoff:
-    """Waiting times after failures: doubling, with full jitter, so that many watchers do not return as one herd."""
+    """Waiting times after failures: doubling, with jitter, so that many watchers do not reconnect at once."""
 
     first_s: float = 0.5
     most_s: float = 30.0
@@ -43,19 +43,19 @@ class Backoff:
     _failures: int = 0
 
     def next_s(self, at_least_s: float | None = None) -> float:
-        """Seconds to wait after one more failure; never less than the server asked for."""
+        """Seconds to wait after one more failure; at least what the server asked for."""
         ceiling = min(self.most_s, self.first_s * 2 ** min(self._failures, 16))
         self._failures += 1
         return max(self.chance.uniform(ceiling / 2, ceiling), at_least_s or 0.0)
 
     def reset(self) -> None:
-        """It works again."""
+        """Start from the first value again."""
         self._failures = 0
 
 
 @dataclass(frozen=True, slots=True)
 class WatchPace:
-    """How often. `missing_s`: how long a kind must stay unserved before its objects count as gone."""
+    """Intervals of lists and watches. `missing_s`: how long a kind must stay unserved before its objects count as gone."""
 
     relist_s: float = 1800.0
     page_size: int = 500
@@ -66,8 +66,8 @@ class WatchPace:
 class KindWatches:
     """The real `streams.model.watch.Watches`: one list-and-watch per kind over one client.
 
-    A kind that the server does not serve (its CRD is not installed) is asked for again every `missing_s`; that is no
-    error. Everything else that fails is retried with back-off, told once in the log when it begins and once when it ends.
+    A kind that the server does not serve (its CRD is not installed) is checked again every `missing_s`; that is not an
+    error. Other failures are retried with back-off and logged once when they start and once when they end.
     """
 
     def __init__(
@@ -91,36 +91,36 @@ class KindWatches:
         """The kinds that are watched."""
         return self._kinds
 
-    async def run(self, tell: Tell) -> None:
-        """Tell every change of every kind until cancelled."""
+    async def run(self, emit: Emit) -> None:
+        """Emit every change of every kind until cancelled."""
         async with asyncio.TaskGroup() as group:
             for kind in sorted(self._kinds):
-                group.create_task(self._follow(kind, tell), name=f"watch {kind}")
+                group.create_task(self._follow(kind, emit), name=f"watch {kind}")
 
-    async def _follow(self, kind: str, tell: Tell) -> None:
+    async def _follow(self, kind: str, emit: Emit) -> None:
         now = asyncio.get_running_loop().time
         backoff = Backoff()
         missing_since: float | None = None
         while True:
             steady_since = now()
             try:
-                version = await self._list(kind, tell)
+                version = await self._list(kind, emit)
                 missing_since = None
-                self._outage.over(kind)
+                self._outage.end(kind)
                 steady_since = now()
-                await self._watch(kind, version, tell, steady_since + self._pace.relist_s)
+                await self._watch(kind, version, emit, steady_since + self._pace.relist_s)
             except NotFound:
                 missing_since = now() if missing_since is None else missing_since
                 gone = now() - missing_since >= self._pace.missing_s
-                await tell(KindListed(self._clock(), kind, frozenset() if gone else None, served=False))
-                self._outage.over(kind)
+                await emit(KindListed(self._clock(), kind, frozenset() if gone else None, served=False))
+                self._outage.end(kind)
                 await self._pause(self._pace.missing_s)
                 continue
             except Gone as error:
                 log.info("watch expired, relisting", kind=kind, reason=str(error))
                 wait_s = backoff.next_s(error.retry_after_s)
             except (Unreachable, Temporary, Permanent, ConfigError) as error:
-                self._outage.begins(kind, error)
+                self._outage.start(kind, error)
                 wait_s = backoff.next_s(getattr(error, "retry_after_s", None))
             else:
                 backoff.reset()
@@ -129,7 +129,7 @@ class KindWatches:
                 backoff.reset()
             await self._pause(wait_s)
 
-    async def _list(self, kind: str, tell: Tell) -> str:
+    async def _list(self, kind: str, emit: Emit) -> str:
         resource = await self._cluster.resource(kind)
         names: set[tuple[str, str]] = set()
         version = ""
@@ -138,11 +138,11 @@ class KindWatches:
             for item in items:
                 about = item["metadata"]
                 names.add((about.get("namespace") or "", about["name"]))
-                await tell(ObjectChange(self._clock(), "ADDED", item))
-        await tell(KindListed(self._clock(), kind, frozenset(names)))
+                await emit(ObjectChange(self._clock(), "ADDED", item))
+        await emit(KindListed(self._clock(), kind, frozenset(names)))
         return version
 
-    async def _watch(self, kind: str, version: str, tell: Tell, until: float) -> None:
+    async def _watch(self, kind: str, version: str, emit: Emit, until: float) -> None:
         """Watch on from `version`, over cuts, until a new list is due.
 
         Raises:
@@ -159,19 +159,19 @@ class KindWatches:
                     version,
                     timeout_s=timeout_s,
                     silent_s=self._pace.silent_s,
-                    opened=lambda: self._outage.over(kind),
+                    opened=lambda: self._outage.end(kind),
                 )
                 async for event in events:
                     refused = 0
                     backoff.reset()
                     version = _version(event) or version
                     if event["type"] != "BOOKMARK":
-                        await tell(ObjectChange(self._clock(), event["type"], event["object"]))
+                        await emit(ObjectChange(self._clock(), event["type"], event["object"]))
             except Gone:
                 raise
             except (Unreachable, Temporary) as error:
                 if now() - began < self._pace.silent_s / 2:  # a quiet watch that ends is not an outage
-                    self._outage.begins(kind, error)
+                    self._outage.start(kind, error)
                     refused += isinstance(error, Temporary)
                 if refused == FAILED_WATCHES:
                     raise Gone(f"{refused} watches failed in a row, the last with: {error}") from error
@@ -179,17 +179,16 @@ class KindWatches:
                     backoff.next_s(error.retry_after_s if isinstance(error, Temporary) else None)
                 )
             else:
-                self._outage.over(kind)
-                if (
-                    now() - began < 1.0
-                ):  # a server that ends watches at once must not be asked in a tight loop
+                self._outage.end(kind)
+                # A server that ends watches at once must not be asked in a tight loop.
+                if now() - began < 1.0:
                     await self._pause(backoff.next_s())
 
 
 class _Outage:
     """One log line when the server fails and one when all kinds are watched again, however many kinds there are.
 
-    What is refused for good (a missing right) concerns one kind, so it is told for each.
+    A permanent refusal (a missing permission) concerns one kind, so it is logged for each.
     """
 
     def __init__(self, url: str) -> None:
@@ -198,7 +197,7 @@ class _Outage:
         self._refused: set[str] = set()
         self._since = 0.0
 
-    def begins(self, kind: str, error: Exception) -> None:
+    def start(self, kind: str, error: Exception) -> None:
         if isinstance(error, Permanent):
             if kind not in self._refused:
                 log.warning(
@@ -211,7 +210,7 @@ class _Outage:
             log.warning("watch failed, retrying", kind=kind, server=self._url, reason=str(error))
         self._failing.add(kind)
 
-    def over(self, kind: str) -> None:
+    def end(self, kind: str) -> None:
         self._refused.discard(kind)
         if kind in self._failing:
             self._failing.discard(kind)

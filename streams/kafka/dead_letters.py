@@ -1,4 +1,4 @@
-"""Records that nobody could read, as they are kept on `dead-letters`: the original bytes, and why in a header."""
+"""Unreadable records as stored on `dead-letters`: the original bytes, and the reason in a header."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def dead_letter(
 
 
 def why_buried(headers: Iterable[tuple[str, bytes]]) -> DeadLetter:
-    """What the headers of a dead letter say of the record and of why nobody could read it.
+    """The coordinates and the reason in the headers of a dead letter.
 
     Raises:
         KeyError: when they are not those of a dead letter.

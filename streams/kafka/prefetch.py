@@ -1,7 +1,7 @@
-"""Taking what comes next while what came last is still being written.
+"""Prefetch: polls the next batch while the previous one is still being produced.
 
-Taking records apart is most of the work of reading them, and waiting for acknowledgements is no work at all: a reader that does
-one after the other is idle half of the time.
+Parsing needs the CPU and waiting for acknowledgements does not: a reader that does one after the other is idle half of the
+time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class Ahead(Generic[T]):
-    """Calls `take` over and over, one call after the other, and gives the results in order; at most two wait to be taken.
+    """Calls `take` over and over, one call after the other, and returns the results in order; at most two are buffered.
 
-    What `take` raises comes out of `next`, after everything that was taken before.
+    `next` raises what `take` raised, after all earlier results.
     """
 
     def __init__(self, take: Callable[[], Awaitable[T]]) -> None:

@@ -1,4 +1,4 @@
-"""How far a long reading is, as an operator wants to be told: done, total and time left."""
+"""Progress of a long read for the log: records done, total and time left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WORTH_S = 2.0
 
 
 class ReadProgress:
-    """A reading of so many records, and what there is to tell of it every few seconds."""
+    """A read of `total` records that is reported every few seconds."""
 
     def __init__(
         self, total: int, *, every_s: float = _EVERY_S, clock: Callable[[], float] = monotonic
@@ -23,16 +23,16 @@ class ReadProgress:
 
     @property
     def seconds(self) -> float:
-        """How long it takes so far."""
+        """Seconds since it started."""
         return self._clock() - self._begun
 
     @property
     def worth_telling(self) -> bool:
-        """Whether it took so long that somebody may have waited for it."""
+        """Whether it took long enough to be worth a line in the log."""
         return self.seconds >= _WORTH_S
 
     def told(self, left: int) -> str:
-        """What to say when so many records are left; nothing when it was said a moment ago."""
+        """The text to log when this many records are left; empty until the next one is due."""
         now = self._clock()
         if now - self._told_at < self._every_s:
             return ""

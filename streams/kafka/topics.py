@@ -1,4 +1,4 @@
-"""Every Kafka topic Faultline uses, in one table: name, partitioning, retention, who owns the value's shape.
+"""Every Kafka topic Faultline uses, in one table: name, partitioning, retention, key and value.
 
 `faultline topics apply` creates or alters them after this table, and a process whose topics differ refuses to start.
 All internal topics share one partition count and are partitioned by *cluster*, so one task sees one cluster whole: the
@@ -20,9 +20,9 @@ MAX_RECORD_BYTES = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic as it has to be. `partitions` is `raw` (as many as the load needs) or `cluster` (the shared count).
+    """One topic as it should be. `partitions` is `raw` (as many as the load needs) or `cluster` (the shared count).
 
-    `more` are settings beside those that all topics have.
+    `more` are settings besides those that all topics have.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Topic:
         if self.retention_ms is not None:
             config["retention.ms"] = str(self.retention_ms)
         if self.cleanup == "compact":
-            # A consumer that was away for a long weekend must still see what is gone.
+            # A consumer that was down for a long weekend must still see tombstones.
             config["delete.retention.ms"] = str(7 * DAY_MS)
         return config | dict(self.more)
 
@@ -96,7 +96,7 @@ INSTALLATION = Topic(
     None,
     "cluster",
     "Claim; the first one holds the topics for its cluster (partition 0 alone)",
-    # Never taken away, whatever the broker's own limits: without it a second cluster could come in.
+    # Never expires, whatever the broker's own limits: without it a second cluster could start here.
     {"retention.ms": "-1", "retention.bytes": "-1"},
 )
 
@@ -126,11 +126,11 @@ CHANGELOG = Topic(
     "row key",
     "one row of the correlator's state",
     {
-        # Whoever starts reads all of it. A segment is only compacted when it is closed: by default after a week or a GiB.
+        # Every start reads all of it. A segment is only compacted when it is closed: by default after a week or a GiB.
         "segment.bytes": str(32 * 1024 * 1024),
         "segment.ms": str(30 * 60 * 1000),
         "min.cleanable.dirty.ratio": "0.2",
-        # Every correlator follows it as it is written; nobody comes back to it after days.
+        # Every correlator follows it as it is written, so none reads it after days.
         "delete.retention.ms": str(DAY_MS),
     },
 )

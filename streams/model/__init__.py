@@ -1,1 +1,1 @@
-"""The vocabulary: values every room shares. Frozen, no I/O; the one tree of modules that everyone may import."""
+"""Domain model shared by all packages: frozen values, no I/O."""

@@ -1,4 +1,4 @@
-"""Whose topics these are: the values of the topic `installation`, and who holds them after all that was written."""
+"""Values of the topic `installation`: which cluster the topics belong to."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pydantic import AwareDatetime
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Somebody with this `cluster` in the settings wants to work with these topics.
+    """A process with this `cluster` in its settings wants to use these topics.
 
-    `replaces` is the cluster that held them, when a person has given the cluster another name.
+    `replaces` is the previous name when an operator has renamed the cluster.
     """
 
     cluster: str
@@ -23,9 +23,9 @@ class Claim:
 
 
 def holder(claims: Iterable[Claim]) -> Claim | None:
-    """Who holds the topics, by the order of the log alone: so all that read it agree, whoever was first to ask.
+    """The claim that holds the topics. It depends on the order of the log alone, so all readers agree.
 
-    The first claim holds; a later one takes its place only where it names the cluster that it replaces.
+    The first claim holds; a later one takes over only where it names the cluster that it replaces.
     """
     held: Claim | None = None
     for claim in claims:

@@ -1,7 +1,7 @@
-"""What holds for all runs of a cluster until somebody changes it: the value of the `controls` topic.
+"""Controls of all runs of a cluster (kill switch, freezes, breaker): the value of the `controls` topic.
 
-The responder writes it in the transaction of the command or the runs that changed it and reads it back before it acts, so a
-switch that was thrown stays thrown through restarts and rebalances.
+The responder writes it in the transaction of the command or the runs that changed it and reads it back before it acts, so an
+engaged kill switch survives restarts and rebalances.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pydantic import AwareDatetime
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A kill switch that somebody has thrown."""
+    """An engaged kill switch."""
 
     actor: str
     at: AwareDatetime
@@ -22,7 +22,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    """No destructive step in `scope` (`pool:NAME`, `namespace:NAME`, or empty for the whole cluster) until it is thawed."""
+    """No destructive step in `scope` (`pool:NAME`, `namespace:NAME`, or empty for the whole cluster) until thawed or expired."""
 
     scope: str
     actor: str
@@ -33,7 +33,7 @@ class Freeze:
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """A breaker that has opened: by which rule (`failures` or `mass faults`), on what numbers."""
+    """A tripped breaker: by which rule (`failures` or `mass faults`), on what numbers."""
 
     rule: str
     at: AwareDatetime
@@ -42,7 +42,7 @@ class Trip:
 
 @dataclass(frozen=True, slots=True)
 class ControlChange:
-    """One change of a cluster's control: who, when, what, why."""
+    """One change of a cluster's controls: who, when, what, why."""
 
     at: AwareDatetime
     actor: str
@@ -52,7 +52,7 @@ class ControlChange:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What a cluster's runs may do at all. The highest revision is the truth."""
+    """The controls of a cluster. The highest revision counts."""
 
     cluster: str
     revision: int = 0
@@ -60,9 +60,9 @@ class Control:
     freezes: tuple[Freeze, ...] = ()
     breaker: Trip | None = None
     reset_at: AwareDatetime | None = None
-    """When a person last reset the breaker: what came before does not trip it again."""
+    """When an operator last reset the breaker: earlier failures do not trip it again."""
     commands: tuple[str, ...] = ()
-    """Ids of the decisions that have been taken in, latest last, bounded."""
+    """Ids of the commands that have been processed, latest last, bounded."""
     changes: tuple[ControlChange, ...] = ()
     """The latest changes, oldest first, bounded."""
     schema: int = 1

@@ -1,4 +1,4 @@
-"""What people and processes say about an incident: commands in, timeline out."""
+"""Commands of operators, timeline entries, and dead letters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from streams.model.signal import Attribute
 
 
 class Verb(StrEnum):
-    """A person's decision. Free text never becomes one."""
+    """What an operator can command. Free text never becomes a command."""
 
     ACK = "ack"
     APPROVE = "approve"
@@ -29,16 +29,16 @@ class Verb(StrEnum):
 
 
 CLUSTER_VERBS = frozenset({Verb.KILL, Verb.UNKILL, Verb.FREEZE, Verb.THAW, Verb.RESET})
-"""Decisions about a whole cluster: they change its `Control`, and need no incident."""
+"""Commands for a whole cluster: they change its `Control` and need no incident."""
 
 
 _Name = Annotated[str, Field(max_length=1000)]
-"""A name in a command: runs keep them, and run documents are bounded. Of a reason, runs keep the beginning."""
+"""A name in a command, bounded because run documents store it; of a reason they store the beginning only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One decision about one incident, or about a cluster, and then `incident` is empty.
+    """One command about an incident, or about a cluster, and then `incident` is empty.
 
     `digest` binds an approval to the plan that was shown. A freeze and its thaw name their `scope` (`pool:NAME`,
     `namespace:NAME`, empty for the whole cluster); a freeze ends at `until` by itself, where that is given. A release is of the
@@ -62,9 +62,9 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One line of what happened and why. `actor` is a process name or a person; `event` is a short dotted word.
+    """One line of what happened and why. `actor` is a process or an operator; `event` is a short dotted name.
 
-    `incident` is empty for what befell the whole cluster; the record's key is the cluster's name then.
+    `incident` is empty for events of the whole cluster; the record's key is then the cluster's name.
     """
 
     incident: str
@@ -79,7 +79,7 @@ class TimelineEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record nobody could handle: its coordinates, the stage that gave up, and why. The bytes travel as the record's value."""
+    """A record that could not be processed: its coordinates, the stage that failed, and why. The bytes are the record's value."""
 
     stage: str
     reason: str

@@ -1,13 +1,13 @@
-"""Points at which a crash of a process would matter. A process calls its hook with their names; only tests listen, and kill it.
+"""Points at which a process calls its crash hook with their names. Only tests use the hook, to kill the process there.
 
 Around an effect of the responder and of chat, where NAME is that of the call (`runbooks.engine.crash_points`):
 
-    taken_up               everything that was there has been read, nothing is decided yet
-    NAME:before_intent     decided, not written down
-    NAME:after_intent      written down, not called
-    NAME:after_call        called; what became of it is known to this process alone
-    NAME:before_commit     what became of it is about to be written down
-    NAME:after_commit      it is written down
+    taken_up               all input has been read, nothing is decided yet
+    NAME:before_intent     decided, intent not committed
+    NAME:after_intent      intent committed, not called
+    NAME:after_call        called; only this process knows the outcome
+    NAME:before_commit     the outcome is about to be committed
+    NAME:after_commit      the outcome is committed
 """
 
 from __future__ import annotations

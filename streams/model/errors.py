@@ -1,12 +1,12 @@
-"""The one tree of errors. Adapters translate foreign exceptions into it at the border and keep the cause.
+"""All errors of the project. Adapters translate foreign exceptions into them and keep the cause.
 
 FaultlineError
-├── BadInput            bytes, a file or an argument that cannot be understood; names what and where
-├── ConfigError         a setting, topic or catalog that is wrong; names the key and what would be right
-├── Unreachable         Kafka, an API server or another service does not answer at all
-├── Temporary           the same call may succeed later; carries when
+├── BadInput            bytes, a file or an argument that is malformed; names what and where
+├── ConfigError         a setting, topic or catalog that is wrong; names the key and a correct value
+├── Unreachable         Kafka, an API server or another service does not answer
+├── Temporary           the same call may succeed later; may say when
 ├── Permanent           the same call will never succeed
-└── Fenced              another owner has taken over; stop acting at once
+└── Fenced              another owner has taken over; stop at once
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class FaultlineError(Exception):
 
 
 class BadInput(FaultlineError):
-    """Input that cannot be understood; the message names what is wrong and where."""
+    """Malformed input; the message names what is wrong and where."""
 
 
 class ConfigError(FaultlineError):
@@ -25,11 +25,11 @@ class ConfigError(FaultlineError):
 
 
 class Unreachable(FaultlineError):
-    """Something outside does not answer; the message names its address."""
+    """An external system does not answer; the message names its address."""
 
 
 class Temporary(FaultlineError):
-    """A call that may succeed later, after `retry_after_s` seconds when the other side said so."""
+    """A call that may succeed later, after `retry_after_s` seconds if the server said so."""
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
@@ -41,4 +41,4 @@ class Permanent(FaultlineError):
 
 
 class Fenced(FaultlineError):
-    """Another process owns this work now. The only right reaction is to stop acting."""
+    """Another process owns this work now: stop acting."""

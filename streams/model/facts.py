@@ -1,4 +1,4 @@
-"""Facts of what runs where: the values of the `inventory` topic, keyed `<cluster>/<kind>/<name>`; a tombstone means gone."""
+"""What runs where: the values of the `inventory` topic, keyed `<cluster>/<kind>/<name>`; a tombstone means gone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NodeFact:
     ready: bool = True
     ready_since: AwareDatetime | None = None
     joining: bool = False
-    """It has not been Ready yet: it came to be what it is now when it was made."""
+    """It has never been Ready since it was created."""
     unschedulable: bool = False
     gpus: int = 0
     gpus_allocatable: int = 0
@@ -34,19 +34,19 @@ class NodeFact:
     """The leaf of each NIC, by the NIC's name, where a cabling file says so."""
     control_plane: bool = False
     managed: bool = True
-    """False when a person has set the label `faultline.dev/managed=false`: keep off."""
+    """False when an operator has set the label `faultline.dev/managed=false`: never act on it."""
     protected_by: str | None = None
-    """The label of it that `inventory.protected_labels` names, if any."""
+    """Its label that `inventory.protected_labels` lists, if any."""
     maintenance: bool = False
     addresses: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
-    """What else names the machine: host names, the cloud's id of it, its system UUID, machine id and serial number."""
+    """Other names of the machine: host names, cloud id, system UUID, machine id and serial number."""
     taints: tuple[str, ...] = ()
     """`key=value:effect` each, sorted."""
     owner_incident: str | None = None
-    """The incident whose cordon this is, from Faultline's own annotation; several have a comma between them."""
+    """The incident whose cordon this is, from Faultline's own annotation; several are separated by commas."""
     boot_id: str | None = None
-    """The kernel's id of this boot: another one means that the node was rebooted."""
+    """The kernel's id of this boot: it changes with every reboot."""
     kind: Literal["node"] = "node"
 
     @property
@@ -56,7 +56,7 @@ class NodeFact:
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """The incidents whose marks it bears; each that has closed it is named there."""
+        """The incidents that its cordon belongs to."""
         return tuple(filter(None, (self.owner_incident or "").split(",")))
 
 
@@ -77,7 +77,7 @@ class PodFact:
     rank: int | None = None
     ranks: int | None = None
     rank_source: str | None = None
-    """Where `rank` was learned: `env`, `label`, `annotation`, `index` …; shown when sources conflict."""
+    """Where `rank` comes from: `env`, `label`, `annotation`, `index` …; shown when sources conflict."""
     scheduled_at: AwareDatetime | None = None
     ended_at: AwareDatetime | None = None
     ip: str | None = None
@@ -103,7 +103,7 @@ class JobFact:
     world: int | None = None
     managed: bool = True
     owner: str | None = None
-    """Whom to tell: the annotation `faultline.dev/owner`, else None."""
+    """Whom to notify: the annotation `faultline.dev/owner`, else None."""
     kind: Literal["job"] = "job"
 
     @property

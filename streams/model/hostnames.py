@@ -1,4 +1,4 @@
-"""The forms in which a host is named: short or with its domain, by an address, as a cloud spells it, with a port behind it."""
+"""Host names in all their forms: short, with a domain, as an address, as a cloud spells it, with a port."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NOBODYS = frozenset(
         *("to be filled by o.e.m.", "system serial number", "0123456789"),
     }
 )  # fmt: skip
-"""Names that say nothing of whose they are. Board makers leave the last ones where a serial number belongs."""
+"""Names that identify no host. Board vendors leave the last ones in place of a serial number."""
 
 MAX_LABELS = 12
-"""Parts of a dotted name that are looked at. Log text can have any number."""
+"""Most parts of a dotted name that are considered: log text can have any number."""
 
 _WITH_PORT = re.compile(r"\[([0-9a-f:.%]+)\](?::\d{1,5})?|([^:\[\]]+):\d{1,5}")
 _DASHED = re.compile(r"ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})(?:\..*)?")
@@ -40,7 +40,7 @@ def address_in(name: str) -> str | None:
 
 @lru_cache(maxsize=65_536)
 def is_address(name: str) -> bool:
-    """Whether it is an IP address: its dots part no labels."""
+    """Whether it is an IP address, whose dots do not separate labels."""
     try:
         ip_address(name)
     except ValueError:

@@ -1,7 +1,7 @@
-"""An incident: one root-cause hypothesis with its evidence, its victims and its life.
+"""An incident: one root-cause hypothesis with its evidence, impact and state.
 
 The id is a hash of cluster, root entity, family and incarnation, never random: a replay or a rebalance lands on the same
-incident. Every change is a new revision of the whole document, so the latest record of the compacted topic is the truth.
+incident. Every change is a new revision of the whole document, so the latest record of the compacted topic is complete.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streams.model.signal import Attribute, Evidence, Severity
 
 
 class IncidentState(StrEnum):
-    """Where an incident is in its life."""
+    """Lifecycle state of an incident."""
 
     OPEN = "open"
     MITIGATING = "mitigating"
@@ -32,12 +32,12 @@ class IncidentState(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """True when nothing more will be done about it."""
+        """True when it needs no further action."""
         return self in (IncidentState.RESOLVED, IncidentState.MERGED)
 
 
 class Certainty(StrEnum):
-    """How far the evidence goes. Only `decisive` evidence may lead to an automatic destructive step."""
+    """Strength of the evidence. Only `decisive` evidence may lead to an automatic destructive step."""
 
     DECISIVE = "decisive"
     LIKELY = "likely"
@@ -46,7 +46,7 @@ class Certainty(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """One signal's part in a decision: what it was, where, when, the role it plays and its raw line."""
+    """One signal's part in a decision: what it was, where, when, its role and its raw line."""
 
     signal_id: str
     kind: str
@@ -61,7 +61,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An explanation that was weighed: the chosen one or one that was rejected, and why."""
+    """An explanation that was considered: the chosen one or a rejected one, and why."""
 
     entity: Entity
     family: str
@@ -72,7 +72,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """The blast radius. `gpu_hours_per_hour` is what stands still: the GPUs of all jobs the incident stopped."""
+    """The blast radius. `gpu_hours_per_hour` is what idles: the GPUs of all jobs the incident stopped."""
 
     jobs: int = 0
     nodes: int = 0
@@ -81,7 +81,7 @@ class Impact:
     ranks: int = 0
     """Ranks of the jobs that it stopped."""
     timeout_s: float = 0.0
-    """How much of the time from the fault to its detection nobody could have seen anything but a collective that waits."""
+    """Seconds between fault and detection in which only a waiting collective could be observed (its own timeout)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class Progress:
 class Incident:
     """One root cause and what is known of it at one revision.
 
-    `root` is the culprit. `jobs` and `nodes` are those affected (the culprit's node included), sorted. `facts` holds what
-    runbooks match on besides (`xid`, `action`, `direction` …).
+    `root` is the root cause. `jobs` and `nodes` are those affected (the root's node included), sorted. `facts` holds what
+    else runbooks match on (`xid`, `action`, `direction` …).
     """
 
     id: str
@@ -127,9 +127,9 @@ class Incident:
     merged_into: str | None = None
     flaps: int = 0
     evident_at: AwareDatetime | None = None
-    """When the newest evidence of the fault was written, by the line's own time; None where nothing was said of it."""
+    """When the newest evidence of the fault was written, by the line's own time; None where there is none."""
     evident_read_at: AwareDatetime | None = None
-    """When Kafka got that evidence."""
+    """When Kafka received that evidence."""
     schema: int = 1
 
     @property

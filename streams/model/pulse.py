@@ -1,7 +1,7 @@
-"""How a process shows that it moves on: the only honest answer to a liveness probe.
+"""Liveness of a process, by the progress of its loops.
 
-An open port proves nothing, and a Kafka client can stay in its group while the work behind it hangs. So the probe is answered
-beside the work, by a thread of its own, and what it answers depends on how long ago the work last got somewhere.
+An open port proves nothing, and a Kafka client can stay in its group while the work behind it hangs. So a separate thread
+answers the probe, by how long ago each loop last made progress.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _LAG_S = 2.0
 
 
 class Pulse:
-    """Beaten by a process's main loop on every turn, idle turns included, and by everything else that has to move on.
+    """Heartbeats of a process's main loop, idle iterations included, and of its other loops, with counts for the log.
 
-    Safe to ask from another thread.
+    Safe to read from another thread.
     """
 
     def __init__(self, *, silence_s: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -30,17 +30,17 @@ class Pulse:
         self._counts: dict[str, int] = {}
         self._state: dict[str, object] = {}
         self.lag: Callable[[], Awaitable[int | None]] | None = None
-        """How many records are still to be read, where the process can tell; None while it cannot."""
+        """Returns how many records are still to be read; None while that is not known."""
 
     def beat(self, part: str = MAIN) -> None:
-        """One more turn of the loop, or one more piece of long work done in a turn."""
+        """Record progress: an iteration of the loop, or part of a long one."""
         self._last[part] = self._clock()
 
     @contextmanager
     def part(self, name: str) -> Iterator[Callable[[], None]]:
-        """A loop beside the main one, for as long as it runs; call what this yields on every turn of it.
+        """Watch another loop while it runs; call what this yields on each of its iterations.
 
-        When it stands still the process is not alive, however well the main loop goes on. Give each its own name.
+        When it stalls the process is not alive, even if the main loop goes on. Names must be unique.
         """
         self.beat(name)
         try:
@@ -49,16 +49,16 @@ class Pulse:
             self._last.pop(name, None)
 
     def ready(self, state: bool = True) -> None:
-        """Say whether the process does its work now: it has its partitions and has read its state back."""
+        """Report whether the process is ready: it has its partitions and has restored its state."""
         self._ready = state
         self.beat()
 
     def count(self, what: str, more: int = 1) -> None:
-        """Count something done, for the next line of the log that says how it goes."""
+        """Count something for the next progress line in the log."""
         self._counts[what] = self._counts.get(what, 0) + more
 
     async def report(self) -> dict[str, object]:
-        """What was counted since the last report, how far behind it is, and how things stand."""
+        """Counts since the last report, the lag, and the states."""
         try:
             async with asyncio.timeout(_LAG_S):
                 lag = await self.lag() if self.lag is not None else None
@@ -68,24 +68,24 @@ class Pulse:
         return {**self._counted(), **behind, **self._state}
 
     def _counted(self) -> dict[str, int]:
-        """What was counted since this was asked last; what was counted once is named for ever, with 0."""
+        """Counts since the last call; a name that was counted once stays, with 0."""
         found, self._counts = self._counts, dict.fromkeys(self._counts, 0)
         return found
 
     def state(self, what: str, value: object) -> None:
-        """Say how something stands (JSON); None or an empty value takes it back."""
+        """Set a named state (JSON); None or an empty value clears it."""
         self._state.pop(what, None)
         if value not in (None, [], "", {}):
             self._state[what] = value
 
     @property
     def states(self) -> dict[str, object]:
-        """How things stand, for probes and for the log."""
+        """The named states, for probes and the log."""
         return dict(self._state)
 
     @property
     def stalled(self) -> str:
-        """What has stood still for more than `silence_s` seconds, and for how long; empty while everything moves on."""
+        """The loop without progress for more than `silence_s` seconds, and for how long; empty while there is none."""
         now = self._clock()
         silent = [(now - at, part) for part, at in list(self._last.items())]
         longest, part = max(silent)
@@ -93,10 +93,10 @@ class Pulse:
 
     @property
     def is_alive(self) -> bool:
-        """False once anything has stood still for too long."""
+        """False while any loop is stalled."""
         return not self.stalled
 
     @property
     def is_ready(self) -> bool:
-        """True while the process is alive and has said that it is ready."""
+        """True while the process is alive and has reported that it is ready."""
         return self._ready and self.is_alive

@@ -1,7 +1,7 @@
-"""Runs: a plan, how far it has come, and every outward change it made or meant to make.
+"""Runs: a plan, its progress, and every outward change it made or intended.
 
-A run document is committed to Kafka before each outward call and after it. Whoever reads the latest one knows
-everything needed to go on: nothing lives in memory only.
+A run document is committed to Kafka before each outward call and after it. The latest one holds everything needed to
+continue: no state is kept in memory only.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def stricter(one: Mode, other: Mode) -> Mode:
 
 
 class EffectState(StrEnum):
-    """An outward change: meant, known to have happened, known not to, or to be looked up.
+    """An outward change: intended, known to have happened, known not to have, or to be looked up.
 
-    `waiting` surely needs another call, not before the step's due time: a long change under way, or a call that was put off.
+    `waiting` needs another call when the step is due: a long change is in progress, or the call was postponed.
     """
 
     INTENDED = "intended"
@@ -46,7 +46,7 @@ class EffectState(StrEnum):
 
 
 class StepState(StrEnum):
-    """Where a step stands. `would` is what shadow mode writes where it would have acted."""
+    """State of a step. `would`: shadow mode would have acted."""
 
     PENDING = "pending"
     AWAITING_APPROVAL = "awaiting_approval"
@@ -60,7 +60,7 @@ class StepState(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """True when the step will not move any more."""
+        """True when the step is finished."""
         return self in _OVER
 
 
@@ -68,7 +68,7 @@ _OVER = {StepState.DONE, StepState.SKIPPED, StepState.WOULD, StepState.FAILED, S
 
 
 class RunState(StrEnum):
-    """Where the whole run stands."""
+    """State of the whole run."""
 
     RUNNING = "running"
     AWAITING_APPROVAL = "awaiting_approval"
@@ -80,7 +80,7 @@ class RunState(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        """True when its outcome stands. A ticket, or taking back what was done, may still be due: see `Run.has_work`."""
+        """True when its outcome is final. A ticket or an undo may still be due: see `Run.has_work`."""
         return self in (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.SHADOWED)
 
 
@@ -90,7 +90,7 @@ class RunOutcome(StrEnum):
     NONE = ""
     SUCCEEDED = "succeeded"
     HANDED_OVER = "handed_over"
-    """A person took it over and Faultline changed nothing but a ticket."""
+    """An operator took it over and Faultline changed nothing but a ticket."""
     SHADOWED = "shadowed"
     FAILED = "failed"
     ESCALATED = "escalated"
@@ -101,7 +101,7 @@ class RunOutcome(StrEnum):
 
     @property
     def is_early(self) -> bool:
-        """True when the run was ended before its plan was carried out."""
+        """True when the run ended before its plan was executed."""
         return self not in (RunOutcome.NONE, *_AS_PLANNED)
 
     @property
@@ -139,7 +139,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRetry:
-    """When a call that did not work is made again: after `first_s`, then `factor` times longer each, up to `longest_s`.
+    """When a failed call is repeated: after `first_s`, then `factor` times longer each, up to `longest_s`.
 
     What the other side asks for (Retry-After) counts where it is longer.
     """
@@ -151,7 +151,7 @@ class PlannedRetry:
     longest_s: float = 60.0
 
     def pause_s(self, failures: int) -> float:
-        """How long to wait after so many calls that did not work, 1 at least."""
+        """Seconds to wait after this many failed calls (1 at least)."""
         return min(self.longest_s, self.first_s * self.factor ** min(max(failures, 1) - 1, 64))
 
     def is_spent(self, failures: int) -> bool:
@@ -161,7 +161,7 @@ class PlannedRetry:
 
 @dataclass(frozen=True, slots=True)
 class Compensation:
-    """What takes a step back where its connector's own undo is not the way: an ordinary action on the same target."""
+    """Undoes a step where its connector's own undo is not used: an ordinary action on the same target."""
 
     action: str
     params: Mapping[str, Attribute] = field(default_factory=dict)
@@ -169,13 +169,13 @@ class Compensation:
 
 @dataclass(frozen=True, slots=True)
 class Escalation:
-    """The next rung: `to` is begun in place of a runbook that ran `after` times within `within_s` for one offender."""
+    """The next escalation step: `to` replaces a runbook that ran `after` times within `within_s` for one faulty entity."""
 
     to: str
     after: int = 1
     within_s: float = 86400.0
     per: str = "gpu"
-    """What is counted: the offending `gpu`, `node` or `job`."""
+    """What is counted: the faulty `gpu`, `node` or `job`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,25 +191,25 @@ class PlannedStep:
     approval: bool = False
     deadline_s: float = 900.0
     on_failure: str = "stop"
-    """`stop` ends the run for a person to take over, `continue` lets those that need this step go on without it, `escalate` ends
-    it and begins the next rung, `undo` ends it and takes back everything marked with `undo`."""
+    """`stop` ends the run for an operator to take over, `continue` lets the steps that need this one go on without it, `escalate`
+    ends it and starts the next escalation step, `undo` ends it and undoes everything marked with `undo`."""
     describe: str = ""
     undo: bool = False
-    """Taken back when a revision of the incident removes the reason for it."""
+    """Undone when a revision of the incident removes the reason for it."""
     retry: PlannedRetry = field(default_factory=PlannedRetry)
     wave: int = 0
-    """Which of the step's waves the target is in: it is begun when all of the wave before are over and well, and the pause is."""
+    """Which of the step's waves the target is in: it starts a pause after the previous wave succeeded."""
     wave_pause_s: float = 0.0
     compensation: Compensation | None = None
     approval_group: str = ""
-    """Who is asked; empty for whoever may approve at all."""
+    """The group that approves; empty for any approver."""
     quorum: int = 1
-    """How many different people have to approve."""
+    """How many different approvers are needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A runbook bound to one incident. `digest` covers everything a person approves."""
+    """A runbook bound to one incident. `digest` covers everything an operator approves."""
 
     runbook: str
     runbook_revision: int
@@ -221,15 +221,15 @@ class Plan:
     parameters: Mapping[str, Attribute] = field(default_factory=dict)
     """The values that the runbook's parameters had when the plan was made."""
     left_out: tuple[str, ...] = ()
-    """Steps of the runbook that nothing here carries out, `step: why`. They are left to a person."""
+    """Steps of the runbook that no connector here executes, `step: why`. They are left to the operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class EffectRecord:
-    """The journal's row of one outward change.
+    """The stored record of one outward change.
 
     `lease_until` is on the wall clock and bounds when the call may start; `attempts` counts calls and is not in the key.
-    `result` is what the connector said and what undo needs (e.g. the prior state).
+    `result` is what the connector reported and what undo needs (e.g. the prior state).
     """
 
     key: str
@@ -243,18 +243,18 @@ class EffectRecord:
     reason: str = ""
     confirmed_at: datetime | None = None
     failures: int = 0
-    """How many of the calls surely did not work; waiting for a long change is no failure."""
+    """How many of the calls certainly failed; waiting for a long change is not a failure."""
     landed: bool = False
-    """A call has taken hold, even if what it began is not done yet: a later refusal does not make it undone."""
+    """A call had an effect, even if the change is not complete yet: a later refusal does not revert it."""
     withheld: bool = False
-    """We stopped the last call ourselves, and do not know yet whether in time."""
+    """We stopped the last call ourselves, and do not know yet whether it was in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What an approval takes: `quorum` different ones of `people`, who are called `group`. `given` are those who have approved.
+    """What an approval needs: `quorum` different members of `group`, who are `people`. `given` are those who have approved.
 
-    `people` is None where anybody may, and empty where the group is nobody here.
+    `people` is None where anybody may approve, and empty where the group has no members here.
     """
 
     group: str = ""
@@ -264,13 +264,13 @@ class Demand:
 
     @property
     def missing(self) -> int:
-        """How many people have to approve yet."""
+        """How many approvals are still missing."""
         return max(0, self.quorum - len(self.given))
 
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """How far one planned step has come. `due_at` is when to look at it next."""
+    """Progress of one planned step. `due_at` is when to check it next."""
 
     id: str
     state: StepState = StepState.PENDING
@@ -281,20 +281,20 @@ class StepRecord:
     finished_at: datetime | None = None
     deadline_at: datetime | None = None
     admitted_at: datetime | None = None
-    """When the limits let this destructive step in."""
+    """When the limits admitted this destructive step."""
     reason: str = ""
     verdict: str = ""
-    """What the guardrails last said: empty (allowed or not asked yet), `would`, `refused` or `needs_approval`."""
+    """The last verdict of the guardrails: empty (allowed or not asked yet), `would`, `refused` or `needs_approval`."""
     demands: tuple[Demand, ...] = ()
-    """While it waits for a person: who may approve, and who has."""
+    """While it waits for approval: who may approve, and who has."""
     kept_for: str = ""
-    """The incident that accuses the same node: it is given back only once that incident's run holds it, or has no need of it."""
+    """Another incident on the same node: the node is released only once that incident's run holds it, or does not need it."""
     keeper_lost_since: datetime | None = None
-    """Since when that incident cannot be read; None while it can."""
+    """Since when that incident cannot be read; None while it can be."""
 
     @property
     def is_being_undone(self) -> bool:
-        """True while taking the step back is meant or under way."""
+        """True while undoing the step is intended or in progress."""
         return self.undo is not None and self.undo.state not in (EffectState.UNDONE, EffectState.REFUSED)
 
 
@@ -309,7 +309,7 @@ class Approval:
     digest: str
     reason: str = ""
     via: str = ""
-    """Where it was said: `cli`, `slack`; empty in documents from before this was kept."""
+    """Where it came from: `cli`, `slack`; empty in older documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,36 +333,35 @@ class Run:
     incident_facts: Mapping[str, Attribute] = field(default_factory=dict)
     finished_at: datetime | None = None
     admitted_at: datetime | None = None
-    """When its first destructive step passed the limits. All that it had then was let in with it; what a revision adds later
-    has to pass them anew."""
+    """When its first destructive step passed the limits: admitted with all steps it had then; steps added later are checked."""
     outcome: RunOutcome = RunOutcome.NONE
     undoing: str = ""
-    """Why what was done is being taken back; empty while it is not."""
+    """Why the run is being undone; empty while it is not."""
     commands: tuple[str, ...] = ()
-    """Ids of a person's decisions that this run has taken in, latest last, bounded."""
+    """Ids of the commands that this run has processed, latest last, bounded."""
     context: Mapping[str, Attribute] = field(default_factory=dict)
-    """What people and connectors are told about the incident."""
+    """What messages and connectors contain about the incident."""
     offender: str = ""
     """What repeated runs are counted for: `gpu:UUID`, `gpu:NODE/PCI`, `node:NAME` or `job:KEY`; empty where none is known."""
     offenders: tuple[str, ...] = ()
     """Every name of what repeated runs are counted for, in the forms of `offender`."""
     escalated_from: str = ""
-    """The run that this one goes on from, a rung higher."""
+    """The run that was escalated to this one."""
     round: int = 1
-    """The how-manieth time it is that this runbook is begun for the same incarnation of the incident."""
+    """Which attempt this is to run the runbook for the same incarnation of the incident, from 1."""
     incident_over: bool = False
-    """The incident has been over since the run began: should it come back, that is another run's matter."""
+    """The incident has ended since the run started: if it recurs, another run handles it."""
     flaps: int = 0
-    """How often the place had come back by itself when the run last moved; more than that is another run's matter."""
+    """How often the entity had recovered by itself when the run last advanced; further flaps belong to another run."""
     overruled: bool = False
-    """A person has stopped the run or changed what it acts on: it is not begun again for the same incarnation."""
+    """An operator has stopped the run or changed its target: it is not started again for the same incarnation."""
     blind_since: datetime | None = None
-    """Since when the incident cannot be read, which the run was begun for; None while it can."""
+    """Since when the run's incident cannot be read; None while it can be."""
     schema: int = SCHEMA
 
     @property
     def has_work(self) -> bool:
-        """True while anything is left to do or to find out."""
+        """True while anything is left to do or to look up."""
         return not self.state.is_over or any(not r.state.is_over or r.is_being_undone for r in self.steps)
 
     def planned(self, step_id: str) -> PlannedStep:
@@ -397,5 +396,5 @@ def effect_key(
 
 
 def _again(round_: int) -> tuple[str, ...]:
-    """What tells a later round from the first, whose ids are those from before there were rounds."""
+    """Part of the ids of later rounds; the first has none, so that ids of older versions stay the same."""
     return (f"round {round_}",) if round_ > 1 else ()

@@ -1,8 +1,7 @@
-"""Run documents of older forms, turned into today's: an upgrade takes over what the version before was in the middle of.
+"""Migrates run documents of older schemas, so that an upgrade continues the runs that are in progress.
 
-Each step takes a document, as plain JSON values, from one `schema` to the next. What has begun goes on as it was planned: a
-migration only fills in what a newer form says besides. A document of a newer form than is known here is refused: whoever acts
-on half of what it says may do something twice.
+Each step takes a document, as plain JSON values, from one `schema` to the next. Runs continue as planned: a migration only
+fills in what a newer schema adds. A document of an unknown newer schema is refused: acting on half of it could repeat a change.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from streams.model.errors import BadInput
 Document = dict[str, Any]
 
 SCHEMA = 2
-"""The form of run documents that is written."""
+"""The schema of run documents that is written."""
 
 _ROOTS = (
     (re.compile(r"GPU (?P<gpu>\S+) on (?P<node>\S+)", re.ASCII), ("gpu:{node}/{gpu}", "node:{node}")),
     (re.compile(r"NIC \S+ on (?P<node>\S+)", re.ASCII), ("node:{node}",)),
     (re.compile(r"node (?P<node>\S+)", re.ASCII), ("node:{node}",)),
 )
-"""How a run of the first form told what it was about, in `context.root`."""
+"""How a run of schema 1 named its root cause, in `context.root`."""
 
 
 def upgraded(document: Document) -> Document:
-    """The document in today's form.
+    """The document in the present schema.
 
     Raises:
-        BadInput: its schema is newer than any that is known here, or no number.
+        BadInput: its schema is newer than the known ones, or not a number.
     """
     schema, name = document.get("schema", 1), document.get("id", "without an id")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
@@ -46,7 +45,7 @@ def upgraded(document: Document) -> Document:
 
 
 def _from_1(document: Document) -> Document:
-    """Rounds, rungs and offenders came in. Ids and keys of a first round are the same as before."""
+    """Adds rounds, escalation and offenders. Ids and keys of a first round are the same as before."""
     context = document.get("context")
     root = str(context.get("root", "")) if isinstance(context, dict) else ""
     names = _offenders(root)
@@ -68,4 +67,4 @@ def _offenders(root: str) -> list[str]:
 
 
 MIGRATIONS: Mapping[int, Callable[[Document], Document]] = {1: _from_1}
-"""By the schema that they take a document from."""
+"""By the schema they migrate from."""

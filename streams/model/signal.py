@@ -1,4 +1,4 @@
-"""A signal: one normalised observation, the only thing the correlator ever sees of the outside."""
+"""A signal: one normalised observation, the only input of the correlator besides inventory facts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Attribute = str | int | float | bool | tuple[str, ...] | tuple[int, ...]
 """What an attribute may hold. Names are the field's own: `xid`, `pid`, `op`, `rank`, `timeout_ms` …"""
 
 MAX_EVIDENCE_TEXT = 1024
-"""Characters of the raw line that evidence keeps. Log text is untrusted and unbounded; records are not."""
+"""Most characters of the raw line that evidence keeps: log text is unbounded, records are not."""
 
 MAX_BATCH = 500
 """Signals in one `SignalBatch` at most: Faust pays per record, not per signal."""
 
 
 class SignalState(StrEnum):
-    """Whether the signal says that something is wrong or that it is well again."""
+    """Whether the signal reports a fault or its end."""
 
     FIRING = "firing"
     CLEARED = "cleared"
@@ -50,7 +50,7 @@ _SEVERITIES = [Severity.INFO, Severity.WARNING, Severity.ERROR, Severity.CRITICA
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The raw line a signal was read from and where it lies in Kafka. `text` is bounded and never trusted."""
+    """The raw line of a signal and its coordinates in Kafka. `text` is bounded and untrusted."""
 
     topic: str
     partition: int
@@ -67,8 +67,8 @@ class Evidence:
 class Signal:
     """One observation, or the last of `count` alike. `occurred_at` is the time in the source itself, `observed_at` is Kafka's.
 
-    One that was told at once has no `first_at`. One with `first_at` is a roll-up: it stands for those of its kind, from
-    `first_at` to `occurred_at`, that were not told before, itself included. So the sum of `count` is how often it was said.
+    One that was published at once has no `first_at`. One with `first_at` is a roll-up: it stands for all of its kind from
+    `first_at` to `occurred_at` that were not published before, itself included. So the sum of `count` is the number of lines.
 
     Build it with `signal()`, which computes the content id.
     """

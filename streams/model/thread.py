@@ -1,4 +1,4 @@
-"""An incident's conversation: which messages stand in the channel, under which keys, and what they show.
+"""An incident's thread: which messages are in the channel, under which keys, and what they show.
 
 The document is committed to Kafka before each message is created and after it, like a run's; so a crash in between leads to
 a lookup by key and never to a second message.
@@ -21,9 +21,9 @@ ROOT = "root"
 class Post:
     """One message of the thread. `slot` says which: `root`, `evidence`, `step/<run>/<step>`, `approval/<run>/<step>`, `log`.
 
-    `create` is the journal's row of its creation; its result holds `channel` and `ts`. `shown` is the digest of what the
-    message surely shows, empty while an edit is under way and its outcome unknown; `mark` is the state word it was shown
-    with, so that a change of state is edited in at once and a change of detail may wait.
+    `create` is the record of its creation; its result holds `channel` and `ts`. `shown` is the digest of what the message
+    is known to show, empty while the outcome of an edit is unknown; `mark` is the state it was shown with: a new state is
+    edited in at once, a detail may wait.
     """
 
     slot: str
@@ -35,9 +35,9 @@ class Post:
     """Not before this: a retry, a rate limit."""
     failures: int = 0
     check_at: datetime | None = None
-    """When to look once more for a second copy; set where a message had to be sent again."""
+    """When to check again for a duplicate; set where a message had to be sent again."""
     gone: bool = False
-    """A person deleted it: it stays deleted."""
+    """A user deleted it: it stays deleted."""
 
     @property
     def stands(self) -> bool:
@@ -52,7 +52,7 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """The value of the `threads` topic: everything the chat process needs to go on. `generation` counts lost roots."""
+    """The value of the `threads` topic: everything the chat process needs to continue. `generation` counts lost roots."""
 
     incident: str
     cluster: str
@@ -65,11 +65,11 @@ class Thread:
     log: tuple[TimelineEntry, ...] = ()
     """The latest lines of the incident's timeline."""
     log_offset: int = -1
-    """Offset of the last timeline record taken in; records up to it are not taken in again."""
+    """Offset of the last timeline record that was added; earlier ones are skipped."""
     schema: int = 1
 
     def post(self, slot: str) -> Post | None:
-        """The message of a slot, or None when it was never meant."""
+        """The message of a slot, or None when there is none."""
         return next((post for post in self.posts if post.slot == slot), None)
 
     def with_post(self, post: Post) -> Thread:
@@ -80,5 +80,5 @@ class Thread:
 
 
 def post_key(incident: str, incarnation: int, generation: int, slot: str) -> str:
-    """The idempotency key of one message. A lost root starts a new generation, and with it new keys."""
+    """The idempotency key of one message. A lost root starts a new generation with new keys."""
     return digest("thread", incident, incarnation, generation, slot, size=16)

@@ -1,4 +1,4 @@
-"""What a watch of an API server tells, whoever does the watching: the server itself, or the lines of a capture."""
+"""Events of a watch of an API server, live or from a capture."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
-    """One object as it now is, or was when it was deleted. A repeated list tells what exists as ADDED again."""
+    """One object as it now is, or was when it was deleted. A repeated list reports existing objects as ADDED again."""
 
     at: datetime
     type: Literal["ADDED", "MODIFIED", "DELETED"]
@@ -19,11 +19,11 @@ class ObjectChange:
 
 @dataclass(frozen=True, slots=True)
 class KindListed:
-    """A full list of one kind has been told: what it did not name is gone.
+    """A full list of one kind is complete: objects that it did not name are gone.
 
     `kind` is `group/version/Kind`; `names` are `(namespace, name)`, the namespace empty for cluster-wide kinds. None
-    instead of names: the server does not serve the kind now, which says nothing about its objects. `served` is False as long
-    as it does not, also when its objects count as gone by then.
+    instead of names: the server does not serve the kind now, which says nothing about its objects. `served` is False while
+    it does not, even once its objects count as gone.
     """
 
     at: datetime
@@ -33,15 +33,15 @@ class KindListed:
 
 
 WatchEvent = ObjectChange | KindListed
-Tell = Callable[[WatchEvent], Awaitable[None]]
+Emit = Callable[[WatchEvent], Awaitable[None]]
 
 
 class Watches(Protocol):
-    """The port through which the inventory hears of a cluster."""
+    """The port through which the inventory receives the objects of a cluster."""
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds that are watched, `group/version/Kind` each; every one is told as listed sooner or later."""
+        """The kinds that are watched, `group/version/Kind` each; a `KindListed` is emitted for every one."""
 
-    async def run(self, tell: Tell) -> None:
-        """Tell every change, for ever, through outages. Ends only by cancellation."""
+    async def run(self, emit: Emit) -> None:
+        """Emit every change, through outages, until cancelled."""

@@ -19,7 +19,7 @@ from streams.kafka.topics import INVENTORY, partition_of
 from streams.model.errors import ConfigError, Unreachable
 from streams.model.facts import FactRecord, LinkFact
 from streams.model.pulse import Pulse
-from streams.model.watch import KindListed, ObjectChange, Tell, WatchEvent
+from streams.model.watch import Emit, KindListed, ObjectChange, WatchEvent
 from tests.streams.inventory.objects import AT, kubeflow_pod, node, pytorch_job
 from tests.testbed.waiting import eventually
 
@@ -38,9 +38,9 @@ class Told:
         for event in events:
             self._events.put_nowait(event)
 
-    async def run(self, tell: Tell) -> None:
+    async def run(self, emit: Emit) -> None:
         while True:
-            await tell(await self._events.get())
+            await emit(await self._events.get())
 
 
 def listed(kind: str, *names: tuple[str, str]) -> KindListed:
