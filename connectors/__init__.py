@@ -1,1 +1,1 @@
-"""Everything that talks to the world outside Kafka."""
+"""Adapters to external systems: Kubernetes, training jobs, tickets, chat."""

@@ -1,12 +1,12 @@
-"""The contract every outward change fulfils.
+"""The contract of every outward change.
 
-An `Effect` is one change in the world outside, with a key that never changes however often it is tried. A connector carries
-out effects and *returns* what became of them; it raises only for errors in its own code. The responder journals the intent
-before `apply` and the outcome after it, so a crash in between leads to `lookup`, never to a second blind call.
+An `Effect` is one change in an external system, with a key that stays the same for every attempt. A connector executes
+effects and *returns* the outcome; it raises only for errors in its own code. The responder commits the intent before
+`apply` and the outcome after it, so a crash in between leads to `lookup`, never to a second blind call.
 
-    apply   make the change, or find that it is made
-    lookup  look whether the change is there, without making it
-    undo    take the change back, but only while the state is still the one that was made
+    apply   make the change, or find that it was made
+    lookup  check whether the change was made, without making it
+    undo    revert the change, but only while the state is still as `apply` left it
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from streams.model.run import Target
 from streams.model.signal import Attribute
 
 Result = Mapping[str, Attribute]
-"""What a connector reports of a change and what `undo` needs to take it back, e.g. the prior state. Small, no secrets."""
+"""What a connector reports of a change and what `undo` needs, e.g. the prior state. Small, no secrets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
     """One outward change.
 
-    `key` is the idempotency key and is written on what is changed wherever the other side has room for it. `params` come
-    from the runbook's step; `context` tells people and connectors about the incident (title, reason, link, runbook, run).
+    `key` is the idempotency key and is written on the changed object wherever that is possible. `params` come from the
+    runbook's step; `context` describes the incident for messages and connectors (title, reason, link, runbook, run).
     `prior` is the `Result` of an earlier `apply` of the same effect, when there was one.
     """
 
@@ -61,7 +61,7 @@ class AlreadyDone:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Only from `lookup`: the change has certainly not been made."""
+    """Only from `lookup`: the change was certainly not made."""
 
     detail: str = ""
 

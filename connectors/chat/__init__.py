@@ -1,1 +1,1 @@
-"""People: one Slack thread per incident."""
+"""One Slack thread per incident."""

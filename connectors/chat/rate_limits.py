@@ -1,7 +1,7 @@
-"""How fast Slack may be called: a token bucket for each method and channel, and a pause where Slack asked for one.
+"""Rate limits for Slack: a token bucket for each method and channel, and a pause where Slack asked for one.
 
-A 429 concerns one method in one channel; the others go on. Nobody waits long in here: what would have to is told when to
-come back, so that a more urgent message can overtake it.
+A 429 concerns one method in one channel; the others go on. A call that would have to wait long fails with the time to retry
+at, so that a more urgent message can overtake it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from streams.model.clock import MonotonicClock, boot_seconds
 from streams.model.errors import Temporary
 
 MAX_WAIT_S = 1.5
-"""The longest a call waits for its turn in here."""
+"""The longest a call waits here."""
 
 Key = tuple[str, str]
 """(method, channel)"""
@@ -77,11 +77,11 @@ class Limits:
         bucket.tokens -= 1
 
     def give_back(self, method: str, channel: str) -> None:
-        """The call did not go out after all: whoever comes next need not wait for its turn."""
+        """The call was not sent after all: the next one may use its token."""
         self._bucket(method, channel).tokens += 1
 
     def pause(self, method: str, channel: str, seconds: float) -> None:
-        """Slack answered 429: nothing more of this kind for so long."""
+        """Slack answered 429: hold back calls of this kind for so many seconds."""
         self._bucket(method, channel).closed_until = self._clock() + seconds
 
     def _bucket(self, method: str, channel: str) -> _Bucket:

@@ -1,8 +1,8 @@
-"""The incident's thread in Slack: a root message, replies, and edits in place, each message once.
+"""The connector for Slack threads: a root message, replies, and edits in place, each message once.
 
-Slack knows no idempotency key for bots, so a post is never repeated blindly. Every message carries its key as metadata; after
+Slack has no idempotency keys for bots, so a post is never repeated blindly. Every message carries its key as metadata; after
 a cut connection the channel (or the thread) is read twice with a pause in between, and only then is the message posted again.
-A second copy that appears later all the same is deleted and the oldest kept.
+A duplicate that appears later is deleted; the oldest message stays.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Slack:
     channel. An edit has the key of the message it edits. Results: `channel`, `ts`.
 
     Params: `message` (an encoded `Message`), `since` (seconds since the epoch: no copy can be older), `fresh` (true when the
-    caller's journal says that nobody has tried before: spares the look), for the edit of a reply `thread_ts`.
+    caller knows that this is the first attempt: saves the lookup), for the edit of a reply `thread_ts`.
     """
 
     actions = frozenset({"open_thread", "reply", "edit"})
@@ -52,24 +52,24 @@ class Slack:
         self._sleep = sleep
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._api.close()
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Post what is not there yet; edit what is."""
+        """Post the message unless it is there; edit an existing one."""
         return await translated(
             self._edit(effect, lease) if effect.action == "edit" else self._post(effect, lease)
         )
 
     async def lookup(self, effect: Effect) -> Outcome:
-        """Look for the message by its key, twice. For an edit: does the message show it? `Refused` when it is deleted."""
+        """Look for the message by its key, twice. For an edit: check what the message shows. `Refused` when it is deleted."""
         return await translated(
             self._lookup_edit(effect) if effect.action == "edit" else self._lookup_post(effect)
         )
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Messages stay: people have read them. What has changed since is said by an edit."""
-        return Refused("a message is not taken back; it is edited")
+        """Messages stay: people have read them. Later changes are shown by an edit."""
+        return Refused("messages cannot be undone, only edited")
 
     async def _post(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         channel = _channel(effect)
@@ -116,11 +116,8 @@ class Slack:
         async for message in around:
             if message.get("ts") == ts and message.get("subtype") != "tombstone":
                 shown = _payload(message).get("digest") == _message(effect).digest
-                return (
-                    AlreadyDone({"channel": channel, "ts": ts})
-                    if shown
-                    else Absent("it shows something else")
-                )
+                done = AlreadyDone({"channel": channel, "ts": ts})
+                return done if shown else Absent("it shows something else")
         return Refused("the message was deleted")
 
     async def _copies(self, effect: Effect) -> list[Posted]:

@@ -1,7 +1,7 @@
-"""Slack's Web API as far as threads need it: typed errors, rate limits, and no repetition of its own.
+"""The part of Slack's Web API that threads need: typed errors, rate limits, no retries.
 
-Slack answers 200 with `ok: false` and a word. The words that mean "later" and "who knows" are listed here; all others are
-refusals. Install the app as an internal one: since 2025 conversations.history and .replies are throttled for commercially
+Slack answers 200 with `ok: false` and an error code. The codes that mean "later" and "unknown" are listed here; all others
+are refusals. Install the app as an internal one: since 2025 conversations.history and .replies are throttled for commercially
 distributed apps outside the marketplace.
 """
 
@@ -17,10 +17,10 @@ from streams.config.connector_settings import SlackSettings
 from streams.model.errors import ConfigError, Fenced, Temporary
 
 EVENT_TYPE = "faultline_thread"
-"""Metadata of every message we post: its payload holds the incident and the key, and no secret, for all apps can read it."""
+"""Metadata of every message we post: its payload holds the incident and the key, and no secret, because all apps can read it."""
 
 _LATER = frozenset({"ratelimited", "rate_limited", "request_timeout", "team_added_to_org"})
-_PERHAPS = frozenset({"internal_error", "fatal_error", "service_unavailable"})
+_UNCERTAIN = frozenset({"internal_error", "fatal_error", "service_unavailable"})
 _DEFAULT_PAUSE_S = 30.0
 _PAGE = 200
 
@@ -43,11 +43,11 @@ class SlackApi:
         )
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._http.aclose()
 
     async def bot_id(self) -> str:
-        """Who we are: another app's message is never taken for ours, whatever its metadata says."""
+        """Our own bot id: another app's message is never taken for ours, whatever its metadata says."""
         if self._bot_id is None:
             self._bot_id = str((await self._read("auth.test", "", {})).get("bot_id", ""))
         return self._bot_id
@@ -116,12 +116,12 @@ class SlackApi:
         except Temporary as error:
             self._hold_back(method, channel, error)
             raise
-        return _checked(method, answer, perhaps=Temporary)
+        return _checked(method, answer, uncertain=Temporary)
 
     async def _change(
         self, method: str, channel: str, content: Mapping[str, Any], lease: LeaseHeld
     ) -> dict[str, Any]:
-        # The turn is waited for before the lease is looked at, never after it.
+        # Wait for the rate limit before the lease is checked, never after it.
         await self._limits.take(method, channel)
         body = {"channel": channel, **content}
         try:
@@ -130,10 +130,10 @@ class SlackApi:
             self._hold_back(method, channel, error)
             raise
         except Fenced:
-            # Else the next try would wait for a turn as long as this one, and a short lease run out each time.
+            # Otherwise the next attempt would wait as long again, and a short lease would expire each time.
             self._limits.give_back(method, channel)
             raise
-        return _checked(method, answer, perhaps=Ambiguous)
+        return _checked(method, answer, uncertain=Ambiguous)
 
     def _hold_back(self, method: str, channel: str, error: Temporary) -> None:
         if error.retry_after_s is not None:
@@ -141,14 +141,14 @@ class SlackApi:
 
 
 def _checked(
-    method: str, answer: dict[str, Any], *, perhaps: type[Ambiguous] | type[Temporary]
+    method: str, answer: dict[str, Any], *, uncertain: type[Ambiguous] | type[Temporary]
 ) -> dict[str, Any]:
     if answer.get("ok") is True:
         return answer
-    word = str(answer.get("error", "no reason given"))
-    if word in _LATER:
-        raise Temporary(f"{method}: {word}", retry_after_s=_DEFAULT_PAUSE_S)
-    if word in _PERHAPS or "error" not in answer:
-        raise perhaps(f"{method}: {word}")
+    code = str(answer.get("error", "no reason given"))
+    if code in _LATER:
+        raise Temporary(f"{method}: {code}", retry_after_s=_DEFAULT_PAUSE_S)
+    if code in _UNCERTAIN or "error" not in answer:
+        raise uncertain(f"{method}: {code}")
     needs = f", needs scope {answer['needed']}" if "needed" in answer else ""
-    raise Rejected(f"{method}: {word}{needs}", status=200, body=answer)
+    raise Rejected(f"{method}: {code}{needs}", status=200, body=answer)

@@ -1,16 +1,16 @@
-"""What an API server's answer, or the lack of one, means for the caller.
+"""Errors of the API server, by what an answer, or the lack of one, means for the caller.
 
 FaultlineError
-├── Unreachable         no connection: surely not sent
-├── Temporary           429, a failed read: surely not applied, the same call may succeed later
+├── Unreachable         no connection: certainly not sent
+├── Temporary           429, a failed read: certainly not applied, the same call may succeed later
 │   ├── Conflict            409: the object changed since it was read; read it again
-│   ├── EvictionBlocked     429 of an eviction: a PodDisruptionBudget stands in the way
+│   ├── EvictionBlocked     429 of an eviction: blocked by a PodDisruptionBudget
 │   └── Gone                410: the resourceVersion or page token is too old; list again
-├── Permanent           4xx: surely not applied, and never will be as it is
+├── Permanent           4xx: certainly not applied, and never will be as it is
 │   ├── NotFound            404
 │   ├── AlreadyExists       409 of a create
 │   └── Forbidden           401 and 403
-└── MaybeApplied        a write whose answer was lost (timeout, cut connection, 5xx): look before anything else
+└── MaybeApplied        a write whose answer was lost (timeout, cut connection, 5xx): look it up first
 
 A read never ends in `MaybeApplied`. Source of the meanings: Kubernetes API conventions, "HTTP Status codes".
 """
@@ -28,7 +28,7 @@ from streams.model.errors import FaultlineError, Permanent, Temporary, Unreachab
 
 
 class Conflict(Temporary):
-    """The object changed since it was read (409): read it again and decide anew."""
+    """The object changed since it was read (409): read it again and decide again."""
 
 
 class Gone(Temporary):
@@ -52,15 +52,15 @@ class Forbidden(Permanent):
 
 
 class MaybeApplied(FaultlineError):
-    """A write whose answer never came: it may or may not have happened."""
+    """A write whose answer was lost: it may or may not have been applied."""
 
 
 NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
-"""Failures before a connection stood: nothing can have reached the server."""
+"""Failures before a connection was open: nothing can have reached the server."""
 
 
 def of_transport(error: Exception, *, write: bool, what: str) -> FaultlineError:
-    """A transport failure as one of the tree. `what` is method and path, for the message."""
+    """A transport failure as one of these errors. `what` is method and path, for the message."""
     reason = str(error) or type(error).__name__
     if isinstance(error, NOT_SENT):
         return Unreachable(f"the API server does not answer: {what}: {reason}")
@@ -74,7 +74,7 @@ def of_transport(error: Exception, *, write: bool, what: str) -> FaultlineError:
 def of_status(
     status: int, headers: Mapping[str, str], body: bytes, *, write: bool, what: str
 ) -> FaultlineError:
-    """An answer of 400 and above as one of the tree, with the server's own message."""
+    """An answer of 400 and above as one of these errors, with the server's own message."""
     answer = _status_object(body)
     reason, message = str(answer.get("reason") or ""), str(answer.get("message") or "")
     text = f"{what}: {status} {reason}: {message or body[:200].decode('utf-8', 'replace')}"
@@ -101,7 +101,7 @@ def of_status(
 
 
 def of_event(status: Mapping[str, Any], *, what: str) -> FaultlineError:
-    """The `object` of a watch's ERROR event as one of the tree."""
+    """The `object` of a watch's ERROR event as one of these errors."""
     code = status.get("code")
     body = orjson.dumps(status)
     return of_status(code if isinstance(code, int) else 500, {}, body, write=False, what=what)

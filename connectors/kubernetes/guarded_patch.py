@@ -1,7 +1,7 @@
 """Read, decide, write: the shape of every change to a Kubernetes object, and what a failed request means for an effect.
 
 What to do is decided by a pure function of the object as it was just read. The write carries the object's
-resourceVersion, so it takes effect only on exactly that state; when somebody else was quicker, all three are done anew.
+resourceVersion, so it takes effect only on exactly that state; after a conflict all three are repeated.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from streams.model.errors import FaultlineError, Permanent, Temporary, Unreachab
 T = TypeVar("T")
 
 RETRY_AFTER_S = 2.0
-"""When to come back where the server did not say."""
+"""When to retry if the server did not say."""
 WAITED_OUT_S = 2.0
-"""A pause up to this long is sat out inside the call; a longer one is handed back to whoever keeps the time."""
+"""Pauses up to this long are waited inside the call; longer ones are returned as `Retry`."""
 DEADLINE_S = 6.0
-"""No further try inside one call begins after this; well below the lease."""
+"""No further attempt starts after this long in one call; well below the lease."""
 ATTEMPTS = 4
 
 _backoff = wait_random_exponential(multiplier=0.1, max=1.0)
@@ -48,7 +48,7 @@ async def change(
     """Bring one object to where `decide` wants it; `if_gone` is the answer when there is no such object.
 
     Raises:
-        Fenced: the lease does not hold any more; nothing was sent.
+        Fenced: the lease has expired; nothing was sent.
     """
 
     async def once() -> Outcome:

@@ -1,4 +1,4 @@
-"""What a kubeconfig must have, told in the words of the setting: the client has none for a file that is not there."""
+"""Checks a kubeconfig with errors that name the setting: the client reports a missing file unclearly."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from streams.model.errors import ConfigError
 
 
 def check(file: Path, context: str | None) -> None:
-    """See that the file is there and has the context.
+    """Check that the file exists and has the context.
 
     Raises:
-        ConfigError: naming the setting, and the contexts that there are.
+        ConfigError: naming the setting, and the existing contexts.
     """
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -24,7 +24,7 @@ def check(file: Path, context: str | None) -> None:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"kubernetes.kubeconfig: {file} is not YAML: {error}") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"kubernetes.kubeconfig: {file} is no kubeconfig")
+        raise ConfigError(f"kubernetes.kubeconfig: {file} is not a kubeconfig")
     known = [str(entry["name"]) for entry in _listed(content.get("contexts")) if "name" in entry]
     wanted = context or content.get("current-context")
     named = ", ".join(sorted(known)) or "none"

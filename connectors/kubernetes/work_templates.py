@@ -1,11 +1,11 @@
-"""Jobs that work on a node: what the operator writes down once, and what Faultline makes of it for one effect. Pure.
+"""Jobs that work on a node: the operator's template, and the Job that Faultline makes from it for one effect. Pure.
 
 The operator's file is a plain `batch/v1` Job: its image, its command and its privileges are theirs. Faultline adds what
-has to be certain: the name (the same for the same effect, so it is created at most once), the one node, a single try, and
+must be guaranteed: the name (the same for the same effect, so it is created at most once), the one node, a single try, and
 the facts of the incident as environment variables. They are data: no text of an incident ever becomes part of a command.
 
-    FAULTLINE_NODE, FAULTLINE_BOOT_ID                            the node, and the boot for which the work was decided
-    FAULTLINE_GPU_PCI, FAULTLINE_GPU_UUID, FAULTLINE_GPU_INDEX   the GPU, as far as it is known, else empty
+    FAULTLINE_NODE, FAULTLINE_BOOT_ID                            the node, and its boot id when the work was planned
+    FAULTLINE_GPU_PCI, FAULTLINE_GPU_UUID, FAULTLINE_GPU_INDEX   the GPU, empty where it is not known
     FAULTLINE_INCIDENT, FAULTLINE_RUN, FAULTLINE_EFFECT          what it is done for
     FAULTLINE_PARAM_*                                            the step's parameters, in capitals
 """
@@ -35,7 +35,7 @@ MAX_VALUE = 256
 TIMEOUT_S = 600
 """How long a Job may take where its template sets no `activeDeadlineSeconds`."""
 KEPT_S = 7 * 86400
-"""How long a finished Job is kept where its template does not say. Its name is what keeps it from being done twice."""
+"""How long a finished Job is kept where its template does not say. Its name prevents a second execution."""
 KEPT_AT_LEAST_S = 86400
 
 TOLERATED = (
@@ -44,7 +44,7 @@ TOLERATED = (
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
 )
-"""Taints of a node that is closed, or that goes away and comes back while it is rebooted."""
+"""Taints of a node that is cordoned or being rebooted."""
 
 _OWN = "FAULTLINE_"
 _SPACE = re.compile(r"\s")
@@ -53,7 +53,7 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_]")
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The Job of one action, as the operator wrote it and as it was found right."""
+    """The validated Job template of one action."""
 
     action: str
     job: Object
@@ -63,7 +63,7 @@ def read_template(action: str, file: Path) -> Template:
     """One template from its file.
 
     Raises:
-        ConfigError: the file cannot be read, or asks for something that Faultline has to decide.
+        ConfigError: the file cannot be read, or sets a field that Faultline has to set.
     """
     where = f"node_work.{action}: {file}"
     try:
@@ -83,7 +83,7 @@ def read_template(action: str, file: Path) -> Template:
 
 
 def job_name(effect: Effect) -> str:
-    """The name of the Job of an effect: the same however often it is asked for, and of no other effect."""
+    """The name of the Job of an effect: always the same, and of no other effect."""
     return f"faultline-{effect.action.replace('_', '-')}-{digest(effect.key, size=10)}"
 
 
@@ -110,10 +110,10 @@ def bound(template: Template, effect: Effect, namespace: str, boot_id: str) -> O
         *(inside.get("tolerations") or []),
         *({"key": key, "operator": "Exists"} for key in TOLERATED),
     ]
-    told = [{"name": name, "value": _inert(value)} for name, value in _environment(effect, boot_id)]
+    variables = [{"name": name, "value": _inert(value)} for name, value in _environment(effect, boot_id)]
     for container in (*inside["containers"], *(inside.get("initContainers") or [])):
-        container["env"] = [*told, *(container.get("env") or [])]
-        # What it says last is in the pod's status then, and nobody needs the right to read logs.
+        container["env"] = [*variables, *(container.get("env") or [])]
+        # The end of its log is then in the pod's status, so that no permission to read logs is needed.
         container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
     return job
 
@@ -171,7 +171,7 @@ _RULES: tuple[_Rule, ...] = (
     (
         ("spec", "ttlSecondsAfterFinished"),
         lambda v: v is None or (_whole(v) and v >= KEPT_AT_LEAST_S),
-        f"must be at least {KEPT_AT_LEAST_S}: the finished Job is what keeps it from being done twice",
+        f"must be at least {KEPT_AT_LEAST_S}: the finished Job prevents a second execution",
     ),
 )  # fmt: skip
 

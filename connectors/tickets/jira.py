@@ -1,9 +1,9 @@
-"""Tickets in Jira Cloud: one issue per key, comments and closing, although Jira itself knows no idempotency.
+"""The connector for Jira Cloud tickets: one issue per key, comments and closing, although Jira has no idempotency keys.
 
 An issue carries the label `faultline-<effect key>`, so it can be found again after a crash, and `faultline-<incident>`, so
-later steps find it without being told. Because a search lags behind writes, "not found" after an uncertain create is only
-believed when it is said twice with a pause in between; should a second issue get through all the same, the next action that
-sees both folds the later one into the first. A comment carries its key as a footer.
+later steps find it too. Because a search lags behind writes, "not found" after an uncertain create counts only when two
+searches with a pause in between agree; if a second issue is created nevertheless, the next action that sees both closes the
+later one as a duplicate. A comment carries its key as a footer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Jira:
     """`open_ticket`, `comment_ticket`, `close_ticket`.
 
     Params: `summary` and `text` (else the context's title and reason), for comment and close `ticket` (an issue key) where
-    the caller knows it. Results: `ticket` (the key people know), `id`, `url`.
+    the caller knows it. Results: `ticket` (the issue key), `id`, `url`.
     """
 
     actions = frozenset({"open_ticket", "comment_ticket", "close_ticket"})
@@ -56,25 +56,25 @@ class Jira:
         self._settings = settings
         self._sleep = sleep
         self._made: dict[str, str] = {}
-        """Label to issue id, for what this process made: spares it the search's lag."""
+        """Issue id by label, for issues made by this process: avoids the lag of the search."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._api.close()
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Make it so, once. Two calls for one incident never overlap in this process."""
+        """Open, comment or close, once. Calls for one incident never overlap in this process."""
         lock = self._locks.setdefault(effect.incident, asyncio.Lock())
         async with lock:
             return await translated(self._apply(effect, lease))
 
     async def lookup(self, effect: Effect) -> Outcome:
-        """Look for it; for an issue twice with a pause, because the search lags behind."""
+        """Check whether it was done; for an issue twice with a pause, because the search lags."""
         return await translated(self._lookup(effect))
 
     async def undo(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Withdraw an issue that nobody has taken up yet. Comments and closings stay: people have read them."""
+        """Withdraw an issue that nobody works on yet. Comments and closings stay: people have read them."""
         if effect.action != "open_ticket":
             return Refused(f"{effect.action} cannot be undone")
         return await translated(self._withdraw(effect, lease))
@@ -112,7 +112,7 @@ class Jira:
         if issues:
             await self._fold(issues, lease)
             return AlreadyDone(self._result(issues[0]), f"{issues[0].key} was already open")
-        # Nothing may follow the create that could fail: it happened, and only that may be reported.
+        # Nothing that could fail may follow the create: only its success may be reported.
         made = await self._api.create(self._fields(effect, label), lease)
         self._made[label] = self._made[incident_label(effect)] = made.id
         return Done(self._result(made), f"opened {made.key}")
@@ -137,7 +137,7 @@ class Jira:
         return Done(self._result(issue), f"closed {issue.key}")
 
     async def _withdraw(self, effect: Effect, lease: LeaseHeld) -> Outcome:
-        """Close the issue, say why, and take our label off: a ticket withdrawn is not to be found as the one opened."""
+        """Close the issue, say why, and remove our label: a withdrawn ticket must not be found as the open one."""
         label, token = key_label(effect), f"{key_label(effect)}-undo"
         issues = await self._labelled(effect, label)
         if not issues:
@@ -156,7 +156,7 @@ class Jira:
         return Done(self._result(issue), f"withdrew {issue.key}")
 
     async def _finish(self, issue: Issue, why: Message, token: str, lease: LeaseHeld) -> None:
-        """Say why (once) and then close, by the name of the transition: its id differs from workflow to workflow."""
+        """Comment the reason (once), then close by the transition's name: its id differs between workflows."""
         if not await self._api.has_comment(issue.id, token):
             await self._api.comment(issue.id, document(why, footer=token), lease)
         wanted = self._settings.done_transition
@@ -170,7 +170,7 @@ class Jira:
         await self._api.transition(issue.id, chosen, lease)
 
     async def _fold(self, issues: list[Issue], lease: LeaseHeld) -> None:
-        """Close every later copy with a pointer to the first. A copy is a create that was thought lost and was not."""
+        """Close every later duplicate with a pointer to the first. Duplicates come from creates that were thought lost."""
         first, *later = issues
         for copy in later:
             if copy.is_done:
@@ -180,7 +180,7 @@ class Jira:
                 why = Message(text, (Paragraph(text),))
                 await self._finish(copy, why, f"faultline-copy-of-{first.key}", lease)
             except Permanent as error:
-                # The ticket itself is fine; a copy that its workflow will not close is left to a person.
+                # The ticket itself is fine; a duplicate that the workflow will not close is left to an operator.
                 log.warning(
                     "could not close duplicate ticket", first=first.key, copy=copy.key, reason=str(error)
                 )
@@ -205,18 +205,18 @@ class Jira:
         return issues[0] if issues else None
 
     async def _labelled(self, effect: Effect, label: str) -> list[Issue]:
-        """Issues with a label, oldest first, among them surely the one this process made or was told of."""
+        """Issues with a label, oldest first, including the one this process made or was given."""
         known = [str(i) for i in (self._made.get(label), effect.prior.get("id")) if i]
         issues = await self._api.search(label, self._settings.project, known=known)
         found = {issue.id for issue in issues}
         for issue_id in dict.fromkeys(known):
-            # Belt and braces: reading by id never lags, also where reconciling is not offered.
+            # Reading by id never lags, even on sites without `reconcileIssues`.
             if issue_id not in found and (issue := await self._api.issue(issue_id)) and label in issue.labels:
                 issues.append(issue)
         return sorted(issues, key=lambda issue: int(issue.id))
 
     def _no_ticket(self) -> Outcome:
-        return Blocked("no ticket", "no issue of this incident is found yet", self._settings.search_lag_s)
+        return Blocked("no ticket", "no issue of this incident was found yet", self._settings.search_lag_s)
 
     def _fields(self, effect: Effect, label: str) -> dict[str, Any]:
         message = _message(effect)
@@ -236,7 +236,7 @@ _KEY_LABEL = re.compile(r"faultline-[0-9a-f]{16,}")
 
 
 def key_label(effect: Effect) -> str:
-    """The label that makes an issue findable by its effect. Labels take no blanks."""
+    """The label that makes an issue findable by its effect. Labels cannot contain blanks."""
     return f"faultline-{_label_safe(effect.key)}"
 
 
@@ -246,7 +246,7 @@ def incident_label(effect: Effect) -> str:
 
 
 def _message(effect: Effect) -> Message:
-    """What the ticket or comment says: the step's own words first, then all that is known of the incident."""
+    """The ticket or comment: the step's own text first, then the facts of the incident."""
     context = dict(effect.context)
     title = str(effect.params.get("summary") or context.pop("title", "") or effect.incident)
     text = str(effect.params.get("text") or context.pop("reason", ""))
@@ -266,5 +266,5 @@ def _label_safe(text: str) -> str:
 
 
 def _path_safe(text: str) -> str:
-    """An issue key fit for a path: what is no key finds nothing instead of another resource."""
+    """An issue key safe in a path: anything else finds no issue instead of another resource."""
     return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else "0"

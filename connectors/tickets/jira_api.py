@@ -1,8 +1,8 @@
-"""Jira Cloud's REST API version 3, as far as tickets need it: one method a request, typed errors, no policy.
+"""The part of Jira Cloud's REST API version 3 that tickets need: one method per request, typed errors, no policy.
 
-Two facts shape what is built on it. A search does not see what was written seconds (at times minutes) before, except for
-issues whose ids are passed along (`reconcileIssues`); reading an issue, its comments and its transitions does see it.
-And nothing here is idempotent: the same create twice makes two issues.
+Two facts shape its callers. A search does not see what was written seconds (at times minutes) before, except for issues whose
+ids are passed along (`reconcileIssues`); reading an issue, its comments and its transitions does. And nothing here is
+idempotent: the same create twice makes two issues.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMMENTS_PER_PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """One issue as the server just told it. `category` is Jira's status category: `new`, `indeterminate` or `done`."""
+    """One issue as the server just returned it. `category` is Jira's status category: `new`, `indeterminate` or `done`."""
 
     id: str
     key: str
@@ -40,7 +40,7 @@ class Issue:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """What Jira says of an issue it just made."""
+    """What Jira returns for a new issue."""
 
     id: str
     key: str
@@ -48,7 +48,7 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class IssueTransition:
-    """A change of status that the workflow offers from where the issue stands now."""
+    """A change of status that the workflow offers now."""
 
     id: str
     name: str
@@ -65,7 +65,7 @@ class JiraApi:
         self._http = http_client(self.base_url, timeout_s=settings.timeout_s, auth=(settings.user, token))
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         await self._http.aclose()
 
     async def create(self, fields: Mapping[str, Any], lease: LeaseHeld) -> Created:
@@ -77,7 +77,7 @@ class JiraApi:
         except Rejected as error:
             raise Permanent(f"Jira refuses the issue: {_complaint(error)}") from error
         if "id" not in answer or "key" not in answer:
-            raise Ambiguous("Jira took the issue but did not say which it became")
+            raise Ambiguous("Jira accepted the issue but returned no id")
         return Created(str(answer["id"]), str(answer["key"]))
 
     async def search(self, label: str, project: str, *, known: Sequence[str] = ()) -> list[Issue]:
@@ -127,17 +127,17 @@ class JiraApi:
             raise Permanent(f"Jira refuses the comment on {issue}: {_complaint(error)}") from error
 
     async def remove_label(self, issue: str, label: str, lease: LeaseHeld) -> None:
-        """Take one label off and leave the others alone."""
+        """Remove one label and leave the others alone."""
         update = {"update": {"labels": [{"remove": label}]}}
         await change(self._http, "PUT", f"rest/api/3/issue/{issue}", lease=lease, json=update)
 
     async def transitions(self, issue: str) -> list[IssueTransition]:
-        """What the workflow offers now."""
+        """The transitions that the workflow offers now."""
         answer = await read(self._http, "GET", f"rest/api/3/issue/{issue}/transitions")
         return [IssueTransition(str(raw["id"]), str(raw["name"])) for raw in answer.get("transitions", [])]
 
     async def transition(self, issue: str, transition: IssueTransition, lease: LeaseHeld) -> None:
-        """Carry out a change of status."""
+        """Change the status."""
         path = f"rest/api/3/issue/{issue}/transitions"
         try:
             await change(self._http, "POST", path, lease=lease, json={"transition": {"id": transition.id}})
@@ -164,9 +164,11 @@ def _complaint(error: Rejected) -> str:
     """What Jira says is wrong: `errors` by field, then `errorMessages`, then the status."""
     by_field = error.body.get("errors") or {}
     general = error.body.get("errorMessages") or []
-    said = [f"field {name}: {text}" for name, text in by_field.items()] if isinstance(by_field, dict) else []
-    said += [str(text) for text in general] if isinstance(general, list) else []
-    return plain("; ".join(said) or str(error), 500)
+    reasons = (
+        [f"field {name}: {text}" for name, text in by_field.items()] if isinstance(by_field, dict) else []
+    )
+    reasons += [str(text) for text in general] if isinstance(general, list) else []
+    return plain("; ".join(reasons) or str(error), 500)
 
 
 def _quoted(text: str) -> str:
