@@ -10,19 +10,20 @@ process was rejected; they stop only when an operator has renamed the cluster.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import NoReturn
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
+from pydantic import AwareDatetime
 
 from streams.config.setting_types import suggestion
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
 from streams.kafka.topics import INSTALLATION
-from streams.model.claim import Claim, holder
 from streams.model.clock import Clock, rfc3339, utc_now
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, ConfigError, Unreachable
@@ -34,6 +35,32 @@ AGAIN_S = 3600.0
 
 _LISTEN_MS = 10_000
 """How long the broker holds an idle fetch: this topic sees no record for months."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A process with this `cluster` in its settings wants to use these topics.
+
+    `replaces` is the previous name when an operator has renamed the cluster.
+    """
+
+    cluster: str
+    by: str
+    at: AwareDatetime
+    replaces: str = ""
+    schema: int = 1
+
+
+def holder(claims: Iterable[Claim]) -> Claim | None:
+    """The claim that holds the topics. It depends on the order of the log alone, so all readers agree.
+
+    The first claim holds; a later one takes over only where it names the cluster that it replaces.
+    """
+    held: Claim | None = None
+    for claim in claims:
+        if held is None or (claim.cluster != held.cluster and claim.replaces == held.cluster):
+            held = claim
+    return held
 
 
 async def claim(settings: KafkaSettings, cluster: str, by: str, *, clock: Clock = utc_now) -> None:

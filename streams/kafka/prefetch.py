@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 T = TypeVar("T")
@@ -30,9 +29,7 @@ class Ahead(Generic[T]):
         self._taking = asyncio.create_task(self._run())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._taking is not None
         self._taking.cancel()
         with suppress(asyncio.CancelledError):

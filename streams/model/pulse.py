@@ -65,12 +65,9 @@ class Pulse:
         except TimeoutError:
             lag = None
         behind = {} if lag is None else {"lag": lag}
-        return {**self._counted(), **behind, **self._state}
-
-    def _counted(self) -> dict[str, int]:
-        """Counts since the last call; a name that was counted once stays, with 0."""
-        found, self._counts = self._counts, dict.fromkeys(self._counts, 0)
-        return found
+        # A name that was counted once stays, with 0: a line that lacks it would read as "not counted".
+        counts, self._counts = self._counts, dict.fromkeys(self._counts, 0)
+        return {**counts, **behind, **self._state}
 
     def state(self, what: str, value: object) -> None:
         """Set a named state (JSON); None or an empty value clears it."""

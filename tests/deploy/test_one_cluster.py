@@ -17,7 +17,7 @@ from faultline.cli.main import EXIT_BAD_INPUT
 from streams.config.settings import KafkaSettings
 from streams.kafka import installation, provisioning
 from streams.kafka.clients import admin, group_name, started
-from streams.model.claim import Claim, holder
+from streams.kafka.installation import Claim, holder
 from streams.model.errors import ConfigError
 from tests.testbed.children import Child, free_port
 from tests.testbed.kafka import Kafka

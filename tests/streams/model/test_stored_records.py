@@ -19,7 +19,7 @@ from streams.correlate.state.store import State
 from streams.correlate.write_ahead import ClusterEngine, TableRows
 from streams.detect.snapshot import Snapshot
 from streams.kafka import topics
-from streams.model.claim import Claim
+from streams.kafka.installation import Claim
 from streams.model.codec import decode, encode
 from streams.model.control import Control
 from streams.model.conversation import Command, TimelineEntry
