@@ -20,7 +20,7 @@ from runbooks.engine.containment import (
     pending_repairs,
     shown_state,
 )
-from runbooks.engine.guardrails.closed_nodes import is_held
+from runbooks.engine.guardrails.cordoned_nodes import is_held
 from runbooks.engine.run_summaries import PartialRun
 from runbooks.engine.wait_reasons import waits_for
 from streams.config.settings import KafkaSettings

@@ -58,9 +58,7 @@ def commanded(
     """
     if command.id in control.commands:
         return ControlUpdate(control)
-    applied = replace(
-        control, commands=(*control.commands, command.id)[-MAX_COMMANDS:], revision=control.revision + 1
-    )
+    applied = replace(control, commands=(*control.commands, command.id)[-MAX_COMMANDS:])
     refusal = _refusal(control, command, policy, now)
     if refusal:
         text = f"{command.verb} by {command.actor} not accepted: {refusal}"
@@ -98,7 +96,7 @@ def commanded(
 def tripped(control: Control, trip: Trip) -> ControlUpdate:
     """The breaker trips; it stays so until an approver resets it."""
     text = f"the breaker tripped by {trip.rule}: {trip.reason}; no destructive step starts until an approver resets it"
-    made = replace(control, breaker=trip, revision=control.revision + 1)
+    made = replace(control, breaker=trip)
     return _update(made, "control.trip", text, None, trip.at)
 
 
@@ -112,7 +110,7 @@ def unreadable_control(control: Control, why: str, now: datetime) -> ControlUpda
         f"and the breaker before you release it: {why[:MAX_TEXT]}"
     )
     switch = Switch("responder", now, f"the control record is unreadable: {why}"[:MAX_TEXT])
-    made = replace(control, kill_switch=switch, revision=control.revision + 1)
+    made = replace(control, kill_switch=switch)
     return _update(made, "control.unreadable", text, None, now)
 
 
@@ -123,9 +121,7 @@ def thawed(control: Control, now: datetime) -> ControlUpdate:
         return ControlUpdate(control)
     left = tuple(f for f in control.freezes if f not in ended)
     text = "the freeze of " + ", ".join(_scope_text(control, f.scope) for f in ended) + " is over"
-    return _update(
-        replace(control, freezes=left, revision=control.revision + 1), "control.thaw", text, None, now
-    )
+    return _update(replace(control, freezes=left), "control.thaw", text, None, now)
 
 
 def _refusal(control: Control, command: Command, policy: ResponderSettings, now: datetime) -> str:
@@ -160,10 +156,10 @@ def _scope_text(control: Control, scope: str) -> str:
 def _update(
     control: Control, event: str, text: str, actor: str | None, at: datetime, command: Command | None = None
 ) -> ControlUpdate:
-    """Add a change to the control and to the timeline, where it names the command that it answers."""
+    """Add a change to the control, as its next revision, and to the timeline with the command that it answers."""
     change = ControlChange(at, actor or "responder", event, text)
     about = {"command": command.id, "via": command.via} if command is not None else {}
     return ControlUpdate(
-        replace(control, changes=(*control.changes, change)[-MAX_CHANGES:]),
+        replace(control, changes=(*control.changes, change)[-MAX_CHANGES:], revision=control.revision + 1),
         (TimelineNote(event, text, actor, about),),
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from runbooks.engine.guardrails.closed_nodes import INVENTORY_LAG, cordons, is_held
+from runbooks.engine.guardrails.cordoned_nodes import INVENTORY_LAG, cordons, is_held
 from streams.model.clock import rfc3339
 from streams.model.facts import NodeFact
 from streams.model.incident import Incident

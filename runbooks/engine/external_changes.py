@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from runbooks.engine.guardrails.closed_nodes import OWN_TAINT
+from runbooks.engine.guardrails.cordoned_nodes import OWN_TAINT
 from runbooks.engine.run.transition import TimelineNote
 from streams.inventory.cluster_view import ClusterView
 from streams.model.clock import rfc3339

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from runbooks.engine.approvals import may_relax_controls, stale
-from runbooks.engine.guardrails.closed_nodes import MADE
+from runbooks.engine.guardrails.cordoned_nodes import MADE
 from runbooks.engine.run.human_decisions import MAX_COMMANDS, because
 from runbooks.engine.run.rollback import undo_row
 from runbooks.engine.run.transition import RunTransition, TransitionResult

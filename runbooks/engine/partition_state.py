@@ -83,7 +83,7 @@ class PartitionState:
         budget: WorkBudget = UNLIMITED,
         acquired: bool = False,
     ) -> None:
-        """`acquired`: `recover` or `recovering` follows before the first `advance`, and counts the runs then."""
+        """`acquired`: `recovering` follows before the first `advance`, and counts the runs then."""
         self._policy = policy
         self._budget = budget
         self._acquired = acquired
@@ -106,13 +106,11 @@ class PartitionState:
         for name in () if acquired else self._decoded():
             documents.count(self.runs[name])
 
-    def recover(self, now: datetime) -> None:
-        """Take over a predecessor's runs: calls in flight are looked up once their lease is over."""
-        for _ in self.recovering(now):
-            pass
-
     def recovering(self, now: datetime) -> Iterator[None]:
-        """`recover` in batches: there may be ten thousand runs, and the group needs a heartbeat in between."""
+        """Take over a predecessor's runs: calls in flight are looked up once their lease is over.
+
+        Yields between batches: there may be ten thousand runs, and the group needs a heartbeat in between.
+        """
         for number, (name, summary) in enumerate(list(self.runs.summaries.items()), start=1):
             self._count_finished(name, summary, now)
             if number % AT_A_TIME == 0:

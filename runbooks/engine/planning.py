@@ -82,12 +82,8 @@ class Planner:
     def _revise_run(self, run: Run, incident: Incident, now: datetime) -> None:
         runbook = self._by_id.get(run.plan.runbook)
         bound = None
-        # Another revision of the runbook would bind other steps: what was approved and begun stays as it was planned.
-        if (
-            runbook is not None
-            and runbook.revision == run.plan.runbook_revision
-            and not incident.state.is_over
-        ):
+        # Another revision of the runbook would bind other steps: what was approved and started stays as it was planned.
+        if runbook and runbook.revision == run.plan.runbook_revision and not incident.state.is_over:
             bound = self._bound(incident, runbook, run.plan.mode, now)
         keep = self._root_of_survivor(incident)
         result = revised(run, incident, bound, now, keep)
@@ -138,11 +134,14 @@ class Planner:
         self._documents.apply(result, now)
 
     def _leave(self, incident: Incident, why: str, now: datetime) -> None:
-        """Say that no run is started for the incident and that it waits for an operator."""
-        note = TimelineNote("run.none", f"manual action required: {why}")
-        self._documents.outbox.note(note, incident.id, incident.cluster, now)
+        """Report that no run is started for the incident and that it waits for an operator."""
+        self._note_none(incident, why, now)
         report = RunReport("run.awaiting_approval", reason=why)
         self._documents.outbox.report(report, incident.id, incident.cluster, now)
+
+    def _note_none(self, incident: Incident, why: object, now: datetime) -> None:
+        note = TimelineNote("run.none", f"manual action required: {why}")
+        self._documents.outbox.note(note, incident.id, incident.cluster, now)
 
     def _escalated(self, incident: Incident, runbook: Runbook, now: datetime) -> tuple[Runbook, str]:
         """The escalation step that is due, by what has been tried for the same GPU, node or job."""
@@ -170,8 +169,7 @@ class Planner:
         try:
             return plan(incident, runbook, view, ceiling, self._actions)
         except ValueError as error:
-            note = TimelineNote("run.none", f"manual action required: {error}")
-            self._documents.outbox.note(note, incident.id, incident.cluster, now)
+            self._note_none(incident, error, now)
             return None
 
     def _supersede(self, incident: Incident, run: Run, now: datetime) -> None:

@@ -18,13 +18,14 @@ from streams.model.run import Run
 
 @dataclass(frozen=True, slots=True)
 class _IndexEntry:
-    """The keys under which a run is found, and its number in the order of creation."""
+    """What a run is found by, and its number in the order of creation."""
 
     number: int
     incident: str
     cluster: str
     targets: frozenset[str]
-    offenders: frozenset[str]
+    keys: frozenset[str]
+    """Its targets and the entities that it is counted for; the two never have a key in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,10 @@ class RunIndex(Mapping[str, Run]):
         self._entries: dict[str, _IndexEntry] = {}
         self._count = 0
         self._by_incident: defaultdict[str, dict[str, None]] = defaultdict(dict)
-        self._by_target: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
-        self._by_offender: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        self._by_key: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         self.live: dict[str, None] = {}
         """Ids of those that have work left."""
-        asleep = [known.summaries.get(key) or known[key] for key in known]
-        for run in sorted(asleep, key=age):
+        for run in sorted((known.summaries.get(key) or known[key] for key in known), key=age):
             self._index(run)
             if isinstance(run, Run) and run.has_work:
                 self.live[run.id] = None
@@ -85,10 +84,8 @@ class RunIndex(Mapping[str, Run]):
         """Remove a run."""
         entry = self._entries.pop(run_id)
         del self._by_incident[entry.incident][run_id]
-        for key in entry.targets:
-            del self._by_target[entry.cluster, key][run_id]
-        for name in entry.offenders:
-            del self._by_offender[entry.cluster, name][run_id]
+        for key in entry.keys:
+            del self._by_key[entry.cluster, key][run_id]
         self.live.pop(run_id, None)
         del self._documents[run_id]
 
@@ -110,16 +107,15 @@ class RunIndex(Mapping[str, Run]):
 
     def ids_on(self, cluster: str, target: str) -> Sequence[str]:
         """Ids of the runs with a step on a target."""
-        return tuple(self._by_target.get((cluster, target), ()))
+        return tuple(self._by_key.get((cluster, target), ()))
 
     def on(self, cluster: str, target: str) -> list[Run]:
         """The runs with a step on a target."""
         return self.read(self.ids_on(cluster, target))
 
-    def counted_for(self, cluster: str, offenders: Iterable[str]) -> list[Run]:
+    def counted_for(self, cluster: str, entities: Iterable[str]) -> list[Run]:
         """The runs counted for any of these faulty entities."""
-        found = {run_id: None for name in offenders for run_id in self._by_offender.get((cluster, name), ())}
-        return self.read(found)
+        return self.read({run_id: None for name in entities for run_id in self.ids_on(cluster, name)})
 
     def targets(self, run_id: str) -> frozenset[str]:
         """Keys of the targets of a run."""
@@ -159,25 +155,24 @@ class RunIndex(Mapping[str, Run]):
     def _index(self, run: Run | RunSummary) -> None:
         known = self._entries.get(run.id)
         if isinstance(run, RunSummary):
-            targets, offenders = run.targets, run.offenders
+            targets, entities = run.targets, run.offenders
         else:
-            targets, offenders = targets_of(run.plan.steps), names_of(run.offender, run.offenders)
+            targets, entities = targets_of(run.plan.steps), names_of(run.offender, run.offenders)
+        keys = targets | entities
         if known is not None:
-            for name in known.offenders - offenders:
-                del self._by_offender[known.cluster, name][run.id]
+            for key in known.keys - keys:
+                del self._by_key[known.cluster, key][run.id]
         self._count += known is None
         entry = self._entries[run.id] = _IndexEntry(
             known.number if known is not None else self._count,
             run.incident,
             run.cluster,
             targets,
-            offenders,
+            keys,
         )
         self._by_incident[entry.incident][run.id] = None
-        for key in entry.targets:
-            self._by_target[entry.cluster, key][run.id] = None
-        for name in entry.offenders:
-            self._by_offender[entry.cluster, name][run.id] = None
+        for key in keys:
+            self._by_key[entry.cluster, key][run.id] = None
 
 
 class RunPeers(Iterable[Run]):

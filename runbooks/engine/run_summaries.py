@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from runbooks.engine.guardrails.closed_nodes import INVENTORY_LAG
+from runbooks.engine.guardrails.cordoned_nodes import INVENTORY_LAG
 from streams.model.codec import decode, encode
 from streams.model.errors import BadInput
 from streams.model.facts import NodeFact
@@ -123,7 +123,7 @@ class PartialRun:
     def cordons(self) -> tuple[tuple[str, datetime | None], ...]:
         """Nodes that it cordoned, may have cordoned or (in shadow mode) would have, and has not uncordoned, with the time.
 
-        The same as `guardrails.closed_nodes.cordons` finds in the full document.
+        The same as `guardrails.cordoned_nodes.cordons` finds in the full document.
         """
         records = {step.id: step for step in self.steps}
         returned = {

@@ -38,7 +38,7 @@ class Computed(StrictModel):
 
 
 def _branch(value: object) -> str:
-    return "computed" if isinstance(value, Computed | Mapping) else "plain"
+    return "computed" if isinstance(value, Computed | Asks | Mapping) else "plain"
 
 
 def _one_value(value: Any) -> Any:
@@ -85,10 +85,7 @@ class Asks(StrictModel):
     quorum: int = Field(1, ge=1, le=10)
 
 
-Approval = Annotated[
-    Annotated[bool, Tag("plain")] | Annotated[Asks, Tag("computed")],
-    Discriminator(lambda value: "computed" if isinstance(value, Asks | Mapping) else "plain"),
-]
+Approval = Annotated[Annotated[bool, Tag("plain")] | Annotated[Asks, Tag("computed")], _Given]
 
 
 class Escalate(StrictModel):

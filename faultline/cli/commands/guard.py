@@ -15,7 +15,7 @@ from faultline.cli.output import json_line, output_option, table
 from faultline.cli.read_topics import read_control, read_facts, read_runs_of
 from faultline.cli.send_command import SendOptions, command_of, decide, report_answer, send_options
 from faultline.runtime.settings import Settings, load
-from runbooks.engine.guardrails.limit_usage import LimitUsage, limit_usage
+from runbooks.engine.guardrails.limits import LimitUsage, limit_usage
 from streams.config.settings import ClosedTime, ResponderSettings
 from streams.inventory.cluster_view import ClusterView
 from streams.model.clock import moment, parse_rfc3339, rfc3339, utc_now

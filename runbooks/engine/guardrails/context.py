@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from runbooks.engine.guardrails.closed_nodes import admitted_at, is_shadow, node_targets
+from runbooks.engine.guardrails.cordoned_nodes import admitted_at, is_shadow, node_targets
 from runbooks.engine.guardrails.run_counts import RunCounts
 from streams.config.settings import ResponderSettings
 from streams.inventory.cluster_view import ClusterView

@@ -14,10 +14,6 @@ from streams.model.run import Mode, Run
 FRESHNESS = "freshness"
 """The rule that only a fresh approval clears."""
 
-
-OLD_EVIDENCE = "old evidence"
-"""The rule against faults that were old when they were first read."""
-
 ZONE_STEP_S = 1800
 """Nearly all time zones differ by whole half-hours."""
 ZONE_SLACK_S = 60
@@ -45,7 +41,7 @@ def old_evidence(context: GuardContext) -> Ruling | None:
     if about.evident_at is None or not is_old(about, context.view, limit_s):
         return None
     return ask(
-        OLD_EVIDENCE,
+        "old evidence",
         f"its newest evidence was {_age(about.opened_at - about.evident_at)} old when it was read; it is from "
         f"{to_the_second(about.evident_at)}, and at most {limit_s:.0f} s count as fresh; {_suspected(about)}",
         "clears by an approval or newer evidence of the fault",

@@ -1,16 +1,26 @@
-"""Guardrails on how much is acted on at once and per time window. Steps that return something to service are never counted."""
+"""Guardrails on how much is acted on at once and per time window, and how much of each limit is in use.
+
+Steps that return something to service are never counted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from datetime import timedelta
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from math import floor
 
-from runbooks.engine.guardrails.closed_nodes import admitted_at, job_targets
 from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, hold
-from streams.config.settings import BlastRadius, Cap
-from streams.inventory.cluster_view import Place
-from streams.model.clock import to_the_second
+from runbooks.engine.guardrails.cordoned_nodes import admitted_at, job_targets
+from runbooks.engine.guardrails.run_counts import RunCounts
+from streams.config.settings import BlastRadius, Cap, ResponderSettings
+from streams.inventory.cluster_view import ClusterView, Place
+from streams.model.clock import rfc3339, to_the_second
+from streams.model.message import some
+from streams.model.run import Run
+
+MAX_NAMES = 6
+"""Nodes named for each limit in use."""
 
 
 def caps(limit: BlastRadius) -> Mapping[Place, Cap]:
@@ -27,14 +37,14 @@ def allowed(cap: Cap, members: int) -> int | None:
 def blast_radius(context: GuardContext) -> Ruling | None:
     """A limit on the nodes that Faultline holds cordoned at once, as a number and as a share."""
     wanted = context.nodes
-    closed = context.cordoned - wanted
+    cordoned = context.cordoned - wanted
     limit = context.policy.blast_radius
-    allowed = min(limit.max_nodes, share_of(limit.max_share, len(context.view.nodes)))
-    if not wanted or len(closed) + len(wanted) <= allowed:
+    most = min(limit.max_nodes, share_of(limit.max_share, len(context.view.nodes)))
+    if not wanted or len(cordoned) + len(wanted) <= most:
         return None
     return hold(
         "blast radius",
-        f"{len(closed)} of {len(context.view.nodes)} nodes are cordoned by Faultline, limit {allowed} "
+        f"{len(cordoned)} of {len(context.view.nodes)} nodes are cordoned by Faultline, limit {most} "
         f"(max_nodes {limit.max_nodes}, max_share {limit.max_share:g})",
         "clears when a node is returned to service, or raise responder.blast_radius",
     )
@@ -49,8 +59,8 @@ def blast_radius_of_places(context: GuardContext) -> Ruling | None:
             continue
         for value in sorted({v for fact in facts if (v := getattr(fact, place)) is not None}):
             members = {fact.name for fact in context.view.nodes_by(place)[value]}
-            closed = (context.cordoned - wanted) & members
-            if over := _over(cap, place, value, closed, wanted & members, members):
+            cordoned = (context.cordoned - wanted) & members
+            if over := _over(cap, place, value, cordoned, wanted & members, members):
                 return over
     return _blast_radius_of_jobs(context)
 
@@ -62,8 +72,8 @@ def _blast_radius_of_jobs(context: GuardContext) -> Ruling | None:
     for job in sorted({ref.key for ref in context.incident.jobs} | job_targets(context.run)):
         placed = context.view.nodes_of(job)
         others = context.cordoned - context.nodes
-        closed = (others & placed) | context.counts.cordoned_for(job, others, shadow=context.shadow)
-        if over := _over(cap, "job", job, closed, context.nodes, placed | closed | context.nodes):
+        cordoned = (others & placed) | context.counts.cordoned_for(job, others, shadow=context.shadow)
+        if over := _over(cap, "job", job, cordoned, context.nodes, placed | cordoned | context.nodes):
             return over
     return None
 
@@ -103,11 +113,16 @@ def one_run_per_target(context: GuardContext) -> Ruling | None:
 
 
 def _over(
-    cap: Cap, kind: str, name: str, closed: Collection[str], wanted: Collection[str], members: Collection[str]
+    cap: Cap,
+    kind: str,
+    name: str,
+    cordoned: Collection[str],
+    wanted: Collection[str],
+    members: Collection[str],
 ) -> Ruling | None:
-    """The objection when `closed` and `wanted` nodes together are more than `cap` allows of all `members`."""
+    """The objection when `cordoned` and `wanted` nodes together are more than `cap` allows of all `members`."""
     most = allowed(cap, len(members))
-    if most is None or len(closed) + len(wanted) <= most:
+    if most is None or len(cordoned) + len(wanted) <= most:
         return None
     set_to = ", ".join(
         f"{name} {value:g}"
@@ -116,7 +131,7 @@ def _over(
     )
     return hold(
         "blast radius",
-        f"{len(closed)} of {len(members)} nodes of {kind} {name} are cordoned by Faultline, this run adds {len(wanted)}, "
+        f"{len(cordoned)} of {len(members)} nodes of {kind} {name} are cordoned by Faultline, this run adds {len(wanted)}, "
         f"limit {most} ({set_to})",
         f"clears when a node is returned to service, or raise responder.blast_radius.per_{kind}",
     )
@@ -129,3 +144,56 @@ def _limits(cap: Cap) -> bool:
 def share_of(share: float, of: int) -> int:
     """How many nodes a share allows: at least one, unless it is 0."""
     return max(1, floor(share * of)) if share > 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class LimitUsage:
+    """One limit: `used` of `allowed`, and the setting that it comes from."""
+
+    name: str
+    used: int
+    allowed: int
+    setting: str
+    detail: str = ""
+
+
+def limit_usage(
+    view: ClusterView, runs: Iterable[Run], policy: ResponderSettings, now: datetime
+) -> tuple[LimitUsage, ...]:
+    """The limits of a cluster: cordoned nodes, destructive steps in the window, and the pools, racks and leaves in use."""
+    limit, run_counts = policy.blast_radius, RunCounts(runs)
+    cordoned = run_counts.cordoned(view, shadow=False, now=now, window_s=limit.window_s)
+    length = timedelta(seconds=limit.window_s)
+    started, reserved, first = run_counts.spent(shadow=False, since=now - length)
+    return (
+        LimitUsage(
+            "nodes closed",
+            len(cordoned),
+            min(limit.max_nodes, share_of(limit.max_share, len(view.nodes))),
+            "responder.blast_radius.max_nodes, max_share",
+            some(sorted(cordoned), MAX_NAMES),
+        ),
+        LimitUsage(
+            f"destructive steps in {limit.window_s:.0f} s",
+            started + reserved,
+            limit.max_per_window,
+            "responder.blast_radius.max_per_window",
+            f"the first expires at {rfc3339(first + length)}" if first else "",
+        ),
+        *_places(view, cordoned, limit),
+    )
+
+
+def _places(view: ClusterView, cordoned: frozenset[str], limit: BlastRadius) -> Iterator[LimitUsage]:
+    for place, cap in caps(limit).items():
+        for value, facts in sorted(view.nodes_by(place).items(), key=lambda entry: entry[0] or ""):
+            used = cordoned & {fact.name for fact in facts}
+            most = allowed(cap, len(facts))
+            if value is not None and most is not None and used:
+                yield LimitUsage(
+                    f"nodes closed in {place} {value}",
+                    len(used),
+                    most,
+                    f"responder.blast_radius.per_{place}",
+                    some(sorted(used), MAX_NAMES),
+                )

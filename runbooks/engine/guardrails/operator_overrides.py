@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runbooks.engine.guardrails.closed_nodes import cordons, uncordoned_since
 from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, refuse
+from runbooks.engine.guardrails.cordoned_nodes import cordons, uncordoned_since
 
 
 def opted_out(context: GuardContext) -> Ruling | None:

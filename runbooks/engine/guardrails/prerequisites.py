@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from runbooks.engine.guardrails.closed_nodes import is_in_place
 from runbooks.engine.guardrails.context import GuardContext, Ruling, hold
+from runbooks.engine.guardrails.cordoned_nodes import is_in_place
 from streams.model.run import StepState
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from math import ceil
 
-from runbooks.engine.guardrails.closed_nodes import job_targets
 from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, refuse
+from runbooks.engine.guardrails.cordoned_nodes import job_targets
 
 
 def protected_node(context: GuardContext) -> Ruling | None:
@@ -29,10 +29,10 @@ def protected_node(context: GuardContext) -> Ruling | None:
 def pool_floor(context: GuardContext) -> Ruling | None:
     """A pool keeps its last schedulable GPU node, and the number and share that the settings require."""
     protect = context.policy.protect
-    closing = {name: fact for name in context.nodes if (fact := context.view.nodes.get(name)) is not None}
-    for pool in sorted({fact.pool for fact in closing.values()}, key=str):
+    wanted = {name: fact for name in context.nodes if (fact := context.view.nodes.get(name)) is not None}
+    for pool in sorted({fact.pool for fact in wanted.values()}, key=str):
         open_now = context.schedulable(pool)
-        lost = open_now & closing.keys()
+        lost = open_now & wanted.keys()
         left = len(open_now) - len(lost)
         size = context.view.gpu_nodes()[pool].count
         keep = max(protect.keep_per_pool, ceil(protect.keep_pool_share * size))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from runbooks.engine.guardrails.closed_nodes import (
+from runbooks.engine.guardrails.cordoned_nodes import (
     admitted_at,
     cordons,
     is_held,
@@ -96,12 +96,12 @@ class RunCounts:
     def __init__(self, runs: Iterable[Run] = ()) -> None:
         self._parts: dict[str, _Contribution] = {}
         self._by_target: dict[bool, defaultdict[str, dict[str, None]]] = _both(lambda: defaultdict(dict))
-        self._closing: dict[bool, dict[str, None]] = _both(dict)
+        self._cordoning: dict[bool, dict[str, None]] = _both(dict)
         self._started: dict[bool, list[_Row]] = _both(list)
         self._reserved: dict[bool, int] = _both(int)
         self._failed: list[_Row] = []
         self._wanting: dict[bool, list[_Row]] = _both(list)
-        self._closed: dict[bool, _Cordoned] = {}
+        self._cordoned: dict[bool, _Cordoned] = {}
         for run in runs:
             self.put(run)
 
@@ -115,7 +115,7 @@ class RunCounts:
         for key in part.targets:
             self._by_target[part.shadow][key][run.id] = None
         if part.cordons or part.busy:
-            self._closing[part.shadow][run.id] = None
+            self._cordoning[part.shadow][run.id] = None
             self._recount(run.id, part.shadow)
         for at in part.started:
             insort(self._started[part.shadow], (at, run.id))
@@ -132,8 +132,8 @@ class RunCounts:
             return
         for key in part.targets:
             del self._by_target[part.shadow][key][run_id]
-        if run_id in self._closing[part.shadow]:
-            del self._closing[part.shadow][run_id]
+        if run_id in self._cordoning[part.shadow]:
+            del self._cordoning[part.shadow][run_id]
             self._recount(run_id, part.shadow)
         for at in part.started:
             _remove(self._started[part.shadow], (at, run_id))
@@ -155,24 +155,24 @@ class RunCounts:
         A cordoned node that the inventory does not show counts for `window_s`: it may just not be listed yet.
         """
         seen = (id(view), view.version, window_s)
-        known = self._closed.get(shadow)
+        known = self._cordoned.get(shadow)
         if known is None or known.seen != seen or now >= known.until:
             marked = frozenset(name for name, fact in view.nodes.items() if is_held(fact))
-            known = self._closed[shadow] = _Cordoned(seen, marked, dict.fromkeys(self._closing[shadow]))
+            known = self._cordoned[shadow] = _Cordoned(seen, marked, dict.fromkeys(self._cordoning[shadow]))
         for run_id in known.changed:
             part = self._parts.get(run_id)
-            if part is not None and run_id in self._closing[shadow]:
-                names, until = _closed_by(part, view, now, timedelta(seconds=window_s))
+            if part is not None and run_id in self._cordoning[shadow]:
+                names, until = _cordoned_by(part, view, now, timedelta(seconds=window_s))
                 known.put(run_id, names, until)
             else:
                 known.put(run_id, frozenset(), now)
         known.changed.clear()
         return known.names
 
-    def cordoned_for(self, job: str, closed: Iterable[str], *, shadow: bool) -> set[str]:
-        """Those of the `closed` nodes that belong to a run that moves this job."""
-        names = set(closed)
-        parts = [self._parts[run_id] for run_id in self._closing[shadow]]
+    def cordoned_for(self, job: str, cordoned: Iterable[str], *, shadow: bool) -> set[str]:
+        """Those of the `cordoned` nodes that belong to a run that moves this job."""
+        names = set(cordoned)
+        parts = [self._parts[run_id] for run_id in self._cordoning[shadow]]
         return {
             name
             for part in parts
@@ -202,15 +202,15 @@ class RunCounts:
             yield run_id, self._parts[run_id].wants
 
     def _recount(self, run_id: str, shadow: bool) -> None:
-        if (known := self._closed.get(shadow)) is not None:
+        if (known := self._cordoned.get(shadow)) is not None:
             known.changed[run_id] = None
 
 
-def _closed_by(
+def _cordoned_by(
     part: _Contribution, view: ClusterView, now: datetime, window: timedelta
 ) -> tuple[frozenset[str], datetime]:
     """The nodes that one run holds cordoned or is about to cordon, and when that expires although nothing changes."""
-    closed = set(part.busy)
+    cordoned = set(part.busy)
     until = _FOREVER
     for name, record in part.cordons:
         fact = view.nodes.get(name)
@@ -223,8 +223,8 @@ def _closed_by(
             holds = effect.confirmed_at + window >= now
             until = min(until, effect.confirmed_at + window) if holds else until
         if holds:
-            closed.add(name)
-    return frozenset(closed), until
+            cordoned.add(name)
+    return frozenset(cordoned), until
 
 
 def _contribution(run: Run) -> _Contribution:

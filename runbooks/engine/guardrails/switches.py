@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, hold
 from streams.config.settings import ClosedTime
 from streams.model.clock import to_the_second
@@ -82,15 +80,13 @@ def mode(context: GuardContext) -> Ruling | None:
 
 
 def _covers(window: ClosedTime, context: GuardContext) -> bool:
-    return (
-        (not window.clusters or context.run.cluster in window.clusters)
-        and (not window.pools or _any_in(_pools(context), window.pools))
-        and (not window.namespaces or _any_in(_namespaces(context), window.namespaces))
+    """Whether a window applies to the run: a list that is empty covers everything."""
+    scopes = (
+        (window.clusters, {context.run.cluster}),
+        (window.pools, _pools(context)),
+        (window.namespaces, _namespaces(context)),
     )
-
-
-def _any_in(found: set[str], wanted: Container[str]) -> bool:
-    return any(name in wanted for name in found)
+    return all(not names or not found.isdisjoint(names) for names, found in scopes)
 
 
 def _pools(context: GuardContext) -> set[str]:

@@ -223,7 +223,7 @@ def _asked(transition: RunTransition) -> list[PlannedStep]:
 def _answer(
     transition: RunTransition, command: Command, event: str, text: str, **attributes: Attribute
 ) -> None:
-    """Answer a command on the timeline, under its id."""
+    """Answer a command on the timeline, under the command's id."""
     transition.note(event, text, actor=command.actor, command=command.id, via=command.via, **attributes)
 
 

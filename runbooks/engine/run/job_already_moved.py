@@ -6,7 +6,7 @@ That is no failure of the run: the steps that follow the suspend are skipped wit
 from __future__ import annotations
 
 from runbooks.engine.escalation import faulty_entity
-from runbooks.engine.guardrails.closed_nodes import same_target
+from runbooks.engine.guardrails.cordoned_nodes import same_target
 from runbooks.engine.run.transition import RunContext, RunTransition
 from streams.model.run import EffectState, Mode, PlannedStep, Run, StepState
 

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from runbooks.engine.approvals import demands, shown, wanted
 from runbooks.engine.escalation import counted_name, entity_names, faulty_entity
 from runbooks.engine.guardrails import RulingKind, judge
-from runbooks.engine.guardrails.closed_nodes import same_target
+from runbooks.engine.guardrails.cordoned_nodes import is_confirmed, same_target
 from runbooks.engine.run.builtin_actions import start_internal, watch
 from runbooks.engine.run.job_already_moved import moved_already
 from runbooks.engine.run.plan import context_of
@@ -187,8 +187,7 @@ def _ending(transition: RunTransition) -> RunOutcome:
     taken_over, done = False, False
     for planned, record in transition.steps():
         taken_over |= planned.action == "ask" and record.state is StepState.DONE
-        made = record.effect is not None and record.effect.state is EffectState.CONFIRMED
-        done |= made and planned.action not in TICKETS
+        done |= is_confirmed(record) and planned.action not in TICKETS
     return RunOutcome.HANDED_OVER if taken_over and not done else RunOutcome.SUCCEEDED
 
 

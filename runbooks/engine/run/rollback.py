@@ -20,7 +20,7 @@ from datetime import timedelta
 from types import MappingProxyType
 
 from runbooks.engine.call_slots import FreeSlots
-from runbooks.engine.guardrails.closed_nodes import MADE, is_in_place, same_target
+from runbooks.engine.guardrails.cordoned_nodes import MADE, is_confirmed, is_in_place, same_target
 from runbooks.engine.run.transition import (
     BLIND_S,
     IN_FLIGHT,
@@ -128,12 +128,12 @@ def is_worked_on(planned: PlannedStep, record: StepRecord) -> bool:
 
 def _is_in_work(transition: RunTransition, cordon: PlannedStep) -> bool:
     """Whether a reset or reboot of the cordoned node has started and is not known to have ended."""
-    for planned, record in transition.steps():
-        if is_worked_on(planned, record) and same_target(planned.target, cordon.target):
-            assert record.effect is not None
-            if record.effect.state is not EffectState.CONFIRMED:
-                return True
-    return False
+    return any(
+        is_worked_on(planned, record)
+        and same_target(planned.target, cordon.target)
+        and not is_confirmed(record)
+        for planned, record in transition.steps()
+    )
 
 
 def undo_row(transition: RunTransition, planned: PlannedStep, effect: EffectRecord) -> EffectRecord:

@@ -65,7 +65,7 @@ def seen(
     return overview_of(told, everything=everything)
 
 
-def test_sixty_closed_nodes_stand_after_what_is_open_and_before_what_is_over() -> None:
+def test_sixty_cordoned_nodes_stand_after_what_is_open_and_before_what_is_over() -> None:
     contained = [about(n, IncidentState.RESOLVED) for n in range(60)]
     open_, over = about(70, IncidentState.MITIGATING), about(80, IncidentState.RESOLVED)
     nodes = [*map(node, contained), node(over, unschedulable=False, owner_incident=None)]

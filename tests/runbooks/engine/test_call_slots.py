@@ -158,7 +158,7 @@ def test_who_takes_over_looks_no_more_up_at_once_than_it_may() -> None:
     world = World(board(documents))
     for about in storm():
         world.board.take_incident(about)
-    world.board.recover(NOW)
+    list(world.board.recovering(NOW))
     changes = world.turn()
     assert len(changes.runs) <= SHARE.incidents + SHARE.runs, "taking over is written down in pieces too"
     world.turn(seconds=60.0)
@@ -261,7 +261,7 @@ def test_tickets_that_were_opened_before_a_restart_count_after_it() -> None:
     world = World(board(first.documents, limits=limits))
     for one in storm(12):
         world.board.take_incident(one)
-    world.board.recover(first.now)
+    list(world.board.recovering(first.now))
     world.now = first.now
     for _ in range(40):
         world.turn()

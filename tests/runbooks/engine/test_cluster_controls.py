@@ -53,7 +53,7 @@ def successor(changes: CommitBatch, settings: ResponderSettings = AUTO) -> Parti
         made.take_fact(fact.key, fact)
     for control in changes.controls:
         made.take_control(decode(Control, encode(control)))
-    made.recover(NOW)
+    list(made.recovering(NOW))
     return made
 
 

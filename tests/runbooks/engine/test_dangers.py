@@ -291,7 +291,7 @@ def _restarted_without_the_survivor() -> tuple[Incident, Incident, PartitionStat
     first = _kept_for(asks, merged)
     name = next(iter(first.runs))
     played = PartitionState(LIBRARY, AUTO, TICKETLESS, {name: decode(Run, encode(first.runs[name]))})
-    played.recover(at(60))
+    list(played.recovering(at(60)))
     played.take_incident(merged)
     return asks, merged, played
 

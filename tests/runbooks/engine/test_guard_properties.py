@@ -160,7 +160,7 @@ class AnyCluster(RuleBasedStateMachine):
         self.board.take_control(decode(Control, self.control))
         for about in self.incidents.values():
             self.board.take_incident(about)
-        self.board.recover(self.now)
+        list(self.board.recovering(self.now))
         self.step()
 
     def step(self) -> None:

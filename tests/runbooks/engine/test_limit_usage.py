@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runbooks.engine.guardrails.limit_usage import limit_usage
+from runbooks.engine.guardrails.limits import limit_usage
 from streams.config.settings import BlastRadius, Cap
 from streams.model.facts import NodeFact
 from streams.model.run import Mode

@@ -116,7 +116,7 @@ def test_an_undo_whose_end_nobody_saw_is_looked_up_before_it_is_sent_again() -> 
     board.collect()
     heir = PartitionState(LIBRARY, AUTO, frozenset(TICKETLESS), board.runs)
     heir.take_incident(incident())
-    heir.recover(at(1001))
+    list(heir.recovering(at(1001)))
     heir.advance(at(1060))
     (call,) = heir.collect().calls
     assert call.kind == "undo_lookup"

@@ -45,7 +45,7 @@ def _unknown(record: StepRecord) -> StepRecord:
 
 @settings(max_examples=tries(150))
 @given(st.lists(MOVES, max_size=25))
-def test_the_closed_nodes_are_the_same_counted_as_they_change_and_counted_anew(moves: list[tuple]) -> None:  # type: ignore[type-arg]
+def test_the_cordoned_nodes_are_the_same_counted_as_they_change_and_counted_anew(moves: list[tuple]) -> None:  # type: ignore[type-arg]
     view, census, now = cluster(4), RunCounts(), NOW
     runs: dict[str, Run] = {}
     for kind, *rest in moves:

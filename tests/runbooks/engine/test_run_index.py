@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from connectors.base import Done, Refused
-from runbooks.engine.guardrails.closed_nodes import cordons
+from runbooks.engine.guardrails.cordoned_nodes import cordons
 from runbooks.engine.partition_state import KEEP_FINISHED, PartitionState
 from runbooks.engine.priority_queue import PriorityQueue
 from runbooks.engine.run.machine import advance
@@ -190,7 +190,7 @@ def test_taking_over_decodes_what_is_alive_and_not_what_was() -> None:
         assert made.runs.decoded == 1
         assert all(told(made, over(number)) for number in range(len(history)))
         told(made, incident(id=work.incident))
-        made.recover(at(86400))
+        list(made.recovering(at(86400)))
         made.advance(at(86400))
         changes = made.collect()
         assert [run.id for run in changes.runs] == [work.id]
@@ -227,7 +227,7 @@ def test_a_board_read_from_bytes_does_the_same_as_one_that_decodes_everything() 
         told(made, incident(id="inc-0099"))
         told(made, incident(id="inc-again", incarnation=2))
         now, said = at(120), list[tuple[str, ...]]()
-        made.recover(now)
+        list(made.recovering(now))
         for _ in range(40):
             made.advance(now)
             changes = made.collect()
@@ -260,7 +260,7 @@ def test_a_finished_run_that_cannot_be_read_is_not_done_again_and_a_person_is_to
         made.take_incident(incident(id=whole.incident, revision=7))
         other = incident(id="inc-other", root=Entity("c1", node="node-07"), jobs=())
         made.take_incident(other)
-        made.recover(NOW)
+        list(made.recovering(NOW))
         said = []
         for seconds in (0, 5, 10):
             made.advance(at(seconds))
@@ -277,7 +277,7 @@ def test_a_node_that_a_run_closed_which_cannot_be_read_counts_by_its_marks() -> 
     made = board(_spoilt(HISTORY[0]))
     fact = NodeFact("c1", "node-03", "u", NOW, unschedulable=True, owner_incident=HISTORY[0].incident)
     made.take_fact(fact.key, fact)
-    made.recover(at(86400))
+    list(made.recovering(at(86400)))
     census = made._documents.cluster("c1").run_counts
     closed = census.cordoned(made.view("c1"), shadow=False, now=at(86400), window_s=3600)
     assert (closed, list(made.runs.unreadable)) == (frozenset({"node-03"}), [HISTORY[0].id])
@@ -398,7 +398,7 @@ def test_a_finished_run_counts_against_the_limits_after_a_restart_while_its_node
         if fact is not None:
             made.take_fact(fact.key, fact)
         now = at(86400 * 10)
-        made.recover(now)
+        list(made.recovering(now))
         census = made._documents.cluster("c1").run_counts
         ends.append(census.cordoned(made.view("c1"), shadow=False, now=now, window_s=3600))
         assert made.runs.decoded <= held
@@ -414,7 +414,7 @@ def test_what_failed_within_the_breakers_window_counts_after_a_restart() -> None
     assert (failed.outcome, failed.has_work) == ("failed", False)
     for after_s, counted in ((3600, [failed.id]), (86400, [])):
         made = board(shelved(failed))
-        made.recover(at(after_s))
+        list(made.recovering(at(after_s)))
         census = made._documents.cluster("c1").run_counts
         assert census.failures(at(after_s - AUTO.breaker.failures_window_s)) == counted
 

@@ -162,7 +162,7 @@ class Model(RuleBasedStateMachine):
                 self.board.take_incident(about)
         for command in self.said[self.heard :]:
             self.board.take_command(command)
-        self.board.recover(self.now)
+        list(self.board.recovering(self.now))
         self.turn("")
 
     def turn(self, crash: str) -> None:

@@ -370,7 +370,7 @@ def unreadable(play: Play) -> PartitionState:
     facts: list[Fact] = list(cluster().nodes.values())
     for fact in facts:
         board.take_fact(fact.key, fact)
-    board.recover(play.now)
+    list(board.recovering(play.now))
     return board
 
 
@@ -426,7 +426,7 @@ def test_a_new_revision_of_the_runbook_changes_nothing_about_a_run_already_begun
     runs = {key: decode(Run, encode(run)) for key, run in first.runs.items()}
     (before,) = runs.values()
     second = board(book(drain="deadline_s: 7, on_failure: continue", revision=2), runs)
-    second.recover(at(60))
+    list(second.recovering(at(60)))
     second.take_incident(replace(incident(), revision=2, jobs=()))
     second.advance(at(61))
     assert second.runs[before.id].plan == before.plan

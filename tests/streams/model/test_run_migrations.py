@@ -35,7 +35,7 @@ def taken_over(name: str) -> tuple[PartitionState, Run]:
         board.take_fact(fact.key, fact)
     root = Entity(CLUSTER, job=JOB) if run.context["family"] == "hang" else None
     board.take_incident(incident("hang", root) if root else incident())
-    board.recover(run.updated_at + timedelta(minutes=1))
+    list(board.recovering(run.updated_at + timedelta(minutes=1)))
     return board, run
 
 

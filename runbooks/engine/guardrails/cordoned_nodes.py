@@ -43,10 +43,14 @@ def job_targets(run: Run) -> set[str]:
     return {s.target.key for s in run.plan.steps if s.destructive and s.target and s.target.kind != "Node"}
 
 
+def is_confirmed(record: StepRecord) -> bool:
+    """Whether the step's change is confirmed."""
+    return record.effect is not None and record.effect.state is EffectState.CONFIRMED
+
+
 def is_in_place(record: StepRecord) -> bool:
     """Whether the step's change is confirmed and not to be undone."""
-    effect = record.effect
-    return effect is not None and effect.state is EffectState.CONFIRMED and record.undo is None
+    return is_confirmed(record) and record.undo is None
 
 
 def cordons(run: Run) -> Iterator[tuple[StepRecord, PlannedStep]]:
@@ -79,12 +83,12 @@ def is_held(fact: NodeFact) -> bool:
 
 def _returned(run: Run, cordon: PlannedStep) -> bool:
     """Whether the run itself has uncordoned the node, as the last step of a repair does."""
-    for planned in run.plan.steps:
-        if planned.action == "uncordon_node" and same_target(planned.target, cordon.target):
-            effect = run.step(planned.id).effect
-            if effect is not None and effect.state is EffectState.CONFIRMED:
-                return True
-    return False
+    return any(
+        planned.action == "uncordon_node"
+        and same_target(planned.target, cordon.target)
+        and is_confirmed(run.step(planned.id))
+        for planned in run.plan.steps
+    )
 
 
 def same_target(one: Target | None, other: Target | None) -> bool:
