@@ -1,6 +1,6 @@
 """The demo's cluster: 16 nodes of 8 GPUs on four leaf switches, three training jobs on 12 of them, four nodes to spare.
 
-Node `gpu-N` hangs on leaf `(N - 1) % 4 + 1` with each of its eight NICs, so every leaf carries a node of every job.
+Node `gpu-N` is attached to leaf `(N - 1) % 4 + 1` with each of its eight NICs, so every leaf carries a node of every job.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 import yaml
 
 from connectors.kubernetes.client import path_of
+from sandbox.simulation import kube
+from sandbox.simulation.topology import GPU_BUSES, GPUS
 
 CLUSTER = "demo"
 NODES = 16
-GPUS = 8
 LEAVES = 4
 PODS = 4
 """Pods of each job, a whole node each."""
-GPU = "nvidia.com/gpu"
-NVIDIA_PCI = ("1b:00", "43:00", "52:00", "61:00", "9d:00", "c3:00", "d1:00", "df:00")
+NVIDIA_PCI = tuple(f"{bus}:00" for bus in GPU_BUSES)
 """PCI addresses of the GPUs of every node, by index."""
 Object = dict[str, Any]
 
@@ -62,7 +62,7 @@ def topology() -> str:
 def node(name: str) -> Object:
     """A node as its kubelet would register it."""
     number = int(name.removeprefix("gpu-"))
-    amount = {GPU: str(GPUS), "cpu": "192", "memory": "2Ti"}
+    amount = {kube.GPU: str(GPUS), "cpu": "192", "memory": "2Ti"}
     labels = {
         "kubernetes.io/hostname": name,
         "node.kubernetes.io/instance-type": "h100-8",
@@ -79,7 +79,7 @@ def node(name: str) -> Object:
 
 
 def exporter_pod(name: str) -> Object:
-    """What a drain must leave where it is: a pod of a DaemonSet."""
+    """A pod of a DaemonSet, which a drain must leave in place."""
     owner = {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -98,46 +98,16 @@ def exporter_pod(name: str) -> Object:
 
 def jobs() -> Iterator[tuple[str, Object]]:
     """The training jobs with the path of their collection, in the order in which they take their nodes."""
-    yield _pytorch_job("team-language", "llm-pretrain")
-    yield _batch_job("team-speech", "asr-large")
-    yield _pytorch_job("team-research", "moe-scaling")
+    yield _job("PyTorchJob", "team-language", "llm-pretrain")
+    yield _job("Job", "team-speech", "asr-large")
+    yield _job("PyTorchJob", "team-research", "moe-scaling")
 
 
-def _template() -> Object:
-    container = {
-        "name": "pytorch",
-        "image": "training:24.08",
-        "command": ["torchrun", f"--nproc-per-node={GPUS}", "train.py"],
-        "resources": {"limits": {GPU: str(GPUS)}},
-    }
-    return {"metadata": {}, "spec": {"containers": [container]}}
-
-
-def _about(namespace: str, name: str) -> Object:
-    return {
-        "name": name,
-        "namespace": namespace,
-        "annotations": {"faultline.dev/owner": f"{namespace}@example.test"},
-    }
-
-
-def _pytorch_job(namespace: str, name: str) -> tuple[str, Object]:
-    roles = {
-        "Master": {"replicas": 1, "restartPolicy": "OnFailure", "template": _template()},
-        "Worker": {"replicas": PODS - 1, "restartPolicy": "OnFailure", "template": _template()},
-    }
-    spec = {"nprocPerNode": str(GPUS), "runPolicy": {"suspend": False}, "pytorchReplicaSpecs": roles}
-    path = path_of("kubeflow.org/v1", "pytorchjobs", namespace=namespace)
-    return path, {"metadata": _about(namespace, name), "spec": spec}
-
-
-def _batch_job(namespace: str, name: str) -> tuple[str, Object]:
-    spec = {
-        "parallelism": PODS,
-        "completions": PODS,
-        "completionMode": "Indexed",
-        "suspend": False,
-        "template": _template(),
-    }
-    path = path_of("batch/v1", "jobs", namespace=namespace)
-    return path, {"metadata": _about(namespace, name), "spec": spec}
+def _job(kind: str, namespace: str, name: str) -> tuple[str, Object]:
+    spec = kube.job(kind, namespace, name, PODS)["spec"]
+    if kind == "Job":
+        spec["suspend"] = False
+    api_version, plural = ("batch/v1", "jobs") if kind == "Job" else ("kubeflow.org/v1", "pytorchjobs")
+    annotations = {"faultline.dev/owner": f"{namespace}@example.test"}
+    metadata = {"name": name, "namespace": namespace, "annotations": annotations}
+    return path_of(api_version, plural, namespace=namespace), {"metadata": metadata, "spec": spec}

@@ -1,4 +1,4 @@
-"""The demo from start to end: set up, play, read back, judge, record, clean up."""
+"""The demo from start to end: set up, play, check, record, clean up."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from streams.model.errors import FaultlineError
 
 
 class Interrupted(FaultlineError):
-    """Somebody pressed Ctrl-C."""
+    """The operator pressed Ctrl-C."""
 
 
 async def perform(screen: Screen, capture: Path) -> verdict.DemoVerdict:
-    """Play everything. Whatever happens, no process and no file but the capture is left behind.
+    """Play everything. In any case no process and no file but the capture is left behind.
 
     Raises:
-        FaultlineError: when the stack does not start or falls over on the way.
+        FaultlineError: when the stack does not start or one of its processes exits.
         Interrupted: after a clean end, when SIGINT or SIGTERM came.
     """
     task = asyncio.current_task()
@@ -39,11 +39,11 @@ async def perform(screen: Screen, capture: Path) -> verdict.DemoVerdict:
         except asyncio.CancelledError:
             if not asked:
                 raise
-            raise Interrupted("interrupted; everything was ended") from None
+            raise Interrupted("interrupted; all processes are stopped") from None
 
 
 def _once(asked: list[int], number: int, act: Callable[[], object]) -> Callable[[], None]:
-    """A second Ctrl-C must not cut the cleaning up short."""
+    """A second Ctrl-C must not interrupt the cleanup."""
 
     def handle() -> None:
         if not asked:
@@ -69,15 +69,15 @@ async def _perform(screen: Screen, capture: Path, folder: Path) -> verdict.DemoV
             for task in (*around, playing):
                 task.cancel()
             await asyncio.gather(*around, playing, return_exceptions=True)
-            screen.note("ending everything …")
+            screen.note("stopping all processes …")
 
 
 async def _play(
     screen: Screen, capture: Path, running: stack.Stack, world: World, spectator: Spectator
 ) -> verdict.DemoVerdict:
     screen.note("three training jobs run on 12 nodes; now the faults")
-    told = await Director(running, world, spectator.seen, screen.show).play()
+    reports = await Director(running, world, spectator.seen, screen.show).play()
     await world.look()
-    found = verdict.judge(running, world, spectator.seen, told, utc_now())
+    found = verdict.judge(running, world, spectator.seen, reports, utc_now())
     await recording.record(running.kafka, running.settings_file, capture)
     return found

@@ -1,4 +1,4 @@
-"""A capture of the demo, so that its decisions can be replayed and explained when everything else is gone."""
+"""A capture of the demo, so that its decisions can be replayed and explained after its end."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from streams.kafka.topics import ALL, INSTALLATION, TICKS, Topic
 from streams.model.record import RawRecord
 
 TOPICS: tuple[Topic, ...] = tuple(topic for topic in ALL if topic not in (TICKS, INSTALLATION))
-"""What the pipeline was told, and for comparison what it said itself, which a replay decides anew."""
+"""The pipeline's input, and for comparison its output, which a replay decides again."""
 
 SETTINGS = "faultline.yaml"
 KEPT = ("cluster", "correlator", "responder")
-"""The settings that a decision depends on; the others name places that are gone."""
+"""The settings that a decision depends on; the others name servers that are gone."""
 
 
-async def record(settings: KafkaSettings, settings_file: Path, directory: Path) -> int:
-    """Write the capture, and the settings to decide it by; returns how many records it holds."""
+async def record(settings: KafkaSettings, settings_file: Path, directory: Path) -> None:
+    """Write the capture, and the settings to replay it with. Replaces whatever an earlier demo has left there."""
     records: dict[str, list[RawRecord]] = {}
     async with following(settings, TOPICS) as client:
         ends = await client.end_offsets(client.assignment())
@@ -42,14 +42,12 @@ async def record(settings: KafkaSettings, settings_file: Path, directory: Path) 
     meta = capture.Meta(CLUSTER, min(times), max(times))
     held = {topic: tuple(batch) for topic, batch in records.items()}
     _write(directory, capture.Capture(meta, held), settings_file)
-    return len(times)
 
 
 def _write(directory: Path, held: capture.Capture, settings_file: Path) -> None:
-    """Over whatever an earlier demo has left there."""
     for old in directory.glob("*.jsonl"):
         old.unlink()
     capture.write(directory, held)
-    told = yaml.safe_load(settings_file.read_text())
-    kept = {key: told[key] for key in KEPT}
+    values = yaml.safe_load(settings_file.read_text())
+    kept = {key: values[key] for key in KEPT}
     (directory / SETTINGS).write_text(yaml.safe_dump(kept, sort_keys=False))

@@ -37,7 +37,7 @@ class Screen(Protocol):
     """Where moments go as they happen, and the verdict at the end."""
 
     def note(self, text: str) -> None:
-        """A word about the demo itself, e.g. what it waits for."""
+        """A note about the demo itself, e.g. what it waits for."""
 
     def show(self, moment: DemoMoment) -> None:
         """One thing that happened."""
@@ -46,7 +46,7 @@ class Screen(Protocol):
         """Nothing more happens."""
 
     def conclude(self, verdict: DemoVerdict) -> None:
-        """What became true."""
+        """The results of the checks."""
 
 
 class JsonScreen:
@@ -71,11 +71,11 @@ class JsonScreen:
             json_line(
                 {
                     "record": "story",
-                    "story": result.told.scene.name,
-                    "title": result.told.scene.title,
+                    "story": result.report.scene.name,
+                    "title": result.report.scene.title,
                     "incident": incident.id if incident else None,
-                    "node": result.told.scene.node,
-                    "job": result.told.scene.job,
+                    "node": result.report.scene.node,
+                    "job": result.report.scene.job,
                     "tickets": [issue.key for issue in result.tickets],
                     "threads": [root.ts for root in result.threads],
                     "recovered_s": result.recovered_s,
@@ -88,7 +88,7 @@ class JsonScreen:
                 "record": "summary",
                 "good": verdict.good,
                 "seconds": round(verdict.seconds, 1),
-                "cordoned": verdict.closed,
+                "cordoned": verdict.cordoned,
                 "jobs": {job: list(nodes) for job, nodes in verdict.placements.items()},
             }
         )
@@ -162,7 +162,7 @@ class LiveScreen:
         self._refresh()
 
     def close(self) -> None:
-        """Leave the last picture and give the terminal back."""
+        """Leave the last picture and release the terminal."""
         self._live.stop()
 
     def conclude(self, verdict: DemoVerdict) -> None:
@@ -195,15 +195,15 @@ def line_of(moment: DemoMoment, began: datetime, *, named: bool = True) -> Text:
 
 
 def conclusion(verdict: DemoVerdict) -> Group:
-    """What became true, for people."""
+    """The results of the checks as text."""
     stories = Text()
     for number, result in enumerate(verdict.results, 1):
         incident, tickets = result.incident, ", ".join(issue.key for issue in result.tickets)
-        stories.append(f"{number}. {result.told.scene.title}\n", style="bold")
+        stories.append(f"{number}. {result.report.scene.title}\n", style="bold")
         found = f"{incident.id} {incident.state.value}: {incident.title}" if incident else "no incident"
         stories.append(f"   {found}\n")
         stories.append(
-            f"   closed {_closed(result, verdict)} · ticket {tickets or 'none'} · {_recovery(result)}\n"
+            f"   cordoned {_cordoned(result, verdict)} · ticket {tickets or 'none'} · {_recovery(result)}\n"
         )
     where = Table(box=None, pad_edge=False, header_style="bold")
     where.add_column("job")
@@ -216,19 +216,21 @@ def conclusion(verdict: DemoVerdict) -> Group:
         checks.append(f"{mark} ", style=style).append(
             f"{check.story + ': ' if check.story else ''}{check.text}\n"
         )
-    title = Text(f"\nWhat became true, {verdict.seconds:.0f} s after the first log line\n", style="bold")
+    title = Text(f"\nResult, {verdict.seconds:.0f} s after the first log line\n", style="bold")
     return Group(title, stories, where, Text(), checks)
 
 
-def _closed(result: StoryResult, verdict: DemoVerdict) -> str:
+def _cordoned(result: StoryResult, verdict: DemoVerdict) -> str:
     mine = [
-        n for n, owner in verdict.closed.items() if result.incident and result.incident.id in owner.split(",")
+        n
+        for n, owner in verdict.cordoned.items()
+        if result.incident and result.incident.id in owner.split(",")
     ]
-    return ", ".join(mine) or "nothing"
+    return ", ".join(mine) or "none"
 
 
 def _recovery(result: StoryResult) -> str:
-    if result.told.scene.node is None:
+    if result.report.scene.node is None:
         return "left to its owner"
     if result.recovered_s is None:
         return "the job does not run again"

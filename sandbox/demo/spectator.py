@@ -1,6 +1,6 @@
-"""What the pipeline says while it works: signals, incidents, steps and threads, turned into moments for a screen.
+"""What the pipeline publishes while it works: signals, incidents, steps and threads, as moments for a screen.
 
-Reads the topics without a group, like any spectator; it has no part in what happens.
+It reads the topics without a group and changes nothing.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ class Seen:
 
 
 class Spectator:
-    """Follows the topics and the Slack stand-in; `tell` gets every moment as it comes."""
+    """Follows the topics and the Slack stand-in; `show` gets every moment as it comes."""
 
     def __init__(
-        self, settings: KafkaSettings, slack: SlackStandin, tell: Callable[[DemoMoment], None]
+        self, settings: KafkaSettings, slack: SlackStandin, show: Callable[[DemoMoment], None]
     ) -> None:
         self.seen = Seen()
         self._settings = settings
         self._slack = slack
-        self._tell = tell
+        self._show = show
         self._steps: dict[tuple[str, str], StepState] = {}
-        self._told: dict[str, tuple[str, int]] = {}
-        self._crowd: Counter[tuple[str, str]] = Counter()
-        self._buried: set[tuple[str, int, int]] = set()
+        self._posted: dict[str, tuple[str, int]] = {}
+        self._seen_on: Counter[tuple[str, str]] = Counter()
+        self._dead: set[tuple[str, int, int]] = set()
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -82,9 +82,9 @@ class Spectator:
                 for tp, records in batches.items():
                     for record in records:
                         for moment in self._moments(tp.topic, record):
-                            self._tell(moment)
+                            self._show(moment)
                 for moment in self._of_threads():
-                    self._tell(moment)
+                    self._show(moment)
 
     def _moments(self, topic: str, record: ConsumerRecord) -> Iterator[DemoMoment]:
         at = from_millis(record.timestamp)
@@ -98,20 +98,20 @@ class Spectator:
         elif name == RUNS.name:
             yield from self._of_run(decode(Run, record.value), at)
         else:
-            # By where it lay: a detector that comes back after a standstill buries the same record once more.
+            # By coordinates: a detector that resumes after a pause dead-letters the same record again.
             letter = why_buried(record.headers)
-            self._buried.add((letter.topic, letter.partition, letter.offset))
-            self.seen.dead_letters = len(self._buried)
+            self._dead.add((letter.topic, letter.partition, letter.offset))
+            self.seen.dead_letters = len(self._dead)
 
     def _of_signals(self, batch: SignalBatch, at: datetime) -> Iterator[DemoMoment]:
         for signal in batch.signals:
             self.seen.signals[signal.kind] += 1
             if signal.kind == SignalKind.JOB_PROGRESS or signal.kind.startswith("run."):
                 continue
-            # Ranks of a job say the same a hundred times: the first of each node is shown, all are counted.
-            crowd = (signal.kind, f"{signal.entity.node}/{signal.attributes.get('xid', '')}")
-            self._crowd[crowd] += 1
-            if self._crowd[crowd] == 1:
+            # Ranks of a job report the same a hundred times: the first of each node is shown, all are counted.
+            place = (signal.kind, f"{signal.entity.node}/{signal.attributes.get('xid', '')}")
+            self._seen_on[place] += 1
+            if self._seen_on[place] == 1:
                 yield DemoMoment(at, "signal", words(signal))
 
     def _of_incident(self, incident: Incident, at: datetime) -> Iterator[DemoMoment]:
@@ -146,24 +146,24 @@ class Spectator:
         for root in self._slack.roots():
             for posting in (root, *self._slack.thread(root.ts)):
                 now = (posting.text, posting.edits)
-                if self._told.get(posting.ts) == now:
+                if self._posted.get(posting.ts) == now:
                     continue
                 mark = "#" if posting is root else "  └"
-                first = posting.ts not in self._told
-                self._told[posting.ts] = now
+                first = posting.ts not in self._posted
+                self._posted[posting.ts] = now
                 if first or posting is root:
                     yield DemoMoment(utc_now(), "thread", f"{mark} {' '.join(posting.text.split())}")
 
 
 def words(signal: Signal) -> str:
     """A signal in a line."""
-    told = signal.attributes
+    get = signal.attributes.get
     texts: dict[str, str] = {
-        SignalKind.GPU_XID: f"XID {told.get('xid')} {told.get('mnemonic', '')}".rstrip(),
-        SignalKind.NCCL_TIMEOUT: f"rank {told.get('rank')} waits in collective {told.get('seq')} ({told.get('op', 'summary')})",
-        SignalKind.NCCL_ERROR: f"NCCL error {told.get('subtype', '')}",
-        SignalKind.FABRIC_PFC_STORM: f"PFC storm, {told.get('direction', '')}".rstrip(", "),
-        SignalKind.NODE_NOT_READY: f"node {told.get('reason', 'NotReady')}",
+        SignalKind.GPU_XID: f"XID {get('xid')} {get('mnemonic', '')}".rstrip(),
+        SignalKind.NCCL_TIMEOUT: f"rank {get('rank')} waits in collective {get('seq')} ({get('op', 'summary')})",
+        SignalKind.NCCL_ERROR: f"NCCL error {get('subtype', '')}",
+        SignalKind.FABRIC_PFC_STORM: f"PFC storm, {get('direction', '')}".rstrip(", "),
+        SignalKind.NODE_NOT_READY: f"node {get('reason', 'NotReady')}",
     }
     what = texts.get(signal.kind, "")
     return f"{signal.kind:<17} {signal.entity}{f'  {what}' if what else ''}"
@@ -171,7 +171,7 @@ def words(signal: Signal) -> str:
 
 @asynccontextmanager
 async def following(settings: KafkaSettings, topics: tuple[Topic, ...]) -> AsyncIterator[AIOKafkaConsumer]:
-    """A reader of every partition of these topics, from the beginning, outside any group."""
+    """A consumer of every partition of these topics, from the beginning, without a group."""
     client = clients.consumer(settings, group=None, read_committed=False, fetch_max_wait_ms=50)
     await clients.started(client, settings)
     try:

@@ -1,6 +1,6 @@
-"""Everything the demo runs on, started and ended in order: broker, cluster, stand-ins, and the real processes as children.
+"""Everything the demo runs on, started and stopped in order: broker, cluster, stand-ins, and the real processes as children.
 
-The processes are told by a settings file, exactly as an installation tells them; nothing in them knows that this is a demo.
+The processes get a settings file, as in any installation; nothing in them knows that this is a demo.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from streams.config.settings import KafkaSettings
 
 READY_TIMEOUT_S = 120.0
 PORTS = range(10_000, 20_000)
-"""Below those that a system gives to whoever asks for any: a process that starts for seconds still finds its own free."""
+"""Below the ephemeral range, so that a port chosen now is still free when its process has started seconds later."""
 CHANNEL = "C0INCIDENTS"
 
 
@@ -56,14 +56,14 @@ class Stack:
         """How to reach the broker."""
         return self.broker.settings
 
-    def fallen(self) -> Child | None:
-        """A process that has ended although nobody told it to."""
+    def exited(self) -> Child | None:
+        """A process that has exited by itself."""
         return next((child for child in self.processes.values() if child.exit_code is not None), None)
 
 
 @asynccontextmanager
 async def running(folder: Path) -> AsyncIterator[Stack]:
-    """Start all of it in `folder`; on the way out end the processes first and the broker last.
+    """Start all of it in `folder`; on exit stop the processes first and the broker last.
 
     Raises:
         ChildFailed: when something does not start; the message carries the end of its log.
@@ -138,12 +138,7 @@ def settings_for(
             "posts_per_s": 4.0,
             "calls_per_minute": 300.0,
         },
-        "jira": {
-            "base_url": jira.url,
-            "user": jira.user,
-            "token": jira.token,
-            "project": jira.project,
-        },
+        "jira": {"base_url": jira.url, "user": jira.user, "token": jira.token, "project": jira.project},
     }
 
 
@@ -155,15 +150,13 @@ async def _start(name: str, port: int, settings_file: Path, folder: Path) -> Chi
 
 
 async def _ready(child: Child, port: int) -> None:
-    """Wait until the process says that it does its work."""
+    """Wait until the process reports ready."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + READY_TIMEOUT_S
     async with aiohttp.ClientSession() as http:
         while True:
             if child.exit_code is not None:
-                raise ChildFailed(
-                    f"{child.name} ended with {child.exit_code}; the end of its log:\n{child.tail()}"
-                )
+                raise child.failure()
             if loop.time() > deadline:
                 raise ChildFailed(f"{child.name} is not ready after {READY_TIMEOUT_S:g} s:\n{child.tail()}")
             try:
@@ -171,7 +164,7 @@ async def _ready(child: Child, port: int) -> None:
                     if answer.status == 200:
                         return
             except aiohttp.ClientConnectionError:
-                pass  # it has not opened its port yet
+                pass  # its port is not open yet
             await asyncio.sleep(0.1)
 
 
@@ -180,7 +173,7 @@ async def _stop_all(processes: dict[str, Child]) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports on which nobody listens now."""
+    """Ports that are free now."""
     return list(islice(filter(_is_free, random.sample(PORTS, k=len(PORTS))), count))
 
 

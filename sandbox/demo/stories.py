@@ -1,7 +1,7 @@
-"""What happens, story by story: the fault, everything that shows of it in logs, counters and events, and what must become true.
+"""The demo's four faults, each with all it leaves in logs, counters and events, and what must be true at its end.
 
-A scene is pure: who stands where goes in, records with their delays come out. Each holds more noise than signal on purpose:
-symptoms on healthy nodes, messages shipped twice, old values that stick, and lines that only look like faults.
+A scene is pure: pods and their nodes go in, records with their delays come out. Each has more noise than signal on purpose:
+symptoms on healthy nodes, messages shipped twice, stale values, and lines that only look like faults.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sandbox.demo import cluster_layout
-from sandbox.demo.shippers import Record, RunningPod, event, kernel_line, pod_line, sample, switch_line
+from sandbox.demo.shippers import Record, RunningPod, kernel_line, node_event, pod_line, sample, switch_line
+from sandbox.simulation import driver_logs, framework_logs
+from sandbox.simulation.topology import GPUS
 
 TIMEOUT_MS = 2000
 """The collective timeout of the demo's jobs. Real ones are 10 or 30 minutes, and the log says the same at its end."""
 STORM_NIC = 4
 PRIORITY = 3
+HARMLESS = driver_logs.register_refused("0000:5c:00.0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +33,10 @@ class Cue:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One story with its parts given to pods and nodes.
+    """One story on given pods and nodes.
 
-    `node` is the culprit, None for the application's fault; `job` the job that stands still; `unharmed` are jobs that have
-    symptoms and must not be touched. The culprit breaks with the first line.
+    `node` is the faulty one, None for the application's fault; `job` the job that stalls; `unharmed` are jobs that have
+    symptoms and must not be touched. The node breaks with the first line.
     """
 
     name: str
@@ -48,11 +51,15 @@ class Scene:
 def gpu_off_the_bus(pods: Sequence[RunningPod], job: str, begin: datetime) -> Scene:
     """XID 79 on one GPU; XID 43 and 45 and timeouts on every rank of the job follow from it."""
     mine = _of(pods, job)
-    culprit, gpu = mine[2], 4
+    faulty, gpu = mine[2], 4
     address = f"0000:{cluster_layout.NVIDIA_PCI[gpu]}"
     lost = f"NVRM: Xid (PCI:{address}): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
-    serial = uuid.uuid5(uuid.NAMESPACE_DNS, culprit.node)
-    node = culprit.node
+    recovery = (
+        f"NVRM: Xid (PCI:{address}): 154, pid='<unknown>', name=<unknown>, GPU recovery action changed "
+        "from 0x0 (None) to 0x2 (Node Reboot Required)"
+    )
+    serial = uuid.uuid5(uuid.NAMESPACE_DNS, faulty.node)
+    node = faulty.node
     cues = [
         *_kernel(
             node,
@@ -61,16 +68,14 @@ def gpu_off_the_bus(pods: Sequence[RunningPod], job: str, begin: datetime) -> Sc
             (0.0, lost),
             (0.01, f"NVRM: GPU {address}.0: GPU has fallen off the bus."),
             (0.02, f"NVRM: GPU {address}.0: GPU serial number is 1650000000000."),
-            (
-                0.4,
-                f"NVRM: Xid (PCI:{address}): 154, pid='<unknown>', name=<unknown>, GPU recovery action changed "
-                "from 0x0 (None) to 0x2 (Node Reboot Required)",
-            ),
+            (0.4, recovery),
         ),
         Cue(0.9, kernel_line(node, lost, begin)),  # the same line once more: a shipper that reconnected
-        _says(culprit, _cuda_error(culprit.rank + gpu, "unspecified launch failure"), begin, 0.5),
+        _pod_log(
+            faulty, framework_logs.cuda_error(faulty.rank + gpu, "unspecified launch failure"), begin, 0.5
+        ),
         *_sticky_xids(node, begin),
-        *_timeouts(mine, begin, seq=40_318, op="ALLREDUCE", silent={culprit.rank + gpu}),
+        *_timeouts(mine, begin, seq=40_318, op="ALLREDUCE", silent={faulty.rank + gpu}),
     ]
     for pod in mine:
         cues += _teardown(pod, begin + timedelta(milliseconds=TIMEOUT_MS), after_s=TIMEOUT_MS / 1000 + 0.4)
@@ -79,15 +84,17 @@ def gpu_off_the_bus(pods: Sequence[RunningPod], job: str, begin: datetime) -> Sc
 
 
 def silent_node(pods: Sequence[RunningPod], job: str, begin: datetime) -> Scene:
-    """A node stops in the middle of a collective and says nothing; all other ranks time out."""
+    """A node stops in the middle of a collective and logs nothing; all other ranks time out."""
     mine = _of(pods, job)
-    culprit = mine[1]
-    quiet = set(range(culprit.rank, culprit.rank + cluster_layout.GPUS))
+    faulty = mine[1]
+    quiet = set(range(faulty.rank, faulty.rank + GPUS))
     cues = _timeouts(mine, begin, seq=118_204, op="_ALLGATHER_BASE", silent=quiet)
     for pod in (mine[0], mine[3]):
-        cues += _kernel(pod.node, begin, (0.3, _peermem()), (0.9, _access_reg()), (1.4, _access_reg()))
-    title = f"{culprit.node} goes silent in the middle of a collective of {job}"
-    return Scene("silent", title, "silent_node", job, culprit.node, tuple(cues))
+        cues += _kernel(
+            pod.node, begin, (0.3, driver_logs.PEERMEM_TEARDOWN), (0.9, HARMLESS), (1.4, HARMLESS)
+        )
+    title = f"{faulty.node} goes silent in the middle of a collective of {job}"
+    return Scene("silent", title, "silent_node", job, faulty.node, tuple(cues))
 
 
 def pfc_storm(pods: Sequence[RunningPod], job: str, begin: datetime) -> Scene:
@@ -100,8 +107,8 @@ def pfc_storm(pods: Sequence[RunningPod], job: str, begin: datetime) -> Scene:
         "queue id 0x150000000005bb and port id 0x1000000000003"
     )
     cues = [
-        _logs(leaf, f"startWdActionOnQueue: {watchdog}", begin, 0.0),
-        _logs(leaf, "doTask: Get port statistics took 212 ms", begin, 0.2),
+        _switch_log(leaf, f"startWdActionOnQueue: {watchdog}", begin, 0.0),
+        _switch_log(leaf, "doTask: Get port statistics took 212 ms", begin, 0.2),
     ]
     near = [pod for pod in pods if pod.node in cluster_layout.neighbours(node) and pod.job != job]
     for tick in range(8):
@@ -109,19 +116,26 @@ def pfc_storm(pods: Sequence[RunningPod], job: str, begin: datetime) -> Scene:
         for other in cluster_layout.neighbours(node):
             cues += _pauses(other, "received", tick, begin, stormed=any(pod.node == other for pod in near))
     for pod in near:
-        cues.append(_says(pod, _retry_exceeded(pod, mine[2]), begin, 1.0 + pod.rank % 3 * 0.2))
+        cues.append(
+            _pod_log(
+                pod,
+                framework_logs.retry_exceeded(pod.name, 218, STORM_NIC, pod.ip, mine[2].ip),
+                begin,
+                1.0 + pod.rank % 3 * 0.2,
+            )
+        )
     for pod in mine:
-        cues += _kernel(pod.node, begin, (0.7, _access_reg()))
+        cues += _kernel(pod.node, begin, (0.7, HARMLESS))
     title = f"NIC mlx5_{STORM_NIC} of {node} storms {leaf} with pause frames"
     unharmed = tuple(sorted({pod.job for pod in near}))
     return Scene("pfc", title, "pfc_storm", job, node, tuple(cues), unharmed)
 
 
 def application_fault(pods: Sequence[RunningPod], job: str, begin: datetime) -> Scene:
-    """The same illegal address on every node of one job: its own code."""
+    """The same illegal address on every node of one job: a bug in its own code."""
     cues: list[Cue] = []
     for place, pod in enumerate(_of(pods, job)):
-        gpu = (place * 3) % cluster_layout.GPUS
+        gpu = (place * 3) % GPUS
         address, pid = f"0000:{cluster_layout.NVIDIA_PCI[gpu]}", 40_000 + pod.rank * 11
         fault = (
             f"NVRM: Xid (PCI:{address}): 31, pid={pid}, name=python3, channel 0x00000007, intr 00000000. MMU Fault: "
@@ -129,20 +143,22 @@ def application_fault(pods: Sequence[RunningPod], job: str, begin: datetime) -> 
         )
         cleanup = f"NVRM: Xid (PCI:{address}): 43, pid={pid}, name=python3, Ch 00000007"
         cues += _kernel(
-            pod.node, begin, (0.1 * place, fault), (0.1 * place + 0.3, cleanup), (1.2, _peermem())
+            pod.node,
+            begin,
+            (0.1 * place, fault),
+            (0.1 * place + 0.3, cleanup),
+            (1.2, driver_logs.PEERMEM_TEARDOWN),
         )
-        words = _cuda_error(pod.rank + gpu, "an illegal memory access was encountered")
-        cues.append(_says(pod, words, begin, 0.1 * place + 0.5))
+        words = framework_logs.cuda_error(pod.rank + gpu, "an illegal memory access was encountered")
+        cues.append(_pod_log(pod, words, begin, 0.1 * place + 0.5))
     title = f"{job} reads an illegal address on all of its nodes"
     return Scene("application", title, "application", job, None, tuple(cues))
 
 
 def background(begin: datetime) -> list[Record]:
-    """What a healthy cluster says all the time, and one record that no one can read."""
+    """What a healthy cluster logs all the time, and one unreadable record."""
     records = [
-        kernel_line(node, _access_reg(), begin)
-        for node in cluster_layout.node_names()
-        if int(node[-2:]) % 5 == 0
+        kernel_line(node, HARMLESS, begin) for node in cluster_layout.node_names() if int(node[-2:]) % 5 == 0
     ]
     for node in cluster_layout.node_names():
         records += [cue.record for cue in _pauses(node, "transmitted", 0, begin, stormed=False)]
@@ -155,11 +171,11 @@ def _of(pods: Sequence[RunningPod], job: str) -> list[RunningPod]:
     return sorted((pod for pod in pods if pod.job == job), key=lambda pod: pod.rank)
 
 
-def _says(pod: RunningPod, text: str, begin: datetime, after_s: float) -> Cue:
+def _pod_log(pod: RunningPod, text: str, begin: datetime, after_s: float) -> Cue:
     return Cue(after_s, pod_line(pod, text, begin + timedelta(seconds=after_s)))
 
 
-def _logs(switch: str, text: str, begin: datetime, after_s: float) -> Cue:
+def _switch_log(switch: str, text: str, begin: datetime, after_s: float) -> Cue:
     return Cue(after_s, switch_line(switch, text, begin + timedelta(seconds=after_s)))
 
 
@@ -172,10 +188,10 @@ def _kernel(node: str, begin: datetime, *lines: tuple[float, str]) -> list[Cue]:
 def _timeouts(
     pods: Sequence[RunningPod], begin: datetime, *, seq: int, op: str, silent: set[int]
 ) -> list[Cue]:
-    """The watchdog lines of every rank that can still speak, and its summary, a little apart."""
+    """The watchdog lines of every rank that is not silent, and its summary, a little apart."""
     cues = []
     for pod in pods:
-        for rank in range(pod.rank, pod.rank + cluster_layout.GPUS):
+        for rank in range(pod.rank, pod.rank + GPUS):
             if rank in silent:
                 continue
             after_s = TIMEOUT_MS / 1000 + 0.05 + rank % 7 * 0.03
@@ -199,7 +215,7 @@ def _timeouts(
 
 
 def _teardown(pod: RunningPod, begin: datetime, *, after_s: float) -> list[Cue]:
-    """Channels that are torn down when a job aborts: on every healthy node of it."""
+    """Channels torn down when a job aborts, on every node of it."""
     cues = []
     for gpu in (0, 5):
         address, pid = f"0000:{cluster_layout.NVIDIA_PCI[gpu]}", 30_000 + pod.rank * 7 + gpu
@@ -210,11 +226,11 @@ def _teardown(pod: RunningPod, begin: datetime, *, after_s: float) -> list[Cue]:
     return cues
 
 
-def _sticky_xids(culprit: str, begin: datetime) -> list[Cue]:
-    """DCGM shows each GPU's last code for ever: an old 43 here and there, on nodes that have nothing to do with it."""
+def _sticky_xids(faulty: str, begin: datetime) -> list[Cue]:
+    """DCGM shows each GPU's last code for ever: an old 43 on nodes that have nothing to do with the fault."""
     cues = []
     for node in ("gpu-13", "gpu-14"):
-        if node == culprit:
+        if node == faulty:
             continue
         labels = {
             "gpu": "2",
@@ -233,38 +249,11 @@ def _pauses(node: str, way: str, tick: int, begin: datetime, *, stormed: bool) -
     at = begin + timedelta(seconds=tick)
     base = 4_000_000.0 + tick * 120
     value = base + (tick * 980_000.0 if stormed else 0.0)
-    labels = {
-        "device": f"mlx5_{STORM_NIC}",
-        "instance": f"{node}:9100",
-        "job": "node-exporter",
-    }
+    labels = {"device": f"mlx5_{STORM_NIC}", "instance": f"{node}:9100", "job": "node-exporter"}
     name = f"node_ethtool_{way}_prio{PRIORITY}_pause_duration"
     return [Cue(float(tick), sample(name, value, labels, at))]
 
 
-def _retry_exceeded(pod: RunningPod, peer: RunningPod) -> str:
-    return (
-        f"{pod.name}:218:944 [{STORM_NIC}] net_ib.cc:1295 NCCL WARN NET/IB: Got completion from peer {peer.ip}<41022> with "
-        f"status=12 opcode=0 len=0 vendor err 129 (Send) localGid ::ffff:{pod.ip} remoteGids::ffff:{peer.ip} hca mlx5_{STORM_NIC}"
-    )
-
-
-def _cuda_error(rank: int, what: str) -> str:
-    return f"[rank{rank}]: RuntimeError: CUDA error: {what}"
-
-
-def _access_reg() -> str:
-    return (
-        "mlx5_core 0000:5c:00.0: mlx5_cmd_out_err:838:(pid 2211): ACCESS_REG(0x805) op_mod(0x1) failed, "
-        "status bad operation(0x2), syndrome (0x305684), err(-22)"
-    )
-
-
-def _peermem() -> str:
-    return "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing"
-
-
 def not_schedulable(node: str, at: datetime) -> Record:
     """The event that follows from a cordon, ours included."""
-    text = f"Node {node} status is now: NodeNotSchedulable"
-    return event("Node", "", node, "NodeNotSchedulable", text, at)
+    return node_event(node, "NodeNotSchedulable", f"Node {node} status is now: NodeNotSchedulable", at)

@@ -1,11 +1,11 @@
-"""What became true: read back from the API server, the ticket system and the chat, and held against what each story demands.
+"""The checks: the state of the API server, the ticket system and the chat, compared with what each story must lead to.
 
-Nothing here is taken from the pipeline's own word, except which incident belongs to which story.
+Nothing is taken from the pipeline's own records, except which incident belongs to which story.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -20,7 +20,7 @@ from streams.model.incident import Incident
 
 ACTIONS_ON_THE_CLUSTER = frozenset({"cordon_node", "drain_node", "suspend_job", "resume_job"})
 DEAD_LETTERS = 1
-"""The one record of the background that is cut off."""
+"""The one truncated record of the background."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Check:
 class StoryResult:
     """What is true of one story."""
 
-    told: StoryReport
+    report: StoryReport
     incident: Incident | None
     tickets: tuple[StandinIssue, ...]
     threads: tuple[Posting, ...]
@@ -45,38 +45,40 @@ class StoryResult:
 
 @dataclass(frozen=True, slots=True)
 class DemoVerdict:
-    """Everything that was read back. `closed` maps a node to the incident it names; `seconds` is how long all of it took."""
+    """All results. `cordoned` maps a node to the incident in its annotation; `seconds` is how long all of it took."""
 
     results: tuple[StoryResult, ...]
     checks: tuple[Check, ...]
-    closed: dict[str, str]
+    cordoned: dict[str, str]
     placements: dict[str, tuple[str, ...]]
     seconds: float = 0.0
 
     @property
     def good(self) -> bool:
-        """Whether everything is as the stories demand."""
+        """Whether all checks pass."""
         return all(check.good for check in self.checks)
 
 
-def judge(stack: Stack, world: World, seen: Seen, told: Sequence[StoryReport], now: datetime) -> DemoVerdict:
-    """Check everything; `world` is to have been read just now."""
-    results = tuple(_result(stack, seen, one) for one in told)
-    closed = {
+def judge(
+    stack: Stack, world: World, seen: Seen, reports: Sequence[StoryReport], now: datetime
+) -> DemoVerdict:
+    """Check everything; `world` must have been polled just now."""
+    results = tuple(_result(stack, seen, one) for one in reports)
+    cordoned = {
         name: annotations_of(node).get(INCIDENT, "nobody")
         for name, node in sorted(world.nodes.items())
         if node["spec"].get("unschedulable")
     }
-    checks = [*_of_cluster(stack, world, seen, results, closed)]
+    checks = [*_of_cluster(stack, world, seen, results, cordoned)]
     for result in results:
-        checks += _of_story(seen, result, closed)
+        checks += _of_story(seen, result, cordoned)
     placements = {job: tuple(sorted(world.placed(job).values())) for job in JOBS}
-    seconds = (now - told[0].began_at).total_seconds() if told else 0.0
-    return DemoVerdict(results, tuple(checks), closed, placements, seconds)
+    seconds = (now - reports[0].began_at).total_seconds() if reports else 0.0
+    return DemoVerdict(results, tuple(checks), cordoned, placements, seconds)
 
 
-def _result(stack: Stack, seen: Seen, told: StoryReport) -> StoryResult:
-    found = [i for i in seen.of_family(told.scene.family) if _fits(i, told)]
+def _result(stack: Stack, seen: Seen, report: StoryReport) -> StoryResult:
+    found = [i for i in seen.of_family(report.scene.family) if _fits(i, report)]
     incident = found[0] if len(found) == 1 else None
     tickets: list[StandinIssue] = []
     threads: list[Posting] = []
@@ -89,98 +91,78 @@ def _result(stack: Stack, seen: Seen, told: StoryReport) -> StoryResult:
         }
         tickets = [issue for issue in stack.jira.issues if keys & set(issue.labels)]
         threads = [root for root in stack.slack.roots() if incident_of(root.metadata) == incident.id]
-    recovered = (told.moving_at - told.began_at).total_seconds() if told.moving_at else None
-    return StoryResult(told, incident, tuple(tickets), tuple(threads), recovered)
+    recovered = (report.moving_at - report.began_at).total_seconds() if report.moving_at else None
+    return StoryResult(report, incident, tuple(tickets), tuple(threads), recovered)
 
 
-def _fits(incident: Incident, told: StoryReport) -> bool:
-    if told.scene.node is not None:
-        return incident.root.node == told.scene.node
-    return incident.root.job is not None and str(incident.root.job) == told.scene.job
+def _fits(incident: Incident, report: StoryReport) -> bool:
+    if report.scene.node is not None:
+        return incident.root.node == report.scene.node
+    return incident.root.job is not None and str(incident.root.job) == report.scene.job
 
 
 def _of_cluster(
-    stack: Stack, world: World, seen: Seen, results: Sequence[StoryResult], closed: dict[str, str]
+    stack: Stack, world: World, seen: Seen, results: Sequence[StoryResult], cordoned: dict[str, str]
 ) -> Iterator[Check]:
-    culprits = {r.told.scene.node for r in results if r.told.scene.node}
-    yield Check(
-        set(closed) == culprits,
-        f"cordoned are exactly the culprits {_list(culprits)}" + _unless(closed, culprits),
-    )
+    faulty = {r.report.scene.node for r in results if r.report.scene.node}
+    but = "" if set(cordoned) == faulty else f", but cordoned are {_list(cordoned)}"
+    yield Check(not but, f"cordoned are exactly the faulty nodes {_list(faulty)}{but}")
     alive = [i for i in seen.incidents.values() if i.merged_into is None]
     extra = [i.title for i in alive if i.id not in {r.incident.id for r in results if r.incident}]
-    yield Check(
-        not extra and len(alive) == len(results),
-        f"{len(results)} faults are {len(alive)} incidents"
-        + (f", besides: {'; '.join(extra)}" if extra else ""),
-    )
-    yield Check(
-        len(stack.jira.issues) == len(results),
-        f"{len(stack.jira.issues)} tickets for {len(results)} incidents",
-    )
-    yield Check(
-        len(stack.slack.roots()) == len(results),
-        f"{len(stack.slack.roots())} threads for {len(results)} incidents",
-    )
+    besides = f", besides: {'; '.join(extra)}" if extra else ""
+    count = len(results)
+    yield Check(not extra and len(alive) == count, f"{count} faults are {len(alive)} incidents{besides}")
+    for what, found in (("tickets", stack.jira.issues), ("threads", stack.slack.roots())):
+        yield Check(len(found) == count, f"{len(found)} {what} for {count} incidents")
     for job in JOBS:
-        nodes = world.placed(job).values()
+        nodes = set(world.placed(job).values())
         moving = world.workload.moving(job)
-        yield Check(
-            moving and not set(nodes) & set(closed),
-            f"{job} makes progress on {_list(set(nodes))}" if moving else f"{job} stands still",
-        )
-    yield Check(
-        seen.dead_letters == DEAD_LETTERS,
-        f"{seen.dead_letters} record(s) that nobody can read are in dead-letters",
-    )
+        text = f"{job} makes progress on {_list(nodes)}" if moving else f"{job} is stalled"
+        yield Check(moving and not nodes & set(cordoned), text)
+    dead = seen.dead_letters
+    yield Check(dead == DEAD_LETTERS, f"{dead} unreadable record(s) in dead-letters")
 
 
-def _of_story(seen: Seen, result: StoryResult, closed: dict[str, str]) -> Iterator[Check]:
-    told, scene, incident = result.told, result.told.scene, result.incident
+def _of_story(seen: Seen, result: StoryResult, cordoned: dict[str, str]) -> Iterator[Check]:
+    report, scene, incident = result.report, result.report.scene, result.incident
     name = scene.name
     if incident is None:
-        yield Check(False, f"no single incident {scene.family} with the right culprit", name)
+        yield Check(False, f"no single incident {scene.family} with the right root cause", name)
         return
     yield Check(True, f"one incident: {incident.title}", name)
-    yield Check(len(result.tickets) == 1, f"{len(result.tickets)} ticket(s): {_keys(result.tickets)}", name)
-    said = "; ".join(root.text for root in result.threads)
-    yield Check(len(result.threads) == 1, f"{len(result.threads)} thread(s): {said}", name)
+    yield Check(
+        len(result.tickets) == 1,
+        f"{len(result.tickets)} ticket(s): {_list(issue.key for issue in result.tickets)}",
+        name,
+    )
+    texts = "; ".join(root.text for root in result.threads)
+    yield Check(len(result.threads) == 1, f"{len(result.threads)} thread(s): {texts}", name)
     if scene.node is None:
-        touched = [node for node, owner in closed.items() if incident.id in owner.split(",")]
-        yield Check(not touched, "no node was closed for it" + _list_or_nothing(touched), name)
+        touched = [node for node, owner in cordoned.items() if incident.id in owner.split(",")]
+        yield Check(not touched, "no node was cordoned for it" + _list_or_nothing(touched), name)
         acted = [
             step.effect.action
             for run in seen.runs_of(incident.id)
             for step in run.steps
             if step.effect is not None and step.effect.action in ACTIONS_ON_THE_CLUSTER
         ]
-        same = told.pods_after.get(scene.job) == told.pods_before[scene.job] and not acted
+        same = report.pods_after.get(scene.job) == report.pods_before[scene.job] and not acted
         yield Check(same, f"{scene.job} was left to its owner" + _list_or_nothing(acted), name)
         return
-    owner = closed.get(scene.node)
-    yield Check(owner == incident.id, f"{scene.node} is closed for {owner or 'nobody'}", name)
-    yield Check(
-        result.recovered_s is not None,
-        f"{scene.job} runs again {result.recovered_s:.1f} s after the first log line"
-        if result.recovered_s is not None
-        else f"{scene.job} does not run again",
-        name,
+    owner = cordoned.get(scene.node)
+    yield Check(owner == incident.id, f"{scene.node} is cordoned for {owner or 'nobody'}", name)
+    after_s = result.recovered_s
+    again = (
+        "does not run again" if after_s is None else f"runs again {after_s:.1f} s after the first log line"
     )
+    yield Check(after_s is not None, f"{scene.job} {again}", name)
     for job in scene.unharmed:
-        same = told.pods_after.get(job) == told.pods_before[job]
+        same = report.pods_after.get(job) == report.pods_before[job]
         yield Check(same, f"{job}, a victim, was not touched", name)
 
 
-def _keys(tickets: Sequence[StandinIssue]) -> str:
-    return ", ".join(issue.key for issue in tickets) or "none"
-
-
-def _list(names: set[str]) -> str:
+def _list(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
-
-
-def _unless(closed: dict[str, str], culprits: set[str]) -> str:
-    return "" if set(closed) == culprits else f", but cordoned are {_list(set(closed))}"
 
 
 def _list_or_nothing(names: Sequence[str]) -> str:

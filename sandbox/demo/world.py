@@ -1,4 +1,4 @@
-"""The cluster seen from outside: read from the API server a few times a second, and made to log like a real one."""
+"""The demo's cluster: read from the API server a few times a second, with the records that its shippers would write."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from datetime import datetime
 from aiokafka import AIOKafkaProducer
 
 from connectors.kubernetes.client import Cluster, Object, path_of
-from sandbox.demo import cluster_layout, stories
+from sandbox.demo import stories
 from sandbox.demo.shippers import Record, RunningPod
 from sandbox.demo.training import Training, Workload
+from sandbox.simulation.topology import GPUS
 from streams.config.settings import KafkaSettings
 from streams.kafka import clients
 from streams.model.clock import utc_now
 
-LOOK_EVERY_S = 0.3
+POLL_S = 0.3
 JOBS = ("team-language/llm-pretrain", "team-speech/asr-large", "team-research/moe-scaling")
 
 
 @dataclass(slots=True)
 class World:
-    """Nodes and pods as last read, the jobs' progress, and a way to write records as shippers do."""
+    """Nodes and pods as last read, the progress of the jobs, and a producer for records."""
 
     api: Cluster
     settings: KafkaSettings
@@ -35,24 +36,24 @@ class World:
     nodes: Mapping[str, Object] = field(default_factory=dict)
     pods: tuple[RunningPod, ...] = ()
     _producer: AIOKafkaProducer | None = None
-    _closed: frozenset[str] = frozenset()
+    _cordoned: frozenset[str] = frozenset()
 
     async def run(self) -> None:
-        """Look, let the jobs work and write what they print, until cancelled."""
+        """Poll the cluster, let the jobs train and write what they print, until cancelled."""
         while True:
             await self.look()
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_S)
 
     async def look(self) -> None:
-        """Read the cluster once."""
+        """Poll the cluster once."""
         nodes = await self.api.list_all(path_of("v1", "nodes"))
         pods = await self.api.list_all(path_of("v1", "pods"))
         self.nodes = {node["metadata"]["name"]: node for node in nodes}
         self.pods = tuple(pod for thing in pods if (pod := training_pod(thing)) is not None)
         now = utc_now()
-        closed = frozenset(name for name, node in self.nodes.items() if node["spec"].get("unschedulable"))
-        echoes = [stories.not_schedulable(name, now) for name in sorted(closed - self._closed)]
-        self._closed = closed
+        cordoned = frozenset(name for name, node in self.nodes.items() if node["spec"].get("unschedulable"))
+        echoes = [stories.not_schedulable(name, now) for name in sorted(cordoned - self._cordoned)]
+        self._cordoned = cordoned
         await self.write([*self.workload.look(self.pods, now), *echoes])
 
     async def write(self, records: list[Record]) -> None:
@@ -107,5 +108,5 @@ def training_pod(thing: Object) -> RunningPod | None:
         node=thing["spec"]["nodeName"],
         ip=thing["status"].get("podIP", ""),
         job=f"{about['namespace']}/{job}",
-        rank=place * cluster_layout.GPUS,
+        rank=place * GPUS,
     )

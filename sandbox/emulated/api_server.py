@@ -1,4 +1,4 @@
-"""The HTTP face of the emulated API server: kmock parses Kubernetes URLs and serves discovery, the store does the rest.
+"""HTTP interface of the emulated API server: kmock parses Kubernetes URLs and serves discovery, the store does the rest.
 
 kmock itself knows no resourceVersion, so it can neither refuse a stale write nor continue a watch. Everything that reads
 or changes objects is therefore answered here, from `sandbox.emulated.store`.
@@ -39,7 +39,7 @@ class ApiServer(kmock.KubernetesScaffold):
             )
 
     async def _handle(self, request: kmock.Request) -> web.StreamResponse:
-        del self._requests[:-1]  # kmock keeps all for assertions, and this server may run for long
+        del self._requests[:-1]  # kmock keeps every request for assertions, and this server may run for long
         kind = self._kind(request)
         if kind is None:
             return await super()._handle(request)
@@ -107,11 +107,11 @@ class ApiServer(kmock.KubernetesScaffold):
         pod = self.store.get(PODS, namespace, name)
         uid = ((eviction.get("deleteOptions") or {}).get("preconditions") or {}).get("uid")
         if "deletionTimestamp" not in pod["metadata"]:
-            self._ask_budgets(pod)
+            self._check_budgets(pod)
         self.store.delete(PODS, namespace, name, uid)
         return {"apiVersion": "v1", "kind": "Status", "status": "Success", "code": 201}
 
-    def _ask_budgets(self, pod: Object) -> None:
+    def _check_budgets(self, pod: Object) -> None:
         """429 when a PodDisruptionBudget would be broken, worded as the eviction handler does."""
         for budget in self.store.list(BUDGETS, Selector(pod["metadata"]["namespace"])):
             wanted = (budget["spec"].get("selector") or {}).get("matchLabels") or {}
@@ -128,12 +128,9 @@ class ApiServer(kmock.KubernetesScaffold):
                     f"The disruption budget {budget['metadata']['name']} needs {needed} healthy pods "
                     f"and has {len(healthy)} currently"
                 )
-                raise ApiError(
-                    429,
-                    "TooManyRequests",
-                    "Cannot evict pod as it would violate the pod's disruption budget.",
-                    {"causes": [{"reason": "DisruptionBudget", "message": cause}]},
-                )
+                text = "Cannot evict pod as it would violate the pod's disruption budget."
+                details = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
+                raise ApiError(429, "TooManyRequests", text, details)
 
     async def _watch(self, request: kmock.Request, kind: Kind) -> web.StreamResponse:
         selector, version = _selector(request), int(request.params.get("resourceVersion") or 0)

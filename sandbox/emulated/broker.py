@@ -3,8 +3,7 @@
     async with running(KafkaSettings(), log=path) as broker:
         ... broker.settings.bootstrap ...
 
-What it can: produce (idempotent and in transactions), fetch, consumer groups with offset commits. What it cannot, and
-what every user of it has to live with:
+It supports produce (idempotent and transactional), fetch, and consumer groups with offset commits. Its limits:
 
 - No admin API: topics are created here, with the table's partition counts, and settings say `managed_topics=False`.
 - Control records of transactions carry a wrong checksum: settings say `check_crcs=False`.
@@ -13,11 +12,11 @@ what every user of it has to live with:
 - Isolation is not kept: a read-committed reader sees records of a transaction that is still open, or was aborted.
 - A fetch that waits is not woken by new records: latency is the consumer's `fetch_max_wait_ms`, so keep that small.
 - No compaction, about 5 MB kept per partition, all in memory: for minutes of use, not days.
-- A member that leaves without a word holds its partitions for its session timeout.
+- A member that does not leave the group holds its partitions for its session timeout.
 
-The child speaks a line protocol. It says `{"bootstrap": …}` once; then each line on its standard input is answered with
-`ok` or `error …`: `errors API_KEY CODE…` (the next requests of that kind fail so), `down`, `up`, `stop`. It ends when its
-standard input does.
+The child has a line protocol. It prints `{"bootstrap": …}` once; then each line on its standard input is answered with
+`ok` or `error …`: `errors API_KEY CODE…` (the next requests of that kind fail with it), `down`, `up`, `stop`. It exits when its
+standard input closes.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.emulated.child_processes import Child
+from sandbox.emulated.child_processes import Child, answer
 from streams.config.settings import KafkaSettings
 from streams.model.errors import ConfigError
 
 _PRODUCER = 0
 _ALL_BROKERS = -1
 _JOIN_DELAY_MS = 100
-"""How long a new group waits for more members. Kafka's own 3 s would be most of a story."""
+"""How long a new group waits for more members. Kafka's own 3 s would be most of a demo story."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +49,15 @@ class Broker:
     settings: KafkaSettings
 
     async def fail_next(self, api_key: int, *codes: int) -> None:
-        """Answer the next requests of that kind (Produce is 0, Fetch 1, OffsetCommit 8 …) with these error codes."""
+        """Fail the next requests of that kind (Produce is 0, Fetch 1, OffsetCommit 8 …) with these error codes."""
         await self.child.ask(f"errors {api_key} {' '.join(map(str, codes))}")
 
     async def down(self) -> None:
-        """Cut all connections and take no new ones."""
+        """Close all connections and accept no new ones."""
         await self.child.ask("down")
 
     async def up(self) -> None:
-        """Take connections again."""
+        """Accept connections again."""
         await self.child.ask("up")
 
 
@@ -87,8 +86,8 @@ async def running(base: KafkaSettings | None = None, *, log: Path) -> AsyncItera
     command = (sys.executable, "-m", "sandbox.emulated.broker", *topics)
     child = await Child.start("broker", command, log=log, talks=True)
     try:
-        said = json.loads(await child.line())
-        yield Broker(child, settings_for(said["bootstrap"], base))
+        ready = json.loads(await child.line())
+        yield Broker(child, settings_for(ready["bootstrap"], base))
     finally:
         await child.stop()
 
@@ -163,7 +162,7 @@ def _obey(cluster: _MockCluster, line: str) -> None:
         case ["up"]:
             cluster.set_down(False)
         case _:
-            raise ValueError("not an order")
+            raise ValueError("unknown command")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -180,12 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if line.strip() == "stop":
             print("ok", flush=True)
             return
-        try:
-            _obey(cluster, line)
-        except ValueError as error:
-            print(f"error {error}", flush=True)
-        else:
-            print("ok", flush=True)
+        answer(lambda command: _obey(cluster, command), line)
 
 
 if __name__ == "__main__":

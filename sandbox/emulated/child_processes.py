@@ -1,6 +1,6 @@
-"""Child processes that are never left behind, and a line of text at a time with those that take orders.
+"""Child processes that never outlive this one, and a line protocol for those that take commands.
 
-A child runs in a session of its own: a Ctrl-C at the terminal reaches the demo only, which then ends its children in
+A child runs in a session of its own: a Ctrl-C at the terminal reaches the demo only, which then stops its children in
 order. Its log goes to a file. It dies with this process even when this process is killed (`sandbox.emulated.parent_bound`).
 """
 
@@ -10,18 +10,28 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
 from streams.model.errors import FaultlineError
 
 READY_TIMEOUT_S = 90.0
-"""Two interpreters start one after the other before a child says anything: on a busy machine that takes many seconds."""
+"""Two interpreters start one after the other before a child prints anything: many seconds on a busy machine."""
 
 
 class ChildFailed(FaultlineError):
     """A child ended or did not answer; the message carries the end of its log."""
+
+
+def answer(obey: Callable[[str], None], line: str) -> None:
+    """Carry out a command of the line protocol and print `ok`, or `error …` when it raises ValueError. Used in the child."""
+    try:
+        obey(line)
+    except ValueError as error:
+        print(f"error {error}", flush=True)
+    else:
+        print("ok", flush=True)
 
 
 class Child:
@@ -44,7 +54,7 @@ class Child:
     ) -> Self:
         """Start `command` with `env` as its whole environment (this process's own when None).
 
-        One that `talks` answers `line` and `ask`; of the others standard output goes to the log too.
+        One that `talks` answers `line` and `ask`; the standard output of the others goes to the log too.
         """
         tied = (sys.executable, "-m", "sandbox.emulated.parent_bound", str(os.getpid()), *command)
         with log.open("ab") as out:
@@ -69,10 +79,10 @@ class Child:
         return self._process.returncode
 
     async def line(self) -> str:
-        """The next line it says.
+        """The next line it prints.
 
         Raises:
-            ChildFailed: when it ends instead, or says nothing for `READY_TIMEOUT_S`.
+            ChildFailed: when it exits instead, or prints nothing for `READY_TIMEOUT_S`.
         """
         assert self._process.stdout is not None, f"{self.name} was not started with talks=True"
         try:
@@ -80,12 +90,12 @@ class Child:
         except TimeoutError as late:
             raise ChildFailed(f"{self.name} does not answer; the end of its log:\n{self.tail()}") from late
         if not raw:
-            code = await self._process.wait()
-            raise ChildFailed(f"{self.name} ended with {code}; the end of its log:\n{self.tail()}")
+            await self._process.wait()
+            raise self.failure()
         return raw.decode().rstrip("\n")
 
     async def ask(self, line: str) -> str:
-        """Say a line and return its answer, or raise `ChildFailed` when the answer begins with `error`."""
+        """Send a line and return the answer. Raises ChildFailed when the answer begins with `error`."""
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode() + b"\n")
         answer = await self.line()
@@ -94,22 +104,26 @@ class Child:
         return answer
 
     async def wait(self) -> int:
-        """Wait for its own end; its exit code."""
+        """Wait until it exits by itself; returns the exit code."""
         return await self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal; nothing happens when it has ended."""
+        """Send it a signal, unless it has exited."""
         if self._process.returncode is None:
             self._process.send_signal(number)
 
     async def stop(self, grace_s: float = 5.0) -> int:
-        """End it: SIGTERM, and SIGKILL when it does not listen. Returns the exit code."""
+        """Stop it: SIGTERM, then SIGKILL after `grace_s`. Returns the exit code."""
         self.signal(signal.SIGTERM)
         try:
             return await asyncio.wait_for(self._process.wait(), grace_s)
         except TimeoutError:
             self.signal(signal.SIGKILL)
             return await self._process.wait()
+
+    def failure(self) -> ChildFailed:
+        """The error that a child exited by itself."""
+        return ChildFailed(f"{self.name} ended with {self.exit_code}; the end of its log:\n{self.tail()}")
 
     def tail(self, lines: int = 15) -> str:
         """The end of its log."""

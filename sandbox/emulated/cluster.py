@@ -3,10 +3,10 @@
     async with running(folder) as cluster:
         ... KubernetesSettings(kubeconfig=cluster.kubeconfig) ...
 
-It starts empty: whoever wants nodes and jobs creates them through the API, as anywhere. The child says
+It starts empty: nodes and jobs are created through the API. The child prints
 `{"url": …, "kubeconfig": …}` once; then each line on its standard input is answered with `ok` or `error …`:
-`kubelet NODE silent|alive`, `gpus NODE COUNT` (what its device plugin still offers), `stop`. It ends when its standard
-input does. What it leaves out is listed at `api_server.ApiServer` and in `controllers`.
+`kubelet NODE silent|alive`, `gpus NODE COUNT` (what its device plugin still offers), `stop`. It exits at the end of its
+standard input. What it leaves out is listed at `api_server.ApiServer` and in `controllers`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pathlib import Path
 
 import yaml
 
-from sandbox.emulated.child_processes import Child
+from sandbox.emulated.child_processes import Child, answer
 from sandbox.emulated.controllers import Controllers
 from sandbox.emulated.store import Store
 
 LOOK_EVERY_S = 0.1
-"""How often controllers look when nothing has changed, so that delays end."""
+"""How often controllers run when nothing has changed, so that delays end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class EmulatedCluster:
     kubeconfig: Path
 
     async def silence(self, node: str) -> None:
-        """The kubelet of a node says and does nothing any more."""
+        """The kubelet of a node reports and does nothing any more."""
         await self.child.ask(f"kubelet {node} silent")
 
     async def revive(self, node: str) -> None:
@@ -57,8 +57,8 @@ async def running(folder: Path) -> AsyncIterator[EmulatedCluster]:
     command = (sys.executable, "-m", "sandbox.emulated.cluster", str(folder))
     child = await Child.start("cluster", command, log=folder / "cluster.log", talks=True)
     try:
-        said = json.loads(await child.line())
-        yield EmulatedCluster(child, said["url"], Path(said["kubeconfig"]))
+        ready = json.loads(await child.line())
+        yield EmulatedCluster(child, ready["url"], Path(ready["kubeconfig"]))
     finally:
         await child.stop()
 
@@ -79,7 +79,7 @@ def kubeconfig_for(url: str) -> str:
 
 
 async def control(controllers: Controllers) -> None:
-    """Let the controllers look whenever something has changed, and when time has passed."""
+    """Run the controllers whenever something has changed, and every `LOOK_EVERY_S`."""
     while True:
         before = controllers.store.version
         controllers.step()
@@ -90,10 +90,10 @@ async def control(controllers: Controllers) -> None:
 
 
 def obey(controllers: Controllers, line: str) -> None:
-    """Carry out one order.
+    """Carry out one command of the line protocol.
 
     Raises:
-        ValueError: when it is none.
+        ValueError: when it is unknown.
     """
     match line.split():
         case ["kubelet", node, "silent"]:
@@ -103,29 +103,24 @@ def obey(controllers: Controllers, line: str) -> None:
         case ["gpus", node, count]:
             controllers.gpus[node] = int(count)
         case _:
-            raise ValueError("not an order")
+            raise ValueError("unknown command")
 
 
 async def _serve(folder: Path, port: int) -> None:
     from sandbox.emulated.api_server import serving  # importing an HTTP server is for the child alone
 
     controllers = Controllers(Store())
-    orders = asyncio.StreamReader()
+    commands = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(orders), sys.stdin
+        lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
     )
     async with serving(controllers.store, port=port) as url, asyncio.TaskGroup() as group:
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(kubeconfig_for(url))
         controlling = group.create_task(control(controllers))
         print(json.dumps({"url": url, "kubeconfig": str(kubeconfig)}), flush=True)
-        while (raw := await orders.readline()) and (line := raw.decode().strip()) != "stop":
-            try:
-                obey(controllers, line)
-            except ValueError as error:
-                print(f"error {error}", flush=True)
-            else:
-                print("ok", flush=True)
+        while (raw := await commands.readline()) and (line := raw.decode().strip()) != "stop":
+            answer(lambda command: obey(controllers, command), line)
         controlling.cancel()
 
 

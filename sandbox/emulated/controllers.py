@@ -1,13 +1,13 @@
-"""The parts of a cluster that act on objects: job controllers, a gang scheduler, kubelets. Small, and true to the real ones
-where Faultline looks.
+"""The parts of a cluster that act on objects: job controllers, a gang scheduler, kubelets. Small, and like the real ones
+where Faultline depends on them.
 
-Each is a plain function of the store and the time, called again whenever something has changed or some time has passed; none
-remembers anything but when it saw something first. So a test moves the clock instead of waiting.
+Each is a function of the store and the time, called whenever something has changed or some time has passed; its only memory is
+when it saw something first. So a test moves the clock instead of waiting.
 
 - A suspended job's pods are deleted and its condition `Suspended` is set; a resumed one gets new pods, with new uids.
-- A pod is placed where its GPUs fit on a Ready, open node whose taints it tolerates; the pods of a job all at once or not at all.
+- A pod is placed where its GPUs fit on a Ready, uncordoned node whose taints it tolerates; the pods of a job all at once or none.
 - A kubelet starts and ends pods after short delays. One that is silent does neither: its pods stay in Terminating, and
-  after a while its node is NotReady and tainted, as the node controller does it. Once somebody declares such a node out of
+  after a while its node is NotReady and tainted, as the node controller does it. Once such a node is declared out of
   service, the garbage collector takes its Terminating pods away.
 
 Simpler than the real ones: pods of a Job bear its name and index without a random suffix, so a new one has to wait until the
@@ -53,14 +53,14 @@ class ControllerPace:
     stop_s: float = 0.4
     """From Terminating to gone."""
     silent_s: float = 1.5
-    """From the kubelet's last word to NotReady; really about 50 s."""
+    """From the kubelet's last report to NotReady; really about 50 s."""
     collect_s: float = 0.5
     """From a node's being out of service to the end of its Terminating pods; really up to 20 s."""
 
 
 @dataclass(slots=True)
 class Controllers:
-    """All controllers of one cluster. `silent` are nodes whose kubelet says nothing; `gpus` overrides what a node offers."""
+    """All controllers of one cluster. `silent` are nodes whose kubelet does not report; `gpus` overrides what a node offers."""
 
     store: Store
     pace: ControllerPace = field(default_factory=ControllerPace)
@@ -69,7 +69,7 @@ class Controllers:
     _seen: dict[str, datetime] = field(default_factory=dict)
 
     def step(self) -> None:
-        """Let every controller look once."""
+        """Run every controller once."""
         for job in list(self.store.list(JOBS)):
             self._batch_job(job)
         for job in list(self.store.list(PYTORCH_JOBS)):
@@ -80,16 +80,12 @@ class Controllers:
             self._collect(node)
 
     def _batch_job(self, job: Object) -> None:
-        spec = job["spec"]
+        spec, name = job["spec"], job["metadata"]["name"]
         count = min(spec.get("parallelism", 1), spec.get("completions", spec.get("parallelism", 1)))
         wanted = {}
         for index in range(count):
-            labels = {
-                JOB_NAME: job["metadata"]["name"],
-                "job-name": job["metadata"]["name"],
-                INDEX: str(index),
-            }
-            wanted[f"{job['metadata']['name']}-{index}"] = (spec["template"], labels, str(index))
+            labels = {JOB_NAME: name, "job-name": name, INDEX: str(index)}
+            wanted[f"{name}-{index}"] = (spec["template"], labels, str(index))
         self._reconcile(JOBS, job, bool(spec.get("suspend")), wanted)
 
     def _pytorch_job(self, job: Object) -> None:
@@ -114,7 +110,7 @@ class Controllers:
         suspended: bool,
         wanted: Mapping[str, tuple[Object, dict[str, str], str]],
     ) -> None:
-        """Bring the job's pods to `wanted` (by name), or to none when it is suspended, and say so in its status."""
+        """Bring the job's pods to `wanted` (by name), or to none when it is suspended, and update its status."""
         about = job["metadata"]
         have = {p["metadata"]["name"]: p for p in self.store.list(PODS) if _owner(p) == about["uid"]}
         for pod in have.values():
@@ -148,7 +144,7 @@ class Controllers:
             self.store.create(PODS, about["namespace"], pod)
         except ApiError as error:
             if error.status != 409:
-                raise  # a foreign pod holds the name: like the real controllers, try again at the next look
+                raise  # a foreign pod holds the name: like the real controllers, try again in the next step
 
     def _job_status(
         self, kind: Kind, job: Object, suspended: bool, pods: Iterable[Object], wanted: int
@@ -179,7 +175,7 @@ class Controllers:
             self._place(pods)
 
     def _place(self, pods: list[Object]) -> None:
-        """Place all of these pods, or none and say why."""
+        """Schedule all of these pods, or none with the reason in their status."""
         nodes = self.store.list(NODES)
         free = {node["metadata"]["name"]: _allocatable(node) for node in nodes}
         for pod in self.store.list(PODS):
@@ -229,7 +225,7 @@ class Controllers:
                 self.store.put(PODS, self._started(pod, name))
 
     def _collect(self, node: Object) -> None:
-        """Take away what is Terminating on a node that is out of service and not ready, as the pod garbage collector does."""
+        """Remove what is Terminating on a node that is out of service and not ready, as the pod garbage collector does."""
         name, taints = node["metadata"]["name"], node["spec"].get("taints") or []
         if holds(node, "Ready") or all(taint["key"] != OUT_OF_SERVICE for taint in taints):
             self._seen.pop(f"out-of-service/{name}", None)

@@ -1,8 +1,8 @@
 """Run a program that cannot outlive its parent: `python -m sandbox.emulated.parent_bound PARENT COMMAND…`.
 
-The order to die with the parent survives the exec, so any program can be tied without knowing of it. It is given in the
-child and not in a hook between fork and exec, which is unsafe once the parent runs threads. On other systems than Linux
-the kernel has no such order; there children end because their parent ends them, and because their standard input closes.
+The parent-death signal survives the exec, so it works for any program. It is set in the child and not in a hook between fork
+and exec, which is unsafe once the parent runs threads. Only Linux has it; elsewhere children end because their parent stops
+them, and because their standard input closes.
 """
 
 from __future__ import annotations

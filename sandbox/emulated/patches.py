@@ -1,6 +1,6 @@
 """The three kinds of patch of the Kubernetes API, as pure functions from an object and a patch to a new object.
 
-merge      RFC 7396: null takes away, lists are replaced
+merge      RFC 7396: null removes, lists are replaced
 strategic  the same, but lists of known kinds are merged by the key of their elements (Kubernetes, "Update API Objects in
            Place Using kubectl patch"); taints are not among them
 json       RFC 6902 without `move` and `copy`; a `test` that fails is 422
@@ -25,7 +25,7 @@ _MERGE_KEYS = {
 
 
 def patched(thing: dict[str, Any], patch: Any, content_type: str) -> dict[str, Any]:
-    """The object after the patch; the given one is left as it is."""
+    """The object after the patch; the given one stays unchanged."""
     match content_type:
         case "application/merge-patch+json":
             result = _merged(thing, patch)

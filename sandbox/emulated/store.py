@@ -1,7 +1,7 @@
-"""What an API server keeps: objects with a resourceVersion, optimistic locking, selectors, and a log of changes to watch from.
+"""The state of an API server: objects with a resourceVersion, optimistic locking, selectors, and a log of changes to watch from.
 
 Holds to the Kubernetes API conventions where Faultline depends on them: one counter for all versions, 409 for a stale
-resourceVersion or a uid that is somebody else's, 410 for a watch from before the log, no new version for a change that
+resourceVersion or the uid of another object, 410 for a watch from before the log, no new version for a change that
 changes nothing, deletion of a pod in two steps.
 """
 
@@ -25,7 +25,7 @@ LOG_LENGTH = 20_000
 
 
 class ApiError(Exception):
-    """A request that is refused: HTTP status, reason and message as the API server words them."""
+    """A rejected request: HTTP status, reason and message as the API server words them."""
 
     def __init__(self, status: int, reason: str, message: str, details: Object | None = None) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind that is served. `has_status`: a write to the object leaves its status alone, and the other way round."""
+    """A kind that is served. `has_status`: a write to the object leaves its status unchanged, and the other way round."""
 
     api_version: str
     kind: str
@@ -148,7 +148,7 @@ class Store:
         return thing
 
     def delete(self, kind: Kind, namespace: str | None, name: str, uid: str | None = None) -> Object:
-        """Delete; a pod on a node is only marked, and gone when its kubelet says so. 409 for another uid."""
+        """Delete; a pod on a node is only marked, and gone once its kubelet has stopped it. 409 for another uid."""
         thing = self.get(kind, namespace, name)
         if uid is not None and uid != thing["metadata"]["uid"]:
             raise ApiError(409, "Conflict", f"the UID in the precondition ({uid}) is not that of {name}")
@@ -164,7 +164,7 @@ class Store:
         return self.remove(kind, thing)
 
     def remove(self, kind: Kind, thing: Object) -> Object:
-        """Take an object away for good."""
+        """Remove an object for good."""
         namespace = thing["metadata"].get("namespace") if kind.namespaced else None
         last = copy.deepcopy(self._objects.pop((kind, namespace, thing["metadata"]["name"])))
         self._record(kind, "DELETED", last)

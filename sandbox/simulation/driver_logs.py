@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from sandbox.simulation.topology import Node
 
+PEERMEM_TEARDOWN = (
+    "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing"
+)
+"""Logged when a process with GPUDirect RDMA ends; harmless."""
 RECOVERY = {
     0: "None",
     1: "GPU Reset Required",
@@ -108,6 +112,14 @@ def gsp_timeout(gpu: int) -> str:
 def sxid(switch: int, code: int, body: str) -> str:
     """An SXid of one of the board's NVSwitches."""
     return f"nvidia-nvswitch{switch}: SXid (PCI:0000:{5 + switch:02x}:00.0): {code:05d}, {body}"
+
+
+def register_refused(pci: str) -> str:
+    """The mlx5 driver is refused a register access; harmless."""
+    return (
+        f"mlx5_core {pci}: mlx5_cmd_out_err:838:(pid 2211): ACCESS_REG(0x805) op_mod(0x1) failed, "
+        "status bad operation(0x2), syndrome (0x305684), err(-22)"
+    )
 
 
 def _process(node: Node, pid: int | None, process: str) -> str:

@@ -84,17 +84,16 @@ def _counters(log: RankLog, wait: Wait, steps: int, at: datetime) -> str | None:
     )
 
 
-def desync(release: str, waits: dict[int, Wait], lagging: list[int], steps: int, at: datetime) -> list[str]:
-    """TORCH_NCCL_DESYNC_DEBUG's report, printed by one of the ranks that waited longest."""
-    first = min(waits.values(), key=lambda wait: (wait.depth, wait.rank))
+def desync(release: str, first: Wait, lagging: list[int], steps: int, at: datetime) -> str:
+    """TORCH_NCCL_DESYNC_DEBUG's report, printed by one of the ranks that waited longest (`first`)."""
     log = RankLog(release, first.rank)
     op, seq = first.op, first.op.seq + first.after(steps)
     absent = ", ".join(map(str, lagging))
-    return [
+    return (
         f"{log.prefix(at, 650, first)}\n\t - [{first.rank}] Timeout at collective: {op.kind}, #{seq}"
         f"\n\t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:"
         f"\n\t   - [{absent}] finished collective #{seq - 1}, but didn't join collective #{seq} (count from 1)"
-    ]
+    )
 
 
 def cuda_error(rank: int, error: str) -> str:

@@ -38,9 +38,9 @@ def hang(
         if job.dumps:
             _dump(sim, job, at, wait, steps)
     if job.desync and waits:
-        first = min(waits.values(), key=lambda wait: (wait.depth, wait.rank))
-        summary = framework_logs.desync(job.release, waits, sorted(stopped), steps, down)
-        sim.pod(job.pod_of(first.rank), down, *summary)
+        first = _by_depth(waits)[0]
+        report_text = framework_logs.desync(job.release, first, sorted(stopped), steps, down)
+        sim.pod(job.pod_of(first.rank), down, report_text)
     teardown(sim, job, down + seconds(2), spared=stopped)
     return restart_job(sim, job, down + seconds(8), avoid, stalled=at)
 
@@ -58,15 +58,11 @@ def crash(
     """A rank ends with an exception (`error`) or a signal; its neighbours see sockets close, the launchers end the rest."""
     rng, pod = sim.rng, job.pod_of(rank)
     if error is not None:
-        sim.pod(
-            pod,
-            at + seconds(0.3),
-            f'Traceback (most recent call last):\n  File "/app/train.py", line {rng.randrange(90, 900)}, in step\n{error}',
-        )
+        where = f'File "/app/train.py", line {rng.randrange(90, 900)}, in step'
+        sim.pod(pod, at + seconds(0.3), f"Traceback (most recent call last):\n  {where}\n{error}")
     launcher(sim, job, at + seconds(1.5), rank, exit_code)
     waits = _waits(sim, job, [rank], None)
-    near = sorted(waits.values(), key=lambda wait: (wait.depth, wait.rank))
-    for wait in [w for w in near if job.pod_of(w.rank) is not pod][:6]:
+    for wait in [w for w in _by_depth(waits) if job.pod_of(w.rank) is not pod][:6]:
         other, moment = job.pod_of(wait.rank), at + seconds(rng.uniform(1.8, 6))
         gpu = wait.rank % GPUS
         sim.pod(
@@ -94,8 +90,7 @@ def teardown(sim: Simulation, job: Job, at: datetime, *, spared: Iterable[int] =
             for code in (43, 45) if rng.random() < 0.4 else (45,):
                 sim.xid(pod.node, gpu, moment, code, driver_logs.channel(gpu), pid=pid, vital=False)
         if rng.random() < 0.3:
-            text = "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further processing"
-            sim.kernel(pod.node, moment, text)
+            sim.kernel(pod.node, moment, driver_logs.PEERMEM_TEARDOWN)
         if rng.random() < 0.5:
             sim.pod(pod, moment, framework_logs.sigterm_sent(moment, pod.pid(alive[0])))
 
@@ -171,6 +166,11 @@ def report(sim: Simulation, job: Job, at: datetime, rank: int, wait: Wait, steps
     if rank % GPUS == 0:
         sim.pod(pod, moment + seconds(1), *framework_logs.aborting(log, wait, moment))
     return moment
+
+
+def _by_depth(waits: dict[int, Wait]) -> list[Wait]:
+    """Those that waited longest first."""
+    return sorted(waits.values(), key=lambda wait: (wait.depth, wait.rank))
 
 
 def _dump(sim: Simulation, job: Job, at: datetime, wait: Wait, steps: int) -> None:

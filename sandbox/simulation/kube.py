@@ -22,13 +22,7 @@ def node(
 ) -> Object:
     """A node; `ready` is the status of its Ready condition, `more` replaces parts of its spec."""
     amount = {GPU: str(GPUS), "cpu": "192", "memory": "2Ti"}
-    reason = (
-        "KubeletReady"
-        if ready == "True"
-        else "NodeStatusUnknown"
-        if ready == "Unknown"
-        else "KubeletNotReady"
-    )
+    reason = {"True": "KubeletReady", "Unknown": "NodeStatusUnknown"}.get(ready, "KubeletNotReady")
     condition = {"type": "Ready", "status": ready, "reason": reason, "lastTransitionTime": rfc3339(since)}
     return {
         "apiVersion": "v1",

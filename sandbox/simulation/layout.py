@@ -72,15 +72,13 @@ class Layout:
     def groups(self) -> tuple[RankGroup, ...]:
         """The default group and all groups of more than one rank, in the order in which they are made."""
         t, d, p = range(self.tensor), range(self.data), range(self.pipeline)
-        cut = [("DATA_PARALLEL_GROUP", [tuple(self.rank(s, r, x) for r in d) for s in p for x in t])]
-        cut.append(
-            ("TENSOR_MODEL_PARALLEL_GROUP", [tuple(self.rank(s, r, x) for x in t) for s in p for r in d])
-        )
-        cut.append(
-            ("PIPELINE_MODEL_PARALLEL_GROUP", [tuple(self.rank(s, r, x) for s in p) for r in d for x in t])
-        )
+        cut = {
+            "DATA_PARALLEL_GROUP": [tuple(self.rank(s, r, x) for r in d) for s in p for x in t],
+            "TENSOR_MODEL_PARALLEL_GROUP": [tuple(self.rank(s, r, x) for x in t) for s in p for r in d],
+            "PIPELINE_MODEL_PARALLEL_GROUP": [tuple(self.rank(s, r, x) for s in p) for r in d for x in t],
+        }
         found = [RankGroup(0, "default_pg", tuple(range(self.world)))]
-        for about, members in cut:
+        for about, members in cut.items():
             if len(members[0]) > 1:
                 found += [RankGroup(len(found) + n, about, ranks) for n, ranks in enumerate(members)]
         return tuple(found)

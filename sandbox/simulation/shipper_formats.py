@@ -50,7 +50,8 @@ Render = Callable[[SourceRecord, datetime], Keyed]
 """Formats what was emitted, with its time by the clock of its place."""
 
 
-def _kmsg(source: SourceRecord, at: datetime) -> Keyed:
+def kmsg(source: SourceRecord, at: datetime) -> Keyed:
+    """Fluent Bit's kmsg input: only the key names the node."""
     boot_s = at.timestamp() % 10_000_000
     record = {"@timestamp": at.timestamp(), "priority": 4, "sequence": int(boot_s * 10), "sec": int(boot_s)}
     return source.place, orjson.dumps({**record, "usec": at.microsecond, "msg": source.text})
@@ -96,7 +97,8 @@ def _syslog5424(source: SourceRecord, at: datetime) -> Keyed:
     return source.place, f"<4>1 {rfc3339(at)} {source.place} {source.program} - - - {source.text}".encode()
 
 
-def _tail(source: SourceRecord, at: datetime) -> Keyed:
+def tail(source: SourceRecord, at: datetime) -> Keyed:
+    """Fluent Bit's tail input with its kubernetes filter."""
     pod = source.pod
     about = {
         "pod_name": pod["name"],
@@ -150,7 +152,8 @@ def unchanged(source: SourceRecord, at: datetime) -> Keyed:
     return None, source.text.encode()
 
 
-def _adapter(source: SourceRecord, at: datetime) -> Keyed:
+def prometheus_adapter(source: SourceRecord, at: datetime) -> Keyed:
+    """prometheus-kafka-adapter: seconds only, the value as text, no key."""
     value = f"{source.value:g}" if source.value < 1e6 else f"{source.value:.0f}"
     labels = {"__name__": source.program, **source.labels}
     record = {
@@ -159,7 +162,7 @@ def _adapter(source: SourceRecord, at: datetime) -> Keyed:
         "name": source.program,
         "labels": labels,
     }
-    return source.place, orjson.dumps(record)
+    return None, orjson.dumps(record)
 
 
 def _telegraf(source: SourceRecord, at: datetime) -> Keyed:
@@ -198,7 +201,8 @@ def switch(source: SourceRecord, at: datetime) -> Keyed:
     )
 
 
-def _exporter(source: SourceRecord, at: datetime) -> Keyed:
+def event_exporter(source: SourceRecord, at: datetime) -> Keyed:
+    """kubernetes-event-exporter."""
     return event_uid(source), orjson.dumps(_event(source, at) | {"clusterName": ""})
 
 
@@ -283,7 +287,7 @@ def _escaped(value: str) -> str:
 
 
 NODE_LOGS: Mapping[str, Render] = {
-    "fluent-bit-kmsg": _kmsg,
+    "fluent-bit-kmsg": kmsg,
     "fluent-bit-systemd": systemd,
     "vector-journald": _journald,
     "otlp-journald": _otlp_journald,
@@ -291,17 +295,17 @@ NODE_LOGS: Mapping[str, Render] = {
     "rsyslog-5424": _syslog5424,
 }
 JOB_LOGS: Mapping[str, Render] = {
-    "fluent-bit-tail": _tail,
+    "fluent-bit-tail": tail,
     "vector-pods": _vector_pod,
     "otlp-filelog": _otlp_pod,
 }
 METRICS: Mapping[str, Render] = {
-    "prometheus-kafka-adapter": _adapter,
+    "prometheus-kafka-adapter": prometheus_adapter,
     "telegraf": _telegraf,
     "otlp-metrics": _otlp_metric,
 }
 EVENTS: Mapping[str, Render] = {
-    "event-exporter": _exporter,
+    "event-exporter": event_exporter,
     "fluent-bit-events": _raw_event,
     "otlp-events": _otlp_event,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -31,13 +31,8 @@ class TrueRoot:
     """Its name, for a fault of the whole cluster."""
 
     def plain(self) -> dict[str, Any]:
-        """What is known of it."""
-        parts = {
-            "node": self.node, "gpu": dict(self.gpu) if self.gpu else None, "nic": self.nic, "switch": self.switch,
-            "port": self.port, "job": dict(self.job) if self.job else None, "rack": self.rack, "storage": self.storage,
-            "cluster": self.cluster,
-        }  # fmt: skip
-        return {name: part for name, part in parts.items() if part is not None}
+        """The fields that are set, as `truth.jsonl` has them."""
+        return {name: part for name, part in asdict(self).items() if part is not None}
 
 
 @dataclass(frozen=True, slots=True)

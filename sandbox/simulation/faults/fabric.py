@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -117,25 +117,20 @@ def _cable(sim: Simulation, place: FaultPlace, job: Job, at: datetime) -> dateti
     return network_failure(sim, job, down, node, [nic], [node])
 
 
-def _leaf_jobs(sim: Simulation, leaf: Leaf, at: datetime) -> list[Job] | None:
-    """The jobs under a leaf, if there are any and all of them and their nodes are free."""
-    under = sim.cluster.under(leaf)
-    jobs = sim.jobs_on(under)
-    return jobs if jobs and all_free(sim, at, under, jobs) else None
-
-
-def _free_leaf(sim: Simulation, at: datetime) -> tuple[Leaf, list[Job]] | None:
+def _free_leafs(sim: Simulation, at: datetime) -> Iterator[tuple[Leaf, list[Job]]]:
+    """Leafs with jobs under them of which all are free, and their nodes too, in random order."""
     leafs = list(sim.cluster.leafs)
     sim.rng.shuffle(leafs)
     for leaf in leafs:
-        if (jobs := _leaf_jobs(sim, leaf, at)) is not None:
-            return leaf, jobs
-    return None
+        under = sim.cluster.under(leaf)
+        jobs = sim.jobs_on(under)
+        if jobs and all_free(sim, at, under, jobs):
+            yield leaf, jobs
 
 
 def _leaf_down(sim: Simulation, at: datetime) -> bool:
     """A leaf dies: every host under it loses all links within seconds, until the leaf has rebooted."""
-    found = _free_leaf(sim, at)
+    found = next(_free_leafs(sim, at), None)
     if found is None:
         return False
     leaf, jobs = found
@@ -166,12 +161,9 @@ def _leaf_down(sim: Simulation, at: datetime) -> bool:
 
 def _uplink(sim: Simulation, at: datetime) -> bool:
     """An uplink of a leaf goes down: jobs that reach beyond the leaf fail on connections that cross it."""
-    leafs = list(sim.cluster.leafs)
-    sim.rng.shuffle(leafs)
-    for leaf in leafs:
-        jobs = _leaf_jobs(sim, leaf, at)
-        crossing = [j for j in jobs or () if any(n.leaf != leaf for n in j.nodes)]
-        if jobs is None or not crossing:
+    for leaf, jobs in _free_leafs(sim, at):
+        crossing = [j for j in jobs if any(n.leaf != leaf for n in j.nodes)]
+        if not crossing:
             continue
         port = leaf.uplink(sim.rng.randrange(sim.cluster.spec.spines))
         port_state(sim, leaf, port, at, "down", vital=True)

@@ -27,8 +27,6 @@ def killed_program(sim: Simulation, node: Node, at: datetime) -> None:
 def register_flood(sim: Simulation, node: Node, at: datetime) -> None:
     """mlx5 refuses a register access, many times a minute: harmless."""
     for number in range(12):
-        text = (
-            f"mlx5_core {node.nic_pci(number % GPUS)}: mlx5_cmd_out_err:838:(pid 2211): ACCESS_REG(0x805) op_mod(0x1) failed, "
-            "status bad operation(0x2), syndrome (0x305684), err(-22)"
+        sim.kernel(
+            node, at + seconds(number * 0.8), driver_logs.register_refused(node.nic_pci(number % GPUS))
         )
-        sim.kernel(node, at + seconds(number * 0.8), text)

@@ -126,7 +126,7 @@ def test_interrupted_it_ends_all_its_processes_and_says_so(tmp_path: Path, numbe
     child.send_signal(number)
     out, _ = child.communicate(timeout=120)
     assert child.returncode == 130
-    assert lines(out)[-1]["text"] == "interrupted; everything was ended"
+    assert lines(out)[-1]["text"] == "interrupted; all processes are stopped"
     assert left_behind(folder) == []
     assert list(folder.iterdir()) == []
 

@@ -8,6 +8,7 @@ import pytest
 from sandbox.demo import cluster_layout, stories
 from sandbox.demo.shippers import Record, RunningPod
 from sandbox.demo.world import JOBS
+from sandbox.simulation.topology import GPUS
 from streams.detect.detector import Detected, Detector
 from streams.model.record import RawRecord
 from streams.model.signal import Signal
@@ -99,7 +100,7 @@ def test_a_healthy_cluster_gives_no_signal_and_one_record_that_nobody_can_read()
     assert sum(1 for one in found if one.dead) == 1
 
 
-@pytest.mark.parametrize("nic", range(cluster_layout.GPUS))
+@pytest.mark.parametrize("nic", range(GPUS))
 def test_every_cable_of_the_topology_ends_at_the_port_that_the_stories_name(nic: int) -> None:
     import yaml
 

@@ -138,7 +138,7 @@ def test_a_healthy_node_that_is_cordoned_is_found() -> None:
 def test_a_culprit_that_a_person_cordoned_does_not_count() -> None:
     stage = Stage()
     stage.world.nodes["gpu-03"]["metadata"]["annotations"] = {}
-    assert "gpu-03 is closed for nobody" in bad(stage.verdict())
+    assert "gpu-03 is cordoned for nobody" in bad(stage.verdict())
 
 
 @pytest.mark.parametrize("what", ["ticket", "thread"])
@@ -154,7 +154,7 @@ def test_a_second_ticket_or_thread_is_found(what: str) -> None:
 def test_a_job_that_stands_still_is_found() -> None:
     stage = Stage()
     stage.world.workload.trainings[JOBS[0]].moving_since = None
-    assert f"{JOBS[0]} stands still" in bad(stage.verdict())
+    assert f"{JOBS[0]} is stalled" in bad(stage.verdict())
 
 
 def test_an_incident_too_many_is_found() -> None:
@@ -172,4 +172,4 @@ def test_a_job_that_was_restarted_for_a_fault_of_its_own_is_found() -> None:
     root = Entity(cluster_layout.CLUSTER, job=JobRef("PyTorchJob", *JOBS[0].split("/")))
     stage.seen.incidents["inc-1"] = replace(incident("gpu-03"), family="application", root=root)
     assert "was left to its owner" in bad(stage.verdict())
-    assert "no node was closed for it, but gpu-03 is" in bad(stage.verdict())
+    assert "no node was cordoned for it, but gpu-03 is" in bad(stage.verdict())
