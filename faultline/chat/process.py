@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 import structlog
@@ -53,12 +54,16 @@ class Chat:
         pulse: Pulse | None = None,
     ) -> None:
         self._pulse = pulse or Pulse()
-        self._connector = connector
-        self._channel = channel
-        self._debounce_s = debounce_s
-        self._lease_s = lease_s
-        self._clock = clock
-        self._at = at
+        self._new_publisher = partial(
+            ThreadPublisher,
+            connector=connector,
+            channel=channel,
+            group=PROCESS,
+            debounce_s=debounce_s,
+            lease_s=lease_s,
+            clock=clock,
+            at=at,
+        )
         self._publishers: dict[OwnedPartition[Thread], ThreadPublisher] = {}
         self._working: dict[OwnedPartition[Thread], asyncio.Task[NoReturn]] = {}
         self._failure: Exception | None = None
@@ -116,17 +121,8 @@ class Chat:
 
     def _publisher(self, owned: OwnedPartition[Thread]) -> ThreadPublisher:
         if owned not in self._publishers:
-            self._publishers[owned] = ThreadPublisher(
-                owned.store,
-                self._connector,
-                channel=self._channel,
-                timeline=self._owner.place(TIMELINE, owned.partition),
-                group=PROCESS,
-                debounce_s=self._debounce_s,
-                lease_s=self._lease_s,
-                clock=self._clock,
-                at=self._at,
-            )
+            timeline = self._owner.place(TIMELINE, owned.partition)
+            self._publishers[owned] = self._new_publisher(owned.store, timeline=timeline)
         return self._publishers[owned]
 
     def _start_workers(self) -> None:
@@ -163,7 +159,7 @@ class Chat:
 
 
 def _take_node(publisher: ThreadPublisher, record: ConsumerRecord[bytes, bytes]) -> None:
-    """Nodes may stay cordoned for an incident; other inventory records are skipped by their key, undecoded."""
+    """Take a node of the inventory: it may stay cordoned for an incident. Other records are skipped by key, undecoded."""
     cluster, kind, name = [*(record.key or b"").decode(errors="replace").split("/", 2), "", ""][:3]
     if kind != "node":
         return

@@ -5,17 +5,15 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import orjson
 from rich.cells import cell_len, chop_cells
 
 from streams.model.message import plain
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _WIDTH_WITHOUT_TERMINAL = 200
 _LEAST_WIDTH = 8
@@ -24,12 +22,10 @@ MAX_CELL = 4000
 FORMATS = ("table", "json")
 
 
-def output_option(function: F) -> F:
-    """The `--output` option of every command that prints a result."""
-    option = click.option(
-        "--output", "-o", type=click.Choice(FORMATS), default="table", help="Output format."
-    )
-    return option(function)
+output_option = click.option(
+    "--output", "-o", type=click.Choice(FORMATS), default="table", help="Output format."
+)
+"""The `--output` option of every command that prints a result."""
 
 
 def json_line(value: Any) -> None:

@@ -220,8 +220,9 @@ def _runbook(runbook: Runbook) -> Iterator[str]:
     yield f"- priority {runbook.priority}, mode {code(runbook.mode)}, owner {code(runbook.owner)}, revision {runbook.revision}"
     yield ""
     if runbook.escalation is not None:
-        rung = runbook.escalation
-        yield f"- after {rung.after} runs for one {rung.per} within {rung.within_s:g} s, [{rung.to}](#{rung.to}) is taken instead"
+        level = runbook.escalation
+        limit = f"after {level.after} runs for one {level.per} within {level.within_s:g} s"
+        yield f"- {limit}, [{level.to}](#{level.to}) is taken instead"
         yield ""
     if runbook.parameters:
         bounds = ("parameter", "default", "least", "most", "what for")
@@ -263,13 +264,9 @@ def _value(value: object) -> str:
         return f"{{cel: {value.cel}}}"
     if value is None:
         return ""
-    return (
-        f"{value:g}"
-        if isinstance(value, float)
-        else json.dumps(value)
-        if isinstance(value, bool)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:g}"
+    return json.dumps(value) if isinstance(value, bool) else str(value)
 
 
 def _marks(*marks: tuple[str, bool]) -> str:

@@ -175,19 +175,11 @@ def _pauses(sheet: PauseSheet) -> Iterator[str]:
     yield "second, and used only where there is no duration."
     yield ""
     limits = {"duration": sheet.duration, "frames": sheet.frames, "events": sheet.events}
-    rows = []
-    for metric in sheet.metrics:
-        limit = limits[metric.measures]
-        rows.append(
-            (
-                code(metric.pattern),
-                metric.direction,
-                metric.measures,
-                limit.fire,
-                limit.clear,
-                limit.intervals,
-            )
-        )
+    rows = [
+        (code(m.pattern), m.direction, m.measures, limit.fire, limit.clear, limit.intervals)
+        for m in sheet.metrics
+        for limit in (limits[m.measures],)
+    ]
     yield from table(("metric (RE2)", "direction", "measures", "storm from", "over below", "intervals"), rows)
 
 

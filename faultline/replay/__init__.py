@@ -1,1 +1,1 @@
-"""Captures: recorded, decided again, and explained."""
+"""Captures: written, read, replayed and explained."""

@@ -1,9 +1,9 @@
-"""A capture: what lay on the topics between two moments, as a directory anyone can make with a text editor.
+"""A capture: the records of the topics between two times, as a directory that can be made with a text editor.
 
     meta.json           {"cluster", "from", "to", "format": 1}; times RFC 3339
     TOPIC.jsonl[.zst]   one record a line: {"partition","offset","timestamp","key","value","headers"}
-    topology.yaml       which switch port a host's NIC hangs on, as `inventory.topology_file` has it; may be missing
-    kube-objects.jsonl  instead of inventory.jsonl: {"time","type","object"} as a watch would have shown them
+    topology.yaml       which NIC is attached to which switch port, like `inventory.topology_file`; optional
+    kube-objects.jsonl  instead of inventory.jsonl: {"time","type","object"} as a watch would show them
 
 `timestamp` is in milliseconds. `value` and `key` are strings, null, or {"base64": …} for bytes that are not UTF-8.
 """
@@ -57,7 +57,7 @@ def read(directory: Path) -> Capture:
     """Read a capture whole.
 
     Raises:
-        BadInput: naming the file and line that cannot be understood.
+        BadInput: naming the file and line that is invalid.
     """
     meta = _read_meta(directory / META)
     records: dict[str, tuple[RawRecord, ...]] = {}
@@ -78,16 +78,15 @@ def read(directory: Path) -> Capture:
 
 
 def write(directory: Path, capture: Capture) -> None:
-    """Write a capture; the directory is made when it is missing. Existing topic files are replaced."""
+    """Write a capture; the directory is created if needed. Existing topic files are replaced."""
     directory.mkdir(parents=True, exist_ok=True)
     meta = {
         "cluster": capture.meta.cluster,
         "from": rfc3339(capture.meta.begin),
         "to": rfc3339(capture.meta.end),
+        "format": FORMAT,
     }
-    (directory / META).write_bytes(
-        orjson.dumps({**meta, "format": FORMAT}, option=orjson.OPT_INDENT_2) + b"\n"
-    )
+    (directory / META).write_bytes(orjson.dumps(meta, option=orjson.OPT_INDENT_2) + b"\n")
     for topic, records in capture.records.items():
         with (directory / f"{topic}.jsonl").open("wb") as out:
             out.writelines(record_line(record) for record in records)
@@ -115,17 +114,17 @@ def record_line(record: RawRecord) -> bytes:
 
 
 def in_time_order(records: Iterable[RawRecord]) -> list[RawRecord]:
-    """One order for all topics and partitions that does not depend on how a file interleaves them.
+    """Records in one order over all topics and partitions, however a file interleaves them.
 
-    Kafka time decides; where it is equal, topic, partition and offset do. Within a partition offsets keep their order even
+    They are sorted by Kafka time, then by topic, partition and offset. Within a partition offsets keep their order even
     where a shipper's clock ran backwards.
     """
     latest: dict[tuple[str, int], datetime] = {}
     ordered: list[tuple[datetime, str, int, int, RawRecord]] = []
     for record in sorted(records, key=lambda r: (r.topic, r.partition, r.offset)):
-        lane = (record.topic, record.partition)
-        latest[lane] = max(record.timestamp, latest.get(lane, record.timestamp))
-        ordered.append((latest[lane], record.topic, record.partition, record.offset, record))
+        partition = (record.topic, record.partition)
+        latest[partition] = max(record.timestamp, latest.get(partition, record.timestamp))
+        ordered.append((latest[partition], record.topic, record.partition, record.offset, record))
     ordered.sort(key=lambda entry: entry[:4])
     return [entry[4] for entry in ordered]
 

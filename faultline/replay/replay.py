@@ -1,8 +1,8 @@
-"""A capture decided again: detector, inventory, correlator and responder in memory, in shadow, on the capture's own time.
+"""Replays a capture: detector, inventory, correlator and responder in memory, in shadow mode, with the time of its records.
 
 Records of all topics are taken in one order that depends on their times and coordinates only, so the same capture gives the
 same decisions however its files interleave partitions. What the pipeline wrote itself (signals, incidents, runs …) is not
-read: it is decided anew.
+read: it is decided again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from streams.model.run import Run
 from streams.model.signal import Signal
 
 AFTERMATH = timedelta(minutes=3)
-"""Time goes on for so long after the last record: what waits for more to come must still be decided."""
+"""Time advances this far past the last record, so that decisions that wait for more evidence are made."""
 
 TICK = timedelta(seconds=1)
 
@@ -55,7 +55,7 @@ class Replayed:
     actions: tuple[ActionLine, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
     late: list[TimelineEntry] = field(default_factory=list)
-    """What was said of sources whose reports came late, and of what was left out. No decision, and so not part of the hash."""
+    """Timeline entries about sources whose records came late, and about what was dropped. Not decisions, so not in the hash."""
     records: int = 0
     signals: int = 0
     dead_letters: int = 0
@@ -72,15 +72,16 @@ class Replayed:
             yield _incident_line(incident)
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Everything in the shape of `--output json`: incidents, actions, what came late, and last the summary."""
+        """Everything in the shape of `--output json`: incidents, actions, late records, and last the summary."""
         yield from self.incident_lines()
         yield from map(_action_line, self.actions)
         for entry in self.late:
             yield {"record": "late", "at": rfc3339(entry.at), **entry.attributes, "text": entry.text}
-        counts = {"records": self.records, "signals": self.signals, "incidents": len(self.incidents)}
         yield {
             "record": "summary",
-            **counts,
+            "records": self.records,
+            "signals": self.signals,
+            "incidents": len(self.incidents),
             "dead_letters": self.dead_letters,
             "decision_hash": self.decision_hash,
         }
@@ -89,10 +90,10 @@ class Replayed:
 def replay(
     directory: Path, *, responder: ResponderSettings | None = None, config: Config | None = None
 ) -> Replayed:
-    """Read a capture and decide it again.
+    """Read a capture and replay it.
 
     Raises:
-        BadInput: when the capture cannot be understood; names file and line.
+        BadInput: when the capture is invalid; names file and line.
     """
     return replay_capture(read(directory), responder=responder, config=config)
 
@@ -104,24 +105,24 @@ def replay_capture(
     config: Config | None = None,
     runbooks: Sequence[Runbook] | None = None,
 ) -> Replayed:
-    """Decide a capture in memory again. `runbooks` are those of the settings, for whoever has loaded them already."""
+    """Replay a capture in memory. `runbooks` are those of the settings, if they are loaded already."""
     settings = responder or ResponderSettings()
-    known = load(settings.runbook_dirs) if runbooks is None else runbooks
-    player = _Player(capture.meta.cluster, ShadowResponder(known, settings), config or Config())
+    books = load(settings.runbook_dirs) if runbooks is None else runbooks
+    pipeline = _Pipeline(capture.meta.cluster, ShadowResponder(books, settings), config or Config())
     inventory = capture.records.get(INVENTORY.name, ())
     if inventory and capture.kube_changes:
         raise BadInput("the capture holds inventory.jsonl and kube-objects.jsonl: leave one out")
     for at, key, fact in sorted(facts_of(capture), key=lambda entry: entry[0]):
-        player.learn_later(at, key, fact)
+        pipeline.add_fact(at, key, fact)
     raw = [record for topic in RAW for record in capture.records.get(topic.name, ())]
     for record in in_time_order(raw):
-        player.take(record)
+        pipeline.take(record)
     last = max([capture.meta.end, *(record.timestamp for record in raw)])
-    return player.finish(last + AFTERMATH)
+    return pipeline.finish(last + AFTERMATH)
 
 
 def facts_of(capture: Capture) -> Iterator[tuple[datetime, str, Fact | None]]:
-    """Inventory facts with their times, from whichever of the two files the capture has."""
+    """Inventory facts with their times and keys, from whichever of the two files the capture has; None for a deletion."""
     if capture.kube_changes:
         changes = sorted(capture.kube_changes, key=lambda change: change.at)
         links = read_topology(capture.meta.cluster, capture.topology, capture.meta.begin).links
@@ -138,8 +139,8 @@ def facts_of(capture: Capture) -> Iterator[tuple[datetime, str, Fact | None]]:
         yield published.timestamp, published.key.decode(errors="replace"), fact
 
 
-class _Player:
-    """Plays records, facts and time into the four rooms, and carries what each says to the next."""
+class _Pipeline:
+    """Feeds records, facts and time to detector, correlator and responder, and the output of each to the next."""
 
     def __init__(self, cluster: str, responder: ShadowResponder, config: Config) -> None:
         self._detector = Detector(cluster)
@@ -152,8 +153,8 @@ class _Player:
         self._now: datetime | None = None
         self._result = Replayed()
 
-    def learn_later(self, at: datetime, key: str, fact: Fact | None) -> None:
-        """Queue a fact; queued in time order, it is told when its time has come."""
+    def add_fact(self, at: datetime, key: str, fact: Fact | None) -> None:
+        """Queue a fact until its time. Facts must be added in time order."""
         self._facts.append((at, key, fact))
 
     def take(self, record: RawRecord) -> None:
@@ -161,26 +162,24 @@ class _Player:
         self._advance(record.timestamp)
         self._result.records += 1
         rollup = self._rollups[record.topic, record.partition]
-        self._let_go(record.topic, record.partition, record.timestamp, record.timestamp)
+        self._release(record.topic, record.partition, record.timestamp, record.timestamp)
         detected = read_safely(self._detector, record, rollup)
-        self._result.signals += len(detected.signals)
         self._result.dead_letters += bool(detected.dead)
-        if detected.signals:
-            self._hear(detected.signals, record.timestamp)
+        self._take_detected(detected.signals, record.timestamp)
 
-    def _let_go(self, topic: str, partition: int, due: datetime | None, at: datetime) -> None:
-        """Hear at `at` of the lines whose rest has not come by `due`, of all when that is None."""
-        signals = tuple(
-            self._detector.flush_unfinished(topic, partition, due, self._rollups[topic, partition])
-        )
+    def _release(self, topic: str, partition: int, due: datetime | None, at: datetime) -> None:
+        """Take at `at` the signals of lines whose continuation has not come by `due`; of all lines when that is None."""
+        held = self._detector.flush_unfinished(topic, partition, due, self._rollups[topic, partition])
+        self._take_detected(tuple(held), at)
+
+    def _take_detected(self, signals: Sequence[Signal], at: datetime) -> None:
         self._result.signals += len(signals)
-        if signals:
-            self._hear(signals, at)
+        self._take_signals(signals, at)
 
     def finish(self, until: datetime) -> Replayed:
-        """Let time run to `until` and return what was decided."""
+        """Advance time to `until` and return what was decided."""
         for topic, partition in sorted(self._rollups):
-            self._let_go(topic, partition, None, self._now or until)
+            self._release(topic, partition, None, self._now or until)
         self._advance(until)
         self._result.runs = self._responder.runs
         self._result.actions = self._responder.actions()
@@ -188,7 +187,7 @@ class _Player:
         return self._result
 
     def _advance(self, to: datetime) -> None:
-        """Tell facts and ticks up to `to`, in their order."""
+        """Take the facts and ticks up to `to`, in time order."""
         while self._next_fact < len(self._facts) and self._facts[self._next_fact][0] <= to:
             at, key, fact = self._facts[self._next_fact]
             self._next_fact += 1
@@ -202,31 +201,30 @@ class _Player:
             self._now = to
         while self._now + TICK <= to:
             self._now += TICK
-            self._hear_counts(self._now)
+            self._take_rollups(self._now)
             for name in sorted(self._engines):
                 self._publish(self._engines[name].on_tick(self._now), self._now)
-            self._hear(self._responder.tick(self._now), self._now)
+            self._take_signals(self._responder.tick(self._now), self._now)
 
-    def _hear_counts(self, now: datetime) -> None:
-        """Roll-ups whose window is over by the time of the capture."""
+    def _take_rollups(self, now: datetime) -> None:
+        """Take the counts of repeats whose window has ended."""
         for _, rollup in sorted(self._rollups.items()):
-            if rollup.waiting and (due := rollup.due(to_millis(now), now.timestamp())):
-                self._result.signals += len(due)
-                self._hear(due, now)
+            if rollup.waiting:
+                self._take_detected(rollup.due(to_millis(now), now.timestamp()), now)
 
     def _publish(self, changes: Changes, now: datetime) -> None:
         self._result.late += (entry for entry in changes.timeline if not entry.incident)
         for incident in changes.incidents:
             self._result.incidents[incident.id] = incident
-            self._hear(self._responder.take_incident(incident, now), now)
+            self._take_signals(self._responder.take_incident(incident, now), now)
 
-    def _hear(self, signals: Iterable[Signal], now: datetime) -> None:
-        """Signals to the engine of their cluster: those of records, and what runs report, as it comes back through `signals`."""
+    def _take_signals(self, signals: Iterable[Signal], now: datetime) -> None:
+        """Pass signals to the engine of their cluster: those of records, and those that runs report."""
         by_cluster: dict[str, list[Signal]] = {}
         for signal in signals:
             by_cluster.setdefault(signal.entity.cluster, []).append(signal)
-        for cluster, heard in by_cluster.items():
-            self._publish(self._engine(cluster).on_signals(heard, now), now)
+        for cluster, mine in by_cluster.items():
+            self._publish(self._engine(cluster).on_signals(mine, now), now)
 
     def _engine(self, cluster: str) -> Engine:
         if cluster not in self._engines:
@@ -250,7 +248,7 @@ def _incident_line(incident: Incident) -> dict[str, Any]:
 
 
 def _root(root: Entity) -> dict[str, Any]:
-    """The root with those of its parts that are known."""
+    """The root, with only the fields that are set."""
     parts = encode_plain(root)
     known = {
         name: parts[name] for name in ("cluster", "node", "gpu", "nic", "switch", "port") if name in parts

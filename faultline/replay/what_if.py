@@ -1,4 +1,4 @@
-"""What the runbooks would plan for an incident: from a capture, from JSON, or for a sample of a family."""
+"""What the runbooks would plan for an incident: of a capture, from JSON, or a sample of an incident type."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """What an installation allows: how far runbooks go on their own, and the work on nodes that it has set up."""
+    """What an installation allows: the mode of its runbooks, and the node work that it has templates for."""
 
     mode: Mode
     actions: frozenset[str]
 
     @classmethod
     def of(cls, settings: Settings) -> Installation:
-        """The one that the settings describe."""
+        """As the settings describe it."""
         return cls(
             settings.responder.mode,
             frozenset(name for name in NODE_WORK if getattr(settings.node_work, name)),
@@ -64,7 +64,7 @@ def planned(
     installation: Installation,
     inventory: str,
 ) -> Planned:
-    """Choose and bind. What other runs and escalations would change is not looked at."""
+    """Select a runbook and plan it. Other runs and escalations are not considered."""
     choice = select(incident, runbooks)
     facts = facts_of(incident)
     missing = {book.id: parts for book in runbooks if (parts := unmet(book.match, facts))}
@@ -80,7 +80,7 @@ def planned(
 def from_capture(
     directory: Path, prefix: str, runbooks: Sequence[Runbook], settings: Settings
 ) -> list[Planned]:
-    """For the incidents of a capture, on its inventory as it is at the end. Raises BadInput when none is there."""
+    """For the incidents of a capture, with its inventory as of its end. Raises BadInput when there are none."""
     capture = read(directory)
     decided = replay_capture(
         capture, responder=settings.responder, config=Config.of(settings.correlator), runbooks=runbooks
@@ -101,7 +101,7 @@ def from_capture(
 
 def from_json(raw: bytes, runbooks: Sequence[Runbook], installation: Installation) -> list[Planned]:
     """For incidents as the command line prints them. Raises BadInput that names what is wrong."""
-    return [_on_assumed(one, InventoryFixture(), runbooks, installation) for one in _incidents(raw)]
+    return [_on_assumed(one, runbooks, installation) for one in _incidents(raw)]
 
 
 def from_family(
@@ -111,25 +111,23 @@ def from_family(
     runbooks: Sequence[Runbook],
     installation: Installation,
 ) -> list[Planned]:
-    """For a sample: a decisive incident with one job on the culprit's node, and the names and facts that are given."""
+    """For a sample: a decisive incident with one job on the node at its root, and the given names and facts."""
     names = dict(_pairs(root)) or {"node": "node-03", "gpu": "0000:1b:00"}
     values = {name: _value(text) for name, text in _pairs(facts)}
     job = names.get("job") or "PyTorchJob/research/llm"
     try:
-        told = IncidentFixture.model_validate(
+        sample = IncidentFixture.model_validate(
             {"family": family, "root": names, "facts": values, "jobs": [job]}
         )
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise BadInput(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    return [_on_assumed(incident_of(told), InventoryFixture(), runbooks, installation)]
+    return [_on_assumed(incident_of(sample), runbooks, installation)]
 
 
-def _on_assumed(
-    incident: Incident, inventory: InventoryFixture, runbooks: Sequence[Runbook], installation: Installation
-) -> Planned:
+def _on_assumed(incident: Incident, runbooks: Sequence[Runbook], installation: Installation) -> Planned:
     view = ClusterView(incident.cluster)
-    for fact in facts_of_inventory(inventory, incident):
+    for fact in facts_of_inventory(InventoryFixture(), incident):
         view.put(fact)
     return planned(incident, runbooks, view, installation, ASSUMED)
 
@@ -142,7 +140,7 @@ def _incidents(raw: bytes) -> Iterator[Incident]:
             _document(line, number) for number, line in enumerate(raw.splitlines(), 1) if line.strip()
         ]
     if not documents:
-        raise BadInput("no incident is given")
+        raise BadInput("no incident given")
     for number, document in enumerate(documents, 1):
         inner = document.get("incident", document) if isinstance(document, dict) else document
         try:
@@ -162,12 +160,12 @@ def _pairs(given: Sequence[str]) -> Iterator[tuple[str, str]]:
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise BadInput(f"{pair}: NAME=VALUE is wanted")
+            raise BadInput(f"{pair}: expected NAME=VALUE")
         yield name, value
 
 
 def _value(text: str) -> Any:
-    """Numbers, lists and yes or no as JSON writes them; all else is text."""
+    """JSON values as JSON; everything else is text."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -1,7 +1,7 @@
 """`/live` and `/ready` of a process, answered from its pulse by a thread of its own.
 
-The event loop may be busy for a while with what has come at once; a kubelet that gets no answer then would end a process that
-works as fast as it can, and the next one would have to begin anew. One that really hangs is told by its pulse.
+The event loop may be busy for a while with a burst of records; a kubelet that gets no answer would then restart a process that
+works at full speed, and the next one would start over. A process that really hangs is recognized by its pulse.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from threading import Thread
 from streams.model.pulse import Pulse
 
 REQUEST_S = 5.0
-"""How long whoever connects may take to ask."""
+"""How long a client may take to send its request."""
 
 
 @asynccontextmanager
@@ -43,7 +43,7 @@ async def health_server(pulse: Pulse, *, host: str, port: int) -> AsyncIterator[
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # Who asks for a probe and says nothing must not hold up the end of the process.
+    # A client that connects and sends nothing must not delay the shutdown.
     block_on_close = False
     request_queue_size = 64
 
@@ -53,13 +53,13 @@ class _Server(ThreadingHTTPServer):
         super().__init__((host, port), _Probe)
 
     def server_bind(self) -> None:
-        # The one of the base class asks a name server for the host's name, which may take seconds.
+        # The base class resolves the host name, which may take seconds.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is no news."""
+        """A client that disconnects is not logged."""
 
 
 class _Probe(BaseHTTPRequestHandler):

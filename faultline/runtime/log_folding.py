@@ -34,7 +34,7 @@ class KnownProblem:
     over: str
     grace_s: float
     begins: tuple[str, ...]
-    says: str = ""
+    contains: str = ""
 
 
 UNREACHABLE = KnownProblem(
@@ -96,7 +96,7 @@ class KafkaLogFilter(logging.Filter):
         if text.startswith(ROUTINE):
             return logging.getLogger().level <= logging.DEBUG
         for problem in (NO_COORDINATOR, UNREACHABLE):
-            if text.startswith(problem.begins) and problem.says in record.getMessage():
+            if text.startswith(problem.begins) and problem.contains in record.getMessage():
                 self._note(problem, record.getMessage())
                 return False
         return True

@@ -1,4 +1,4 @@
-"""One logger setup: JSON lines in production, one readable line on a terminal. Always on stderr: stdout is for answers."""
+"""One logger setup: JSON lines in production, one readable line on a terminal. Always on stderr: stdout is for results."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import structlog
 from faultline.runtime.log_folding import KafkaLogFilter
 
 FAUST = ("streams.correlate.faust_app", "streams.correlate.faust_consumer")
-"""Faust's services log under the modules of ours that derive from them; what they say at `info` is of no use to anybody."""
+"""Faust's services log under our modules that derive from them; their `info` lines are of no use."""
 
 FIRST = ("event", "level", "timestamp", "process")
-"""What stands first in a JSON line, in this order; the rest follows by name."""
+"""The first keys of a JSON line, in this order; the rest follows by name."""
 
 
 def configure(
@@ -22,7 +22,7 @@ def configure(
 ) -> KafkaLogFilter:
     """Set up structlog and the standard library's logging (Faust, aiokafka) alike; every line names `process`.
 
-    Whoever runs for long calls `look` of what is returned about once a second.
+    A long-running process calls `look` of the result about once a second.
     """
     as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [

@@ -13,7 +13,7 @@ from streams.model.errors import BadInput, ConfigError
 
 
 def sources(paths: Sequence[Path], *, shipped: bool) -> Iterator[tuple[str, str]]:
-    """Name and text of every file in `paths` (files, and directories of them), and of those that ship; each file once."""
+    """Name and text of every file in `paths` (files, and directories of them), and of the built-in ones; each file once."""
     own = [path for one in paths for path in _inside(one) if not path.name.endswith(CASES)]
     seen = {path.resolve() for path in own}
     if shipped and not seen & {path.resolve() for path in yaml_files(LIBRARY)}:
@@ -22,14 +22,14 @@ def sources(paths: Sequence[Path], *, shipped: bool) -> Iterator[tuple[str, str]
         yield str(path), read(path, str(path))
 
 
-def library_in(paths: Sequence[Path], *, shipped: bool) -> RunbookLibrary:
-    """Everything in the files, with its faults."""
+def read_library(paths: Sequence[Path], *, shipped: bool) -> RunbookLibrary:
+    """All runbooks in the files, with their faults."""
     return library_of(sources(paths, shipped=shipped))
 
 
 def valid_library(paths: Sequence[Path], *, shipped: bool = True) -> RunbookLibrary:
     """The same. Raises BadInput with every fault when there is one."""
-    found = library_in(paths, shipped=shipped)
+    found = read_library(paths, shipped=shipped)
     if found.faults:
         raise BadInput("\n".join(found.faults))
     return found
@@ -39,7 +39,7 @@ def of_responder(policy: ResponderSettings) -> tuple[Runbook, ...]:
     """The runbooks that a responder with these settings works with, sorted by id.
 
     Raises:
-        ConfigError: with a line for every fault of the files, and for every approval in them that nobody could give.
+        ConfigError: with a line for every fault of the files, and for every approval that no approver could give.
     """
     found = library_of(files(policy.runbook_dirs))
     faults = found.faults or [f"{one.place}: {one.message}" for one in unanswered(found, policy)]
@@ -49,7 +49,7 @@ def of_responder(policy: ResponderSettings) -> tuple[Runbook, ...]:
 
 
 def case_files(paths: Sequence[Path]) -> list[Path]:
-    """Every `NAME.cases.yaml` of the paths, of the library when there are no paths."""
+    """Every `NAME.cases.yaml` of the paths, or of the library without paths."""
     return [path for one in paths or [LIBRARY] for path in _inside(one) if path.name.endswith(CASES)]
 
 

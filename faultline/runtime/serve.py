@@ -1,4 +1,4 @@
-"""Running one process until it is told to stop, with its probes, and an end that is certain."""
+"""Runs one process until SIGTERM or SIGINT, with its probes and a bounded shutdown."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from streams.kafka import installation, provisioning
 from streams.model.pulse import Pulse
 
 GRACE_S = 50.0
-"""How long an end may take. Kubernetes kills after 60 s; we would rather say why we did."""
+"""How long a shutdown may take. Kubernetes kills after 60 s; exiting before that leaves a log line that says why."""
 
-TELL_S = 180.0
-"""How often a process says in its log how it goes."""
+STATUS_S = 180.0
+"""How often a process logs its status."""
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +41,7 @@ async def serve(
     """Check the topics, answer the probes, and do `work` until SIGTERM or SIGINT. `look` is called about once a second.
 
     Raises:
-        ConfigError: when the topics are not as they have to be, or are another cluster's.
+        ConfigError: when the topics do not match the configuration, or are bound to another cluster.
         FaultlineError: whatever ends the work.
     """
     log.info(
@@ -55,7 +55,7 @@ async def serve(
     await provisioning.verify(settings.kafka)
     is_held = await installation.hold(settings.kafka, settings.cluster, f"{name} on {socket.gethostname()}")
     pulse = Pulse()
-    beside: list[Coroutine[Any, Any, object]] = [_tell(pulse, look)]
+    beside: list[Coroutine[Any, Any, object]] = [_log_status(pulse, look)]
     if is_held:
         beside.append(installation.watch_on(settings.kafka, settings.cluster))
     task = asyncio.ensure_future(_together(work(pulse), beside))
@@ -72,16 +72,16 @@ async def serve(
     log.info("stopped")
 
 
-async def _tell(pulse: Pulse, look: Callable[[], None]) -> NoReturn:
+async def _log_status(pulse: Pulse, look: Callable[[], None]) -> NoReturn:
     """Log a status line every few minutes: whether the process is ready, its counters and its lag."""
     clock = asyncio.get_running_loop().time
-    due = clock() + TELL_S
+    due = clock() + STATUS_S
     while True:
         await asyncio.sleep(1.0)
         look()
         if clock() >= due:
-            due = clock() + TELL_S
-            log.info("status", ready=pulse.is_ready, within_s=TELL_S, **await pulse.report())
+            due = clock() + STATUS_S
+            log.info("status", ready=pulse.is_ready, within_s=STATUS_S, **await pulse.report())
 
 
 async def _together(work: Awaitable[None], beside: Sequence[Coroutine[Any, Any, object]]) -> None:

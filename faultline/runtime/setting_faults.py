@@ -1,4 +1,4 @@
-"""What is wrong with the settings: every fault once, at its place, with what may have been meant.
+"""Messages for invalid settings: every fault once, with its place and a suggestion.
 
 The place is `file:line` of a key of the file, or the name of the environment variable that sets it.
 """
@@ -24,10 +24,10 @@ NOT_SETTINGS = frozenset({"FAULTLINE_CONFIG", "FAULTLINE_TESTBED"})
 """Variables of the same prefix that are not settings: where the settings file is, where the testbed was built."""
 
 
-def told(
+def fault_lines(
     error: ValidationError, model: type[BaseModel], root: yaml.Node | None, *, besides: Sequence[Path] = ()
 ) -> list[str]:
-    """A line for each fault. `besides` are paths whose values are known to be wrong: what follows from these is left out."""
+    """A line for each fault. Faults that follow from the values at the paths `besides`, known to be wrong, are left out."""
     found = []
     for path, what in _faults(error, model, besides):
         line = f"  {_place(path, root)}{shown(path) or 'settings'}: {what}"
@@ -36,7 +36,7 @@ def told(
 
 
 def paths_of(error: ValidationError) -> list[Path]:
-    """The paths of the values that are wrong by themselves, and of those that do not go with another one."""
+    """The paths of the values that are wrong by themselves, and of those that contradict another one."""
     found: list[Path] = []
     for one in error.errors(include_url=False, include_input=False):
         if one["type"] == "contradictions":
@@ -47,13 +47,10 @@ def paths_of(error: ValidationError) -> list[Path]:
 
 
 def no_json(model: type[BaseModel], environment: Mapping[str, str] = os.environ) -> list[str]:
-    """A line for each variable of a list, a mapping or a section that is no JSON."""
+    """A line for each variable of a list, a mapping or a section that is not JSON."""
     found = []
-    for name, text in sorted(environment.items()):
-        if not name.upper().startswith(PREFIX) or name in NOT_SETTINGS:
-            continue
-        path = tuple(name[len(PREFIX) :].lower().split("__"))
-        if _holds_many(model, path) and not _is_json(text):
+    for name, path in _variables(environment):
+        if _holds_many(model, path) and not _is_json(environment[name]):
             found.append(f'  {name}: {shown(path)}: no JSON; a list in a variable is written ["a", "b"]')
     return found
 
@@ -75,14 +72,11 @@ def _is_json(text: str) -> bool:
     return True
 
 
-def strange_variables(model: type[BaseModel], environment: Mapping[str, str] = os.environ) -> list[str]:
-    """A line for each variable of our prefix that is no setting: pydantic sees only the names it knows."""
+def unknown_variables(model: type[BaseModel], environment: Mapping[str, str] = os.environ) -> list[str]:
+    """A line for each variable of our prefix that is no setting: pydantic ignores names it does not know."""
     known = {f"{PREFIX}{name.replace('.', '__').upper()}": name for name in every_key(model)}
     found = []
-    for name in sorted(environment):
-        if not name.upper().startswith(PREFIX) or name in NOT_SETTINGS:
-            continue
-        key = name[len(PREFIX) :].lower().split("__")[0]
+    for name, (key, *_) in _variables(environment):
         if key not in model.model_fields:
             meant = suggestion(name.upper(), known)
             listed = "" if meant else f"; known are {', '.join(sorted(model.model_fields))}"
@@ -90,8 +84,15 @@ def strange_variables(model: type[BaseModel], environment: Mapping[str, str] = o
     return found
 
 
+def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The variables of our prefix by name, each with the path of the setting it would set."""
+    for name in sorted(environment):
+        if name.upper().startswith(PREFIX) and name not in NOT_SETTINGS:
+            yield name, tuple(name[len(PREFIX) :].lower().split("__"))
+
+
 def twice(root: yaml.Node, path: Path = ()) -> Iterator[str]:
-    """A line for each key that a mapping has twice: YAML would take the last one in silence."""
+    """A line for each key that a mapping has twice: YAML would silently take the last one."""
     if isinstance(root, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in root.value:
@@ -157,7 +158,7 @@ def _what(error: ErrorDetails, path: Path, model: type[BaseModel]) -> str:
 
 
 def _model_at(model: type[BaseModel], path: Path) -> type[BaseModel] | None:
-    """The section at a path; numbers and the names of a mapping's entries lead on within what holds them."""
+    """The section at a path. Indexes of lists and keys of mappings on the way are passed over."""
     here: type[BaseModel] | None = model
     for part in path:
         if here is not None and part in here.model_fields:

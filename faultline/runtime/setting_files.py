@@ -29,12 +29,9 @@ def faults(settings: Settings, processes: tuple[str, ...] = tuple(PROCESSES)) ->
     """The problems for any of the processes, without duplicates."""
     found = list(_kafka(settings))
     for name in processes:
-        found += _LOOKS.get(name, _nothing)(settings)
+        if name in _CHECKS:
+            found += _CHECKS[name](settings)
     return list(dict.fromkeys(found))
-
-
-def _nothing(_: Settings) -> Iterator[str]:
-    yield from ()
 
 
 def _kafka(settings: Settings) -> Iterator[str]:
@@ -64,9 +61,9 @@ def _responder(settings: Settings) -> Iterator[str]:
     from faultline.runtime.runbook_files import of_responder
 
     yield from _kubernetes(settings)
-    for look in (lambda: of_responder(settings.responder), lambda: read_templates(settings.node_work)):
+    for read in (lambda: of_responder(settings.responder), lambda: read_templates(settings.node_work)):
         try:
-            look()
+            read()
         except ConfigError as error:
             yield from str(error).splitlines()
     if settings.jira.base_url:
@@ -99,4 +96,7 @@ def _file(key: str, path: Path | None) -> Iterator[str]:
         yield f"{key}: cannot read {path}: {error.strerror}"
 
 
-_LOOKS: Mapping[str, Callable[[Settings], Iterator[str]]] = {"inventory": _inventory, "responder": _responder}
+_CHECKS: Mapping[str, Callable[[Settings], Iterator[str]]] = {
+    "inventory": _inventory,
+    "responder": _responder,
+}

@@ -22,7 +22,7 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from faultline.runtime.setting_faults import no_json, paths_of, strange_variables, told, twice
+from faultline.runtime.setting_faults import fault_lines, no_json, paths_of, twice, unknown_variables
 from streams.config.connector_settings import (
     JiraSettings,
     KubernetesSettings,
@@ -91,7 +91,7 @@ class Settings(BaseSettings):
             )
 
     @model_validator(mode="after")
-    def _goes_together(self) -> Self:
+    def _is_consistent(self) -> Self:
         if found := list(self.contradictions()):
             raise contradicting(found)
         return self
@@ -105,7 +105,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Environment over file: the file arrives as init values, so the usual order is turned round."""
+        """Environment over file: the file arrives as init values, so the usual order is reversed."""
         return env_settings, init_settings
 
 
@@ -133,14 +133,14 @@ def load(path: Path | None = None) -> Settings:
     """
     named = path or (Path(os.environ["FAULTLINE_CONFIG"]) if os.environ.get("FAULTLINE_CONFIG") else None)
     root, values = _read_file(named) if named else (None, {})
-    faults = strange_variables(Settings) + (list(twice(root)) if root is not None else [])
+    faults = unknown_variables(Settings) + (list(twice(root)) if root is not None else [])
     settings: Settings | None = None
     try:
         settings = Settings(**values)
     except SettingsError as error:
         faults += no_json(Settings) or [f"  {error}"]
     except ValidationError as error:
-        faults += told(error, Settings, root)
+        faults += fault_lines(error, Settings, root)
         faults += [line for line in _further(error, values, root) if line not in faults]
     if settings is None or faults:
         source = f"{named} and the environment" if named else "the environment"
@@ -157,7 +157,7 @@ def _further(error: ValidationError, values: Mapping[str, Any], root: yaml.Node 
         try:
             _WithoutEnvironment(**left)
         except ValidationError as further:
-            found += told(further, Settings, root, besides=wrong)
+            found += fault_lines(further, Settings, root, besides=wrong)
             wrong = [*wrong, *paths_of(further)]
         else:
             break

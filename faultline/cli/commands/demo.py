@@ -30,9 +30,8 @@ def command(output: str, capture: Path) -> int:
     Everything runs on this machine's loopback and is removed at the end, except for the capture. Exit code 1 when a check
     fails.
     """
-    logging.getLogger("aiokafka").setLevel(
-        logging.CRITICAL
-    )  # the spectator outlives no broker; the processes log for themselves
+    # The processes have logs of their own, and the spectator would log the broker's shutdown as errors.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     screen = screen_for(output)
     try:
         found = asyncio.run(perform(screen, capture))

@@ -77,10 +77,9 @@ _change(Verb.UNKILL, "Release the kill switch if a command engaged it (not the s
 _change(Verb.RESET, "Reset the tripped circuit breaker; approvers only. Stale approvals are requested again.")
 
 
-def _scope_option(function: Any) -> Any:
-    return click.option(
-        "--scope", default="", help="pool:NAME or namespace:NAME; default: the whole cluster."
-    )(function)
+_scope_option = click.option(
+    "--scope", default="", help="pool:NAME or namespace:NAME; default: the whole cluster."
+)
 
 
 @command.command("freeze")

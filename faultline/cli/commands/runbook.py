@@ -12,7 +12,7 @@ import orjson
 from faultline.cli.main import EXIT_NO
 from faultline.cli.output import json_line, output_option, table
 from faultline.replay.what_if import Installation, Planned, from_capture, from_family, from_json
-from faultline.runtime.runbook_files import case_files, library_in, valid_library
+from faultline.runtime.runbook_files import case_files, read_library, valid_library
 from faultline.runtime.settings import load
 from runbooks.engine.case_result import CaseResult, run_case
 from runbooks.language.cases import Cases
@@ -57,10 +57,10 @@ def lint_command(
     settings = load(ctx.obj)
     everything = paths or settings.responder.runbook_dirs
     policy = settings.responder if "responder" in settings.model_fields_set else None
-    found = library_in(everything, shipped=library)
+    found = read_library(everything, shipped=library)
     catalog = families().families
-    told = lint(found, catalog, complete=library, policy=policy)
-    findings = [finding for finding in told if not paths or _is_in(finding, paths)]
+    everywhere = lint(found, catalog, complete=library, policy=policy)
+    findings = [finding for finding in everywhere if not paths or _is_in(finding, paths)]
     faults = sum(finding.level == "fault" for finding in findings)
     summary = {"runbooks": len(found.loaded), "faults": faults, "warnings": len(findings) - faults}
     if output == "json":
@@ -197,7 +197,7 @@ def _books(name: str) -> dict[str, Runbook]:
         found = valid_library(()).loaded
     elif Path(name).exists():
         path = Path(name)
-        alone = library_in([path], shipped=False)
+        alone = read_library([path], shipped=False)
         found = alone.loaded if not alone.faults else valid_library([path]).loaded
         found = {key: one for key, one in found.items() if _is_from(one, path)}
     else:

@@ -37,7 +37,7 @@ def apply(config: Path | None, old: str | None, output: str) -> None:
     """
     settings = load(config)
     changes = asyncio.run(_apply(settings, old))
-    _show(changes, output, empty="all topics match the expected configuration")
+    _show(changes, output)
 
 
 async def _apply(settings: Settings, old: str | None) -> list[TopicChange]:
@@ -56,14 +56,15 @@ async def _apply(settings: Settings, old: str | None) -> list[TopicChange]:
 def diff(ctx: click.Context, output: str) -> None:
     """Print the differences; exit code 1 when there are any."""
     changes = asyncio.run(provisioning.diff(load(ctx.obj).kafka))
-    _show(changes, output, empty="all topics match the expected configuration")
+    _show(changes, output)
     if any(change.kind != "advice" for change in changes):
         ctx.exit(EXIT_NO)
 
 
-def _show(changes: list[TopicChange], output: str, *, empty: str) -> None:
+def _show(changes: list[TopicChange], output: str) -> None:
     if output == "json":
         for change in changes:
             json_line({"topic": change.topic, "change": change.kind, "detail": change.detail})
         return
-    table(("topic", "change", "detail"), ((c.topic, c.kind, c.detail) for c in changes), empty=empty)
+    rows = ((c.topic, c.kind, c.detail) for c in changes)
+    table(("topic", "change", "detail"), rows, empty="all topics match the expected configuration")

@@ -140,7 +140,7 @@ def test_a_plan_is_made_for_the_incidents_of_a_capture() -> None:
 BAD = {
     "no source": (("plan", "nowhere"), "not a capture, a file or an incident type"),
     "no incident": (("plan", "docs/examples/gpu-off-bus", "--incident", "inc-none"), "no incident whose id begins with"),
-    "no pair": (("plan", "hang", "--fact", "xid"), "xid: NAME=VALUE is wanted"),
+    "no pair": (("plan", "hang", "--fact", "xid"), "xid: expected NAME=VALUE"),
     "no part of a root": (("plan", "hang", "--root", "moon=1"), "root.moon: Extra inputs"),
     "nothing to compare": (("diff", "nowhere", "shipped"), "nowhere: no such file or directory"),
 }  # fmt: skip
