@@ -1,11 +1,14 @@
-"""What one step of a cluster's correlation brought."""
+"""What one step of a cluster's correlation changed: incidents, and the timeline entry of each of their revisions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from streams.model.conversation import TimelineEntry
-from streams.model.incident import Incident
+from streams.model.incident import Incident, IncidentState
+
+ACTOR = "correlator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,3 +20,33 @@ class Changes:
 
     def __add__(self, other: Changes) -> Changes:
         return Changes(self.incidents + other.incidents, self.timeline + other.timeline)
+
+
+def timeline_entry(old: Incident | None, new: Incident, now: datetime) -> TimelineEntry:
+    """The entry for a revision; `old` is the one before, None for an incident that opens."""
+    if old is None:
+        event, text = "incident.opened", f"{new.title}: {new.reason}"
+    elif new.state is IncidentState.MERGED:
+        event, text = "incident.merged", f"merged into {new.merged_into}"
+    elif new.state is not old.state:
+        event, text = f"incident.{new.state.value}", f"{old.state.value} → {new.state.value}"
+    else:
+        event, text = "incident.amended", f"revision {new.revision}: {_news(old, new)}"
+    return TimelineEntry(new.id, new.cluster, now, ACTOR, event, text, {"revision": new.revision})
+
+
+def _news(old: Incident, new: Incident) -> str:
+    parts = []
+    if len(new.jobs) != len(old.jobs):
+        parts.append(f"{len(new.jobs)} jobs affected")
+    if len(new.nodes) != len(old.nodes):
+        parts.append(f"{len(new.nodes)} nodes affected")
+    if new.certainty is not old.certainty:
+        parts.append(f"certainty {old.certainty.value} → {new.certainty.value}")
+    if new.reason != old.reason:
+        parts.append(new.reason)
+    if len(new.proofs) != len(old.proofs):
+        parts.append(f"{len(new.proofs)} kinds of evidence")
+    if new.progress != old.progress:
+        parts.append("progress seen")
+    return "; ".join(parts) or "more evidence"

@@ -23,13 +23,12 @@ from streams.correlate.policy.config import Config
 from streams.correlate.publish.publisher import Publisher
 from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.ingest import Ingest
-from streams.correlate.state.place import Place
+from streams.correlate.state.place import Place, Touched
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.rows import DocumentRow
 from streams.correlate.state.stale_reports import StaleReports
 from streams.correlate.state.store import Rows, State
 from streams.correlate.state.topology import Topology
-from streams.correlate.state.touched import Touched
 from streams.model.facts import Fact
 from streams.model.signal import Signal
 
@@ -159,9 +158,9 @@ class Engine:
     def _publish(self, touched: Touched, now: datetime) -> Changes:
         places = touched.places() | self._publisher.places_that_mention(touched.mentioned)
         places = places.union(*(self._causes.places_of(cause) for cause in touched.causes))
-        standing = {place: self._causes.at(place) for place in places}
-        claims = self._jobs.claims({h.id for found in standing.values() for h in found})
-        changes, wakes = self._publisher.publish(standing, claims, self._successor, now)
+        by_place = {place: self._causes.at(place) for place in places}
+        claims = self._jobs.claims({h.id for found in by_place.values() for h in found})
+        changes, wakes = self._publisher.publish(by_place, claims, self._successor, now)
         for wake in wakes:
             heapq.heappush(self._wakes, wake)
         return changes

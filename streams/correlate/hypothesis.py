@@ -65,6 +65,11 @@ class Hypothesis:
         """The family's domain."""
         return families()[self.family].domain
 
+    def fact_texts(self, name: str) -> tuple[str, ...]:
+        """A fact that is a list, as texts; empty if there is none."""
+        value = self.facts.get(name)
+        return tuple(map(str, value)) if isinstance(value, tuple) else ()
+
     @property
     def strength(self) -> tuple[int, int]:
         """For choosing between two: certainty first, then the family's rank."""

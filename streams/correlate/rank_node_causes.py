@@ -16,21 +16,20 @@ from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.rows import NodeRow, of_kind
 from streams.model.incident import Candidate, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
-from streams.model.signal import Attribute
 
 
 @dataclass(slots=True)
 class NodeRoots:
     """Roots that stand, and which of the others became part of which (by incident id)."""
 
-    standing: list[Hypothesis] = field(default_factory=list)
+    independent: list[Hypothesis] = field(default_factory=list)
     merged: dict[str, str] = field(default_factory=dict)
     parts: list[Hypothesis] = field(default_factory=list)
     """Those that became part of another."""
 
     def hand_over(self, root: Hypothesis, owner: str) -> None:
         """Make a root that stands, and what became part of it, part of the incident `owner`."""
-        self.standing.remove(root)
+        self.independent.remove(root)
         self.parts.append(root)
         passed_on = [part for part, host in self.merged.items() if host == root.id]
         self.merged |= dict.fromkeys([root.id, *passed_on], owner)
@@ -58,18 +57,18 @@ def weighed_roots(
         key=lambda h: (h.certainty is Certainty.WEAK, -families()[h.family].rank, h.fault_at, h.id),
     )
     for root in ranked:
-        host = next((h for h in result.standing if _takes_in(h, root, closed, config)), None)
+        host = next((h for h in result.independent if _takes_in(h, root, closed, config)), None)
         if host is None:
-            result.standing.append(root)
+            result.independent.append(root)
             continue
         result.merged[root.id] = host.id
         result.parts.append(root)
-        at = result.standing.index(host)
-        result.standing[at] = _with(host, root)
+        at = result.independent.index(host)
+        result.independent[at] = _with(host, root)
     for since, name in row.cordons:
         _take_in_later(result, since, name, closed)
     not_ready = [s for s in of_kind(row.seen, SignalKind.NODE_NOT_READY) if s.firing]
-    result.standing = [_with_readiness(h, not_ready, config, missed_alone) for h in result.standing]
+    result.independent = [_with_readiness(h, not_ready, config, missed_alone) for h in result.independent]
     return result
 
 
@@ -83,13 +82,13 @@ def stands_alone(
 
 
 def _take_in_later(result: NodeRoots, since: datetime, name: str, closed: Mapping[str, datetime]) -> None:
-    host = next((h for h in result.standing if h.id == name), None)
+    host = next((h for h in result.independent if h.id == name), None)
     if host is None:
         return
     over = closed.get(name)
     later = [
         h
-        for h in result.standing
+        for h in result.independent
         if h is not host
         and h.family not in policy().handled.apart
         and h.fault_at >= since
@@ -97,16 +96,14 @@ def _take_in_later(result: NodeRoots, since: datetime, name: str, closed: Mappin
     ]
     for other in later:
         result.hand_over(other, host.id)
-        at = next(i for i, h in enumerate(result.standing) if h.id == name)
+        at = next(i for i, h in enumerate(result.independent) if h.id == name)
         taken = _with(
-            result.standing[at], other, "the node was closed already", f"it began while {name} was handled"
+            result.independent[at], other, "the node was closed already", f"it began while {name} was handled"
         )
-        families_ = {*_texts(taken.facts.get("later_faults")), other.family}
-        result.standing[at] = replace(taken, facts={**taken.facts, "later_faults": tuple(sorted(families_))})
-
-
-def _texts(value: Attribute | None) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, tuple) else ()
+        families_ = {*taken.fact_texts("later_faults"), other.family}
+        result.independent[at] = replace(
+            taken, facts={**taken.facts, "later_faults": tuple(sorted(families_))}
+        )
 
 
 def _takes_in(host: Hypothesis, other: Hypothesis, closed: Mapping[str, datetime], config: Config) -> bool:

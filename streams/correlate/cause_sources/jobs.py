@@ -14,10 +14,10 @@ from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.job_verdict import JobVerdict, judge
 from streams.correlate.publish.publisher import Publisher
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.place import Cause, PlaceKind, Suspect
+from streams.correlate.state.job_progress import moves_of
+from streams.correlate.state.place import Cause, PlaceKind, Suspect, Touched
 from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.rows import DocumentRow, JobRow
-from streams.correlate.state.touched import Touched
 from streams.model.entity import Entity
 
 
@@ -86,11 +86,11 @@ class JobCauses(CauseSource):
         """Remember the evidence a job was evaluated by."""
         self._evidence_cache.note(key, evidence)
         self._weights.pop(key, None)
-        self._causes.complaining.pop(key, None)
+        self._causes.last_symptoms.pop(key, None)
         if evidence is not None:
             self._weights[key] = len(evidence.reports) + len(evidence.codes)
             if evidence.reports:
-                self._causes.complaining[key] = max(t.sighting.at for t in evidence.reports)
+                self._causes.last_symptoms[key] = max(t.sighting.at for t in evidence.reports)
 
     def _evidence(self, key: str) -> JobEvidence | None:
         placements = self._placements.placements_of(key)
@@ -115,7 +115,7 @@ class JobCauses(CauseSource):
             causes=causes,
             near_storms=self._near_storms(causes, nodes) if reports else frozenset(),
             closed=self._incarnations.closed(h.id for h in causes),
-            moved=self._publisher.moves_of(key),
+            moved=moves_of(self._state, self._placements, key),
             ended=row.ends,
             world=row.fact.world if row.fact else None,
             addresses=self._evidence_cache.addresses,
@@ -138,8 +138,7 @@ class JobCauses(CauseSource):
         if storm.root.node in nodes:
             return True
         near = self._topology.switches_of(storm.root.node or "") | ({storm.root.switch} - {None})
-        ends = storm.facts.get("ends")
-        near |= {str(end).partition("/")[0] for end in ends} if isinstance(ends, tuple) else set()
+        near |= {end.partition("/")[0] for end in storm.fact_texts("ends")}
         if leafs & near:
             return True
         if storm.domain == "fabric":

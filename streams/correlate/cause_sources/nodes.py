@@ -25,9 +25,8 @@ from streams.correlate.node_rules.node_death import LivenessWindow, liveness_win
 from streams.correlate.node_rules.node_readiness import node_down, taken_away
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
 from streams.correlate.state.job_progress import ProgressReports
-from streams.correlate.state.place import Place, PlaceKind
+from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.rows import DocumentRow, NodeRow, of_kind
-from streams.correlate.state.touched import Touched
 from streams.model.entity import Entity
 from streams.model.kinds import IncidentFamily, SignalKind
 
@@ -46,8 +45,8 @@ class HostCauses(CauseSource):
     ) -> None:
         super().__init__(causes)
         self._evidence_cache, self._links, self._shared = evidence_cache, links, shared
-        self._pulses = ProgressReports(self._state, self._placements, self._config.slack)
-        self._unheard: dict[str, list[LivenessWindow]] = {}
+        self._progress = ProgressReports(self._state, self._placements, self._config.slack)
+        self._undecided: dict[str, list[LivenessWindow]] = {}
         """Nodes that are or were NotReady and may be proven alive by progress of their jobs."""
         self._found: dict[str, list[Hypothesis]] = {}
         self.storms: dict[str, Hypothesis] = {}
@@ -60,8 +59,8 @@ class HostCauses(CauseSource):
     def evaluate(self, round_: Round) -> None:
         """Evaluate the touched nodes and pass what they show on to switches and shared groups."""
         touched, stormy = round_.touched, False
-        touched.nodes |= self._unheard_under(touched)
-        self._pulses.forget()
+        touched.nodes |= self._undecided_under(touched)
+        self._progress.forget()
         for node in list(touched.nodes):
             row = self._state.nodes.get(node, NodeRow())
             before = self._found.pop(node, [])
@@ -103,28 +102,28 @@ class HostCauses(CauseSource):
             found = [h if stood(node, h.fault_at, left) else taken_away(h, left) for h in found]
         for i, h in enumerate(found):
             if h.family == IncidentFamily.NODE_DOWN:
-                found[i] = weighed(h, row, ports, self._pulses.on(node, h.fault_at), config)
+                found[i] = weighed(h, row, ports, self._progress.on(node, h.fault_at), config)
         return found, [fault for fault, excused in links if not excused]
 
     def _gone_alone(self, node: str, found: Sequence[Hypothesis]) -> list[Hypothesis]:
         """The NotReady hypotheses that no other fault of the node explains."""
         down = [h for h in found if h.family == IncidentFamily.NODE_DOWN]
-        if unheard := [u for h in down if (u := liveness_window(h)) is not None]:
-            self._unheard[node] = unheard
+        if windows := [u for h in down if (u := liveness_window(h)) is not None]:
+            self._undecided[node] = windows
         else:
-            self._unheard.pop(node, None)
+            self._undecided.pop(node, None)
         return [h for h in down if stands_alone(h, found, self._incarnations, self._config)]
 
-    def _unheard_under(self, touched: Touched) -> set[str]:
+    def _undecided_under(self, touched: Touched) -> set[str]:
         """NotReady nodes whose jobs reported progress or changed placement, which may prove the nodes alive."""
-        if not self._unheard:
+        if not self._undecided:
             return set()
         moves = [(job, at) for job, at in touched.moves] + [(job, None) for job in touched.placed]
         return {
             p.node
             for job, at in moves
             for p in self._placements.placements_of(job)
-            if any(at is None or since.covers(at) for since in self._unheard.get(p.node, ()))
+            if any(at is None or since.covers(at) for since in self._undecided.get(p.node, ()))
         }
 
     def _weigh_storms(self, touched: Touched) -> None:
@@ -212,24 +211,24 @@ class NodeCauses(CauseSource):
         missed = not any(self._shared.owner(h.id) for h in hard if h.family == IncidentFamily.NODE_DOWN)
         roots = weighed_roots(hard, silent, row, closed, self._config, missed_alone=missed)
         # A fault of its switch, or of what it shares with other nodes, is not the node's own.
-        for h in list(roots.standing):
+        for h in list(roots.independent):
             if (owner := self._causes.taker(Place(PlaceKind.NODE, node), h)) is not None:
                 roots.hand_over(h, owner.id)
-        roots.standing = [self._shared.held(h) for h in roots.standing]
+        roots.independent = [self._shared.held(h) for h in roots.independent]
         self._owners |= roots.merged
-        if roots.standing or roots.merged:
+        if roots.independent or roots.merged:
             self._roots[node] = roots
 
     def at(self, name: str) -> list[Hypothesis]:
         """Roots of the node's own."""
-        return self._roots[name].standing if name in self._roots else []
+        return self._roots[name].independent if name in self._roots else []
 
     def suspect(self, node: str) -> Hypothesis | None:
         """The root of a suspected node that explains the suspicion."""
         roots = self._roots.get(node, NodeRoots())
         owners = roots.merged.values()
         return next(
-            (h for h in roots.standing if h.family == IncidentFamily.SILENT_NODE or h.id in owners), None
+            (h for h in roots.independent if h.family == IncidentFamily.SILENT_NODE or h.id in owners), None
         )
 
     def owner_of(self, incident: str) -> str | None:
@@ -240,7 +239,7 @@ class NodeCauses(CauseSource):
         """The silent-node incident, or the one it was merged into."""
         roots = self._roots.get(name, NodeRoots())
         silent = [roots.merged[h.id] for h in roots.parts if h.family == IncidentFamily.SILENT_NODE]
-        silent += [h.id for h in roots.standing if h.family == IncidentFamily.SILENT_NODE]
+        silent += [h.id for h in roots.independent if h.family == IncidentFamily.SILENT_NODE]
         return silent[-1] if silent else None
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
@@ -254,14 +253,14 @@ class NodeCauses(CauseSource):
         if roots is None:
             return by_jobs()
         owner = roots.merged.get(incident.id)
-        if (root := next((h for h in roots.standing if h.id == owner), None)) is not None:
+        if (root := next((h for h in roots.independent if h.id == owner), None)) is not None:
             return root
         takers = (
             taker for s in self._causes.sources if (taker := s.taker_of(incident.id, owner)) is not None
         )
         if (taker := next(takers, None)) is not None:
             return self._causes.found(self._causes.owner_of(taker.id))
-        return by_jobs() or next((h for h in roots.standing if h.id != incident.id), None)
+        return by_jobs() or next((h for h in roots.independent if h.id != incident.id), None)
 
     def parts_of(self, incident: str, places: Sequence[Place]) -> Iterable[Hypothesis]:
         """Roots of these nodes that became part of it."""

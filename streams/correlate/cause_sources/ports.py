@@ -102,7 +102,7 @@ class PortStormCauses(CauseSource):
                 self._causes.note(new)
             if old != new:
                 touched.jobs |= self._causes.troubled(*old, *new)
-        if not self._storms and not before.standing and not before.part_of:
+        if not self._storms and not before.independent and not before.part_of:
             return
         self._spread = spread(
             self._storms,
@@ -119,8 +119,8 @@ class PortStormCauses(CauseSource):
 
     def at(self, name: str) -> list[Hypothesis]:
         """Storms that were not traced to another root."""
-        standing = self._spread.standing
-        return [standing[h.id] for h in self._storms.get(name, ()) if h.id in standing]
+        independent = self._spread.independent
+        return [independent[h.id] for h in self._storms.get(name, ()) if h.id in independent]
 
     def all(self) -> Iterable[Hypothesis]:
         """Every storm as its port reports it."""
@@ -128,7 +128,7 @@ class PortStormCauses(CauseSource):
 
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
         """Storms at any port: pause frames propagate."""
-        return (h for h in (self._spread.standing.get(h.id, h) for h in self.all()) if began_by(h, last))
+        return (h for h in (self._spread.independent.get(h.id, h) for h in self.all()) if began_by(h, last))
 
     def owner_of(self, incident: str) -> str | None:
         """The storm or the cable that this storm comes from."""

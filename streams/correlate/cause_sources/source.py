@@ -14,11 +14,10 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_verdict import JobVerdict
 from streams.correlate.policy.config import Config
 from streams.correlate.state.incarnations import Incarnations
-from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect
+from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect, Touched
 from streams.correlate.state.rows import DocumentRow
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
-from streams.correlate.state.touched import Touched
 
 _STEPS = 4
 """No chain of merged roots is longer: a port storm into its host's, that into another root of the node, that into a root at the
@@ -115,7 +114,7 @@ class Causes:
         self.cluster, self.config = state.cluster, config
         self.state, self.incarnations, self.topology = state, incarnations, topology
         self.sources: Sequence[CauseSource] = ()
-        self.complaining: dict[str, datetime] = {}
+        self.last_symptoms: dict[str, datetime] = {}
         """Jobs whose ranks report symptoms, and when they last did."""
         self._homes: dict[str, Place] = {}
         """Where each root is evaluated, by the id of its incident."""
@@ -132,9 +131,9 @@ class Causes:
     def troubled(self, *changed: Hypothesis) -> set[str]:
         """Jobs with symptoms that these faults may explain: faults anywhere in the fabric, but not from after the symptoms."""
         if not changed:
-            return set(self.complaining)
+            return set(self.last_symptoms)
         since = min(h.fault_at - h.lag for h in changed)
-        return {job for job, at in self.complaining.items() if at >= since}
+        return {job for job, at in self.last_symptoms.items() if at >= since}
 
     def of(self, kind: PlaceKind) -> list[CauseSource]:
         """Sources of roots at places of a kind."""

@@ -101,17 +101,7 @@ def host_links(
     incarnations: Incarnations,
     config: Config,
 ) -> list[LinkFault]:
-    """The link faults of a host, sorted by when they began.
-
-    Args:
-        cluster: Its cluster.
-        node: Its name.
-        seen: What was seen on it.
-        ports: Switch ports with this node at their end.
-        fact: What the inventory says of it.
-        lives: Of closed incarnations.
-        config: Measures of time.
-    """
+    """The link faults of a host, sorted by when they began. `ports` are the switch ports with this node at their end."""
     # What another device says of a node by name may be meant of a switch, where unknown such a node.
     reports = [
         (s, Entity(cluster, node=node, nic=s.entity.nic))

@@ -28,7 +28,7 @@ class Spread:
 
     part_of: Mapping[str, str] = field(default_factory=dict)
     """Storm → the incident it was merged into."""
-    standing: Mapping[str, Hypothesis] = field(default_factory=dict)
+    independent: Mapping[str, Hypothesis] = field(default_factory=dict)
     """Incidents of their own, with what was merged into them, by id."""
 
 
@@ -42,13 +42,8 @@ def spread(
 ) -> Spread:
     """Trace every storm on an uplink to its source.
 
-    Args:
-        uplinks: Storms by the port that reports them, ports of hosts left out.
-        hosts: Storms from hosts.
-        cables: Faults of the same ports' cables: a bad cable is the reason of a storm on it.
-        peer: The cabling.
-        switches: What a node is attached to.
-        config: Measures of time.
+    `uplinks` are storms by the port that reports them, ports of hosts left out; `cables` are faults of the same ports' cables: a
+    bad cable is the source of a storm on it.
     """
     sources = sorted(hosts, key=lambda h: (h.fault_at, h.id))
     part_of: dict[str, str] = {}
@@ -67,12 +62,12 @@ def spread(
             part_of[storm.id] = source.id
         else:
             alone.append((port, storm))
-    standing: dict[str, Hypothesis] = {}
+    independent: dict[str, Hypothesis] = {}
     for group in _together(alone, config):
         leader = _leader(group, peer)
-        standing[leader.id] = leader
+        independent[leader.id] = leader
         part_of |= {h.id: leader.id for _, h in group[1:]}
-    return Spread(part_of, standing)
+    return Spread(part_of, independent)
 
 
 def _source(

@@ -54,7 +54,6 @@ class Vote:
     why: str = ""
     suspects: tuple[str, ...] = ()
     pairs: int = 0
-    first_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +160,14 @@ def _ended_before(node: str | None, first: datetime, found: Sequence[Edge]) -> V
 def _meeting(found: Sequence[Edge], addresses: Addresses) -> Vote:
     local = {(e.node, e.device) for e in found if e.says == "local" and e.device}
     pairs = sorted({(min(e.node, e.peer), max(e.node, e.peer)) for e in found if e.peer})
-    first = found[0].at
     if len({node for node, _ in local}) == 1 and all(_names(pair, local) for pair in pairs):
         node = next(node for node, _ in local)
         devices = sorted(device for _, device in local if device)
         nic = devices[0] if len(devices) == 1 else None
         why = f"{node} reports its own {' and '.join(devices[:4])} as failed"
-        return Vote("nic" if nic else "node", node, nic, None, "own device", why, (node,), len(pairs), first)
+        return Vote("nic" if nic else "node", node, nic, None, "own device", why, (node,), len(pairs))
     if not pairs:
-        return Vote(suspects=tuple(sorted({node for node, _ in local})[:16]), first_at=first)
+        return Vote(suspects=tuple(sorted({node for node, _ in local})[:16]))
     centers = set(pairs[0]).intersection(*pairs[1:])
     if len(pairs) >= _table().least_pairs and len(centers) == 1:
         return _center(centers.pop(), found, len(pairs))
@@ -177,8 +175,8 @@ def _meeting(found: Sequence[Edge], addresses: Addresses) -> Vote:
         why = (
             f"only the connection between {pairs[0][0]} and {pairs[0][1]} fails: either end may be the cause"
         )
-        return Vote(rule="one failing pair", why=why, suspects=pairs[0], pairs=1, first_at=first)
-    return _leaf(pairs, addresses, first)
+        return Vote(rule="one failing pair", why=why, suspects=pairs[0], pairs=1)
+    return _leaf(pairs, addresses)
 
 
 def _names(pair: tuple[str, str], local: set[tuple[str, str]]) -> bool:
@@ -196,12 +194,10 @@ def _center(node: str, found: Sequence[Edge], pairs: int) -> Vote:
     why = f"connections of {pairs} nodes fail and all of them end at {where} (from {', '.join(map(str, peers[:6]))})"
     if nic and not own:
         why = f"{why}; the device is that of its peers, on the same rail"
-    return Vote(
-        "nic" if nic else "node", node, nic, None, "failing connections", why, (node,), pairs, found[0].at
-    )
+    return Vote("nic" if nic else "node", node, nic, None, "failing connections", why, (node,), pairs)
 
 
-def _leaf(pairs: Sequence[tuple[str, str]], addresses: Addresses, first: datetime) -> Vote:
+def _leaf(pairs: Sequence[tuple[str, str]], addresses: Addresses) -> Vote:
     """No node is at every failing connection; perhaps one leaf is, and only one."""
     ends = sorted({node for pair in pairs for node in pair})
     touched = [{addresses.leafs[node] for node in pair if node in addresses.leafs} for pair in pairs]
@@ -213,8 +209,8 @@ def _leaf(pairs: Sequence[tuple[str, str]], addresses: Addresses, first: datetim
         elsewhere = set(addresses.leafs.values()) - {leaf}
         if len(under) > 1 and elsewhere:
             why = f"{text}, but each has an end under leaf {leaf} ({len(under)} nodes there)"
-            return Vote("leaf", None, None, leaf, "failing leaf", why, tuple(ends[:16]), len(pairs), first)
-    return Vote(rule="no common end", why=text, suspects=tuple(ends[:16]), pairs=len(pairs), first_at=first)
+            return Vote("leaf", None, None, leaf, "failing leaf", why, tuple(ends[:16]), len(pairs))
+    return Vote(rule="no common end", why=text, suspects=tuple(ends[:16]), pairs=len(pairs))
 
 
 def _died_first(found: Sequence[Edge]) -> Vote:
@@ -227,6 +223,6 @@ def _died_first(found: Sequence[Edge]) -> Vote:
     if len(first) == 1:
         node, by = first[0], sorted(blamed[first[0]])
         why = f"the process on {node} was gone before: {', '.join(by[:6])} found its connections closed, and it names nobody"
-        return Vote("process", node, None, None, "died first", why, (node,), len(by), found[0].at)
+        return Vote("process", node, None, None, "died first", why, (node,), len(by))
     why = "connections were closed on many sides and no process is known to have ended first"
-    return Vote(rule="closed connections", why=why, suspects=tuple(first[:16]), first_at=found[0].at)
+    return Vote(rule="closed connections", why=why, suspects=tuple(first[:16]))

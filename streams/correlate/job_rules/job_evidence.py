@@ -77,7 +77,7 @@ class JobEvidence:
         return Entity(self.cluster, job=self.job)
 
 
-def standing(placements: Sequence[Placement], at: datetime, config: Config) -> list[Placement]:
+def placed_at(placements: Sequence[Placement], at: datetime, config: Config) -> list[Placement]:
     """Where the job ran when a hang began, and of each pod name and rank only one placement.
 
     Pods that came later count only for ranks that no pod held before: a resumed job must not shift the blame.

@@ -23,7 +23,7 @@ from streams.correlate.job_rules.explaining_causes import (
     weak_cause,
 )
 from streams.correlate.job_rules.job_causes import application_root, hang_root, rejections
-from streams.correlate.job_rules.job_evidence import JobEvidence, recovered, standing
+from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered
 from streams.correlate.job_rules.pod_failures import PLATFORM, PlatformBlocker, platform_blockers
 from streams.correlate.job_rules.rank_assignment import gpus_of, numbered
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
@@ -150,7 +150,7 @@ def _same_pods(evidence: JobEvidence, one: Episode, other: Episode) -> bool:
 
 def _finding(evidence: JobEvidence, episode: Episode, config: Config) -> HangFinding:
     """What the ranks' reports say about a hang."""
-    numbers = numbered(standing(evidence.placements, episode.start, config), episode.reports)
+    numbers = numbered(placed_at(evidence.placements, episode.start, config), episode.reports)
     placements = numbers.placements
     failed = any(t.sighting.kind == SignalKind.NCCL_ERROR for t in episode.reports)
     finding = find_culprit(episode, placements, evidence.addresses(placements) if failed else NO_ADDRESSES)

@@ -53,7 +53,7 @@ class Waiter:
     by_proxy: bool = False
     """True where only another rank's report tells of it."""
 
-    def hear(self, s: Sighting) -> None:
+    def record(self, s: Sighting) -> None:
         """Record one line of this rank about this group; the order of the lines does not matter."""
         seq = s.number("seq")
         if s.number("pg_rank") is not None:
@@ -111,14 +111,14 @@ def learn(episode: Episode, world: AbstractSet[Rank]) -> dict[str, Group]:
     unnamed = DEFAULT if all(_of_all_ranks(t) for t in episode.reports) else UNNAMED
     for report in episode.reports:
         if report.sighting.kind == SignalKind.NCCL_TIMEOUT:
-            _hear(groups, report, unnamed)
+            _record(groups, report, unnamed)
     groups = {part.name: part for group in groups.values() for part in _parted(group)}
     layouts = _layouts(groups.values())
     for group in groups.values():
         group.members = _members(group, layouts, world)
     for report in episode.reports:
         if report.sighting.kind == SignalKind.NCCL_ERROR and report.sighting.text("subtype") == "desync":
-            _hear_desync(groups, report, world)
+            _record_desync(groups, report, world)
     return dict(sorted(groups.items()))
 
 
@@ -130,7 +130,7 @@ def _of_all_ranks(report: RankReport) -> bool:
     return isinstance(report.rank, int) and s.number("pg_rank") in (None, report.rank)
 
 
-def _hear(groups: dict[str, Group], report: RankReport, unnamed: str) -> None:
+def _record(groups: dict[str, Group], report: RankReport, unnamed: str) -> None:
     s = report.sighting
     name = s.text("pg") or unnamed
     group = groups.get(name)
@@ -147,7 +147,7 @@ def _hear(groups: dict[str, Group], report: RankReport, unnamed: str) -> None:
     waiter = group.waiters.get(report.rank)
     if waiter is None:
         waiter = group.waiters[report.rank] = Waiter(report.rank, report.node)
-    waiter.hear(s)
+    waiter.record(s)
 
 
 def listed(text: str) -> Iterator[int]:
@@ -267,22 +267,22 @@ def _members(group: Group, layouts: Mapping[str, _Layout], world: AbstractSet[Ra
 # The desync report.
 
 
-def _hear_desync(groups: dict[str, Group], report: RankReport, world: AbstractSet[Rank]) -> None:
+def _record_desync(groups: dict[str, Group], report: RankReport, world: AbstractSet[Rank]) -> None:
     """PyTorch's desync report (TraceUtils.h): what the store knows of every rank, told by one."""
     s = report.sighting
-    name = s.text("pg") or _spoken_of(groups, report.rank)
+    name = s.text("pg") or _reporters_group(groups, report.rank)
     group = groups.get(name)
     if group is None:
         if name != DEFAULT:
             return
         group = groups[DEFAULT] = Group(DEFAULT, "", members=frozenset(world))
     for number in listed(s.text("ranks")):
-        rank = _meant(group, number)
+        rank = _rank_of_number(group, number)
         if rank is not None and (not world or rank in world):
             _report(group, rank, s)
 
 
-def _meant(group: Group, number: int) -> Rank | None:
+def _rank_of_number(group: Group, number: int) -> Rank | None:
     """The rank behind a number of the report, which counts within the group; None where it may be a global rank as well."""
     if group.name == DEFAULT:
         return number
@@ -295,7 +295,7 @@ def _meant(group: Group, number: int) -> Rank | None:
     return within if outside is None else outside if within in (None, outside) else None
 
 
-def _spoken_of(groups: Mapping[str, Group], rank: Rank) -> str:
+def _reporters_group(groups: Mapping[str, Group], rank: Rank) -> str:
     """The one group in which the reporter waits; the report itself does not name it."""
     waits = [g.name for g in groups.values() if rank in g.waiters and g.waiters[rank].seq is not None]
     return waits[0] if len(waits) == 1 else DEFAULT if not groups else ""

@@ -21,8 +21,6 @@ class Numbered:
     """The placements with their ranks, and where sources contradict each other: node and what is told."""
 
     placements: list[Placement]
-    learned: tuple[str, ...] = ()
-    """Pods whose ranks were learned here."""
     conflicts: tuple[tuple[str, str], ...] = ()
 
 
@@ -32,7 +30,7 @@ def numbered(placements: Sequence[Placement], reports: Iterable[RankReport]) -> 
     conflicts = [(p.node, text) for p in placements if p.ranks and (text := _conflict(p, world)) is not None]
     lacking = [p for p in placements if not p.ranks]
     if not lacking or len({p.expected for p in placements}) != 1:
-        return Numbered(list(placements), (), tuple(conflicts))
+        return Numbered(list(placements), tuple(conflicts))
     size = lacking[0].expected
     tags: dict[str | None, set[int]] = defaultdict(set)
     for one in reports:
@@ -57,7 +55,6 @@ def numbered(placements: Sequence[Placement], reports: Iterable[RankReport]) -> 
             else p
             for p in placements
         ],
-        tuple(sorted(blocks)),
         tuple(conflicts),
     )
 

@@ -35,8 +35,6 @@ class Sign(Strict):
     """A sign that makes a NotReady decisive once it lasted `after_s`."""
 
     after_s: int
-    alone: bool = False
-    unreachable: bool = False
     says: str
 
     @property
@@ -46,7 +44,6 @@ class Sign(Strict):
 
 
 class _Signs(Strict):
-    last_words: Sign
     stopped: Sign
     alert: Sign
     ports: Sign

@@ -35,56 +35,40 @@ FAMILY = IncidentFamily.NODES_NOT_READY
 _MAX_SHOWN = 10
 
 
-class _Places(Strict):
-    nodes: int
-    share: float
-    of_all: float
+class OutagePolicy(Strict):
+    """The whole file."""
 
-
-class _Together(Strict):
     within_s: int
     waits_s: int
     nodes: int
     least: int
     share: float
-    places: _Places
+    leaf_nodes: int
+    leaf_share: float
+    leaf_of_all: float
     racks: int
-
-
-class _Over(Strict):
-    share: float
+    back_share: float
     settle_s: int
     again_s: int
-
-
-class _Alone(Strict):
-    share: float
-
-
-class OutagePolicy(Strict):
-    """The whole file."""
-
-    together: _Together
-    over: _Over
-    alone: _Alone
+    alone_share: float
 
     @property
     def within(self) -> timedelta:
         """How far apart nodes of one outage go at most."""
-        return timedelta(seconds=self.together.within_s)
+        return timedelta(seconds=self.within_s)
 
     @property
     def settle(self) -> timedelta:
         """How long after the others a node may come back."""
-        return timedelta(seconds=self.over.settle_s)
+        return timedelta(seconds=self.settle_s)
 
     def are_most(self, count: int, known: int) -> bool:
         """Whether so many nodes are most of the cluster."""
-        return count >= self.together.least and count >= self.together.share * known
+        return count >= self.least and count >= self.share * known
 
     def are_many(self, count: int, known: int) -> bool:
         """Whether so many nodes do not go at once by chance."""
-        return count >= self.together.nodes or self.are_most(count, known)
+        return count >= self.nodes or self.are_most(count, known)
 
 
 outage_policy = cache(partial(load_table, Path(__file__).with_name("node_outages.yaml"), OutagePolicy))
@@ -201,7 +185,7 @@ def outages(
 
 def is_crowded(away: int, known: int) -> bool:
     """Whether so many nodes are away that none of them counts as alone."""
-    return away - 1 > outage_policy().alone.share * max(known - 1, 0)
+    return away - 1 > outage_policy().alone_share * max(known - 1, 0)
 
 
 def _wave(
@@ -219,7 +203,7 @@ def _wave(
 
 def _wave_of(root: Entity, absences: Sequence[Absence]) -> _Wave:
     backs = sorted(a.end for a in absences if a.end is not None)
-    enough = ceil(outage_policy().over.share * len(absences))
+    enough = ceil(outage_policy().back_share * len(absences))
     return _Wave(root, absences, backs[enough - 1] if len(backs) >= enough else None)
 
 
@@ -236,25 +220,25 @@ def _dark_racks(together: Sequence[Absence], topology: Topology, powerless: Coll
         and count >= rule.nodes
         and count >= rule.share * topology.nodes_in_rack(rack)
     }
-    if len(dark) >= outage_policy().together.racks or outage_policy().are_most(rest, topology.nodes_known()):
+    if len(dark) >= outage_policy().racks or outage_policy().are_most(rest, topology.nodes_known()):
         return dark_by_report
     return dark_by_report | dark
 
 
 def _leaf(absences: Sequence[Absence], topology: Topology) -> str | None:
     """The leaf that nearly all of them are attached to, if most of what is attached to it went."""
-    rule = outage_policy().together.places
+    rule = outage_policy()
     counts = Counter(a.leaf for a in absences if a.leaf is not None)
     for leaf, count in counts.most_common(1):
-        enough = count >= rule.nodes and count >= rule.of_all * len(absences)
-        if enough and count >= rule.share * topology.nodes_at_leaf(leaf):
+        enough = count >= rule.leaf_nodes and count >= rule.leaf_of_all * len(absences)
+        if enough and count >= rule.leaf_share * topology.nodes_at_leaf(leaf):
             return leaf
     return None
 
 
 def _faults(waves: Sequence[_Wave], known: int, incarnations: Incarnations) -> Iterable[SharedFault]:
     root, by_line = waves[0].root, {wave.interval.sightings[0].id: wave for wave in waves}
-    again = timedelta(seconds=outage_policy().over.again_s)
+    again = timedelta(seconds=outage_policy().again_s)
     domain = families()[FAMILY].domain
     for session in incarnations.sessions(root, domain, [wave.interval for wave in waves], again=again):
         yield _fault(root, session, [by_line[s.id] for s in session.sightings], known)
@@ -292,7 +276,7 @@ def _ready_at(absences: Sequence[Absence], known: int) -> datetime:
 
 
 def _held_until(absences: Sequence[Absence]) -> datetime:
-    longest = timedelta(seconds=outage_policy().together.waits_s)
+    longest = timedelta(seconds=outage_policy().waits_s)
     seen = [_seen_at(a) for a in absences]
     return min(max(seen), min(seen) + longest) + outage_policy().within
 

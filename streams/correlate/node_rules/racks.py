@@ -137,10 +137,5 @@ def _rack_fault(root: Entity, session: Session, mine: Sequence[NodeHypothesis], 
 
 
 def _signs(power: Sequence[Hypothesis]) -> str:
-    signs = dict.fromkeys(sign for h in power for sign in _texts(h))
+    signs = dict.fromkeys(sign for h in power for sign in h.fact_texts("signs") or (h.family,))
     return ", ".join(list(signs)[:_MAX_SHOWN])
-
-
-def _texts(h: Hypothesis) -> tuple[str, ...]:
-    signs = h.facts.get("signs")
-    return tuple(str(sign) for sign in signs) if isinstance(signs, tuple) else (h.family,)

@@ -10,22 +10,20 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
-from streams.correlate.changes import Changes
+from streams.correlate.changes import Changes, timeline_entry
 from streams.correlate.hypothesis import Hypothesis
-from streams.correlate.job_rules.job_evidence import standing
+from streams.correlate.job_rules.job_evidence import placed_at
 from streams.correlate.policy.config import Config
-from streams.correlate.publish.certainty import settled
 from streams.correlate.publish.evidence_age import carry_forward, renewed
 from streams.correlate.publish.incident_document import Surroundings, comparable, document
-from streams.correlate.publish.incident_state import IncidentStates
-from streams.correlate.publish.timeline import timeline_entry
+from streams.correlate.publish.incident_state import IncidentStates, settled
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Incarnations
-from streams.correlate.state.job_progress import latest_progress, moves_of
+from streams.correlate.state.job_progress import latest_progress
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.placement import Placement, Placements
 from streams.correlate.state.pod_jobs import job_ref
-from streams.correlate.state.repeat_faults import RepeatFaults, offenders
+from streams.correlate.state.repeat_faults import RepeatFaults, names_of_entity
 from streams.correlate.state.rows import DocumentRow
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
@@ -54,7 +52,7 @@ class Publisher:
         self._states = IncidentStates(state, incarnations, config, candidates)
         self._by_place: dict[Place, set[str]] = {}
         self._by_job: dict[str, set[str]] = {}
-        self._by_offender: dict[str, set[str]] = {}
+        self._by_entity: dict[str, set[str]] = {}
         self._repeats = RepeatFaults(state)
         for name, row in state.documents.items():
             self._index(name, row)
@@ -72,19 +70,15 @@ class Publisher:
         """Of the jobs that made progress, those with an incident of their own, which progress may end."""
         return {job for job in jobs if self._by_place.get(Place(PlaceKind.JOB, job))}
 
-    def moves_of(self, job: str) -> tuple[datetime, ...]:
-        """Signs of progress of any of the job's pods: the first of each minute, and the latest."""
-        return moves_of(self._state, self._placements, job)
-
     def publish(
-        self, standing_: Mapping[Place, list[Hypothesis]], claims: Claims, successor: Successor, now: datetime
+        self, by_place: Mapping[Place, list[Hypothesis]], claims: Claims, successor: Successor, now: datetime
     ) -> tuple[Changes, list[tuple[datetime, Place]]]:
         """Update the incidents of these places. Returns what to publish, and when to evaluate which place again."""
         changes = Changes()
         wakes: list[tuple[datetime, Place]] = []
         self._recounted: set[str] = set()
-        for place in sorted(standing_):
-            for h in sorted(standing_[place], key=lambda h: h.id):
+        for place in sorted(by_place):
+            for h in sorted(by_place[place], key=lambda h: h.id):
                 if not h.alone and not claims.get(h.id):
                     continue
                 if h.id not in self._state.documents and h.ready_at > now:
@@ -92,8 +86,8 @@ class Publisher:
                     continue
                 changes += self._amend(place, h, claims.get(h.id, {}), now)
                 wakes += [(at, place) for at in self._states.ends(h) if at > now]
-        for place in sorted(standing_):
-            kept = {h.id for h in standing_[place] if h.alone or claims.get(h.id)}
+        for place in sorted(by_place):
+            kept = {h.id for h in by_place[place] if h.alone or claims.get(h.id)}
             for name in sorted(self._by_place.get(place, set()) - kept):
                 gone, wake = self._give_up(name, successor, now)
                 changes += gone
@@ -150,7 +144,7 @@ class Publisher:
     def _keep(self, row: DocumentRow, old: Incident | None) -> None:
         self._state.documents.put(row.incident.id, row)
         if old is not None:
-            self._forget_offenders(old)
+            self._unindex_entity(old)
         self._index(row.incident.id, row)
         self._recounted |= self._repeats.record(old, row.incident, withdrawn=row.withdrawn)
 
@@ -164,7 +158,7 @@ class Publisher:
     def _recount(self, now: datetime) -> Changes:
         """New revisions of incidents whose count of earlier ones was changed by another incident."""
         changes = Changes()
-        names = {name for offender in self._recounted for name in self._by_offender.get(offender, ())}
+        names = {name for entity in self._recounted for name in self._by_entity.get(entity, ())}
         for name in sorted(names):
             row = self._state.documents[name]
             old = row.incident
@@ -187,7 +181,7 @@ class Publisher:
         for key in sorted(jobs):
             slack = self._config.slack
             there = self._placements.of_job(key, h.fault_at - slack, h.fault_at + slack)
-            placements += standing(there, h.fault_at, self._config)
+            placements += placed_at(there, h.fault_at, self._config)
         symptoms = {s.id: s for found in claims.values() for s in found}
         state, closed_at, note = self._states.of(h, bool(jobs), now)
         # Also from before the fault: a job that used to report progress and reports none now has not recovered.
@@ -258,18 +252,18 @@ class Publisher:
         self._by_place.setdefault(row.place, set()).add(name)
         for job in row.incident.jobs:
             self._by_job.setdefault(job.key, set()).add(name)
-        for offender in offenders(row.incident.root):
-            self._by_offender.setdefault(offender, set()).add(name)
+        for entity in names_of_entity(row.incident.root):
+            self._by_entity.setdefault(entity, set()).add(name)
 
     def _unindex(self, name: str, row: DocumentRow) -> None:
         _discard(self._by_place, row.place, name)
         for job in row.incident.jobs:
             _discard(self._by_job, job.key, name)
-        self._forget_offenders(row.incident)
+        self._unindex_entity(row.incident)
 
-    def _forget_offenders(self, incident: Incident) -> None:
-        for offender in offenders(incident.root):
-            _discard(self._by_offender, offender, incident.id)
+    def _unindex_entity(self, incident: Incident) -> None:
+        for entity in names_of_entity(incident.root):
+            _discard(self._by_entity, entity, incident.id)
 
 
 def _discard(index: dict[K, set[str]], key: K, name: str) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.place import Touched
 from streams.correlate.state.rows import (
     JobRow,
     NodeRow,
@@ -19,7 +20,6 @@ from streams.correlate.state.rows import (
 )
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
-from streams.correlate.state.touched import Touched
 from streams.model.digest import digest
 from streams.model.entity import Entity
 from streams.model.facts import Fact, JobFact, LinkFact, NodeFact, PodFact

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from heapq import nsmallest
 from itertools import pairwise
 
-from streams.correlate.state.rows import NodeRow, names_told
+from streams.correlate.state.rows import NodeRow, name_changes
 from streams.model.hostnames import NOBODYS, address_in, folded, is_address, is_within, parents
 
 _MAX_SURE = 50_000
@@ -105,7 +105,7 @@ class HostNames:
 
     def put(self, node: str, row: NodeRow | None) -> set[str]:
         """Update a node from its row; None when it is forgotten. Returns the keys whose meaning may have changed."""
-        new = _Known(names_told(row), row.left_at) if row is not None and row.fact is not None else None
+        new = _Known(name_changes(row), row.left_at) if row is not None and row.fact is not None else None
         old = self._known.get(node)
         if new == old:
             return set()

@@ -11,11 +11,11 @@ from streams.correlate.policy.link_parts import placed
 from streams.correlate.sightings import Sighting, added, order, sighting
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.incarnations import closes
+from streams.correlate.state.place import Touched
 from streams.correlate.state.retention import Retention
 from streams.correlate.state.rows import ObservedRank, PodRow, RunsRow, with_progress, with_rank
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
-from streams.correlate.state.touched import Touched
 from streams.model.entity import PodRef
 from streams.model.facts import Fact
 from streams.model.kinds import SignalKind

@@ -68,6 +68,8 @@ def moves_of(state: State, placements: Placements, job: str) -> tuple[datetime, 
 
 def latest_progress(state: State, placements: Placements, job: str) -> tuple[datetime | None, int | None]:
     """The latest sign of progress of any of the job's pods, and its step."""
-    rows = [row for pod in placements.pods_of(job) if (row := state.pods.get(pod)) and row.progress_at]
+    rows = [
+        row for pod in sorted(placements.names_of(job)) if (row := state.pods.get(pod)) and row.progress_at
+    ]
     best = max(rows, key=lambda row: (row.progress_at, row.progress_step or 0), default=PodRow())
     return best.progress_at, best.progress_step

@@ -6,7 +6,7 @@ A pod stands on its node from when it was scheduled until it ended, was deleted,
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -80,8 +80,6 @@ class Placements:
         self._by_pod: dict[str, tuple[Placement, ...]] = {}
         self._on: dict[str, set[str]] = defaultdict(set)
         self._of: dict[str, set[str]] = defaultdict(set)
-        self._ended: set[str] = set()
-        """Pods with a placement that is over."""
         self._stays: dict[str, tuple[Placement, ...]] = {}
         """By job: a cache of `placements_of`, dropped when one of its pods changes."""
         for name, row in state.pods.items():
@@ -99,7 +97,6 @@ class Placements:
         for placement in after:
             self._on[placement.node].add(pod)
             self._of[placement.job.key].add(pod)
-        (self._ended.add if any(s.end for s in after) else self._ended.discard)(pod)
         self._by_pod[pod] = after
         if not after:
             del self._by_pod[pod]
@@ -108,17 +105,9 @@ class Placements:
             self._stays.pop(placement.job.key, None)
         return {s.node for s in both}, {s.job.key for s in both}
 
-    def has_ended(self, pod: str) -> bool:
-        """Whether any placement of pods of that name is over."""
-        return pod in self._ended
-
     def of_pod(self, pod: str) -> tuple[Placement, ...]:
         """Every placement of pods of that name, earliest first."""
         return self._by_pod.get(pod, ())
-
-    def pods_of(self, job: str) -> Iterable[str]:
-        """Names of the pods the job has or had, sorted."""
-        return sorted(self._of.get(job, ()))
 
     def names_of(self, job: str) -> Set[str]:
         """Names of the pods the job has or had, in no order."""
@@ -127,7 +116,7 @@ class Placements:
     def placements_of(self, job: str) -> Sequence[Placement]:
         """Every placement of the job's pods, by the pod's name and then in order of time."""
         if job not in self._stays:
-            pods = self.pods_of(job)
+            pods = sorted(self.names_of(job))
             self._stays[job] = tuple(s for pod in pods for s in self._by_pod[pod] if s.job.key == job)
         return self._stays[job]
 

@@ -18,7 +18,7 @@ from streams.model.incident import Incident, IncidentState
 from streams.model.signal import Attribute
 
 
-def offenders(root: Entity) -> tuple[str, ...]:
+def names_of_entity(root: Entity) -> tuple[str, ...]:
     """The names under which a faulty entity is counted, the most precise first; none for a job."""
     names = []
     if root.gpu is not None and root.node is not None:
@@ -39,23 +39,23 @@ class RepeatFaults:
     def __init__(self, state: State) -> None:
         self._state = state
 
-    def record(self, before: Incident | None, now_: Incident, *, withdrawn: bool = False) -> set[str]:
+    def record(self, old: Incident | None, new: Incident, *, withdrawn: bool = False) -> set[str]:
         """Record a revision. Returns the offenders whose history it changed."""
         counts = (
-            now_.family not in policy().repeats.without
-            and now_.state not in (IncidentState.MERGED, IncidentState.SUPPRESSED)
+            new.family not in policy().repeats.without
+            and new.state not in (IncidentState.MERGED, IncidentState.SUPPRESSED)
             and not withdrawn
         )
-        names = set(offenders(now_.root)) if counts else set()
+        names = set(names_of_entity(new.root)) if counts else set()
         changed = set()
-        for name in names | set(offenders(before.root) if before else offenders(now_.root)):
+        for name in names | set(names_of_entity(old.root) if old else names_of_entity(new.root)):
             row = self._state.histories.get(name, HistoryRow())
             faults = {fault.incident: fault for fault in row.faults}
             if name in names:
-                uuid = now_.root.gpu.uuid if now_.root.gpu else None
-                faults[now_.id] = PastFault(now_.id, now_.family, now_.fault_at, uuid)
+                uuid = new.root.gpu.uuid if new.root.gpu else None
+                faults[new.id] = PastFault(new.id, new.family, new.fault_at, uuid)
             else:
-                faults.pop(now_.id, None)
+                faults.pop(new.id, None)
             latest = sorted(faults.values(), key=_order)[-policy().repeats.kept :]
             if self._keep(name, tuple(latest)):
                 changed.add(name)
@@ -63,7 +63,7 @@ class RepeatFaults:
 
     def facts(self, incident: Incident) -> Mapping[str, Attribute]:
         """Facts about earlier incidents of the same faulty entity: how many, and the days (UTC) of the latest."""
-        names = offenders(incident.root)
+        names = names_of_entity(incident.root)
         if not names:
             return {}
         part = [name for name in names if not name.startswith("node/")]

@@ -9,10 +9,10 @@ from datetime import datetime
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.fact_rows import FactRows
+from streams.correlate.state.place import Touched
 from streams.correlate.state.rows import Groups, PodRow
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
-from streams.correlate.state.touched import Touched
 from streams.model.kinds import SignalKind
 
 
@@ -50,7 +50,11 @@ class Retention:
                     self._state.ports.put(name, replace(port, seen=kept))
                     touched.ports.add(name)
         for name, pod in list(self._state.pods.items()):
-            stays_on = bool(pod.tenancies) and not pod.seen and not self._topology.placements.has_ended(name)
+            stays_on = (
+                bool(pod.tenancies)
+                and not pod.seen
+                and not any(p.end for p in self._topology.placements.of_pod(name))
+            )
             if not stays_on and not self._topology.pod_jobs.jobs_of(name) & open_jobs:
                 touched |= self._prune_pod(name, pod, cut)
         # Places go last: only those are dropped where nothing is kept any more.

@@ -199,7 +199,7 @@ def _outermost(statements: set[tuple[datetime, T]]) -> tuple[tuple[datetime, T],
     )
 
 
-def names_told(row: NodeRow) -> tuple[tuple[datetime, tuple[str, ...]], ...]:
+def name_changes(row: NodeRow) -> tuple[tuple[datetime, tuple[str, ...]], ...]:
     """The other names of a node and since when it had them, without repetitions."""
     statements = row.names or (with_names(row, row.fact).names if row.fact is not None else ())
     return tuple(

@@ -36,13 +36,13 @@ class _Segment:
     """A stored segment: its entries that are still kept, and the names it deletes, with the older segments that hold those."""
 
     size: int
-    living: dict[Name, Entry] = field(default_factory=dict)
+    live: dict[Name, Entry] = field(default_factory=dict)
     gone: Gone = field(default_factory=dict)
 
     @property
-    def is_worn(self) -> bool:
+    def needs_compaction(self) -> bool:
         """Whether more than half of it is no longer kept."""
-        return 2 * len(self.living) < self.size
+        return 2 * len(self.live) < self.size
 
 
 class SightingLog:
@@ -54,7 +54,7 @@ class SightingLog:
         """The segment that holds a name."""
         self._new: dict[Name, Entry] = {}
         self._gone: Gone = {}
-        self._worn: set[int] = set()
+        self._to_compact: set[int] = set()
         self._next = 0
 
     def load(self, stored: Iterable[tuple[str, bytes]]) -> Iterator[Entry]:
@@ -62,23 +62,23 @@ class SightingLog:
         holders: dict[Name, frozenset[int]] = {}
         nowhere: frozenset[int] = frozenset()
         for number, value in sorted((int(key.removeprefix(PREFIX)), value) for key, value in stored):
-            stored_segment = unpack(value)
-            segment = self._segments[number] = _Segment(len(stored_segment.seen) + len(stored_segment.gone))
-            for name in stored_segment.gone:
+            content = unpack(value)
+            segment = self._segments[number] = _Segment(len(content.seen) + len(content.gone))
+            for name in content.gone:
                 segment.gone[name] = holders.get(name, nowhere)
-                self._leave(name)
-            for entry in stored_segment.seen:
+                self._remove(name)
+            for entry in content.seen:
                 name = (entry.row, entry.sighting.id)
-                if (old := self._leave(name)) is not None:
+                if (old := self._remove(name)) is not None:
                     # It was moved, and the writer ended before it had deleted the old segment.
-                    self._worn.add(old)
-                segment.living[name] = entry
+                    self._to_compact.add(old)
+                segment.live[name] = entry
                 self._home[name] = number
                 holders[name] = holders.get(name, nowhere) | {number}
             self._next = number + 1
-        self._worn |= {number for number, segment in self._segments.items() if segment.is_worn}
+        self._to_compact |= {number for number, segment in self._segments.items() if segment.needs_compaction}
         for segment in self._segments.values():
-            yield from segment.living.values()
+            yield from segment.live.values()
 
     def add(self, row: str, group: str, sighting: Sighting) -> None:
         """Keep a sighting; it replaces one of the same name."""
@@ -90,7 +90,7 @@ class SightingLog:
     def drop(self, row: str, sighting: Sighting) -> None:
         """Stop keeping a sighting."""
         name = (row, sighting.id)
-        if self._new.pop(name, None) is None and (home := self._leave(name)) is not None:
+        if self._new.pop(name, None) is None and (home := self._remove(name)) is not None:
             self._gone[name] = self._gone.get(name, frozenset()) | {home}
 
     def flush(self, rows: MutableMapping[str, bytes]) -> int:
@@ -108,14 +108,14 @@ class SightingLog:
             del rows[_key(number)]
         return written + len(over)
 
-    def _leave(self, name: Name) -> int | None:
+    def _remove(self, name: Name) -> int | None:
         """Remove a name from the segment that holds it; returns that segment's number."""
         home = self._home.pop(name, None)
         if home is not None:
             segment = self._segments[home]
-            del segment.living[name]
-            if segment.is_worn:
-                self._worn.add(home)
+            del segment.live[name]
+            if segment.needs_compaction:
+                self._to_compact.add(home)
         return home
 
     def _compact(self) -> list[int]:
@@ -124,11 +124,11 @@ class SightingLog:
         A deletion must be stated for as long as any older segment holds the name, those included that are about to be deleted:
         the process may end between the two. Stated later, it would also delete an entry kept in between, so that moves too.
         """
-        over, self._worn = sorted(self._worn), set()
+        over, self._to_compact = sorted(self._to_compact), set()
         stored = set(self._segments)
         for number in over:
             segment = self._segments.pop(number)
-            for name, entry in segment.living.items():
+            for name, entry in segment.live.items():
                 del self._home[name]
                 self._new.setdefault(name, entry)
             for name, homes in segment.gone.items():
@@ -136,8 +136,8 @@ class SightingLog:
         gone = {name: left for name, homes in self._gone.items() if (left := homes & stored)}
         for name in gone.keys() & self._home.keys():
             home = self._home[name]
-            self._new.setdefault(name, self._segments[home].living[name])
-            self._leave(name)
+            self._new.setdefault(name, self._segments[home].live[name])
+            self._remove(name)
             gone[name] |= {home}
         self._gone = {name: homes & self._segments.keys() for name, homes in gone.items()}
         return over
@@ -150,9 +150,9 @@ class SightingLog:
             half = len(entries) // 2
             return self._write(rows, entries[:half], gone) + self._write(rows, entries[half:], {})
         number, self._next = self._next, self._next + 1
-        living = {(e.row, e.sighting.id): e for e in entries}
-        self._segments[number] = _Segment(len(entries) + len(gone), living, gone)
-        self._home |= dict.fromkeys(living, number)
+        live = {(e.row, e.sighting.id): e for e in entries}
+        self._segments[number] = _Segment(len(entries) + len(gone), live, gone)
+        self._home |= dict.fromkeys(live, number)
         rows[_key(number)] = value
         return 1
 

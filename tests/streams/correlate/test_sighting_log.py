@@ -87,7 +87,7 @@ def test_stopped_between_any_two_writes_it_lost_at_most_the_last_flush() -> None
 
 
 def _all(live: SightingLog) -> list[Entry]:
-    return [e for segment in live._segments.values() for e in segment.living.values()]
+    return [e for segment in live._segments.values() for e in segment.live.values()]
 
 
 def test_a_segment_too_large_for_a_record_is_written_as_several(monkeypatch: pytest.MonkeyPatch) -> None:
