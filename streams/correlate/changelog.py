@@ -1,12 +1,12 @@
-"""The correlator's state: the rows of every partition, as the changelog tells them.
+"""The correlator's state: the rows of every partition, restored from the changelog and kept up to date.
 
 Faust's own recovery takes one record at a time and begins when the group has met; here the changelog is read in large fetches,
-before the process joins and ever after, so that whoever takes over has to read only what was written in the last moment. A
-correlator that stands by holds the state of all clusters, as does the one that works.
+before the process joins and ever after, so that a takeover has to read only what was written in the last moment. Every
+correlator, also a standby, holds the state of all clusters.
 
-While a partition is ours nobody else writes to it, and its rows change by what we write. When it is lost, what others write is
-read on from the last row of ours that the broker confirmed; what was changed after that is undone first, as nobody can say how
-much of it was written. Whatever was is read with the rest.
+While a partition is ours nobody else writes to it, and its rows change by what we write. When it is lost, we read on from the
+last row of ours that the broker confirmed; later changes are undone first, because it is unknown how much of them was written.
+What was written is read with the rest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FETCH_WAIT_MS = 100
 
 
 class Rows(dict[bytes, bytes]):
-    """Rows of a partition; changes can be undone until `keep` is called."""
+    """Rows of a partition. Changes can be undone until `keep` is called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,11 +46,11 @@ class Rows(dict[bytes, bytes]):
         super().__delitem__(key)
 
     def keep(self) -> None:
-        """Everything that was changed is in the changelog."""
+        """Accept all changes: they are in the changelog."""
         self._before.clear()
 
     def undo(self) -> None:
-        """Be again as when `keep` was called last."""
+        """Undo all changes since the last `keep`."""
         for key, value in self._before.items():
             if value is None:
                 self.pop(key, None)
@@ -94,7 +94,7 @@ class Changelog:
         await self._read_to(await self._ends(self._all))
 
     async def stop(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         if self._following is not None:
             self._following.cancel()
             with suppress(asyncio.CancelledError, Exception):
@@ -130,7 +130,7 @@ class Changelog:
         return missing
 
     def leave(self) -> None:
-        """Others may write now: follow them."""
+        """Give up all partitions and follow what others write to them."""
         self._turn += 1
         for tp in (tp for tp in self._all if tp.partition in self._ours):
             assert self._consumer is not None
@@ -140,18 +140,18 @@ class Changelog:
         self._ours.clear()
 
     def wrote(self, partition: int, offsets: Sequence[int]) -> None:
-        """The broker has everything that was changed."""
+        """Record that the broker has confirmed all changes, at these offsets."""
         self._rows[partition].keep()
         if all(offset == at for at, offset in enumerate(sorted(offsets), self._next[partition])):
             self._next[partition] += len(offsets)
-        # Else another wrote in between, and whoever takes over next reads both again, in the order in which they lie there.
+        # Else another wrote in between, and the next takeover reads both again, in the changelog's order.
 
     async def _ends(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         assert self._consumer is not None
         return await self._consumer.end_offsets(partitions) if partitions else {}
 
     async def _read_to(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Wait until the follower has come so far, and tell how far it is."""
+        """Wait until the follower has read so far, and log its progress."""
         assert self._following is not None
 
         def missing() -> int:
@@ -162,13 +162,13 @@ class Changelog:
             if self._following.done():
                 self._following.result()
             self._beat()
-            if told := progress.told(left):
-                log.info("reading the state back", progress=told)
+            if text := progress.told(left):
+                log.info("restoring state", progress=text)
             with suppress(TimeoutError):
                 async with asyncio.timeout(1), self._moved:
                     await self._moved.wait()
         if progress.worth_telling:
-            log.info("the state is read back", records=progress.total, seconds=round(progress.seconds, 1))
+            log.info("state restored", records=progress.total, seconds=round(progress.seconds, 1))
 
     async def _follow(self) -> None:
         assert self._consumer is not None
@@ -193,7 +193,7 @@ class Changelog:
 
     def _begin_again(self, tp: TopicPartition) -> None:
         assert self._consumer is not None
-        log.warning("the state is read from its beginning", partition=tp.partition)
+        log.warning("re-reading the changelog from the beginning", partition=tp.partition)
         self._rows[tp.partition] = Rows()
         self._next[tp.partition] = 0
         self._consumer.seek(tp, 0)

@@ -38,7 +38,7 @@ _ROOM_S = 0.02
 
 
 class ConsumerThread(aiokafka.AIOKafkaConsumerThread):
-    """The thread that fetches. What it notes there is never behind the positions that it tells."""
+    """The fetching thread. `fetched` is never behind the positions it reports."""
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
@@ -77,16 +77,16 @@ class Consumer(aiokafka.Consumer):
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     def taken(self, message: Any) -> None:
-        """A record is in hand: there may be room for others."""
+        """Record that work on a record begins: there may be room for others."""
         if self._waiting.take(message.tp, _size(message)):
             self.on_buffer_drop(TP(*message.tp))
 
     def handled(self, message: Any) -> None:
-        """Everything that follows from a record is done."""
+        """Record that everything that follows from a record is done."""
         self._handled[message.tp] = max(message.offset, self._handled.get(message.tp, -1))
 
     def left(self, tp: TP) -> int:
-        """How many records of a partition are not handled yet, as far as the broker has told; markers of transactions count."""
+        """How many records of a partition are not handled yet, by the last high watermark; markers of transactions count."""
         end = self.highwater(tp)
         if end is None or not self.has_unhandled(tp):
             return 0
@@ -101,20 +101,20 @@ class Consumer(aiokafka.Consumer):
         return not self.has_unhandled(tp) or self._handled.get(tp, -1) >= end - 1
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Note that positions are uncertain from now on."""
+        """Mark positions as uncertain."""
         self.placed = self._resumed = False
         await super().on_partitions_revoked(revoked)
         self._forget_what_waits()
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
-        """Note that positions are uncertain from now on."""
+        """Mark positions as uncertain."""
         self.placed = self._resumed = False
         clients.log_assigned(tp for tp in assigned if not self._is_changelog_tp(tp))
         self._forget_what_waits()  # what was on its way when the flow stopped was dropped
         await super().on_partitions_assigned(assigned, generation_id)
 
     def resume_partitions(self, tps: Iterable[TP]) -> None:
-        """Note when the partitions go on, with which a rebalance ends."""
+        """Note the end of a rebalance: its partitions resume."""
         resumed = set(tps)
         self._resumed |= bool(resumed)
         super().resume_partitions(resumed)
@@ -146,7 +146,7 @@ class Consumer(aiokafka.Consumer):
             await self._return_again()
 
     async def owns(self, tp: TP) -> bool:
-        """Whether the group still counts this member in, asked of the broker: who was put out may not commit."""
+        """Whether the group still includes this member: the broker refuses a commit of one it has removed."""
         return tp in self.assignment() and bool(await self._commit({tp: self._committed_offset[tp] or 0}))
 
     async def lag(self) -> int | None:

@@ -71,7 +71,7 @@ class TableRows(MutableMapping[str, bytes]):
         ]
 
     def store(self) -> Records:
-        """Keep what was written; returns what has to be in the changelog before it counts."""
+        """Apply what was written; returns the records that the changelog must hold before it counts."""
         changed = [(self._name(key), value) for key, value in self.waiting()]
         for name, value in changed:
             if value is not None:
@@ -129,16 +129,16 @@ class ClusterEngine:
         self.engine = make_engine(rows)
 
     def recover(self) -> tuple[Records, Changes]:
-        """What has to be written and published before anything else: a predecessor may have died before it did."""
+        """What must be written and published first, because a predecessor may have died before it did."""
         rows = self.rows.store()
         self.clear()  # or a successor would write this record's rows over those of the next step, if that leaves no record
         return rows, self._left[0].again if self._left is not None else Changes()
 
     def store(self, changes: Changes) -> tuple[Records, Records]:
-        """Keep what a step changed. Returns the record and the rows for the changelog: the rows only once the record is there."""
+        """Apply what a step changed. Returns the record and the rows for the changelog; the record must be written first."""
         changed = [(key, value) for key, value in self.rows.waiting() if not key.startswith(RECORD)]
         pieces: dict[str, bytes] = {}
-        # One row by itself is stored whole anyhow.
+        # A single row is stored whole anyway.
         if len(changed) > 1 or changes.incidents or changes.timeline:
             pieces = _written(changed, changes)
             self.rows.put_first(pieces)
