@@ -25,14 +25,11 @@ Decide = Callable[[Object, SuspendField, Effect], GuardedChange | Outcome]
 class TrainingJobs:
     """Effects on the jobs of one cluster. The target's `kind` has a `SuspendField`; its `uid`, if given, must be the job's."""
 
+    actions = frozenset({"suspend_job", "resume_job", "verify_job"})
+
     def __init__(self, cluster: Cluster, clock: Clock = utc_now) -> None:
         self._cluster = cluster
         self._clock = clock
-
-    @property
-    def actions(self) -> frozenset[str]:
-        """The actions on a job."""
-        return frozenset({"suspend_job", "resume_job", "verify_job"})
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Suspend, resume or verify a job.

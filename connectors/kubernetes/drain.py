@@ -117,11 +117,8 @@ def give_up(node: Object, effect: Effect) -> GuardedChange | Outcome:
         )
     result = _result(effect, out_of_service=True)
     if is_out_of_service(node):
-        return Waiting(
-            LOOK_AGAIN_S,
-            f"out-of-service taint set on {name}; waiting for its pods to be force-deleted",
-            result,
-        )
+        waiting = f"out-of-service taint set on {name}; waiting for its pods to be force-deleted"
+        return Waiting(LOOK_AGAIN_S, waiting, result)
     if given_up_for(node) == effect.incident:
         return Blocked.person(f"the taint {OUT_OF_SERVICE} was removed manually from {name}")
     then = f"{name} is dead and its pods are stuck Terminating: set the out-of-service taint, so that they are force-deleted"

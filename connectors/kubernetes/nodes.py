@@ -6,6 +6,8 @@ drain is the pods that are still on the node (`drain`).
 
 from __future__ import annotations
 
+from functools import partial
+
 from connectors.base import Absent, AlreadyDone, Effect, LeaseHeld, Outcome, Refused
 from connectors.kubernetes import cordon_ownership, drain
 from connectors.kubernetes.client import Cluster, Object, path_of
@@ -16,14 +18,11 @@ from streams.model.clock import Clock, utc_now
 class NodeConnector:
     """Effects on the nodes of one cluster. The target's `name` is the node's; its `uid`, if given, must match."""
 
+    actions = frozenset({"cordon_node", "uncordon_node", "drain_node"})
+
     def __init__(self, cluster: Cluster, clock: Clock = utc_now) -> None:
         self._cluster = cluster
         self._clock = clock
-
-    @property
-    def actions(self) -> frozenset[str]:
-        """The actions on a node."""
-        return frozenset({"cordon_node", "uncordon_node", "drain_node"})
 
     async def apply(self, effect: Effect, lease: LeaseHeld) -> Outcome:
         """Cordon, uncordon or drain a node.
@@ -51,12 +50,8 @@ class NodeConnector:
         path, gone = _path(effect), f"there is no node {effect.target.name}"
         match effect.action:
             case "cordon_node":
-                return await look(
-                    self._cluster,
-                    path,
-                    lambda node: cordon_ownership.find(node, effect),
-                    if_gone=Absent(gone),
-                )
+                find = partial(cordon_ownership.find, effect=effect)
+                return await look(self._cluster, path, find, if_gone=Absent(gone))
             case "uncordon_node":
 
                 def released(node: Object) -> Outcome:
