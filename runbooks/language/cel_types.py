@@ -154,7 +154,7 @@ class _Checker:
     def type_of(self, node: Node) -> Type:
         node = core(node)
         rule: Callable[[Node], Type] | None = getattr(self, f"_{node.data}", None)
-        return rule(node) if rule else self._fault("this part of CEL is not taken here", node)
+        return rule(node) if rule else self._fault("this part of CEL is not supported here", node)
 
     def _fault(self, message: str, where: object) -> Type:
         self._found.faults.append(fault(message, where))
@@ -177,9 +177,9 @@ class _Checker:
                 too_big = not -(2**63) <= value < 2**63
                 return self._fault("a number beyond 64 bits", node) if too_big else INTEGER
             case "NULL_LIT":
-                return self._fault("null is not taken; ask with has(…) whether a fact is there", node)
+                return self._fault("null is not supported; use has(…) to test whether a fact exists", node)
             case _:
-                return self._fault("bytes and unsigned numbers are not taken", node)
+                return self._fault("bytes and unsigned numbers are not supported", node)
 
     def _list_lit(self, node: Node) -> Type:
         kinds = [self.type_of(item) for item in arguments(node)]

@@ -162,7 +162,7 @@ class _PlainLoader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         here = f"{self.name}:{event.start_mark.line + 1}:{event.start_mark.column + 1}"
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise ConfigError(f"{here}: anchors and aliases are not taken")
+            raise ConfigError(f"{here}: anchors and aliases are not allowed")
         deeper = isinstance(event, yaml.CollectionStartEvent)
         if self.depth + deeper > MAX_DEPTH:
             raise ConfigError(f"{here}: nested deeper than {MAX_DEPTH}")
