@@ -215,7 +215,7 @@ async def test_the_kill_switch_of_the_command_line_holds_what_was_approved_until
             }  # fmt: skip
             assert [limit["used"] for limit in status.json["limits"][:2]] == [0, 0]
             approved = await here.type("incidents", "approve", about.id, "--as", "ada")
-            assert (approved.code, "no step waits" in approved.err) == (2, True), (
+            assert (approved.code, "no step is pending" in approved.err) == (2, True), (
                 "the switch holds it, nobody is asked"
             )
             refused = await here.type("guard", "unkill", "--as", "eve")
