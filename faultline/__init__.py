@@ -1,1 +1,1 @@
-"""The front door: command line, settings, and the wiring of each process."""
+"""What operators use: command line, settings, and the wiring of each process."""

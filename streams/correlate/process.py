@@ -268,11 +268,8 @@ class Correlator:
 
     def _tick(self, number: int, value: bytes | None) -> list[Step]:
         now = parse_rfc3339((value or b"").decode(errors="replace"))
-        if not self._consumption.is_new_tick(number, now):
-            return []
-        return [
-            (cluster, lambda engine: engine.on_tick(now)) for cluster in sorted(self._clusters_of(number))
-        ]
+        clusters = sorted(self._clusters_of(number)) if self._consumption.is_new_tick(number, now) else ()
+        return [(cluster, lambda engine: engine.on_tick(now)) for cluster in clusters]
 
     def _clusters_of(self, number: int) -> set[str]:
         if number not in self._clusters:
