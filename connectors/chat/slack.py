@@ -14,9 +14,9 @@ from typing import Any
 import structlog
 
 from connectors.base import Absent, AlreadyDone, Done, Effect, LeaseHeld, Outcome, Refused
-from connectors.chat.blocks import render
 from connectors.chat.rate_limits import Limits
 from connectors.chat.slack_api import EVENT_TYPE, Posted, SlackApi
+from connectors.chat.slack_blocks import render
 from connectors.http import translated
 from streams.config.connector_settings import SlackSettings
 from streams.model.codec import decode

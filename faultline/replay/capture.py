@@ -45,7 +45,7 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A capture in memory. Records of a topic keep the order of their file. `topology` is the cabling file, empty without one."""
+    """A capture in memory; records of a topic are in their file's order. `topology` is the topology file, empty without one."""
 
     meta: Meta
     records: Mapping[str, tuple[RawRecord, ...]]

@@ -25,8 +25,8 @@ from streams.correlate import Changes, Config, Engine
 from streams.detect import Detector
 from streams.detect.batch import read_safely
 from streams.detect.deduplication import RollUp
-from streams.inventory.cabling import read_topology
 from streams.inventory.recorded_watch import facts
+from streams.inventory.topology_file import read_topology
 from streams.kafka.topics import INVENTORY, RAW
 from streams.model.clock import rfc3339, to_millis
 from streams.model.codec import decode, encode_plain

@@ -40,7 +40,7 @@ def _kafka(settings: Settings) -> Iterator[str]:
 
 
 def _inventory(settings: Settings) -> Iterator[str]:
-    from streams.inventory.cabling import read_topology
+    from streams.inventory.topology_file import read_topology
     from streams.model.clock import utc_now
 
     yield from _kubernetes(settings)

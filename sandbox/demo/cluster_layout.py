@@ -46,7 +46,7 @@ def port_of(node: str, nic: int) -> str:
 
 
 def topology() -> str:
-    """The cabling file: every access port of every leaf, and two uplinks each."""
+    """The topology file: every access port of every leaf, and two uplinks each."""
     switches: dict[str, dict[str, Object]] = {}
     for node in node_names():
         ports = switches.setdefault(leaf_of(node), {})

@@ -29,7 +29,7 @@ class Plant(_Strict):
     labelled: bool = True
     """Whether nodes carry labels of leaf and rack."""
     cabled: bool = True
-    """Whether there is a cabling file: which NIC is attached to which port."""
+    """Whether there is a topology file: which NIC is attached to which port."""
 
 
 class JobMix(_Strict):

@@ -43,7 +43,7 @@ class Simulation(ClusterOutput):
         self._busy: dict[str, datetime] = {}
         self.first_cabling = cluster.cabling()
         self.cabled = frozenset(cluster.nodes)
-        """Nodes in the cabling file: it is not updated for servers that replace others."""
+        """Nodes in the topology file: it is not updated for servers that replace others."""
         for node in cluster.nodes.values():
             self.show(begin, "ADDED", kube.node(cluster, node, begin - timedelta(days=9)))
 

@@ -117,7 +117,7 @@ class SimulatedCluster:
         return [node for node in self.nodes.values() if node.rack == rack]
 
     def cabling(self) -> str:
-        """The cabling file."""
+        """The topology file."""
         switches: dict[str, dict[str, Any]] = {leaf.name: {} for leaf in self.leafs}
         for node in self.nodes.values():
             for nic in range(GPUS):

@@ -13,7 +13,7 @@ from streams.model.errors import ConfigError
 T = TypeVar("T")
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Ten times faster with libyaml, which PyYAML's wheels contain: every start waits for tables, and cabling files are long."""
+"""Ten times faster with libyaml, which PyYAML's wheels contain: every start waits for tables, and topology files are long."""
 
 
 class Strict(BaseModel):

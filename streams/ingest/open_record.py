@@ -26,7 +26,7 @@ from streams.ingest.logs import (
     elastic,
     flat_record,
     flight_recorder,
-    fluent,
+    fluent_pairs,
     journald,
     loki,
     text,
@@ -169,7 +169,7 @@ def _text(value: str, context: RecordContext, into: Opened) -> None:
 def _document(document: object, context: RecordContext, into: Opened) -> None:
     if isinstance(document, dict) and isinstance(items := document.get("items"), list) and "kind" in document:
         document = items  # a List of the Kubernetes API
-    for record in fluent.records(document) if isinstance(document, list) else [document]:
+    for record in fluent_pairs.records(document) if isinstance(document, list) else [document]:
         if not isinstance(record, dict):
             into.unreadable.append(f"JSON {type(record).__name__} where a record should be")
         elif _of_a_line(record, context, into) or any(reader(record, context, into) for reader in READERS):

@@ -1,1 +1,1 @@
-"""What runs where: Kubernetes objects and a cabling file in, facts about nodes, pods, jobs and links out."""
+"""What runs where: Kubernetes objects and a topology file in, facts about nodes, pods, jobs and links out."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from streams.inventory.cabling import NodePosition
 from streams.inventory.jobs import is_training, job_fact
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.nodes import node_fact
@@ -29,6 +28,7 @@ from streams.inventory.objects import (
 from streams.inventory.owners import chain, controller_of, top_owner
 from streams.inventory.pods import pod_fact
 from streams.inventory.ranks import ranks_of
+from streams.inventory.topology_file import NodePosition
 from streams.model.facts import Fact, FactRecord, LinkFact, NodeFact
 from streams.model.hostnames import folded
 from streams.model.watch import KindListed, ObjectChange, WatchEvent
@@ -116,7 +116,7 @@ class Inventory:
             self._learn_job(who, None if gone else change.object, change.at)
 
     def _standing(self, node: NodeFact) -> NodeFact:
-        """The node where the cabling file says it stands."""
+        """The node where the topology file says it stands."""
         named = (node.name, folded(node.name), *node.aliases, *node.addresses)
         place = next((place for name in named if (place := self._places.get(name)) is not None), None)
         if place is None:

@@ -15,10 +15,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from streams.config.settings import KafkaSettings
-from streams.inventory.cabling import Cabling, read_topology
 from streams.inventory.cluster_inventory import FactChange, Inventory
 from streams.inventory.lldp import SUFFIXES, Neighbour, cables, read_neighbours
 from streams.inventory.names import NodeLabels
+from streams.inventory.topology_file import Cabling, read_topology
 from streams.inventory.unserved_kinds import Unserved
 from streams.kafka import clients
 from streams.kafka.topics import INVENTORY, partition_of
@@ -93,7 +93,7 @@ class InventoryProcess:
                 if self._topology_file
                 else Cabling()
             )
-            # The cabling file comes last: what an operator wrote down overrides what devices hear of each other.
+            # The topology file comes last: what an operator wrote down overrides what devices hear of each other.
             self._inventory.links({link.key: link for link in (*lldp, *file.links)}.values())
             self._inventory.places(file.places)
             log.info("cabling loaded", links=len(file.links), lldp_links=len(lldp), nodes=len(file.places))

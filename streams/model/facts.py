@@ -31,7 +31,7 @@ class NodeFact:
     rack: str | None = None
     nvlink_domain: str | None = None
     rails: Mapping[str, str] = field(default_factory=dict)
-    """The leaf of each NIC, by the NIC's name, where a cabling file says so."""
+    """The leaf of each NIC, by the NIC's name, where a topology file says so."""
     control_plane: bool = False
     managed: bool = True
     """False when an operator has set the label `faultline.dev/managed=false`: never act on it."""

@@ -78,7 +78,7 @@ def on_busy_gpu(
     accepted: tuple[str, ...] = (),
     cabled: bool = False,
 ) -> Kind:
-    """A fault of a node under a job; `play` returns when it is over. `cabled`: of nodes in the cabling file only."""
+    """A fault of a node under a job; `play` returns when it is over. `cabled`: of nodes in the topology file only."""
 
     def inject(sim: Simulation, at: datetime) -> bool:
         place = some_gpu(sim, at, idle_share=0)

@@ -189,7 +189,7 @@ class Topology:
 
 
 def _leafs_of(node: NodeFact | None) -> set[str]:
-    """The leafs a node is attached to: by its label, and by the rails of a cabling file."""
+    """The leafs a node is attached to: by its label, and by the rails of a topology file."""
     return {leaf for leaf in (node.leaf, *node.rails.values()) if leaf} if node else set()
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.chat.blocks import render
+from connectors.chat.slack_blocks import render
 from connectors.chat.slack_requests import Forged, command_from, verify
 from faultline.chat.thread_plan import wanted
 from streams.model.conversation import Verb

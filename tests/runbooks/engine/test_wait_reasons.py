@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from connectors.base import Retry, Waiting
-from connectors.chat.blocks import render
+from connectors.chat.slack_blocks import render
 from faultline.chat.thread_messages import approval_message, root_message
 from runbooks.engine.call_slots import NEW_TICKETS, FreeSlots
 from runbooks.engine.run.human_decisions import decided

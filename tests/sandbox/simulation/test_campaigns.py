@@ -17,8 +17,8 @@ from sandbox.simulation import look_alikes
 from sandbox.simulation.campaign import NoPlace, Simulated, simulate
 from sandbox.simulation.faults import KINDS
 from sandbox.simulation.scenario import Scenario, load, pick
-from streams.inventory.cabling import read_topology
 from streams.inventory.recorded_watch import facts
+from streams.inventory.topology_file import read_topology
 from streams.model.errors import BadInput
 from streams.model.facts import PodFact
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.inventory.cabling import read_topology
 from streams.inventory.cluster_inventory import FactChange, Inventory
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.recorded_watch import facts, read_change
+from streams.inventory.topology_file import read_topology
 from streams.model.entity import JobRef
 from streams.model.errors import BadInput
 from streams.model.facts import Fact, FactRecord, LinkFact, NodeFact, PodFact

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.inventory.cabling import read_topology
 from streams.inventory.hostlists import MAX_HOSTS, hosts
+from streams.inventory.topology_file import read_topology
 from streams.model.errors import BadInput
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.chat.blocks import MAX_TOTAL, MAX_VALUE, render
+from connectors.chat.slack_blocks import MAX_TOTAL, MAX_VALUE, render
 from connectors.tickets.adf import document
 from faultline.chat.thread_plan import wanted
 from runbooks.engine.containment import PendingRepair, Ticket

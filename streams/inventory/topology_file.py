@@ -1,4 +1,4 @@
-"""The cabling file → link facts and the location of nodes, which Kubernetes knows little of.
+"""The topology file → link facts and the location of nodes, which Kubernetes knows little of.
 
 leaf-03:                      # the switch, as it names itself in its logs
   Ethernet12: {node: gpu-07, nic: mlx5_2}
@@ -50,18 +50,18 @@ class NodePosition(Strict):
 
 @dataclass(frozen=True, slots=True)
 class Cabling:
-    """Contents of a cabling file; `places` by node name."""
+    """Contents of a topology file; `places` by node name."""
 
     links: list[LinkFact] = field(default_factory=list)
     places: Mapping[str, NodePosition] = field(default_factory=dict)
 
 
 NODES = "nodes"
-"""The section of a cabling file that is not a switch."""
+"""The section of a topology file that is not a switch."""
 
 
 def read_topology(cluster: str, content: str, at: datetime) -> Cabling:
-    """A whole cabling file.
+    """A whole topology file.
 
     Raises:
         BadInput: naming the switch and port, or the node, that is malformed.
