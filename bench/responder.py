@@ -162,8 +162,8 @@ async def recovery(bootstrap: str, finished: int, running: int, rounds: int) -> 
             {
                 "s": lines[-1]["at"] - begin["at"],
                 "cpu_s": lines[-1]["cpu"] - begin["cpu"],
-                "journal_s": told["journal open"]["at"] - begin["at"],
-                "inputs_s": told["partition ready"]["at"] - told["journal open"]["at"],
+                "journal_s": told["document store open"]["at"] - begin["at"],
+                "inputs_s": told["partition ready"]["at"] - told["document store open"]["at"],
                 "decoded": told["partition ready"].get("decoded", finished + running),
             }
         )

@@ -211,7 +211,7 @@ class Soak:
                     figures.most_records_read_again = max(
                         figures.most_records_read_again, int(told["records"])
                     )
-                figures.without_snapshot += "no snapshot" in line
+                figures.without_snapshot += "no usable snapshot" in line
 
 
 def compare(figures: Figures, workload: Workload, disturbed: Outcome, undisturbed: Outcome) -> None:
