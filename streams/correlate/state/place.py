@@ -100,7 +100,8 @@ class Touched:
 
     def __ior__(self, other: Touched) -> Touched:
         for name in self.__slots__:
-            getattr(self, name).update(getattr(other, name))
+            if added := getattr(other, name):  # most are empty: this runs for every fact
+                getattr(self, name).update(added)
         return self
 
     def add(self, place: Place) -> None:

@@ -82,7 +82,12 @@ class Retention:
     def _links_at(self, nodes: Iterable[str], ports: Iterable[str]) -> Iterator[Sequence[Sighting]]:
         """What was seen on these nodes, at these ports, and at the ends of the nodes' cables."""
         rows = [self._state.nodes.get(node) for node in nodes]
-        around = {end for node in nodes for end in self._ends_of(node)}
+        around = {
+            end
+            for node in nodes
+            for port in self._topology.ports_of(node)
+            for end in self._topology.cable(port)
+        }
         for row in (*rows, *(self._state.ports.get(port) for port in sorted(around.union(ports)))):
             yield from row.seen.values() if row is not None else ()
 
@@ -90,11 +95,11 @@ class Retention:
         """Whether something is built from what was seen on a node, or at the ports of its cables."""
         if f"node/{node}" in busy or self._topology.placements.jobs_near(node) & open_jobs:
             return True
-        return any(f"port/{end}" in busy for end in self._ends_of(node))
-
-    def _ends_of(self, node: str) -> Iterator[str]:
-        """The ports of a node, and those at the other end of their cables."""
-        return (end for port in self._topology.ports_of(node) for end in self._topology.cable(port))
+        return any(
+            f"port/{end}" in busy
+            for port in self._topology.ports_of(node)
+            for end in self._topology.cable(port)
+        )
 
     def _prune_pod(self, name: str, row: PodRow, cut: datetime) -> Touched:
         placements = self._topology.placements.of_pod(name)
