@@ -66,8 +66,8 @@ class CableCauses(CauseSource):
 
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
         """Faults of any cable: which ones a job's connections use is unknown."""
-        late_enough = (h for h in self.all() if began_by(h, last))
-        return (h for h in late_enough if self._switches.takes(h.place, h) is None)
+        early_enough = (h for h in self.all() if began_by(h, last))
+        return (h for h in early_enough if self._switches.takes(h.place, h) is None)
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
         """The switch that took the link away."""
