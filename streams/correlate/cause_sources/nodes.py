@@ -181,8 +181,6 @@ class NodeCauses(CauseSource):
         super().__init__(causes)
         self._hosts, self._shared = hosts, shared
         self._roots: dict[str, NodeRoots] = {}
-        self._owners: dict[str, str] = {}
-        """The incident that each root became part of."""
         self._accused: dict[str, dict[str, list[Suspicion]]] = defaultdict(dict)
         """By node and job: the suspicions of the job's ranks."""
 
@@ -205,7 +203,7 @@ class NodeCauses(CauseSource):
         if not accused:
             self._accused.pop(node, None)
         for merged in self._roots.pop(node, NodeRoots()).merged:
-            self._owners.pop(merged, None)
+            self.owners.pop(merged, None)
         row = self._state.nodes.get(node, NodeRow())
         closed = self._incarnations.closed(h.id for h in (*hard, *silent))
         missed = not any(self._shared.owner(h.id) for h in hard if h.family == IncidentFamily.NODE_DOWN)
@@ -215,7 +213,7 @@ class NodeCauses(CauseSource):
             if (owner := self._causes.taker(Place(PlaceKind.NODE, node), h)) is not None:
                 roots.hand_over(h, owner.id)
         roots.independent = [self._shared.held(h) for h in roots.independent]
-        self._owners |= roots.merged
+        self.owners |= roots.merged
         if roots.independent or roots.merged:
             self._roots[node] = roots
 
@@ -230,10 +228,6 @@ class NodeCauses(CauseSource):
         return next(
             (h for h in roots.independent if h.family == IncidentFamily.SILENT_NODE or h.id in owners), None
         )
-
-    def owner_of(self, incident: str) -> str | None:
-        """The root of the node, its switch or its group that this one was merged into."""
-        return self._owners.get(incident)
 
     def suspected_at(self, name: str) -> str | None:
         """The silent-node incident, or the one it was merged into."""

@@ -113,6 +113,7 @@ class PortStormCauses(CauseSource):
             self._topology.switches_of,
             self._config,
         )
+        self.owners = self._spread.part_of
         if before != self._spread:
             touched.ports |= set(self._storms)
             touched.causes |= {*before.part_of.values(), *self._spread.part_of.values()}
@@ -130,10 +131,6 @@ class PortStormCauses(CauseSource):
     def offered_to(self, nodes: set[str], last: datetime | None) -> Iterable[Hypothesis]:
         """Storms at any port: pause frames propagate."""
         return (h for h in (self._spread.independent.get(h.id, h) for h in self.all()) if began_by(h, last))
-
-    def owner_of(self, incident: str) -> str | None:
-        """The storm or the cable that this storm comes from."""
-        return self._spread.part_of.get(incident)
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
         """The storm of the host that is known to be at the port by now, or the source the storm was traced to."""

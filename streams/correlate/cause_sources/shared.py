@@ -48,7 +48,7 @@ class SharedCauses(CauseSource):
         self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._storage: GroupIndex[StorageReports] = GroupIndex()
         self._faults: dict[SharedGroup, list[SharedFault]] = {}
-        self._owners: dict[str, Hypothesis] = {}
+        self._by_part: dict[str, Hypothesis] = {}
 
     def put(
         self, node: str, row: NodeRow, hypotheses: Sequence[Hypothesis], gone_alone: Sequence[Hypothesis]
@@ -185,10 +185,10 @@ class SharedCauses(CauseSource):
         """Note whose the parts are now. Returns the nodes of those that became part of another root than before."""
         for fault in before:
             for part in fault.parts:
-                if (owner := self._owners.get(part)) is not None and owner.id == fault.hypothesis.id:
-                    del self._owners[part]
+                if (owner := self._by_part.get(part)) is not None and owner.id == fault.hypothesis.id:
+                    del self._by_part[part]
         for fault in after:
-            self._owners |= dict.fromkeys(fault.parts, fault.hypothesis)
+            self._by_part |= dict.fromkeys(fault.parts, fault.hypothesis)
         return {node for node, _, _ in _parts_of(before) ^ _parts_of(after)}
 
     def _left_to(self, rack: SharedGroup) -> list[tuple[str, tuple[Hypothesis, ...]]]:
@@ -203,7 +203,7 @@ class SharedCauses(CauseSource):
 
     def owner(self, part: str) -> Hypothesis | None:
         """The root that a node's hypothesis was merged into."""
-        return self._owners.get(part)
+        return self._by_part.get(part)
 
     def at(self, name: str) -> list[Hypothesis]:
         """Roots of the group itself; the root of an NVLink fault is its node's."""
@@ -222,11 +222,11 @@ class SharedCauses(CauseSource):
 
     def takes(self, place: Place, h: Hypothesis) -> Hypothesis | None:
         """The root that a node's root was merged into."""
-        return self._owners.get(h.id)
+        return self._by_part.get(h.id)
 
     def taker_of(self, incident: str, owner: str | None) -> Hypothesis | None:
         """The root it was merged into, else the root that is the owner."""
-        return self._owners.get(incident) or next((h for h in self.all() if h.id == owner), None)
+        return self._by_part.get(incident) or next((h for h in self.all() if h.id == owner), None)
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
         """An earlier root of the same group."""
@@ -238,10 +238,11 @@ class SharedCauses(CauseSource):
         faults = (f for found in self._faults.values() for f in found if f.hypothesis.id == incident)
         return {Place(PlaceKind.NODE, node) for fault in faults for node in fault.parts.values()}
 
-    def held_for(self, incidents: Container[str]) -> Iterable[Place]:
+    def built_from(self, incidents: Container[str]) -> Iterable[tuple[str, Place]]:
         """The nodes they reach, else the nodes of their parts."""
         for h in (h for h in self.all() if h.id in incidents):
-            yield from {Place(PlaceKind.NODE, node) for node in h.nodes} or self.members(h.id, h.place)
+            reached = {Place(PlaceKind.NODE, node) for node in h.nodes} or self.members(h.id, h.place)
+            yield from ((h.id, place) for place in reached)
 
 
 def _parts_of(faults: Sequence[SharedFault]) -> set[tuple[str, str, str]]:

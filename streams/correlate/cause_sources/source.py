@@ -55,6 +55,8 @@ class CauseSource:
         self._cluster, self._config, self._state = causes.cluster, causes.config, causes.state
         self._incarnations, self._topology = causes.incarnations, causes.topology
         self._placements = causes.topology.placements
+        self.owners: dict[str, str] = {}
+        """By incident of one of its roots: the incident that it was merged into."""
 
     def evaluate(self, round_: Round) -> None:
         """Evaluate what the round touched, and touch what depends on it."""
@@ -80,10 +82,6 @@ class CauseSource:
 
     def taker_of(self, incident: str, owner: str | None) -> Hypothesis | None:
         """Its root that a node's incident was merged into; `owner` is the incident that the node knows of."""
-        return None
-
-    def owner_of(self, incident: str) -> str | None:
-        """The incident that this one was merged into."""
         return None
 
     def suspected_at(self, name: str) -> str | None:
@@ -158,10 +156,12 @@ class Causes:
     def owner_of(self, incident: str) -> str:
         """The incident that this one was merged into in the end; itself if into none."""
         for _ in range(_STEPS):
-            further = next((id_ for s in self.sources if (id_ := s.owner_of(incident)) is not None), incident)
-            if further == incident:
+            for source in self.sources:  # each cause of each job is looked up here with every batch
+                if incident in source.owners:
+                    incident = source.owners[incident]
+                    break
+            else:
                 break
-            incident = further
         return incident
 
     def places_of(self, cause: Cause) -> set[Place]:

@@ -26,7 +26,7 @@ Switches = Callable[[str], set[str]]
 class Spread:
     """The result of tracing the storms at ports without a host."""
 
-    part_of: Mapping[str, str] = field(default_factory=dict)
+    part_of: dict[str, str] = field(default_factory=dict)
     """Storm → the incident it was merged into."""
     independent: Mapping[str, Hypothesis] = field(default_factory=dict)
     """Incidents of their own, with what was merged into them, by id."""

@@ -176,6 +176,8 @@ class Ingest:
 
     def _rename(self, keys: set[str], touched: Touched) -> None:
         """Move what is kept under names that mean another node now that these keys of `hosts` do."""
+        if not keys:
+            return  # as with nearly every signal
         for reported, places in self._topology.names.affected(keys).items():
             if reported in self._state.nodes:
                 touched.nodes.add(reported)

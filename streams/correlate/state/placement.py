@@ -78,6 +78,7 @@ class Placements:
     def __init__(self, state: State, slack: timedelta) -> None:
         self._slack = slack
         self._by_pod: dict[str, tuple[Placement, ...]] = {}
+        self._ended: set[str] = set()
         self._on: dict[str, set[str]] = defaultdict(set)
         self._of: dict[str, set[str]] = defaultdict(set)
         self._stays: dict[str, tuple[Placement, ...]] = {}
@@ -100,10 +101,15 @@ class Placements:
         self._by_pod[pod] = after
         if not after:
             del self._by_pod[pod]
+        (self._ended.add if any(p.end for p in after) else self._ended.discard)(pod)
         both = (*before, *after)
         for placement in both:
             self._stays.pop(placement.job.key, None)
         return {s.node for s in both}, {s.job.key for s in both}
+
+    def has_ended(self, pod: str) -> bool:
+        """Whether any placement of pods of that name is over."""
+        return pod in self._ended
 
     def of_pod(self, pod: str) -> tuple[Placement, ...]:
         """Every placement of pods of that name, earliest first."""

@@ -50,11 +50,7 @@ class Retention:
                     self._state.ports.put(name, replace(port, seen=kept))
                     touched.ports.add(name)
         for name, pod in list(self._state.pods.items()):
-            stays_on = (
-                bool(pod.tenancies)
-                and not pod.seen
-                and not any(p.end for p in self._topology.placements.of_pod(name))
-            )
+            stays_on = pod.tenancies and not pod.seen and not self._topology.placements.has_ended(name)
             if not stays_on and not self._topology.pod_jobs.jobs_of(name) & open_jobs:
                 touched |= self._prune_pod(name, pod, cut)
         # Places go last: only those are dropped where nothing is kept any more.
