@@ -130,14 +130,15 @@ class Engine:
 
     def _forget(self, now: datetime) -> None:
         """Prune incidents first, then the evidence that was kept for them, and re-evaluate what that touches."""
-        for row in self._publisher.prune(now):
+        built_from = self._causes.built_from(self._state.documents)
+        for row in self._publisher.prune(now, built_from):
             self._touched.add(row.place)
             for part in self._causes.parts_of(row.incident.id, row.place):
                 until = max(row.last_at, part.last_at)
                 self._incarnations.forget(part.root, part.family, part.incarnation, until)
                 self._touched.add(part.place)
-        documents, sources = self._state.documents, self._causes.sources
-        held = {str(place) for source in sources for place in source.held_for(documents)}
+        kept = (places for incident, places in built_from.items() if incident in self._state.documents)
+        held = {str(place) for places in kept for place in places}
         self._touched |= self._ingest.prune(now, self._config, self._publisher.open_jobs(), held)
         self._causes.forget()
         self._evidence_cache.forget()

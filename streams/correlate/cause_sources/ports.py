@@ -141,8 +141,11 @@ class PortStormCauses(CauseSource):
 
     def parts_of(self, incident: str, places: Sequence[Place]) -> Iterable[Hypothesis]:
         """All storms traced to it, at any port."""
-        return (h for h in self.all() if self._spread.part_of.get(h.id) == incident)
+        return (h for h in self.all() if self.owners.get(h.id) == incident)
 
-    def held_for(self, incidents: Container[str]) -> Iterable[Place]:
+    def built_from(self, incidents: Container[str]) -> Iterable[tuple[str, Place]]:
         """Ports that they spread to."""
-        return (h.place for h in self.all() if self._spread.part_of.get(h.id) in incidents)
+        for h in self.all():
+            owner = self.owners.get(h.id)
+            if owner is not None and owner in incidents:
+                yield owner, h.place

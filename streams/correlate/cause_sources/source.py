@@ -100,9 +100,11 @@ class CauseSource:
         """Its roots at these places that were merged into an incident."""
         return ()
 
-    def held_for(self, incidents: Container[str]) -> Iterable[Place]:
-        """Places whose sightings are kept because incidents of other places are built from them."""
-        return (place for h in self.all() if h.id in incidents for place in self.members(h.id, h.place))
+    def built_from(self, incidents: Container[str]) -> Iterable[tuple[str, Place]]:
+        """Of these incidents, those that are built from what was seen at other places, each with such a place."""
+        return (
+            (h.id, place) for h in self.all() if h.id in incidents for place in self.members(h.id, h.place)
+        )
 
 
 class Causes:
@@ -178,6 +180,14 @@ class Causes:
     def members(self, incident: str, place: Place) -> set[Place]:
         """Places whose roots were merged into an incident at `place`."""
         return {member for source in self.sources for member in source.members(incident, place)}
+
+    def built_from(self, incidents: Container[str]) -> dict[str, set[Place]]:
+        """The other places that these incidents are built from, by incident."""
+        places: dict[str, set[Place]] = {}
+        for source in self.sources:
+            for incident, place in source.built_from(incidents):
+                places.setdefault(incident, set()).add(place)
+        return places
 
     def parts_of(self, incident: str, place: Place) -> list[Hypothesis]:
         """Roots that were merged into an incident, of its own place and of others."""

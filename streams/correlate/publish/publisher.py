@@ -94,19 +94,21 @@ class Publisher:
                 wakes += wake
         return changes + self._recount(now), wakes
 
-    def prune(self, now: datetime) -> list[DocumentRow]:
+    def prune(self, now: datetime, built_from: Mapping[str, set[Place]]) -> list[DocumentRow]:
         """Forget incidents that are over for longer than the retention; their incarnations stay counted. Returns them.
 
         Those that share a place or a job are forgotten together: without one of them, what it explained would look like
-        a fault of its own to the others.
+        a fault of its own to the others. So are an incident and those of the other places that it is built from
+        (`built_from`, by incident): without the evidence there, it would fall apart into incidents of its parts.
         """
         cut = now - self._config.retention
         documents = self._state.documents
         over = {name for name, row in documents.items() if _last(row) < cut and row.incident.state.is_over}
-        held = {key for name, row in documents.items() if name not in over for key in _ties(row)}
-        while kept := {name for name in over if not held.isdisjoint(_ties(documents[name]))}:
+        ties = {name: _ties(row) | built_from.get(name, set()) for name, row in documents.items()}
+        held = set[Place]().union(*(places for name, places in ties.items() if name not in over))
+        while kept := {name for name in over if not held.isdisjoint(ties[name])}:
             over -= kept
-            held.update(key for name in kept for key in _ties(documents[name]))
+            held.update(*(ties[name] for name in kept))
         forgotten = [documents[name] for name in sorted(over)]
         self._repeats.prune(now)
         for row in forgotten:

@@ -77,6 +77,13 @@ SAID = [
 
 
 @settings(max_examples=tries(20))
+@example(
+    # One node of a switch's fault was resolved earlier than the switch: it stays known as long as the switch does.
+    [Trouble("node", 0.0, 694), Trouble("switch", 80.0, 256)],
+    Disturbance(300.0, 0.0, 0.0, 0.0, 0),
+    0,
+)
+@example([Trouble("node", 0.0, 694), Trouble("switch", 80.0, 256)], Disturbance(60.0, 0.0, 0.0, 0.0, 0), 0)
 @given(st.lists(troubles, min_size=1, max_size=4), disturbances, seeds)
 def test_what_runs_and_people_said_of_them_ends_alike_and_what_is_forgotten_does_not_come_back(
     happened: list[Trouble], disturbance: Disturbance, seed: int
