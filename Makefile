@@ -72,7 +72,7 @@ compete: $(READY)
 
 # All that takes too long for every commit, one after the other; one that fails does not keep the next from running.
 nightly:
-	@FAULTLINE_TESTS=full $(MAKE) --no-print-directory --keep-going -j1 quick nightly-tests storm soak crash-matrix compete fuzz
+	@TEST_EFFORT=full $(MAKE) --no-print-directory --keep-going -j1 quick nightly-tests storm soak crash-matrix compete fuzz
 
 nightly-tests: $(READY)
 	@$(BIN)/python -m tests.testbed.build --if-toolchain

@@ -1,7 +1,7 @@
 """How much is tried of what has no end: examples of a property, moves of a game, seeds, scenarios.
 
-The quick tier tries a part with every change. `FAULTLINE_TESTS=full`, as `make nightly` sets it, tries all, and
-`FAULTLINE_TESTS=30` thirty times as much, for a hunt after a bug.
+The quick tier tries a part with every change. `TEST_EFFORT=full`, as `make nightly` sets it, tries all, and
+`TEST_EFFORT=30` thirty times as much, for a hunt after a bug.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-_ASKED = os.environ.get("FAULTLINE_TESTS", "")
+_ASKED = os.environ.get("TEST_EFFORT", "")
 FULL = bool(_ASKED)
 """Whether to try all."""
 _TIMES = 1 if _ASKED in ("", "full") else int(_ASKED)

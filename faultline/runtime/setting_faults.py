@@ -20,8 +20,8 @@ from streams.config.setting_types import suggestion
 Path = tuple[int | str, ...]
 
 PREFIX = "FAULTLINE_"
-NOT_SETTINGS = frozenset({"FAULTLINE_CONFIG", "FAULTLINE_TESTBED"})
-"""Variables of the same prefix that are not settings: where the settings file is, where the testbed was built."""
+SETTINGS_FILE = "FAULTLINE_CONFIG"
+"""The one variable of the same prefix that is no setting: where the settings file is."""
 
 
 def fault_lines(
@@ -87,7 +87,7 @@ def unknown_variables(model: type[BaseModel], environment: Mapping[str, str] = o
 def _variables(environment: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The variables of our prefix by name, each with the path of the setting it would set."""
     for name in sorted(environment):
-        if name.upper().startswith(PREFIX) and name not in NOT_SETTINGS:
+        if name.upper().startswith(PREFIX) and name != SETTINGS_FILE:
             yield name, tuple(name[len(PREFIX) :].lower().split("__"))
 
 

@@ -22,7 +22,14 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from faultline.runtime.setting_faults import fault_lines, no_json, paths_of, twice, unknown_variables
+from faultline.runtime.setting_faults import (
+    SETTINGS_FILE,
+    fault_lines,
+    no_json,
+    paths_of,
+    twice,
+    unknown_variables,
+)
 from streams.config.connector_settings import (
     JiraSettings,
     KubernetesSettings,
@@ -131,7 +138,7 @@ def load(path: Path | None = None) -> Settings:
     Raises:
         ConfigError: naming every wrong key, where it came from, and what would be right.
     """
-    named = path or (Path(os.environ["FAULTLINE_CONFIG"]) if os.environ.get("FAULTLINE_CONFIG") else None)
+    named = path or (Path(told) if (told := os.environ.get(SETTINGS_FILE)) else None)
     root, values = _read_file(named) if named else (None, {})
     faults = unknown_variables(Settings) + (list(twice(root)) if root is not None else [])
     settings: Settings | None = None

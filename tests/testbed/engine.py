@@ -175,7 +175,7 @@ class Engine:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.testbed.engine"],
             stdin=subprocess.PIPE,
-            env=os.environ | {"FAULTLINE_TESTBED": str(parts.home())},
+            env=os.environ | {"TESTBED_HOME": str(parts.home())},
             cwd=Path(__file__).parents[2],
             pass_fds=(lock.fileno(),),
             start_new_session=True,

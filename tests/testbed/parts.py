@@ -1,6 +1,6 @@
 """What the testbed consists of, where its builds lie, and whether each is there.
 
-Builds lie in the user's cache, or where ``FAULTLINE_TESTBED`` points, so that every checkout on the machine finds them. Each
+Builds lie in the user's cache, or where ``TESTBED_HOME`` points, so that every checkout on the machine finds them. Each
 part has a folder of its own, named for the recipe it was built from: a changed recipe makes it missing again, and a checkout
 that still has the old one goes on with the old build.
 """
@@ -24,7 +24,7 @@ KUBERNETES_VERSION = "v1.34.4"
 def home() -> Path:
     """Return the folder that holds the builds; it need not exist yet."""
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("FAULTLINE_TESTBED") or Path(caches, "faultline-testbed")).resolve()
+    return Path(os.environ.get("TESTBED_HOME") or Path(caches, "faultline-testbed")).resolve()
 
 
 @dataclass(frozen=True)

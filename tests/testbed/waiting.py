@@ -1,7 +1,7 @@
 """Waiting for something to become true, with a deadline: the only way in which tests wait.
 
 A deadline says that something is broken, never that the machine is busy. It grows with the load: where four processes want each
-core, four times as long is waited. `FAULTLINE_TEST_PATIENCE=3` makes all of them three times as long.
+core, four times as long is waited. `TEST_PATIENCE=3` makes all of them three times as long.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-PATIENCE_S = 120 * float(os.environ.get("FAULTLINE_TEST_PATIENCE", "1"))
+PATIENCE_S = 120 * float(os.environ.get("TEST_PATIENCE", "1"))
 """How long a test waits on a machine that has nothing else to do. What needs longer says how many times as long."""
 
 _LOOK_EVERY_S = 0.05

@@ -1,7 +1,7 @@
 """Whatever incidents, outcomes, restarts and people do to a cluster, in whatever order: no limit is ever passed.
 
 A whole board is played against an outside that keeps its own books: what is closed, what is suspended, when each change was
-begun and for whom. The limits are counted there and nowhere else. `FAULTLINE_TESTS=full` plays all moves, of another course each
+begun and for whom. The limits are counted there and nowhere else. `TEST_EFFORT=full` plays all moves, of another course each
 time; the quick run plays few, always the same.
 """
 

@@ -4,7 +4,7 @@ One board works several incidents that overlap in node and job. It remembers not
 bytes; it may die before a commit, after it, and with calls in the air that land unseen. After each step, and once everything
 has come to rest, invariants 3 to 6 of the design are checked on what really landed outside.
 
-`FAULTLINE_TESTS=full pytest tests/runbooks/engine/test_run_model.py` plays 15,000 steps; the quick suite plays some hundred.
+`TEST_EFFORT=full pytest tests/runbooks/engine/test_run_model.py` plays 15,000 steps; the quick suite plays some hundred.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whole simulated faults, as the detector tells of them, brought late, twice and with restarts: the same incidents.
 
-The quick tier plays a handful of different kinds; `FAULTLINE_TESTS=full` plays all of `bench/scenarios.yaml` (minutes).
+The quick tier plays a handful of different kinds; `TEST_EFFORT=full` plays all of `bench/scenarios.yaml` (minutes).
 """
 
 from __future__ import annotations
