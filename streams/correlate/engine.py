@@ -131,7 +131,7 @@ class Engine:
     def _forget(self, now: datetime) -> None:
         """Prune incidents first, then the evidence that was kept for them, and re-evaluate what that touches."""
         built_from = self._causes.built_from(self._state.documents)
-        for row in self._publisher.prune(now, built_from):
+        for row in self._publisher.prune(now, built_from, self._causes.parts_of):
             self._touched.add(row.place)
             for part in self._causes.parts_of(row.incident.id, row.place):
                 until = max(row.last_at, part.last_at)

@@ -169,7 +169,8 @@ class Causes:
     def places_of(self, cause: Cause) -> set[Place]:
         """The place of a cause, and that of its incident."""
         if isinstance(cause, Suspect):
-            return {cause.place}
+            owner = self.owner(cause)
+            return {cause.place} | (self.places_of(owner) if owner is not None else set())
         found = {self._homes[name] for name in (cause, self.owner_of(cause)) if name in self._homes}
         return found | ({row.place} if (row := self.state.documents.get(cause)) is not None else set())
 

@@ -30,6 +30,8 @@ from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
 
 Successor = Callable[[DocumentRow], Hypothesis | None]
+PartsOf = Callable[[str, Place], Sequence[Hypothesis]]
+"""The id of an incident and its place → the roots that were merged into it."""
 K = TypeVar("K")
 Claims = Mapping[str, Mapping[str, Sequence[Sighting]]]
 
@@ -94,7 +96,9 @@ class Publisher:
                 wakes += wake
         return changes + self._recount(now), wakes
 
-    def prune(self, now: datetime, built_from: Mapping[str, set[Place]]) -> list[DocumentRow]:
+    def prune(
+        self, now: datetime, built_from: Mapping[str, set[Place]], parts_of: PartsOf
+    ) -> list[DocumentRow]:
         """Forget incidents that are over for longer than the retention; their incarnations stay counted. Returns them.
 
         Those that share a place or a job are forgotten together: without one of them, what it explained would look like
@@ -103,7 +107,14 @@ class Publisher:
         """
         cut = now - self._config.retention
         documents = self._state.documents
-        over = {name for name, row in documents.items() if _last(row) < cut and row.incident.state.is_over}
+        over = {
+            name
+            for name, row in documents.items()
+            if row.incident.state.is_over
+            and _last(row) < cut
+            # What was merged into it may be later than all that was seen of the incident itself.
+            and all(part.last_at < cut for part in parts_of(name, row.place))
+        }
         ties = {name: _ties(row) | built_from.get(name, set()) for name, row in documents.items()}
         held = set[Place]().union(*(places for name, places in ties.items() if name not in over))
         while kept := {name for name in over if not held.isdisjoint(ties[name])}:
@@ -144,9 +155,9 @@ class Publisher:
         return Changes((new,), (timeline_entry(old, new, now),) if news else ())
 
     def _keep(self, row: DocumentRow, old: Incident | None) -> None:
+        if (before := self._state.documents.get(row.incident.id)) is not None:
+            self._unindex(row.incident.id, before)
         self._state.documents.put(row.incident.id, row)
-        if old is not None:
-            self._unindex_entity(old)
         self._index(row.incident.id, row)
         self._recounted |= self._repeats.record(old, row.incident, withdrawn=row.withdrawn)
 
@@ -261,11 +272,8 @@ class Publisher:
         _discard(self._by_place, row.place, name)
         for job in row.incident.jobs:
             _discard(self._by_job, job.key, name)
-        self._unindex_entity(row.incident)
-
-    def _unindex_entity(self, incident: Incident) -> None:
-        for entity in names_of_entity(incident.root):
-            _discard(self._by_entity, entity, incident.id)
+        for entity in names_of_entity(row.incident.root):
+            _discard(self._by_entity, entity, name)
 
 
 def _discard(index: dict[K, set[str]], key: K, name: str) -> None:

@@ -1,6 +1,6 @@
 """However late, split, repeated or interrupted: what stands in the end is a function of what was seen.
 
-`FAULTLINE_TESTS` sets how many random stories are told (`tests/effort.py`).
+`TEST_EFFORT` sets how many random stories are told (`tests/effort.py`).
 """
 
 from __future__ import annotations
@@ -84,6 +84,24 @@ SAID = [
     0,
 )
 @example([Trouble("node", 0.0, 694), Trouble("switch", 80.0, 256)], Disturbance(60.0, 0.0, 0.0, 0.0, 0), 0)
+@example(
+    # A storm that was taken for a job's reason at first no longer holds back what is forgotten of the job.
+    [Trouble("application", 0.0, 0), Trouble("hang", 30.0, 1919), Trouble("storm", 0.0, 0)],
+    Disturbance(5.0, 0.0, 0.0, 0.1, 0),
+    0,
+)
+@example(
+    # A job waits for a node that a switch took away: the switch's incident tells of the job, also without a restart.
+    [Trouble("hang", 596.0, 1917), Trouble("switch", 0.0, 0)],
+    Disturbance(5.0, 0.0, 0.0, 0.1, 0),
+    0,
+)
+@example(
+    # The same, seen so late that the switch's incident would be forgotten amidst the reports of the job.
+    [Trouble("hang", 618.0, 1917), Trouble("switch", 0.0, 0)],
+    Disturbance(5.0, 0.0, 0.0, 0.0, 0),
+    0,
+)
 @given(st.lists(troubles, min_size=1, max_size=4), disturbances, seeds)
 def test_what_runs_and_people_said_of_them_ends_alike_and_what_is_forgotten_does_not_come_back(
     happened: list[Trouble], disturbance: Disturbance, seed: int
