@@ -117,7 +117,7 @@ async def test_a_suspended_job_is_waited_for_while_its_dead_node_is_not_closed_b
         assert isinstance(await jobs.apply(suspend, LEASE), Waiting)
         told = await nodes.apply(drain, LEASE)
         assert isinstance(told, Waiting)
-        return "not Faultline's" in told.detail
+        return "not cordoned for this incident" in told.detail
 
     await eventually(hangs_without_us, "the drain says that the node is not ours to declare", timeout_s=60)
     assert not is_out_of_service(await world.node(dead))
