@@ -16,6 +16,7 @@ from streams.correlate.cause_sources.shared import SharedCauses
 from streams.correlate.cause_sources.source import Causes, Round
 from streams.correlate.cause_sources.switches import SwitchCauses
 from streams.correlate.changes import Changes
+from streams.correlate.expiry import Expiry
 from streams.correlate.fabric_rules.switch_faults import LinkFaultsBySwitch
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
@@ -130,16 +131,14 @@ class Engine:
 
     def _forget(self, now: datetime) -> None:
         """Prune incidents first, then the evidence that was kept for them, and re-evaluate what that touches."""
-        built_from = self._causes.built_from(self._state.documents)
-        for row in self._publisher.prune(now, built_from, self._causes.parts_of):
+        expiry = Expiry.now(self._causes, self._ingest, self._evidence_cache, self._config)
+        for row in self._publisher.prune(now, expiry.is_expired, expiry.places):
             self._touched.add(row.place)
             for part in self._causes.parts_of(row.incident.id, row.place):
                 until = max(row.last_at, part.last_at)
                 self._incarnations.forget(part.root, part.family, part.incarnation, until)
                 self._touched.add(part.place)
-        kept = (places for incident, places in built_from.items() if incident in self._state.documents)
-        held = {str(place) for places in kept for place in places}
-        self._touched |= self._ingest.prune(now, self._config, self._publisher.open_jobs(), held)
+        self._touched |= self._ingest.prune(now, self._config, self._publisher.open_jobs(), expiry.held())
         self._causes.forget()
         self._evidence_cache.forget()
 

@@ -114,6 +114,18 @@ class JobEvidenceCache:
             if any(t.overlaps(s.at - self._slack, s.at) for t in by_node[node])
         ]
 
+    def end_of_stretch(self, job: str, since: datetime, gap: timedelta) -> datetime:
+        """How long evidence about the job goes on after `since` without a longer gap; `since` if there is none."""
+        placements = self._placements.placements_of(job)
+        nodes = {p.node for p in placements}
+        seen = [*self.codes(placements), *self.failed(job, nodes)]
+        times = {s.at for s in seen} | {report.sighting.at for report in self.reports(job, nodes)}
+        for at in sorted(at for at in times if at > since):
+            if at - since > gap:
+                break
+            since = at
+        return since
+
     def is_quiet(self, node: str) -> bool:
         """Whether a node reports nothing that could be a cause."""
         return self._node(node).is_quiet

@@ -30,8 +30,8 @@ from streams.model.entity import JobRef
 from streams.model.incident import Certainty, Incident, IncidentState, Progress
 
 Successor = Callable[[DocumentRow], Hypothesis | None]
-PartsOf = Callable[[str, Place], Sequence[Hypothesis]]
-"""The id of an incident and its place → the roots that were merged into it."""
+IsExpired = Callable[[DocumentRow, datetime], bool]
+"""Whether everything that an incident is built from is forgotten, if all is that is older than a time."""
 K = TypeVar("K")
 Claims = Mapping[str, Mapping[str, Sequence[Sighting]]]
 
@@ -97,25 +97,22 @@ class Publisher:
         return changes + self._recount(now), wakes
 
     def prune(
-        self, now: datetime, built_from: Mapping[str, set[Place]], parts_of: PartsOf
+        self, now: datetime, is_expired: IsExpired, beside: Mapping[str, set[Place]]
     ) -> list[DocumentRow]:
         """Forget incidents that are over for longer than the retention; their incarnations stay counted. Returns them.
 
         Those that share a place or a job are forgotten together: without one of them, what it explained would look like
         a fault of its own to the others. So are an incident and those of the other places that it is built from
-        (`built_from`, by incident): without the evidence there, it would fall apart into incidents of its parts.
+        (`beside`, by incident), and of the jobs there: without that evidence, it would fall apart into its parts.
         """
         cut = now - self._config.retention
         documents = self._state.documents
         over = {
             name
             for name, row in documents.items()
-            if row.incident.state.is_over
-            and _last(row) < cut
-            # What was merged into it may be later than all that was seen of the incident itself.
-            and all(part.last_at < cut for part in parts_of(name, row.place))
+            if row.incident.state.is_over and _last(row) < cut and is_expired(row, cut)
         }
-        ties = {name: _ties(row) | built_from.get(name, set()) for name, row in documents.items()}
+        ties = {name: _ties(row) | self._around_all(beside.get(name, ())) for name, row in documents.items()}
         held = set[Place]().union(*(places for name, places in ties.items() if name not in over))
         while kept := {name for name in over if not held.isdisjoint(ties[name])}:
             over -= kept
@@ -133,6 +130,13 @@ class Publisher:
             if name not in documents and runs.events and runs.events[-1].at < cut:
                 self._state.runs.drop(name)
         return forgotten
+
+    def _around_all(self, places: Iterable[Place]) -> set[Place]:
+        """These places, and the jobs that ran on those that are nodes."""
+        around = set(places)
+        for node in [place.name for place in around if place.kind is PlaceKind.NODE]:
+            around.update(Place(PlaceKind.JOB, job) for job in self._placements.jobs_near(node))
+        return around
 
     def _amend(
         self, place: Place, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime

@@ -11,7 +11,7 @@ from streams.correlate.policy.link_parts import placed
 from streams.correlate.sightings import Sighting, added, order, sighting
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.incarnations import closes
-from streams.correlate.state.place import Touched
+from streams.correlate.state.place import Place, Touched
 from streams.correlate.state.retention import Retention
 from streams.correlate.state.rows import ObservedRank, PodRow, RunsRow, with_progress, with_rank
 from streams.correlate.state.store import State
@@ -70,6 +70,14 @@ class Ingest:
         # A name that two hosts shared is the other's alone, once nothing is kept of the one.
         self._rename(self._retention.forget_names(), touched)
         return touched
+
+    def kept_since(self, place: Place, cut: datetime, config: Config) -> datetime:
+        """From when on what was seen at a place is kept that no incident holds (`Retention.kept_since`)."""
+        return self._retention.kept_since(place, cut, config)
+
+    def kept_with(self, place: Place) -> set[Place]:
+        """Places whose sightings are kept as long as an incident is known at this one (`Retention.kept_with`)."""
+        return self._retention.kept_with(place)
 
     def _keep(self, seen: Sighting, touched: Touched) -> None:
         entity = seen.entity

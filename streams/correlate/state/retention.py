@@ -9,7 +9,7 @@ from datetime import datetime
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.fact_rows import FactRows
-from streams.correlate.state.place import Touched
+from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.rows import Groups, PodRow
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
@@ -36,7 +36,7 @@ class Retention:
         for name in sorted(self._state.nodes.reporting):
             row = self._state.nodes[name]
             if not self._is_held(name, busy, open_jobs):
-                kept = _kept(row.seen, self._links_at([name], ()), cut, config)
+                kept = _since_each(row.seen, self.kept_since(Place(PlaceKind.NODE, name), cut, config))
                 if kept != row.seen:
                     self._state.nodes.put(name, replace(row, seen=kept))
                     touched.nodes.add(name)
@@ -45,7 +45,7 @@ class Retention:
             ends, hosts = self._topology.cable(name), self._topology.hosts_at(name)
             held = any(f"port/{end}" in busy for end in ends)
             if not held and not any(self._is_held(n, busy, open_jobs) for n in hosts):
-                kept = _kept(port.seen, self._links_at(hosts, ends), cut, config)
+                kept = _since_each(port.seen, self.kept_since(Place(PlaceKind.PORT, name), cut, config))
                 if kept != port.seen:
                     self._state.ports.put(name, replace(port, seen=kept))
                     touched.ports.add(name)
@@ -63,6 +63,23 @@ class Retention:
                 self._state.bases.drop(name)
         self._topology.pod_jobs.forget_failures()
         return touched
+
+    def kept_since(self, place: Place, cut: datetime, config: Config) -> datetime:
+        """From when on what was seen at a place is kept that no incident holds: `cut`, or earlier (`_forget_before`)."""
+        match place.kind:
+            case PlaceKind.NODE:
+                links = self._links_at([place.name], ())
+            case PlaceKind.PORT:
+                links = self._links_at(self._topology.hosts_at(place.name), self._topology.cable(place.name))
+            case _:
+                return cut
+        return _forget_before(links, cut, config)
+
+    def kept_with(self, place: Place) -> set[Place]:
+        """Places whose sightings are kept as long as an incident is known at this one: of a port, both ends of its cable."""
+        ends = self._topology.cable(place.name) if place.kind is PlaceKind.PORT else ()
+        hosts = {host for end in ends for host in self._topology.hosts_at(end)}
+        return {Place(PlaceKind.PORT, e) for e in ends} | {Place(PlaceKind.NODE, h) for h in hosts}
 
     def forget_names(self) -> set[str]:
         """Forget names that no kept sighting uses any more. Returns the keys whose meaning changes by that."""
@@ -101,7 +118,7 @@ class Retention:
         placements = self._topology.placements.of_pod(name)
         over = {s.uid for s in placements if s.end is not None and s.end < cut}
         tenancies = tuple(t for t in row.tenancies if t.fact.uid not in over)
-        seen = {k: left for k, group in row.seen.items() if (left := _since(group, cut))}
+        seen = _since_each(row.seen, cut)
         heard = [*(t.at for t in row.ranks), *([row.progress_at] if row.progress_at else [])]
         silent = not heard or max(heard) < cut
         if tenancies == row.tenancies and seen == row.seen and (tenancies or seen or not silent):
@@ -157,10 +174,8 @@ def _forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Co
     return cut if since is None else min(cut, since - config.before)
 
 
-def _kept(seen: Groups, links: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> Groups:
-    """What is left of sightings of one place, when the faults of its links are forgotten as wholes."""
-    since = _forget_before(links, cut, config)
-    return {key: left for key, group in seen.items() if (left := _since(group, since))}
+def _since_each(seen: Groups, cut: datetime) -> Groups:
+    return {key: left for key, group in seen.items() if (left := _since(group, cut))}
 
 
 def _since(group: tuple[Sighting, ...], cut: datetime) -> tuple[Sighting, ...]:

@@ -102,6 +102,30 @@ SAID = [
     Disturbance(5.0, 0.0, 0.0, 0.0, 0),
     0,
 )
+@example(
+    # Links that go on bouncing keep what was seen of them: so long their incident is known, too.
+    [Trouble("link", 0.0, 158), Trouble("link", 0.0, 918)],
+    Disturbance(60.0, 0.0, 0.0, 0.0, 46),
+    918,
+)
+@example(
+    # A job's codes are on a node of its own fault and on one of a switch's: they are forgotten together.
+    [Trouble("application", 0.0, 1), Trouble("switch", 0.0, 24)],
+    Disturbance(60.0, 0.0, 0.0, 0.0, 0),
+    0,
+)
+@example(
+    # What a job left when it was aborted is forgotten with the incident, not opened again as a fault of its own.
+    [Trouble("application", 0.0, 1), Trouble("hang", 130.0, 0), Trouble("application", 0.0, 0)],
+    Disturbance(700.0, 0.0, 0.0, 0.0, 1),
+    0,
+)
+@example(
+    # What is known of a port keeps what was seen on the host at it: so long the host's incidents are known, too.
+    [Trouble("gpu", 0.0, 3133), Trouble("storm", 0.0, 122)],
+    Disturbance(5.0, 600.0, 0.0, 0.0, 1),
+    0,
+)
 @given(st.lists(troubles, min_size=1, max_size=4), disturbances, seeds)
 def test_what_runs_and_people_said_of_them_ends_alike_and_what_is_forgotten_does_not_come_back(
     happened: list[Trouble], disturbance: Disturbance, seed: int
