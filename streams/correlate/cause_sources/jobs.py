@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 
 from streams.correlate.cause_sources.nodes import NodeCauses
 from streams.correlate.cause_sources.source import ByJobs, Causes, CauseSource, Round
-from streams.correlate.fabric_rules.pfc_storms import victims
+from streams.correlate.fabric_rules.pfc_storms import is_victim
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
@@ -128,13 +130,16 @@ class JobCauses(CauseSource):
         if not wide:
             return frozenset()
         leafs = set[str]().union(*(self._topology.switches_of(node) for node in nodes))
-        paused = self._evidence_cache.pauses(nodes)
+        paused = sorted(s.at for s in self._evidence_cache.pauses(nodes) if is_victim(s))
         return frozenset(h.id for h in wide if self._reaches(h, nodes, leafs, paused))
 
     def _reaches(
-        self, storm: Hypothesis, nodes: set[str], leafs: set[str], paused: Sequence[Sighting]
+        self, storm: Hypothesis, nodes: set[str], leafs: set[str], paused: Sequence[datetime]
     ) -> bool:
-        """Whether the source is one of the job's nodes or under the same leaf, or one of them receives pause frames."""
+        """Whether the source is one of the job's nodes or under the same leaf, or one of them receives pause frames.
+
+        `paused` is when they did, sorted.
+        """
         if storm.root.node in nodes:
             return True
         near = self._topology.switches_of(storm.root.node or "") | ({storm.root.switch} - {None})
@@ -147,7 +152,8 @@ class JobCauses(CauseSource):
                 if name in nodes or any(end.partition("/")[0] in leafs for end in cable):
                     return True
         since, until = storm.fault_at - self._config.before, storm.last_at + self._config.retention
-        return bool(victims(paused, since, until))
+        first = bisect_left(paused, since)
+        return first < len(paused) and paused[first] <= until
 
     def at(self, name: str) -> list[Hypothesis]:
         """The job's own roots."""

@@ -6,7 +6,7 @@ The second step comes after the jobs, because their ranks may suspect nodes whos
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from itertools import chain
 
@@ -51,7 +51,7 @@ class HostCauses(CauseSource):
         self._found: dict[str, list[Hypothesis]] = {}
         self.storms: dict[str, Hypothesis] = {}
         """Storms after comparison with each other, by incident id."""
-        self._storms_at: dict[str, set[str]] = {}
+        self._storms_at: dict[str, Set[str]] = {}
         """The switches that a storm's host is attached to."""
         self._storming: set[str] = set()
         """Nodes that have or had a storm."""
@@ -146,12 +146,11 @@ class HostCauses(CauseSource):
             near = (self._placements.jobs_near(h.root.node) for h in news if h.root.node)
             touched.jobs |= self._causes.troubled(*news).union(*near)
 
-    def _switches_of(self, storm: Hypothesis) -> set[str]:
+    def _switches_of(self, storm: Hypothesis) -> Set[str]:
         """The switches that a storming host is attached to; `SOMEWHERE` if unknown."""
-        known = (
-            {storm.root.switch} if storm.root.switch else self._topology.switches_of(storm.root.node or "")
-        )
-        return known or {SOMEWHERE}
+        if storm.root.switch:
+            return {storm.root.switch}
+        return self._topology.switches_of(storm.root.node or "") or {SOMEWHERE}
 
     def storms_under(self, switch: str) -> list[Hypothesis]:
         """Storms of the hosts that are attached to a switch."""

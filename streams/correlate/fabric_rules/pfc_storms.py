@@ -104,14 +104,12 @@ def fabric_storm(
 
 def victims(seen: Iterable[Sighting], since: datetime, until: datetime) -> tuple[Sighting, ...]:
     """Pause frames that hosts received in that time."""
-    return tuple(
-        s
-        for s in seen
-        if s.kind == SignalKind.FABRIC_PFC_STORM
-        and s.firing
-        and s.text("direction") == RECEIVED
-        and since <= s.at <= until
-    )
+    return tuple(s for s in seen if since <= s.at <= until and is_victim(s))
+
+
+def is_victim(s: Sighting) -> bool:
+    """Whether it tells of pause frames that a host received."""
+    return s.kind == SignalKind.FABRIC_PFC_STORM and s.firing and s.text("direction") == RECEIVED
 
 
 def weigh(storms: list[Hypothesis], config: Config) -> list[Hypothesis]:

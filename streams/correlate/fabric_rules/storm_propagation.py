@@ -8,7 +8,7 @@ come at the same time are one incident.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from streams.correlate.hypothesis import Hypothesis, rejected
@@ -18,7 +18,7 @@ from streams.model.incident import Certainty
 
 Peer = Callable[[str], str | None]
 """A switch port, as `SWITCH/PORT` → the switch at the other end of its cable, if it is one."""
-Switches = Callable[[str], set[str]]
+Switches = Callable[[str], Set[str]]
 """A node → the switches it is attached to."""
 
 

@@ -52,6 +52,10 @@ class Topology:
         self.deleted = {n for n, node in state.nodes.items() if node.gone_at is not None}
         """Nodes that were deleted and are not forgotten yet."""
         self._at_leaf: dict[str, set[str]] = defaultdict(set)
+        self._leafs: dict[str, set[str]] = {}
+        """The same the other way round."""
+        self._switches: dict[str, frozenset[str]] = {}
+        """By node: a cache of `switches_of`, which every job is asked about every storm by."""
         self._in_rack: dict[str, set[str]] = defaultdict(set)
         self._ports: dict[str, set[str]] = defaultdict(set)
         """Ports by the node at the end of their cable."""
@@ -122,11 +126,13 @@ class Topology:
                 found.add(f"node/{self._node_at[port]}" if link.node else f"switch/{link.peer_switch}")
         return len(found)
 
-    def switches_of(self, node: str) -> set[str]:
+    def switches_of(self, node: str) -> frozenset[str]:
         """The switches a node is attached to, by its cables and by the label of its leaf."""
-        row = self._state.nodes.get(node)
-        found = _leafs_of(row.fact) if row else set()
-        return found | {port.partition("/")[0] for port in self._ports.get(node, ())}
+        found = self._switches.get(node)
+        if found is None:
+            cabled = {port.partition("/")[0] for port in self._ports.get(node, ())}
+            found = self._switches[node] = frozenset(self._leafs.get(node, frozenset()) | cabled)
+        return found
 
     def nodes_in_rack(self, rack: str) -> int:
         """How many nodes a rack has, as far as labels tell."""
@@ -151,6 +157,10 @@ class Topology:
     def move_node(self, node: str, before: NodeFact | None, after: NodeFact | None) -> set[str]:
         """Enter a node under its leafs and its rack. Returns the leafs that gained or lost it."""
         old, new = _leafs_of(before), _leafs_of(after)
+        self._leafs[node] = new
+        if not new:
+            del self._leafs[node]
+        self._switches.pop(node, None)
         for leaf in old - new:
             self._at_leaf[leaf].discard(node)
         for leaf in new:
@@ -170,7 +180,9 @@ class Topology:
         if before is not None:
             self._of_switch[before.switch].discard(port)
             if before.node:
-                self._ports[self._node_at.pop(port)].discard(port)
+                node = self._node_at.pop(port)
+                self._ports[node].discard(port)
+                self._switches.pop(node, None)
                 for key in self.hosts.keys(before.node) & self._by_host_name.keys():
                     self._by_host_name[key].discard(port)
             if peer := _peer(before):
@@ -181,6 +193,7 @@ class Topology:
                 node = self.hosts.find(after.node, after.observed_at).node or after.node
                 self._node_at[port] = node
                 self._ports[node].add(port)
+                self._switches.pop(node, None)
                 if after.node not in self.hosts:
                     for key in self.hosts.keys(after.node):
                         self._by_host_name[key].add(port)
