@@ -124,10 +124,14 @@ class Engine:
         while self._wakes and self._wakes[0][0] <= now:
             self._touched.add(heapq.heappop(self._wakes)[1])
         self._touched.jobs |= self._jobs.deferred
+        changes = Changes()
         if self._pruned_at is None or now - self._pruned_at >= self._config.prune_every:
+            if self._pruned_at is None:
+                # After a start it is not known what open incidents are built from until everything was evaluated once.
+                changes = self._settle(now)
             self._pruned_at = now
             self._forget(now)
-        return self._settle(now) + Changes(timeline=self._stale_reports.entries(now))
+        return changes + self._settle(now) + Changes(timeline=self._stale_reports.entries(now))
 
     def _forget(self, now: datetime) -> None:
         """Prune incidents first, then the evidence that was kept for them, and re-evaluate what that touches."""
