@@ -138,7 +138,7 @@ class Engine:
         expiry = Expiry.now(self._causes, self._ingest, self._evidence_cache, self._config)
         for row in self._publisher.prune(now, expiry.is_expired, expiry.places):
             self._touched.add(row.place)
-            for part in self._causes.parts_of(row.incident.id, row.place):
+            for part in expiry.parts_of(row):
                 until = max(row.last_at, part.last_at)
                 self._incarnations.forget(part.root, part.family, part.incarnation, until)
                 self._touched.add(part.place)

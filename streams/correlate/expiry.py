@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from streams.correlate.cause_sources.source import Causes
+from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.policy.config import Config
 from streams.correlate.state.ingest import Ingest
@@ -41,13 +42,17 @@ class Expiry:
         """Whether everything that an incident is built from is forgotten, if all is that is older than `cut`."""
         incident = row.incident
         # What was merged into it may be younger than all that was seen of the incident itself.
-        last = max([row.last_at, *(part.last_at for part in self.causes.parts_of(incident.id, row.place))])
+        last = max([row.last_at, *(part.last_at for part in self.parts_of(row))])
         # So may be what its jobs left when they were aborted: alone, that would be a fault of their own.
         gap = self.config.same_pods_gap
         ends = (self.evidence_cache.end_of_stretch(job.key, row.last_at, gap) for job in incident.jobs)
         last = max([last, *ends])
         places = {row.place, *self.places.get(incident.id, ())}
         return all(last < self.ingest.kept_since(place, cut, self.config) for place in places)
+
+    def parts_of(self, row: DocumentRow) -> list[Hypothesis]:
+        """The roots that were merged into an incident."""
+        return self.causes.parts_of(row.incident.id, row.place, self.places.get(row.incident.id, ()))
 
     def held(self) -> set[str]:
         """The places, as they are stored, whose sightings the incidents that are left hold."""

@@ -6,7 +6,7 @@ The second step comes after the jobs, because their ranks may suspect nodes whos
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from datetime import datetime
 from itertools import chain
 
@@ -254,6 +254,13 @@ class NodeCauses(CauseSource):
         if (taker := next(takers, None)) is not None:
             return self._causes.found(self._causes.owner_of(taker.id))
         return by_jobs() or next((h for h in roots.independent if h.id != incident.id), None)
+
+    def built_from(self, incidents: Container[str]) -> Iterable[tuple[str, Place]]:
+        """Nodes with roots that became part of an incident elsewhere: at the far end of an NVLink, of a switch."""
+        for node, roots in self._roots.items():
+            for owner in set(roots.merged.values()):
+                if owner in incidents:
+                    yield owner, Place(PlaceKind.NODE, node)
 
     def parts_of(self, incident: str, places: Sequence[Place]) -> Iterable[Hypothesis]:
         """Roots of these nodes that became part of it."""

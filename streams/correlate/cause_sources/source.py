@@ -190,9 +190,9 @@ class Causes:
                 places.setdefault(incident, set()).add(place)
         return places
 
-    def parts_of(self, incident: str, place: Place) -> list[Hypothesis]:
-        """Roots that were merged into an incident, of its own place and of others."""
-        places = [place, *sorted(self.members(incident, place))]
+    def parts_of(self, incident: str, place: Place, others: Iterable[Place]) -> list[Hypothesis]:
+        """Roots that were merged into an incident, of its own place and of those `others` that it is built from."""
+        places = [place, *sorted({*others, *self.members(incident, place)} - {place})]
         return [h for source in self.sources for h in source.parts_of(incident, places)]
 
 

@@ -121,7 +121,8 @@ class Publisher:
         self._repeats.prune(now)
         for row in forgotten:
             incident = row.incident
-            if incident.state is IncidentState.RESOLVED and not row.withdrawn:
+            if incident.state is IncidentState.RESOLVED:
+                # Also what was withdrawn: the next fault there must not come under its id, with its revisions from the first.
                 self._incarnations.forget(incident.root, incident.family, incident.incarnation, _last(row))
             documents.drop(incident.id)
             self._state.runs.drop(incident.id)

@@ -227,7 +227,11 @@ class Incarnations:
             and current.cleared_at is not None
             and current.start - before.cleared_at <= window
             and at - current.cleared_at <= window
-            and all(self.closing(name, domain, current.incarnation) is None for name in names)
+            and all(
+                # What flapped before it was resolved is no new fault because of that.
+                (end := self.closing(name, domain, current.incarnation)) is None or at <= end
+                for name in names
+            )
         )
 
 

@@ -28,7 +28,6 @@ from tests.streams.correlate.world import (
     cluster,
     job,
     link,
-    nic,
     not_ready,
     pause,
     progress,
@@ -295,30 +294,3 @@ def test_half_of_what_was_said_of_a_link_is_not_kept_longer_than_the_other_half(
     world.see(*timeouts("llama", range(32), 900, waited=10))
     world.pass_to(2 * 3600, step=30)
     assert [i.family for i in world.published.values()] == ["hang"]
-
-
-LASTING = {
-    "an outage": (
-        cluster({"llama": FOUR}, spare=["n5", "n6", "n7", "n8"]),
-        [not_ready(f"n{i}", 3 * i) for i in range(1, 7)],
-    ),
-    "a switch": (
-        [
-            *cluster({"llama": FOUR}),
-            *(link("leaf-1", f"Ethernet{8 * i}", n, "mlx5_0") for i, n in enumerate(FOUR)),
-        ],
-        [nic(n, "mlx5_0", i) for i, n in enumerate(FOUR)],
-    ),
-}
-
-
-@pytest.mark.parametrize("what", LASTING)
-def test_what_nodes_have_in_common_stays_open_over_a_restart_hours_later(what: str) -> None:
-    facts, signals = LASTING[what]
-    world = World(facts)
-    world.see(*signals)
-    world.pass_to(5000, step=10)
-    before = world.only()
-    world.restart()
-    world.pass_to(9000, step=10)
-    assert (world.only(), before.state) == (before, IncidentState.OPEN)

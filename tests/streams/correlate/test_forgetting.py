@@ -1,0 +1,86 @@
+"""What is kept of incidents hours later: while they last, and when they are over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from streams.model.incident import IncidentState
+from tests.streams.correlate.world import (
+    FOUR,
+    World,
+    at,
+    cluster,
+    link,
+    nic,
+    node_fact,
+    not_ready,
+    run,
+    sign,
+    xid,
+)
+
+LASTING = {
+    "an outage": (
+        cluster({"llama": FOUR}, spare=["n5", "n6", "n7", "n8"]),
+        [not_ready(f"n{i}", 3 * i) for i in range(1, 7)],
+    ),
+    "a switch": (
+        [
+            *cluster({"llama": FOUR}),
+            *(link("leaf-1", f"Ethernet{8 * i}", n, "mlx5_0") for i, n in enumerate(FOUR)),
+        ],
+        [nic(n, "mlx5_0", i) for i, n in enumerate(FOUR)],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", LASTING)
+def test_what_nodes_have_in_common_stays_open_over_a_restart_hours_later(what: str) -> None:
+    facts, signals = LASTING[what]
+    world = World(facts)
+    world.see(*signals)
+    world.pass_to(5000, step=10)
+    before = world.only()
+    world.restart()
+    world.pass_to(9000, step=10)
+    assert (world.only(), before.state) == (before, IncidentState.OPEN)
+
+
+def test_what_an_nvlink_fault_left_at_its_far_end_stays_known_while_it_is_open() -> None:
+    world = World([node_fact(f"n{i}", nvlink_domain="d1") for i in range(1, 5)])
+    world.see(xid("n1", 149, 0), xid("n2", 149, 8, index=1, action="reset_gpu"))
+    world.pass_to(1400, step=5)
+    world.see(not_ready("n2", 1400))
+    world.pass_to(9000, step=10)
+    assert (world.only().family, world.only().root.node) == ("gpu_nvlink", "n1")
+
+
+@pytest.mark.parametrize("resolved_at", [3300, 3900])
+def test_what_flapped_before_it_was_resolved_opens_nothing_when_it_is(resolved_at: float) -> None:
+    world = World(cluster({"llama": FOUR}))
+    for down in range(0, 6 * 540, 540):
+        world.pass_to(down)
+        world.see(sign("node.storage", "n1", down, "nfs", server="filer"))
+        world.pass_to(down + 200)
+        world.see(sign("node.storage", "n1", down + 200, "nfs", server="filer", cleared=True))
+    world.pass_to(resolved_at, step=10)
+    known = {incident.id for incident in world.incidents()}
+    world.see(*(run("resolved", name, resolved_at) for name in sorted(known)))
+    world.pass_to(resolved_at + 4000, step=10)
+    assert {incident.id for incident in world.incidents()} == known
+    assert all(incident.state is IncidentState.RESOLVED for incident in world.incidents())
+
+
+def test_the_next_fault_after_a_withdrawn_one_has_an_id_of_its_own() -> None:
+    world = World(cluster({}, spare=["n1", "n2"]))
+    world.see(nic("n1", "mlx5_0", 0))
+    world.pass_to(60)
+    world.see(replace(nic("n1", "mlx5_0", 2, cleared=True), observed_at=at(60)))
+    world.pass_to(3 * 3600, step=30)
+    assert world.only().reason.startswith("Withdrawn")
+    world.see(nic("n1", "mlx5_0", 3 * 3600))
+    world.pass_to(3 * 3600 + 100)
+    first, second = world.incidents()
+    assert (first.incarnation, second.incarnation, second.state) == (1, 2, IncidentState.OPEN)
