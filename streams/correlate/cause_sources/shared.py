@@ -239,10 +239,11 @@ class SharedCauses(CauseSource):
         return {Place(PlaceKind.NODE, node) for fault in faults for node in fault.parts.values()}
 
     def built_from(self, incidents: Container[str]) -> Iterable[tuple[str, Place]]:
-        """The nodes they reach, else the nodes of their parts."""
-        for h in (h for h in self.all() if h.id in incidents):
-            reached = {Place(PlaceKind.NODE, node) for node in h.nodes} or self.members(h.id, h.place)
-            yield from ((h.id, place) for place in reached)
+        """The nodes they reach, those of their parts, and those that they are counted from as well."""
+        for fault in (f for found in self._faults.values() for f in found if f.hypothesis.id in incidents):
+            h = fault.hypothesis
+            for node in {*h.nodes, *fault.parts.values(), *fault.others}:
+                yield h.id, Place(PlaceKind.NODE, node)
 
 
 def _parts_of(faults: Sequence[SharedFault]) -> set[tuple[str, str, str]]:

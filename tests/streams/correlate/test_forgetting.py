@@ -84,3 +84,39 @@ def test_the_next_fault_after_a_withdrawn_one_has_an_id_of_its_own() -> None:
     world.pass_to(3 * 3600 + 100)
     first, second = world.incidents()
     assert (first.incarnation, second.incarnation, second.state) == (1, 2, IncidentState.OPEN)
+
+
+NODES = [f"n{i}" for i in range(1, 13)]
+
+
+@pytest.mark.parametrize("back", [600, 3000])
+def test_an_outage_of_any_length_ends_when_most_are_back_and_the_one_left_behind_is_told_of(
+    back: float,
+) -> None:
+    world = World([node_fact(name) for name in NODES])
+    world.see(*(not_ready(name, 3 * i) for i, name in enumerate(NODES[:5])))
+    world.pass_to(back, step=5)
+    world.see(*(not_ready(name, back, ready=True) for name in NODES[:4]))
+    world.pass_to(back + 900, step=5)
+    outage, left = world.incidents()
+    assert (outage.family, outage.state, outage.closed_at) == (
+        "nodes_not_ready",
+        IncidentState.RESOLVED,
+        at(back),
+    )
+    assert (left.family, left.root.node, left.state) == ("node_down", "n5", IncidentState.OPEN)
+
+
+def test_an_outage_is_known_as_long_as_the_one_that_stayed_away() -> None:
+    world = World([node_fact(name) for name in NODES])
+    world.see(*(not_ready(name, 3 * i) for i, name in enumerate(NODES[:7])))
+    world.pass_to(2000, step=5)
+    world.see(*(not_ready(name, 2000, ready=True) for name in NODES[1:7]))
+    world.pass_to(2600, step=5)
+    world.see(*(run("resolved", i.id, 2600) for i in world.incidents() if not i.state.is_over))
+    world.see(sign("node.maintenance", "n2", 3600, "preempt"))
+    world.pass_to(3700, step=5)
+    before = {(i.id, i.revision) for i in world.incidents()}
+    world.pass_to(5 * 3600, step=30)
+    assert {(i.id, i.revision) for i in world.incidents()} == before
+    assert sorted(i.family for i in world.incidents()) == ["node_down", "nodes_not_ready", "preemption"]
