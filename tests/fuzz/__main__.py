@@ -1,7 +1,7 @@
 """`python -m tests.fuzz`: fuzz one target after the other, each in a process of its own, and say what was found.
 
 An input that raises ends its target and is kept in `.fuzz/TARGET/`. Every input that reached something new is also repeated to
-64 KB and timed: one that costs more than the bound, thrice in a row, is kept as `slow-…` and fails the run too.
+64 KB: one whose cost grows faster than its length is kept as `slow-…` and fails the run too.
 """
 
 from __future__ import annotations

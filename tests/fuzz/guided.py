@@ -13,16 +13,31 @@ with atheris.instrument_imports(include=["streams"]):
     from tests.fuzz.targets import TARGETS, Target
 
 _LARGE = 65_536
-_BOUND_S = 0.5
-"""For 64 KB under instrumentation, which makes Python some ten times slower; quadratic work takes minutes."""
+_BOUND_S = 5.0
+"""Of computing, for 64 KB under instrumentation, which makes Python some ten times slower."""
+_GROWTH = 3.0
+"""Twice the input may cost so much more: linear work costs 2, quadratic 4 times as much."""
+_SMALL_S = 0.05
+"""What costs less is no matter, and measured too coarsely."""
 _EVERY = 50
 """Timing costs many times a plain call, so only this often."""
 
 
-def _timed(target: Target, data: bytes) -> float:
-    begun = time.perf_counter()
-    target(data)
-    return time.perf_counter() - begun
+def _cost_s(target: Target, data: bytes) -> float:
+    """Computing time, so that other work on the machine does not count; the least of three."""
+    costs = []
+    for _ in range(3):
+        begun = time.process_time()
+        target(data)
+        costs.append(time.process_time() - begun)
+    return min(costs)
+
+
+def _is_slow(target: Target, large: bytes) -> bool:
+    cost_s = _cost_s(target, large)
+    if cost_s < _SMALL_S:
+        return False
+    return cost_s > _BOUND_S or cost_s > _GROWTH * _cost_s(target, large[: len(large) // 2])
 
 
 def main() -> None:
@@ -38,7 +53,7 @@ def main() -> None:
             return
         for unit in (data, data[: len(data) // 2 or 1], data[:16]):
             large = (unit * (_LARGE // len(unit) + 1))[:_LARGE]
-            if all(_timed(target, large) > _BOUND_S for _ in range(3)):
+            if _is_slow(target, large):
                 (folder / f"slow-{hashlib.sha1(large).hexdigest()}").write_bytes(large)
 
     atheris.Setup([sys.argv[0], *sys.argv[3:]], one)
