@@ -49,6 +49,7 @@ class SharedCauses(CauseSource):
         self._storage: GroupIndex[StorageReports] = GroupIndex()
         self._faults: dict[SharedGroup, list[SharedFault]] = {}
         self._by_part: dict[str, Hypothesis] = {}
+        """By id of a node's hypothesis: the root that it was merged into."""
 
     def put(
         self, node: str, row: NodeRow, hypotheses: Sequence[Hypothesis], gone_alone: Sequence[Hypothesis]
@@ -242,7 +243,7 @@ class SharedCauses(CauseSource):
         """The nodes they reach, those of their parts, and those that they are counted from as well."""
         for fault in (f for found in self._faults.values() for f in found if f.hypothesis.id in incidents):
             h = fault.hypothesis
-            for node in {*h.nodes, *fault.parts.values(), *fault.others}:
+            for node in {*h.nodes, *fault.parts.values(), *fault.counted}:
                 yield h.id, Place(PlaceKind.NODE, node)
 
 

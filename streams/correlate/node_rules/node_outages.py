@@ -265,8 +265,8 @@ def _fault(root: Entity, session: Session, waves: Sequence[_Wave], known: int) -
         ),
         stops=families()[FAMILY].stops,
     )
-    everybody = frozenset(a.node for wave in waves for a in wave.absences)
-    return SharedFault(hypothesis, {a.hypothesis.id: a.node for a in mine if a.is_last}, everybody)
+    counted = frozenset(a.node for wave in waves for a in wave.absences)
+    return SharedFault(hypothesis, {a.hypothesis.id: a.node for a in mine if a.is_last}, counted)
 
 
 def _ready_at(absences: Sequence[Absence], known: int) -> datetime:

@@ -19,8 +19,8 @@ class SharedFault:
 
     hypothesis: Hypothesis
     parts: Mapping[str, str] = field(default_factory=dict)
-    others: frozenset[str] = frozenset()
-    """Nodes besides those of its parts that it is counted from, as those that stayed away when the others came back."""
+    counted: frozenset[str] = frozenset()
+    """The nodes it is counted from, where more are than have a part in it: some stayed away when the others came back."""
 
 
 class GroupIndex(Generic[T]):

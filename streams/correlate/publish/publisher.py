@@ -112,7 +112,7 @@ class Publisher:
             for name, row in documents.items()
             if row.incident.state.is_over and _last(row) < cut and is_expired(row, cut)
         }
-        ties = {name: _ties(row) | self._around_all(beside.get(name, ())) for name, row in documents.items()}
+        ties = {name: _ties(row) | self._with_jobs(beside.get(name, ())) for name, row in documents.items()}
         held = set[Place]().union(*(places for name, places in ties.items() if name not in over))
         while kept := {name for name in over if not held.isdisjoint(ties[name])}:
             over -= kept
@@ -132,7 +132,7 @@ class Publisher:
                 self._state.runs.drop(name)
         return forgotten
 
-    def _around_all(self, places: Iterable[Place]) -> set[Place]:
+    def _with_jobs(self, places: Iterable[Place]) -> set[Place]:
         """These places, and the jobs that ran on those that are nodes."""
         around = set(places)
         for node in [place.name for place in around if place.kind is PlaceKind.NODE]:
