@@ -309,6 +309,6 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():  # a mistyped option is no folder to make
         sys.exit("usage: python -m faultline.reference FOLDER")
     main(Path(sys.argv[1]))
