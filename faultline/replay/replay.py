@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from faultline.replay.capture import Capture, in_time_order, read
+from faultline.replay.threads import RecordedThreads
 from runbooks.engine.dry_run import ActionLine, ShadowResponder
 from runbooks.language.loader import load
 from runbooks.language.schema import Runbook
@@ -88,14 +89,18 @@ class Replayed:
 
 
 def replay(
-    directory: Path, *, responder: ResponderSettings | None = None, config: Config | None = None
+    directory: Path,
+    *,
+    responder: ResponderSettings | None = None,
+    config: Config | None = None,
+    threads: RecordedThreads | None = None,
 ) -> Replayed:
-    """Read a capture and replay it.
+    """Read a capture and replay it. `threads` records what the chat would have posted.
 
     Raises:
         BadInput: when the capture is invalid; names file and line.
     """
-    return replay_capture(read(directory), responder=responder, config=config)
+    return replay_capture(read(directory), responder=responder, config=config, threads=threads)
 
 
 def replay_capture(
@@ -104,11 +109,13 @@ def replay_capture(
     responder: ResponderSettings | None = None,
     config: Config | None = None,
     runbooks: Sequence[Runbook] | None = None,
+    threads: RecordedThreads | None = None,
 ) -> Replayed:
     """Replay a capture in memory. `runbooks` are those of the settings, if they are loaded already."""
     settings = responder or ResponderSettings()
     books = load(settings.runbook_dirs) if runbooks is None else runbooks
-    pipeline = _Pipeline(capture.meta.cluster, ShadowResponder(books, settings), config or Config())
+    shadow = ShadowResponder(books, settings, observe=threads.take_commit if threads else None)
+    pipeline = _Pipeline(capture.meta.cluster, shadow, config or Config(), threads)
     inventory = capture.records.get(INVENTORY.name, ())
     if inventory and capture.kube_changes:
         raise BadInput("the capture holds inventory.jsonl and kube-objects.jsonl: leave one out")
@@ -142,12 +149,15 @@ def facts_of(capture: Capture) -> Iterator[tuple[datetime, str, Fact | None]]:
 class _Pipeline:
     """Feeds records, facts and time to detector, correlator and responder, and the output of each to the next."""
 
-    def __init__(self, cluster: str, responder: ShadowResponder, config: Config) -> None:
+    def __init__(
+        self, cluster: str, responder: ShadowResponder, config: Config, threads: RecordedThreads | None
+    ) -> None:
         self._detector = Detector(cluster)
         self._rollups: defaultdict[tuple[str, int], RollUp] = defaultdict(RollUp)
         self._engines: dict[str, Engine] = {}
         self._responder = responder
         self._config = config
+        self._threads = threads
         self._facts: list[tuple[datetime, str, Fact | None]] = []
         self._next_fact = 0
         self._now: datetime | None = None
@@ -193,6 +203,8 @@ class _Pipeline:
             self._next_fact += 1
             self._tick_to(at)
             self._responder.take_fact(key, fact, at)
+            if self._threads is not None:
+                self._threads.take_fact(key, fact)
             self._publish(self._engine(key.partition("/")[0]).on_fact(key, fact, at), at)
         self._tick_to(to)
 
@@ -205,6 +217,8 @@ class _Pipeline:
             for name in sorted(self._engines):
                 self._publish(self._engines[name].on_tick(self._now), self._now)
             self._take_signals(self._responder.tick(self._now), self._now)
+            if self._threads is not None:
+                self._threads.advance(self._now)
 
     def _take_rollups(self, now: datetime) -> None:
         """Take the counts of repeats whose window has ended."""
@@ -214,6 +228,8 @@ class _Pipeline:
 
     def _publish(self, changes: Changes, now: datetime) -> None:
         self._result.late += (entry for entry in changes.timeline if not entry.incident)
+        if self._threads is not None:
+            self._threads.take_changes(changes)
         for incident in changes.incidents:
             self._result.incidents[incident.id] = incident
             self._take_signals(self._responder.take_incident(incident, now), now)

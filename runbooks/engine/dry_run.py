@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from runbooks.engine.commit_batch import CommitBatch
 from runbooks.engine.partition_state import PartitionState
 from runbooks.language.schema import TICKETS, Runbook
 from streams.config.settings import ResponderSettings
@@ -46,13 +47,23 @@ class ActionLine:
 
 
 class ShadowResponder:
-    """Give it inventory, incidents and the time in the order of the capture, then ask for `actions`."""
+    """Give it inventory, incidents and the time in the order of the capture, then ask for `actions`.
 
-    def __init__(self, runbooks: Sequence[Runbook], settings: ResponderSettings | None = None) -> None:
+    `observe` gets what a responder would have committed at each step.
+    """
+
+    def __init__(
+        self,
+        runbooks: Sequence[Runbook],
+        settings: ResponderSettings | None = None,
+        *,
+        observe: Callable[[CommitBatch], None] | None = None,
+    ) -> None:
         policy = (settings or ResponderSettings()).model_copy(update={"mode": Mode.SHADOW})
         self._state = PartitionState(runbooks, policy, frozenset(ACTIONS))
         self.timeline: list[TimelineEntry] = []
         """All timeline entries, in their order."""
+        self._observe = observe
 
     def take_fact(self, key: str, fact: Fact | None, at: datetime | None = None) -> None:
         """A record of the inventory; None for a tombstone. With its time, changes by others are put on the timeline."""
@@ -69,6 +80,8 @@ class ShadowResponder:
         changes = self._state.collect()
         assert not changes.calls, "a run in shadow makes no calls"
         self.timeline += changes.timeline
+        if self._observe is not None:
+            self._observe(changes)
         return tuple(signal for batch in changes.signals for signal in batch.signals)
 
     @property

@@ -7,7 +7,9 @@ from pathlib import Path
 import click
 
 from faultline.cli.output import MAX_CELL, json_line, output_option, table
+from faultline.cli.thread_text import WIDTH, posted_line, thread_lines
 from faultline.replay.replay import Replayed, replay
+from faultline.replay.threads import RecordedThreads
 from faultline.runtime.settings import load
 from streams.correlate import Config
 from streams.model.clock import moment
@@ -16,20 +18,43 @@ from streams.model.message import plain
 
 @click.command("replay")
 @click.argument("capture", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "--threads",
+    is_flag=True,
+    help="Print the threads that would have been posted, as their readers see them.",
+)
 @output_option
 @click.pass_obj
-def command(config: Path | None, capture: Path, output: str) -> None:
+def command(config: Path | None, capture: Path, output: str, *, threads: bool) -> None:
     """Run detector, inventory, correlator and responder over CAPTURE, in shadow mode, with the time of its records.
 
     The same capture gives the same decision hash, however its partitions interleave.
     """
     settings = load(config)
-    decided = replay(capture, responder=settings.responder, config=Config.of(settings.correlator))
+    recorded = RecordedThreads() if threads else None
+    decided = replay(
+        capture, responder=settings.responder, config=Config.of(settings.correlator), threads=recorded
+    )
+    if recorded is not None:
+        _show_threads(recorded, output)
+        return
     if output == "json":
         for line in decided.lines():
             json_line(line)
     else:
         _show(decided)
+
+
+def _show_threads(recorded: RecordedThreads, output: str) -> None:
+    for number, posted in enumerate(recorded.by_incident().values()):
+        if output == "json":
+            for one in posted:
+                json_line(posted_line(one))
+            continue
+        if number:
+            click.echo("-" * WIDTH)
+        for line in thread_lines(posted):
+            click.echo(line)
 
 
 def _show(decided: Replayed) -> None:

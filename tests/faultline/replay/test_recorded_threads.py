@@ -1,0 +1,49 @@
+from datetime import timedelta
+
+from click.testing import CliRunner
+
+from faultline.cli.main import cli
+from faultline.cli.thread_text import message_lines, thread_lines
+from faultline.replay.replay import replay_capture
+from faultline.replay.threads import RecordedThreads, final
+from streams.model.thread import ROOT
+from tests.faultline.replay.test_replay import LIBRARY, NOON, TRAINING, capture, decided_once
+
+
+def recorded() -> RecordedThreads:
+    threads = RecordedThreads()
+    decided = replay_capture(capture(), runbooks=LIBRARY, threads=threads)
+    assert decided.decision_hash == decided_once().decision_hash
+    return threads
+
+
+def test_an_incident_has_one_thread_and_its_root_is_posted_at_once() -> None:
+    ((incident, posted),) = recorded().by_incident().items()
+    assert {one.incident for one in posted} == {incident}
+    assert (posted[0].slot, posted[0].is_edit) == (ROOT, False)
+    assert posted[0].at <= NOON + timedelta(seconds=62)
+    assert [one for one in posted if one.slot == ROOT and not one.is_edit] == [posted[0]]
+
+
+def test_what_came_later_edits_the_message_that_is_there() -> None:
+    (posted,) = recorded().by_incident().values()
+    slots = [one.slot for one in final(posted)]
+    assert len(slots) == len(set(slots))
+    evidence = [one for one in posted if one.slot == "evidence"]
+    assert [one.is_edit for one in evidence[:2]] == [False, True]
+    assert "rank" not in "\n".join(message_lines(evidence[0].message))
+    assert "waited" in "\n".join(message_lines(evidence[-1].message))
+
+
+def test_a_thread_reads_as_text() -> None:
+    (posted,) = recorded().by_incident().values()
+    lines = list(thread_lines(posted))
+    assert f"fell off the bus on {TRAINING[1]}" in lines[1]
+    assert any(line.startswith("    ") and "Evidence" in line for line in lines)
+
+
+def test_the_command_prints_the_threads_of_a_capture() -> None:
+    result = CliRunner().invoke(cli, ["replay", "docs/examples/gpu-off-bus", "--threads"])
+    assert (result.exit_code, result.output.count("GPU fell off the bus on gpu-03")) == (0, 1)
+    as_json = CliRunner().invoke(cli, ["replay", "docs/examples/gpu-off-bus", "--threads", "-o", "json"])
+    assert as_json.output.splitlines()[0].startswith('{"record":"post"')
