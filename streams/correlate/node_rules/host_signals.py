@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.families import families, level, storage_system
-from streams.correlate.sightings import Sighting, distinct
+from streams.correlate.sightings import Sighting, distinct, order
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
 from streams.correlate.state.place import Place, PlaceKind
@@ -83,10 +83,23 @@ def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str,
         ready_at=min(ready[s.id] for s in mine),
         rule="signs of the place",
         why=f"{root}: {shown}",
+        alone=_counts_alone(mine),
         causes=mine,
         facts=facts,
         stops=table[family].stops,
     )
+
+
+def _counts_alone(mine: Iterable[Sighting]) -> bool:
+    """Whether the signs are enough for an incident although no job stands still: not what every busy host gives now and then."""
+    table, occasions, last = families(), 0, None
+    for s in sorted(mine, key=order):
+        rule = table.rule(s)
+        if rule is None or not rule.recurs:
+            return True
+        if last is None or s.at - last >= timedelta(seconds=table.recurring.apart_s):
+            occasions, last = occasions + 1, s.at
+    return occasions >= table.recurring.times
 
 
 def _system(s: Sighting, family: str) -> str | None:

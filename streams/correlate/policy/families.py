@@ -61,6 +61,7 @@ class SignalRule(Strict):
     certainty: Certainty = Certainty.LIKELY
     lasts_s: float = 0
     follows: bool = False
+    recurs: bool = False
     says: str
 
     def fits(self, sighting: Sighting) -> bool:
@@ -94,6 +95,11 @@ class _Nvlink(Strict):
     within_s: float
 
 
+class _Recurring(Strict):
+    times: int
+    apart_s: float
+
+
 class _Shared(Strict):
     """How much must be seen of what several nodes share."""
 
@@ -118,6 +124,7 @@ class Families(Strict):
     sympathetic: frozenset[str]
     quiet_alone: frozenset[int]
     shared: _Shared
+    recurring: _Recurring
     signals: tuple[SignalRule, ...]
 
     @model_validator(mode="after")

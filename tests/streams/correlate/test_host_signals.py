@@ -118,7 +118,12 @@ OPENS: dict[str, tuple[list[Signal], str, str, Certainty]] = {
         "node/n1",
         LIKELY,
     ),
-    "a task that hangs": ([sign("node.kernel", "n1", 0, "hung_task")], "host_fault", "node/n1", WEAK),
+    "a task that hangs on and on": (
+        [sign("node.kernel", "n1", at, "hung_task") for at in (0, 61, 122)],
+        "host_fault",
+        "node/n1",
+        WEAK,
+    ),
     "a notice that the cloud takes the node": (
         [sign("node.maintenance", "n1", 0, "termination")],
         "preemption",
@@ -165,6 +170,12 @@ def test_a_fault_opens_one_incident_at_its_place(name: str) -> None:
 
 
 SAYS_NOTHING: dict[str, list[Signal]] = {
+    "a task that hung": [sign("node.kernel", "n1", 0, "hung_task")],
+    "tasks that hung in one moment": [sign("node.kernel", "n1", at, "hung_task") for at in (0, 1, 40)],
+    "a disk that was slow twice": [sign("node.storage", "n1", at, "nvme_timeout") for at in (0, 1500)],
+    "an interrupt of a disk that is lost now and then": [
+        sign("node.storage", "n1", at, "nvme_timeout", action="completion polled") for at in (0, 70, 140, 210)
+    ],
     "corrected memory of a GPU": [sign("gpu.ecc", "n1", 0, "correctable", index=1, severity=INFO)],
     "double-bit errors over a lifetime": [
         sign("gpu.ecc", "n1", 0, "uncorrectable", index=1, severity=WARNING, scope="aggregate")

@@ -118,7 +118,7 @@ MANY: dict[str, tuple[list[Signal], set[tuple[str, str]]]] = {
         {("storage_fault", f"storage/{OST}"), ("storage_fault", "storage/lfs2-OST0001")},
     ),
     "hung tasks on two nodes": (
-        [hung("n1", 0), hung("n5", 1)],
+        [hung(node, at) for node in ("n1", "n5") for at in (0, 120, 240)],
         {("host_fault", "node/n1"), ("host_fault", "node/n5")},
     ),
     "a rack that is hot and a GPU lost elsewhere": (
