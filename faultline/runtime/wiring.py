@@ -50,6 +50,7 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
     from connectors.kubernetes.watch import KindWatches, WatchPace
     from streams.inventory.names import NodeLabels, names
     from streams.inventory.process import InventoryProcess
+    from streams.inventory.workloads import Classifier
 
     wanted = settings.inventory
     async with await Cluster.connect(settings.kubernetes) as cluster:
@@ -62,6 +63,7 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
             host_names=wanted.host_name_labels,
         )
         labels = names().node_labels.after(own)
+        asked_for = wanted.job_kinds if "job_kinds" in wanted.model_fields_set else ()
         watches = KindWatches(
             cluster, kinds, pace=WatchPace(relist_s=wanted.relist_s, page_size=wanted.page_size)
         )
@@ -72,7 +74,8 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
             topology_file=wanted.topology_file,
             lldp_folder=wanted.lldp_folder,
             labels=labels,
-            asked_for=wanted.job_kinds if "job_kinds" in wanted.model_fields_set else (),
+            classifier=Classifier(wanted.training_labels, asked_for),
+            asked_for=asked_for,
             pulse=pulse,
         ).run()
 

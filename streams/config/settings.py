@@ -155,6 +155,10 @@ class InventorySettings(Section):
     nvlink_domain_labels: tuple[LabelKey, ...] = Field(
         (), description="labels that name a node's NVLink domain, tried first"
     )
+    training_labels: tuple[Label, ...] = Field(
+        (),
+        description="labels or annotations, as key or key=value, of pods and jobs that are training, whatever they look like",
+    )
     protected_labels: tuple[Label, ...] = Field(
         (), description="labels, as key or key=value, of nodes that runbooks never act on"
     )

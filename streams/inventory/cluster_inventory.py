@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from streams.inventory.jobs import is_training, job_fact
+from streams.inventory.jobs import Workload, asks_for_gpus, job_fact
 from streams.inventory.names import NodeLabels, names
 from streams.inventory.nodes import node_fact
 from streams.inventory.objects import (
@@ -29,8 +29,11 @@ from streams.inventory.owners import chain, controller_of, top_owner
 from streams.inventory.pods import pod_fact
 from streams.inventory.ranks import ranks_of
 from streams.inventory.topology_file import NodePosition
+from streams.inventory.workloads import Classifier
+from streams.model.entity import JobRef
 from streams.model.facts import Fact, FactRecord, LinkFact, NodeFact
 from streams.model.hostnames import folded
+from streams.model.kinds import WorkloadClass
 from streams.model.watch import KindListed, ObjectChange, WatchEvent
 
 FactChange = tuple[str, FactRecord | None]
@@ -38,11 +41,17 @@ FactChange = tuple[str, FactRecord | None]
 
 
 class Inventory:
-    """One cluster. Not for concurrent use; pure but for its own memory. `labels` say where nodes stand, else those that ship."""
+    """One cluster. Not for concurrent use; pure but for its own memory.
 
-    def __init__(self, cluster: str, labels: NodeLabels | None = None) -> None:
+    `labels` say where nodes stand and `classifier` what work is for, else the tables that ship.
+    """
+
+    def __init__(
+        self, cluster: str, labels: NodeLabels | None = None, classifier: Classifier | None = None
+    ) -> None:
         self._cluster = cluster
         self._labels = labels
+        self._classifier = classifier or Classifier()
         self._settled = False
         self._pods: dict[Identity, KubeObject] = {}
         self._jobs: dict[Identity, KubeObject] = {}
@@ -163,8 +172,9 @@ class Inventory:
         else:
             self._jobs[who] = _slim(job)
             topmost = not chain(job, who.namespace, self._jobs.get)
-            fact = job_fact(self._cluster, job, at) if topmost and is_training(job) else None
-            self._want(self._key(who), fact)
+            work = self._classifier.of_job(job, self._jobs.get)
+            told = topmost and (work.kind is WorkloadClass.TRAINING or asks_for_gpus(job))
+            self._want(self._key(who), job_fact(self._cluster, job, at, work) if told else None)
         for pod in sorted(self._pods_under.get(who, ())):
             self._place(pod, at)
 
@@ -176,11 +186,23 @@ class Inventory:
         above = {Identity(ref.kind, ref.namespace, ref.name) for ref in (*owners, top) if ref is not None}
         self._own(who, frozenset(above))
         job = self._jobs.get(Identity(top.kind, top.namespace, top.name)) if top else None
-        if not gpus_requested(part(pod, "spec")) and (job is None or not is_training(job)):
+        work = self._work_of(pod, owners, top, job)
+        trains = work.kind is WorkloadClass.TRAINING
+        if not gpus_requested(part(pod, "spec")) and not (trains and job is not None):
             self._want(self._key(who), None)
             return
-        ranks = ranks_of(pod, job) if top else None
-        self._want(self._key(who), pod_fact(self._cluster, pod, at, job=top, ranks=ranks))
+        ranks = ranks_of(pod, job) if top and trains else None
+        self._want(self._key(who), pod_fact(self._cluster, pod, at, job=top, ranks=ranks, work=work))
+
+    def _work_of(
+        self, pod: KubeObject, owners: tuple[JobRef, ...], top: JobRef | None, job: KubeObject | None
+    ) -> Workload:
+        """What a pod is for. What its job says for certain holds for all of its pods, whatever each of them looks like."""
+        if job is not None:
+            work = self._classifier.of_job(job, self._jobs.get)
+            if not work.guessed and work.kind is not WorkloadClass.UNKNOWN:
+                return work
+        return self._classifier.of_pod(pod, owners, top, self._jobs.get)
 
     def _own(self, pod: Identity, owners: frozenset[Identity]) -> None:
         for owner in self._owners_of.pop(pod, frozenset()) - owners:

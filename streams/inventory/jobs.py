@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from streams.inventory.names import names
 from streams.inventory.objects import (
@@ -34,10 +34,24 @@ from streams.inventory.objects import (
 )
 from streams.model.entity import JobRef
 from streams.model.facts import JobFact
+from streams.model.kinds import WorkloadClass
+
+
+class Workload(NamedTuple):
+    """What work is for, and whether that is only a guess."""
+
+    kind: WorkloadClass
+    guessed: bool = False
+
+
+TRAINS = Workload(WorkloadClass.TRAINING)
 
 FIRST_ROLES = ("master", "chief")
 """Roles that hold rank 0, wherever the spec lists them."""
 RANKLESS_ROLES = frozenset({"launcher", "ps", "evaluator", "scheduler", "server"})
+
+_DEEPEST = 8
+"""How far down in a spec pods are looked for: no kind nests them deeper."""
 
 _NPROC_FLAG = re.compile(r"--nproc[-_]per[-_]node(?:[= ]|\Z)\s*(\S+)?", re.ASCII)
 
@@ -57,8 +71,8 @@ class Role:
     trains: bool = True
 
 
-def job_fact(cluster: str, job: KubeObject, at: datetime) -> JobFact:
-    """What the API server says of a job. `finished` is set for failed ones too; `failed` tells them apart.
+def job_fact(cluster: str, job: KubeObject, at: datetime, work: Workload = TRAINS) -> JobFact:
+    """What the API server says of a job, given what it is for. `finished` is set for failed ones too; `failed` tells them apart.
 
     Raises:
         BadInput: when the object has no kind or no name.
@@ -80,12 +94,31 @@ def job_fact(cluster: str, job: KubeObject, at: datetime) -> JobFact:
         world=world_size(job),
         managed=is_managed(job),
         owner=text(annotations_of(job), "faultline.dev/owner"),
+        workload=work.kind,
+        workload_guessed=True if work.guessed else None,
     )
 
 
-def is_training(job: KubeObject) -> bool:
-    """Whether a watched job is one: every kind made for training is, a batch Job only when it asks for GPUs."""
-    return identity(job).kind != "Job" or any(gpus_requested(role.pod_spec) for role in roles(job))
+def asks_for_gpus(job: KubeObject) -> bool:
+    """Whether any of its pods does, as far as its kind says what its pods are."""
+    return any(gpus_requested(spec) for spec in pod_specs(job))
+
+
+def pod_specs(job: KubeObject) -> list[Mapping[str, Any]]:
+    """The specs of its pods: by its roles, else wherever in its spec there are containers."""
+    return [role.pod_spec for role in roles(job)] or list(_specs_in(part(job, "spec"), _DEEPEST))
+
+
+def _specs_in(spec: Any, depth: int) -> Iterator[Mapping[str, Any]]:
+    if isinstance(spec, Mapping):
+        if isinstance(spec.get("containers"), list):
+            yield spec
+        elif depth:
+            for value in spec.values():
+                yield from _specs_in(value, depth - 1)
+    elif isinstance(spec, list) and depth:
+        for value in spec:
+            yield from _specs_in(value, depth - 1)
 
 
 def roles(job: KubeObject) -> tuple[Role, ...]:

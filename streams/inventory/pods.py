@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from streams.inventory.jobs import Workload
 from streams.inventory.objects import (
     KubeObject,
     condition,
@@ -21,9 +22,15 @@ from streams.model.facts import PodFact
 
 
 def pod_fact(
-    cluster: str, pod: KubeObject, at: datetime, *, job: JobRef | None, ranks: PodRanks | None = None
+    cluster: str,
+    pod: KubeObject,
+    at: datetime,
+    *,
+    work: Workload,
+    job: JobRef | None,
+    ranks: PodRanks | None = None,
 ) -> PodFact:
-    """What the API server says of a pod, given the job and the ranks that were worked out for it.
+    """What the API server says of a pod, given its class and the job and the ranks that were worked out for it.
 
     Raises:
         BadInput: when the object has no name.
@@ -47,11 +54,24 @@ def pod_fact(
         scheduled_at=_scheduled_at(pod),
         ended_at=_ended_at(pod),
         ip=text(status, "podIP"),
+        workload=work.kind,
+        workload_guessed=True if work.guessed else None,
+        created_at=time(part(pod, "metadata"), "creationTimestamp"),
+        started_at=_started_at(pod),
     )
 
 
 def _scheduled_at(pod: KubeObject) -> datetime | None:
     return time(condition(pod, "PodScheduled"), "lastTransitionTime") if holds(pod, "PodScheduled") else None
+
+
+def _started_at(pod: KubeObject) -> datetime | None:
+    """When the last of its running containers started."""
+    starts = (
+        time(part(container, "state", "running"), "startedAt")
+        for container in items(pod, "status", "containerStatuses")
+    )
+    return max((start for start in starts if start is not None), default=None)
 
 
 def _ended_at(pod: KubeObject) -> datetime | None:

@@ -20,6 +20,7 @@ from streams.inventory.lldp import SUFFIXES, Neighbour, cables, read_neighbours
 from streams.inventory.names import NodeLabels
 from streams.inventory.topology_file import Cabling, read_topology
 from streams.inventory.unserved_kinds import Unserved
+from streams.inventory.workloads import Classifier
 from streams.kafka import clients
 from streams.kafka.topics import INVENTORY, partition_of
 from streams.model.clock import Clock, utc_now
@@ -56,6 +57,7 @@ class InventoryProcess:
         topology_file: Path | None = None,
         lldp_folder: Path | None = None,
         labels: NodeLabels | None = None,
+        classifier: Classifier | None = None,
         asked_for: Collection[str] = (),
         settle_within_s: float = 30.0,
         clock: Clock = utc_now,
@@ -69,7 +71,7 @@ class InventoryProcess:
         self._settle_within_s = settle_within_s
         self._clock = clock
         self._pulse = pulse or Pulse()
-        self._inventory = Inventory(cluster, labels)
+        self._inventory = Inventory(cluster, labels, classifier)
         self._unserved = Unserved(asked_for, self._pulse)
         self._unlisted = set(watches.kinds)
         self._events: asyncio.Queue[WatchEvent] = asyncio.Queue(QUEUE)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, Discriminator
 
 from streams.model.entity import JobRef
+from streams.model.kinds import WorkloadClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class NodeFact:
 
 @dataclass(frozen=True, slots=True)
 class PodFact:
-    """A training pod's placement. `rank` is the first global rank in the pod, `ranks` how many it holds."""
+    """A pod of a training job, or one that holds GPUs. `rank` is its first global rank, `ranks` how many it holds."""
 
     cluster: str
     namespace: str
@@ -81,7 +82,19 @@ class PodFact:
     scheduled_at: AwareDatetime | None = None
     ended_at: AwareDatetime | None = None
     ip: str | None = None
+    workload: WorkloadClass | None = None
+    """What it is for. Records of versions that told only of training have none, and are about that."""
+    workload_guessed: Literal[True] | None = None
+    """Set where that is only inferred, from a size, an image or a command."""
+    created_at: AwareDatetime | None = None
+    started_at: AwareDatetime | None = None
+    """When the last of its running containers started: what kept it from starting before is over."""
     kind: Literal["pod"] = "pod"
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is part of a training job."""
+        return self.workload in (None, WorkloadClass.TRAINING)
 
     @property
     def key(self) -> str:
@@ -91,7 +104,7 @@ class PodFact:
 
 @dataclass(frozen=True, slots=True)
 class JobFact:
-    """A training job (the top-most owner). `world` is the number of ranks when the spec says it."""
+    """A job (the top-most owner). `world` is the number of ranks when the spec says it."""
 
     cluster: str
     job: JobRef
@@ -104,6 +117,9 @@ class JobFact:
     managed: bool = True
     owner: str | None = None
     """Whom to notify: the annotation `faultline.dev/owner`, else None."""
+    workload: WorkloadClass | None = None
+    """What it is for, as of a pod."""
+    workload_guessed: Literal[True] | None = None
     kind: Literal["job"] = "job"
 
     @property

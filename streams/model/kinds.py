@@ -48,6 +48,18 @@ class SignalKind(StrEnum):
     ALERT_UNMAPPED = "alert.unmapped"
 
 
+class WorkloadClass(StrEnum):
+    """What a pod or a job object is for. Only training jobs are acted on, and only they are victims of an incident."""
+
+    TRAINING = "training"
+    NOTEBOOK = "notebook"
+    BATCH = "batch"
+    INFERENCE = "inference"
+    BUILD = "build"
+    SYSTEM = "system"
+    UNKNOWN = "unknown"
+
+
 class IncidentFamily(StrEnum):
     """What an incident is, by its root cause: a row of `correlate/policy/families.yaml` each."""
 

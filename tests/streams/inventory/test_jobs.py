@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streams.inventory.jobs import is_training, job_fact
+from streams.inventory.jobs import job_fact
 from streams.inventory.objects import Identity
 from streams.inventory.owners import chain, top_owner
 from tests.streams.inventory.objects import (
@@ -57,12 +57,6 @@ def test_each_kind_tells_its_size_and_state(shown: Object, expected: dict[str, A
 
 def test_a_volcano_job_is_not_taken_for_a_batch_job() -> None:
     assert job_fact("c1", volcano_job(), AT).key == "c1/job/VolcanoJob/team-a/train"
-
-
-def test_a_batch_job_counts_as_training_only_with_gpus() -> None:
-    assert is_training(batch_job())
-    assert not is_training(batch_job(gpus=0))
-    assert is_training(pytorch_job(gpus=0))
 
 
 KNOWN = {
