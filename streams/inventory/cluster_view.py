@@ -96,8 +96,8 @@ class ClusterView:
         return (pod for pod in self._by_job.get(job, {}).values() if pod.ended_at is None)
 
     def jobs_on(self, node: str) -> set[str]:
-        """Keys of the jobs with a pod on the node that has not ended."""
-        return {pod.job.key for pod in self.pods_on(node) if pod.job is not None}
+        """Keys of the training jobs with a pod on the node that has not ended."""
+        return {pod.job.key for pod in self.pods_on(node) if pod.job is not None and pod.trains}
 
     def nodes_of(self, job: str) -> set[str]:
         """Names of the nodes with a pod of the job that has not ended."""

@@ -51,6 +51,9 @@ class _Pod:
     failed: tuple[Sighting, ...]
 
 
+_FELT_WITHIN = timedelta(minutes=5)
+"""A job notices within this that one of its processes was killed: its launcher at once, its ranks at the next collective."""
+_SAME_MOMENT = timedelta(seconds=10)
 _NOWHERE = _Node(NodeRow(), (), (), (), (), True)
 
 
@@ -87,21 +90,61 @@ class JobEvidenceCache:
         return found
 
     def failed(self, job: str, nodes: set[str]) -> list[Sighting]:
-        """Failures of the job: from its pods and their events, and kernels that killed for memory while only it ran there."""
+        """Failures of the job: from its pods and their events, and processes of its that kernels killed for memory."""
         found = [s for pod in self._pods_of(job) for s in self._pod(pod, job).failed]
-        for node in sorted(nodes & self._state.nodes.reporting):
-            found += [s for s in self._node(node).failures if self._is_alone(job, node, s.at, s.at)]
-        return found
+        killed = [
+            (node, s)
+            for node in sorted(nodes & self._state.nodes.reporting)
+            for s in self._node(node).failures
+        ]
+        if not killed:
+            return found
+        told = [s.at for s in found] + [r.sighting.fault_at for r in self.reports(job, nodes)]
+        return found + [s for node, s in killed if self._was_killed(job, node, s, told)]
+
+    def _was_killed(self, job: str, node: str, seen: Sighting, told: Sequence[datetime]) -> bool:
+        """Whether a process that the kernel killed was the job's. `told` is when the job itself reported anything.
+
+        The kernel names the pod by its uid where it was killed for the pod's own limit. Where it does not, most of what is
+        killed on a busy node is somebody's build or shell, whose pods are in no inventory: the job must have stood there alone,
+        and must say itself that something of it ended.
+        """
+        if uid := seen.text("pod_uid"):
+            there = self._placements.on_node(node, seen.at, seen.at)
+            return any(p.job.key == job and p.uid == uid for p in there)
+        return self._is_alone(job, node, seen.at, seen.at) and any(
+            -self._slack <= at - seen.at <= _FELT_WITHIN for at in told
+        )
 
     def _pods_of(self, job: str) -> list[str]:
         placed = self._state.pods.reporting & self._placements.names_of(job)
         return [*sorted(placed), *self._pod_jobs.unplaced(job)]
 
     def _is_alone(self, job: str, node: str, since: datetime, until: datetime) -> bool:
-        return {p.job.key for p in self._placements.on_node(node, since, until)} == {job}
+        """Whether nothing else held GPUs there: what the node says may else be somebody else's."""
+        there = {p.job.key for p in self._placements.on_node(node, since, until)}
+        return there == {job} and not self._placements.stood_beside(node, since, until)
 
     def codes(self, placements: Sequence[Placement]) -> list[Sighting]:
-        """XIDs on the job's nodes while it ran there, that are not causes by themselves."""
+        """XIDs on the job's nodes while it ran there, that are not causes by themselves.
+
+        Where others held GPUs of the node as well, a code of a program may be theirs: it counts only when it came on several of
+        the job's nodes at once.
+        """
+        found = self._codes_on(placements)
+        contested = [s for s in found if self._is_contested(s, placements)]
+        if not contested:
+            return found
+        foreign = {s.id for s in contested if not _is_shared(s, found)}
+        return [s for s in found if s.id not in foreign]
+
+    def _is_contested(self, seen: Sighting, placements: Sequence[Placement]) -> bool:
+        node = seen.entity.node
+        if node is None or families().role(seen) != "application":
+            return False
+        return not self._is_alone(placements[0].job.key, node, seen.at, seen.at)
+
+    def _codes_on(self, placements: Sequence[Placement]) -> list[Sighting]:
         reporting = self._state.nodes.reporting
         by_node: dict[str, list[Placement]] = {}
         for placement in placements:
@@ -192,6 +235,14 @@ class JobEvidenceCache:
         if kept is None or kept.row is not row:
             kept = self._nodes[name] = _sorted_out(row)
         return kept
+
+
+def _is_shared(seen: Sighting, others: Sequence[Sighting]) -> bool:
+    """Whether another node reported the same code at the same moment."""
+    return any(
+        s.code == seen.code and s.entity.node != seen.entity.node and abs(s.at - seen.at) <= _SAME_MOMENT
+        for s in others
+    )
 
 
 def _sorted_out(row: NodeRow) -> _Node:

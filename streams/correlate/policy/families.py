@@ -261,9 +261,12 @@ def is_gauge(sighting: Sighting) -> bool:
 
 
 def is_failure_of_job(s: Sighting) -> bool:
-    """Whether a line says why a job or its pods fail; what only follows from something else does not."""
+    """Whether a line says why a job or its pods fail, or that they do while another one says why.
+
+    What only follows from something else does not.
+    """
     rule = families().rule(s) if s.kind in FAILURES else None
-    return rule is not None and rule.role == "cause"
+    return rule is not None and rule.role in ("cause", "context")
 
 
 def at_most(certainty: Certainty, cap: Certainty) -> Certainty:

@@ -67,14 +67,14 @@ class FactRows:
             topology.unlisted.names["pod"].discard(name)
         if not self._state.pods.put(name, row):
             return Touched()
-        # Before it is placed: a job that it was only guessed to be part of loses it now, and is re-evaluated for that.
-        guessed = topology.pod_jobs.forget_guess(name) | topology.pod_jobs.jobs_of(name)
+        # Before it is placed: a job that it was part of until now loses it, and is re-evaluated for that.
+        left = topology.pod_jobs.leave_unplaced(name) | topology.pod_jobs.jobs_of(name)
         nodes, jobs = topology.placements.update(name, row)
-        topology.pod_jobs.guess(name)
+        topology.pod_jobs.enter_unplaced(name)
         busy = {n for n in nodes if (seen := self._state.nodes.get(n)) is not None and seen.seen}
         return Touched(
             nodes=busy | {n for n in nodes if topology.is_cabled(n)},
-            jobs=jobs | (guessed if row.seen else set()),
+            jobs=jobs | (left | topology.pod_jobs.jobs_of(name) if row.seen else set()),
             mentioned=set(jobs),
             placed=jobs,
         )

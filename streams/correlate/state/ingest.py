@@ -141,7 +141,7 @@ class Ingest:
                 f"{seen.kind}|{rank}|{seen.text('local_rank')}|{seen.text('subtype')}|{seen.text('exitcode')}"
             )
         if self._state.pods.see(pod.key, key, seen):
-            self._topology.pod_jobs.guess(pod.key)
+            self._topology.pod_jobs.enter_unplaced(pod.key)
             self._topology.pod_jobs.fail(pod.key, seen)
             touched.jobs |= self._topology.pod_jobs.jobs_of(pod.key)
             self._rename(self._topology.names.record(seen, ("pod", pod.key)), touched)

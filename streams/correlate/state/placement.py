@@ -1,6 +1,7 @@
 """Placement in time: which ranks of which job ran on which node at time t, which may be hours before it is asked.
 
-A pod stands on its node from when it was scheduled until it ended, was deleted, or gave its name to another.
+A pod stands on its node from when it was scheduled until it ended, was deleted, or gave its name to another. Only pods of
+training jobs have placements. Of others no more is known than that they stood there, so what a node reports may be theirs.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from streams.correlate.state.rows import ObservedRank, PodRow
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
+from streams.model.facts import PodFact
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +42,46 @@ class Placement:
         return self.start <= until and (self.end is None or self.end >= since)
 
 
+class Stay(NamedTuple):
+    """A pod on a node, whatever it is for."""
+
+    fact: PodFact
+    node: str
+    start: datetime
+    end: datetime | None
+
+
+def stays_of(row: PodRow) -> list[Stay]:
+    """Every stay of a pod of this name on a node, earliest first."""
+    placed = [(t.fact.scheduled_at or t.first_seen, t.fact) for t in row.tenancies if t.fact.node]
+    stays = []
+    for start, fact in sorted(placed, key=lambda p: (p[0], p[1].uid)):
+        ends = [later for later, _ in placed if later > start]
+        ends += [end] if (end := ended_at(row, fact)) is not None else []
+        stays.append(Stay(fact, fact.node or "", start, min(ends, default=None)))
+    return stays
+
+
+def ended_at(row: PodRow, fact: PodFact) -> datetime | None:
+    """When a pod of this name ended or was deleted, placed or not."""
+    ends = [fact.ended_at] if fact.ended_at else []
+    ends += [at for at in row.gone if at >= fact.observed_at][:1]
+    return min(ends, default=None)
+
+
 def placements_of(name: str, row: PodRow) -> tuple[Placement, ...]:
-    """The placements of every pod that bore the name."""
-    placed = [t for t in row.tenancies if t.fact.node and t.fact.job]
-    starts = [t.fact.scheduled_at or t.first_seen for t in placed]
+    """The placements of every pod of a training job that bore the name."""
     placements = []
-    for tenancy, start in sorted(zip(placed, starts, strict=True), key=lambda p: (p[1], p[0].fact.uid)):
-        fact = tenancy.fact
-        ends = [fact.ended_at] if fact.ended_at else []
-        ends += [at for at in row.gone if at >= fact.observed_at][:1]
-        ends += [later for later in starts if later > start]
+    for fact, node, start, end in stays_of(row):
+        if fact.job is None or not fact.trains:
+            continue
         count = fact.ranks or max(fact.gpus, 1)
         ranks = range(fact.rank, fact.rank + count) if fact.rank is not None else range(0)
-        assert fact.node is not None
-        assert fact.job is not None
-        end = min(ends, default=None)
         placements.append(
             Placement(
                 pod=name,
                 uid=fact.uid,
-                node=fact.node,
+                node=node,
                 job=fact.job,
                 start=start,
                 end=end,
@@ -79,6 +102,9 @@ class Placements:
         self._slack = slack
         self._by_pod: dict[str, tuple[Placement, ...]] = {}
         self._ended: set[str] = set()
+        self._others: dict[str, tuple[Stay, ...]] = {}
+        """By pod: stays of what is no training."""
+        self._others_on: dict[str, set[str]] = defaultdict(set)
         self._on: dict[str, set[str]] = defaultdict(set)
         self._of: dict[str, set[str]] = defaultdict(set)
         self._stays: dict[str, tuple[Placement, ...]] = {}
@@ -88,10 +114,13 @@ class Placements:
 
     def update(self, pod: str, row: PodRow | None) -> tuple[set[str], set[str]]:
         """Record a changed pod. Returns the nodes and the jobs (by key) that it was or is part of."""
+        others = self._update_others(pod, row)
+        over = row is not None and any(ended_at(row, t.fact) is not None for t in row.tenancies)
         before = self._by_pod.get(pod, ())
         after = placements_of(pod, row) if row is not None else ()
+        (self._ended.add if over or any(p.end for p in after) else self._ended.discard)(pod)
         if before == after:
-            return set(), set()
+            return others, set()
         for placement in before:
             self._on[placement.node].discard(pod)
             self._of[placement.job.key].discard(pod)
@@ -101,15 +130,33 @@ class Placements:
         self._by_pod[pod] = after
         if not after:
             del self._by_pod[pod]
-        (self._ended.add if any(p.end for p in after) else self._ended.discard)(pod)
         both = (*before, *after)
         for placement in both:
             self._stays.pop(placement.job.key, None)
-        return {s.node for s in both}, {s.job.key for s in both}
+        return {s.node for s in both} | others, {s.job.key for s in both}
+
+    def _update_others(self, pod: str, row: PodRow | None) -> set[str]:
+        """Record where a pod stood that is of no training job. Returns the nodes on which that changed."""
+        after = tuple(s for s in stays_of(row) if not s.fact.trains or s.fact.job is None) if row else ()
+        before = self._others.pop(pod, ())
+        if after:
+            self._others[pod] = after
+        old, new = ({(s.node, s.start, s.end) for s in stays} for stays in (before, after))
+        for stay in before:
+            self._others_on[stay.node].discard(pod)
+        for stay in after:
+            self._others_on[stay.node].add(pod)
+        return {node for node, _, _ in old ^ new}
 
     def has_ended(self, pod: str) -> bool:
-        """Whether any placement of pods of that name is over."""
+        """Whether any pod of that name is over."""
         return pod in self._ended
+
+    def stood_beside(self, node: str, since: datetime, until: datetime) -> bool:
+        """Whether something that is no training job held GPUs on the node in that time."""
+        since -= self._slack
+        stays = (s for pod in self._others_on.get(node, ()) for s in self._others[pod])
+        return any(s.node == node and s.start <= until and (s.end is None or s.end >= since) for s in stays)
 
     def of_pod(self, pod: str) -> tuple[Placement, ...]:
         """Every placement of pods of that name, earliest first."""

@@ -1,11 +1,11 @@
-"""Which job a pod is part of, also where it was never placed on a node.
+"""Which training job a pod is part of, also where it was never placed on a node.
 
-Its placement counts first, then the owner that the inventory names, and last the pod's own name.
+Its placement counts first, then the owner that the inventory names. A pod that the inventory has not named belongs to no job: its
+name alone may be anything's, a notebook's as well as a build's.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 
 from streams.correlate.policy.families import FAILURES
@@ -14,8 +14,6 @@ from streams.correlate.state.placement import Placements
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
 
-_ORDINAL = re.compile(r"(?:-(?:worker|master|launcher|node|replica))?(?:-\d+)+(?:-[a-z0-9]{5})?$")
-
 
 def job_ref(key: str) -> JobRef:
     """The job behind a key, `kind/namespace/name`."""
@@ -23,28 +21,29 @@ def job_ref(key: str) -> JobRef:
 
 
 class PodJobs:
-    """Pods that reported something, by the job they are taken for a part of."""
+    """Pods that reported something, by the training job they are part of."""
 
     def __init__(self, state: State, placements: Placements) -> None:
         self._state = state
         self._placements = placements
-        self._guessed: dict[str, str] = {}
+        self._unplaced: dict[str, str] = {}
         """Of a pod that was never placed: the key of its job."""
         self._pods: dict[str, set[str]] = defaultdict(set)
         """The same the other way round."""
         self._failed_on: dict[str, set[str]] = defaultdict(set)
         """Pods that failed on a node where they may never have been placed, by the node that reported it."""
         for name, pod in state.pods.items():
-            self.guess(name)
+            self.enter_unplaced(name)
             for s in (s for group in pod.seen.values() if group[0].kind in FAILURES for s in group):
                 self.fail(name, s)
 
     def jobs_of(self, pod: str) -> set[str]:
-        """Keys of every job the pod is or was part of."""
-        return {p.job.key for p in self._placements.of_pod(pod)} or {self._without_placement(pod)}
+        """Keys of every training job the pod is or was part of."""
+        placed = {p.job.key for p in self._placements.of_pod(pod)}
+        return placed or ({owner} if (owner := self._owner_of(pod)) is not None else set())
 
     def unplaced(self, job: str) -> list[str]:
-        """Pods that were never placed and are taken for parts of the job, sorted."""
+        """Pods of the job that were never placed, sorted."""
         return sorted(self._pods.get(job, ()))
 
     def failing_on(self, node: str) -> set[str]:
@@ -52,15 +51,17 @@ class PodJobs:
         failed = self._failed_on.get(node, set()) & self._state.pods.keys()
         return {job for pod in failed for job in self.jobs_of(pod)}
 
-    def guess(self, pod: str) -> None:
-        """Take a pod that reported something and was never placed for a part of some job."""
-        if self._state.pods[pod].seen and not self._placements.of_pod(pod):
-            key = self._guessed[pod] = self._without_placement(pod)
+    def enter_unplaced(self, pod: str) -> None:
+        """Enter a pod that reported something and was never placed under its job."""
+        if not self._state.pods[pod].seen or self._placements.of_pod(pod):
+            return
+        if (key := self._owner_of(pod)) is not None:
+            self._unplaced[pod] = key
             self._pods[key].add(pod)
 
-    def forget_guess(self, pod: str) -> set[str]:
-        """Take a pod out of the job it was taken for a part of. Returns that job's key, if there was one."""
-        key = self._guessed.pop(pod, None)
+    def leave_unplaced(self, pod: str) -> set[str]:
+        """Take a pod out of the job that it was entered under. Returns that job's key, if there was one."""
+        key = self._unplaced.pop(pod, None)
         if key is None:
             return set()
         self._pods[key].discard(pod)
@@ -80,11 +81,7 @@ class PodJobs:
             if not pods:
                 del self._failed_on[node]
 
-    def _without_placement(self, pod: str) -> str:
+    def _owner_of(self, pod: str) -> str | None:
         row = self._state.pods.get(pod)
-        owners = [t.fact.job for t in row.tenancies if t.fact.job] if row else []
-        if owners:
-            return owners[-1].key
-        # Pods of one job differ in their ordinals: the rest of the name is the job until the inventory knows better.
-        namespace, _, name = pod.partition("/")
-        return f"Pod/{namespace}/{_ORDINAL.sub('', name) or name}"
+        owners = [t.fact.job for t in row.tenancies if t.fact.job and t.fact.trains] if row else []
+        return owners[-1].key if owners else None

@@ -10,6 +10,7 @@ from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.place import Place, PlaceKind, Touched
+from streams.correlate.state.placement import ended_at
 from streams.correlate.state.rows import Groups, PodRow
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
@@ -117,6 +118,8 @@ class Retention:
     def _prune_pod(self, name: str, row: PodRow, cut: datetime) -> Touched:
         placements = self._topology.placements.of_pod(name)
         over = {s.uid for s in placements if s.end is not None and s.end < cut}
+        # Also what never was placed, or is no training job.
+        over |= {t.fact.uid for t in row.tenancies if (end := ended_at(row, t.fact)) and end < cut}
         tenancies = tuple(t for t in row.tenancies if t.fact.uid not in over)
         seen = _since_each(row.seen, cut)
         heard = [*(t.at for t in row.ranks), *([row.progress_at] if row.progress_at else [])]
@@ -126,7 +129,7 @@ class Retention:
         if not tenancies and not seen and silent:
             touched = Touched(jobs=self._topology.pod_jobs.jobs_of(name))
             self._state.pods.drop(name)
-            self._topology.pod_jobs.forget_guess(name)
+            self._topology.pod_jobs.leave_unplaced(name)
             self._topology.placements.update(name, None)
             return touched
         return self._facts.pod(name, replace(row, tenancies=tenancies, seen=seen))
