@@ -109,7 +109,7 @@ class JobCauses(CauseSource):
         row = self._state.jobs.get(key, JobRow())
         return JobEvidence(
             cluster=self._cluster,
-            job=placements[-1].job if placements else job_ref(key),
+            job=placements[-1].job if placements else row.fact.job if row.fact else job_ref(key),
             reports=reports,
             codes=codes,
             placements=placements,
@@ -121,6 +121,8 @@ class JobCauses(CauseSource):
             ended=row.ends,
             world=row.fact.world if row.fact else None,
             addresses=self._evidence_cache.addresses,
+            pods=self._evidence_cache.pod_times(key) if failed else {},
+            ran_at=row.ran_at,
             forgotten=self._incarnations.forgotten(Entity(self._cluster, job=job_ref(key))),
         )
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses
+from streams.correlate.job_rules.pod_failures import PodTimes
 from streams.correlate.job_rules.rank_reports import RankReport
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
@@ -45,6 +46,10 @@ class JobEvidence:
     """How many ranks the job has by its own specification."""
     addresses: Callable[[Sequence[Placement]], Addresses] = lambda placements: NO_ADDRESSES
     """What peers' names and addresses meant while the job ran there."""
+    pods: Mapping[str, PodTimes] = field(default_factory=dict)
+    """By uid: its pods of which failures were reported."""
+    ran_at: datetime | None = None
+    """When a pod of it first stood on a node."""
     forgotten: Mapping[str, BaseRow] = field(default_factory=dict)
     """By domain: how many of the job's own incidents are forgotten, and until when."""
     local: Sequence[tuple[Hypothesis, Sequence[Placement]]] = field(init=False)

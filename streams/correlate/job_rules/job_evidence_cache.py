@@ -12,14 +12,15 @@ from datetime import datetime, timedelta
 
 from streams.correlate.job_rules.connection_votes import Addresses
 from streams.correlate.job_rules.job_evidence import JobEvidence
-from streams.correlate.job_rules.pod_failures import is_own
+from streams.correlate.job_rules.pod_failures import PodTimes, is_own
 from streams.correlate.job_rules.rank_reports import RankReport, rank_report
 from streams.correlate.policy.families import FAILURES, GPU_KINDS, families
 from streams.correlate.sightings import Sighting
-from streams.correlate.state.placement import Placement, placement_at
+from streams.correlate.state.placement import Placement, ended_at, placement_at
 from streams.correlate.state.rows import NodeRow, PodRow
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
+from streams.model.entity import PodRef
 from streams.model.hostnames import folded
 from streams.model.kinds import SignalKind
 
@@ -115,6 +116,20 @@ class JobEvidenceCache:
         return self._is_alone(job, node, seen.at, seen.at) and any(
             -self._slack <= at - seen.at <= _FELT_WITHIN for at in told
         )
+
+    def pod_times(self, job: str) -> dict[str, PodTimes]:
+        """By uid: when the job's pods that reported anything came to be, were scheduled, started and ended."""
+        rows = (row for pod in self._pods_of(job) if (row := self._state.pods.get(pod)) is not None)
+        return {
+            t.fact.uid: PodTimes(
+                t.fact.created_at or t.first_seen,
+                t.fact.scheduled_at,
+                t.fact.started_at,
+                ended_at(row, t.fact),
+            )
+            for row in rows
+            for t in row.tenancies
+        }
 
     def _pods_of(self, job: str) -> list[str]:
         placed = self._state.pods.reporting & self._placements.names_of(job)
@@ -221,7 +236,7 @@ class JobEvidenceCache:
                 continue
             if s.kind in FAILURES:
                 node = s.entity.node or (placement.node if placement else None)
-                failed.append(replace(s, entity=replace(s.entity, node=node)))
+                failed.append(replace(s, entity=replace(s.entity, node=node, pod=_with_uid(s, row))))
             else:
                 reports.append(rank_report(s, placement))
         kept = self._pods[pod] = _Pod(row, placements, job, tuple(reports), tuple(failed))
@@ -235,6 +250,15 @@ class JobEvidenceCache:
         if kept is None or kept.row is not row:
             kept = self._nodes[name] = _sorted_out(row)
         return kept
+
+
+def _with_uid(seen: Sighting, row: PodRow) -> PodRef | None:
+    """The pod that a failure is about, with the uid of the one that bore the name then, where the line does not tell it."""
+    pod = seen.entity.pod
+    if pod is None or pod.uid or not row.tenancies:
+        return pod
+    born = [t for t in row.tenancies if (t.fact.created_at or t.first_seen) <= seen.at]
+    return replace(pod, uid=(born[-1] if born else row.tenancies[0]).fact.uid)
 
 
 def _is_shared(seen: Sighting, others: Sequence[Sighting]) -> bool:

@@ -29,6 +29,7 @@ from streams.correlate.job_rules.rank_assignment import gpus_of, numbered
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
+from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect
 from streams.correlate.state.placement import Placement
@@ -309,12 +310,19 @@ def _evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Confi
     """Platform faults that keep the job from running, unless another incident of the job is why."""
     count, until = _forgotten(evidence, families()[PLATFORM].domain)
     failed = [s for s in evidence.failed if until is None or s.at > until]
-    for number, blocker in enumerate(platform_blockers(failed, config), count + 1):
+    for number, blocker in enumerate(platform_blockers(failed, evidence.pods, config), count + 1):
         why = _behind(evidence, verdict, blocker, config)
         if why is not None:
             verdict.claim(why, blocker, blocker.sightings)
             continue
         ends = [blocker.over_at(evidence.placements), recovered(evidence, blocker.end, config)]
+        over_at = min((at for at in ends if at is not None), default=None)
+        ready_at, says = blocker.seen_at + config.application_settle, blocker.says
+        if blocker.waits:
+            ready_at = max(ready_at, _patience_ends(evidence, blocker))
+            if not _ran_before(evidence, blocker) or (over_at is not None and over_at <= ready_at):
+                continue  # a condition of a full cluster, which `faultline capacity` reports
+            says = f"it ran before, and {says} since {blocker.since or blocker.start:%Y-%m-%d %H:%M} UTC"
         verdict.hypotheses.append(
             Hypothesis(
                 place=evidence.place,
@@ -324,16 +332,26 @@ def _evaluate_blockers(evidence: JobEvidence, verdict: JobVerdict, config: Confi
                 certainty=Certainty.LIKELY,
                 fault_at=blocker.start,
                 last_at=blocker.end,
-                ready_at=blocker.seen_at + config.application_settle,
-                rule="platform in the way",
-                why=f"{evidence.job}: {blocker.says}, and nothing that happened to it before explains that",
-                cleared_at=min((at for at in ends if at is not None), default=None),
+                ready_at=ready_at,
+                rule="waits too long" if blocker.waits else "platform in the way",
+                why=f"{evidence.job}: {says}, and nothing that happened to it before explains that",
+                cleared_at=over_at,
                 causes=blocker.sightings,
                 jobs=(evidence.job,),
                 facts={"nodes_told": blocker.nodes[:16]},
                 stops="never",
             )
         )
+
+
+def _patience_ends(evidence: JobEvidence, blocker: PlatformBlocker) -> datetime:
+    """Until when it is usual that a job of this kind waits."""
+    return (blocker.since or blocker.start) + policy().waiting.of(evidence.job.kind)
+
+
+def _ran_before(evidence: JobEvidence, blocker: PlatformBlocker) -> bool:
+    """Whether pods of the job stood on nodes before those that wait came to be."""
+    return evidence.ran_at is not None and evidence.ran_at < (blocker.since or blocker.start)
 
 
 def _behind(

@@ -62,6 +62,8 @@ class SignalRule(Strict):
     lasts_s: float = 0
     follows: bool = False
     recurs: bool = False
+    each: Literal["pod", "job"] = "pod"
+    waits: bool = False
     says: str
 
     def fits(self, sighting: Sighting) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -34,6 +35,17 @@ class HandledPolicy(Strict):
     """What a node that is closed for one incident does not take in."""
 
     apart: frozenset[str]
+
+
+class WaitingPolicy(Strict):
+    """How long a job that ran before may wait for GPUs, in hours."""
+
+    usual_h: float
+    kinds: Mapping[str, float]
+
+    def of(self, kind: str) -> timedelta:
+        """For a job of this kind."""
+        return timedelta(hours=self.kinds.get(kind, self.usual_h))
 
 
 class RepeatPolicy(Strict):
@@ -71,6 +83,7 @@ class Policy(Strict):
     maintenance: MaintenancePolicy
     handled: HandledPolicy
     deadly: frozenset[str]
+    waiting: WaitingPolicy
     repeats: RepeatPolicy
     severity: tuple[SeverityRow, ...]
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Touched
+from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import (
     JobRow,
     NodeRow,
@@ -71,6 +72,8 @@ class FactRows:
         left = topology.pod_jobs.leave_unplaced(name) | topology.pod_jobs.jobs_of(name)
         nodes, jobs = topology.placements.update(name, row)
         topology.pod_jobs.enter_unplaced(name)
+        for placement in topology.placements.of_pod(name) if jobs else ():
+            self._ran(placement)
         busy = {n for n in nodes if (seen := self._state.nodes.get(n)) is not None and seen.seen}
         return Touched(
             nodes=busy | {n for n in nodes if topology.is_cabled(n)},
@@ -110,6 +113,11 @@ class FactRows:
         if gone_at is not None:
             row = replace(row, gone_at=max(gone_at, row.gone_at or gone_at))
         return Touched(jobs={name}, placed={name}) if self._state.jobs.put(name, row) else Touched()
+
+    def _ran(self, placement: Placement) -> None:
+        row = self._state.jobs.get(placement.job.key, JobRow())
+        if row.ran_at is None or placement.start < row.ran_at:
+            self._state.jobs.put(placement.job.key, replace(row, ran_at=placement.start))
 
     def _link(self, name: str, link: LinkFact) -> Touched:
         topology = self._topology

@@ -57,7 +57,14 @@ class Retention:
         # Places go last: only those are dropped where nothing is kept any more.
         self._drop_places(cut, busy)
         for name, job in list(self._state.jobs.items()):
-            if job.is_gone and job.gone_at and job.gone_at < cut and name not in open_jobs:
+            # A job whose kind is not watched has no fact and no tombstone: it is gone with its last pod.
+            unwatched = job.fact is None and job.gone_at is None
+            gone = (
+                job.is_gone and job.gone_at is not None and job.gone_at < cut
+                if not unwatched
+                else not (self._topology.placements.names_of(name) or self._topology.pod_jobs.unplaced(name))
+            )
+            if gone and name not in open_jobs:
                 self._state.jobs.drop(name)
         for name, base in list(self._state.bases.items()):
             if base.until < now - config.bases_kept:

@@ -96,6 +96,8 @@ class JobRow:
 
     fact: JobFact | None = None
     gone_at: datetime | None = None
+    ran_at: datetime | None = None
+    """When a pod of it first stood on a node."""
 
     @property
     def is_gone(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from streams.model.facts import PodFact
 from streams.model.incident import Certainty, IncidentState
 from streams.model.signal import Severity, Signal
 from tests.streams.correlate.world import (
@@ -70,8 +71,21 @@ OWN: dict[str, tuple[list[Signal], str, Certainty]] = {
     "an image that cannot be pulled": (again("image_pull", 0), "platform_fault", LIKELY),
     "a volume that cannot be mounted": (again("volume", 0), "platform_fault", LIKELY),
     "a sandbox that cannot be made": (again("sandbox", 0), "platform_fault", LIKELY),
-    "pods that find no node": (again("unschedulable", 0, kind="job.stalled"), "platform_fault", LIKELY),
-    "a pod that was evicted": ([failed("llama", 1, 0, "evicted")], "platform_fault", LIKELY),
+    "a GPU that the node refuses to each new pod": (
+        [s for i in range(3) for s in again("unexpected_admission", 40 * i, pod=i, times=1)],
+        "platform_fault",
+        LIKELY,
+    ),
+    "a pod that was evicted because the node ran out of memory": (
+        [failed("llama", 1, 0, "evicted", resource="memory")],
+        "platform_fault",
+        LIKELY,
+    ),
+    "a pod that was evicted for what it wrote": (
+        [failed("llama", 1, 0, "evicted", over_limit="exceeds the total limit")],
+        "application",
+        LIKELY,
+    ),
 }
 
 
@@ -92,10 +106,15 @@ NOTHING: dict[str, list[Signal]] = {
     "what a launcher says while it stops": [failed("llama", 0, 0, "abort_noise")],
     "a rendezvous that did not come about": [failed("llama", 0, 0, "rendezvous")],
     "an image that was pulled at the second try": [failed("llama", 1, 0, "image_pull")],
-    "a pod that waited for a node for a minute": [
-        failed("llama", 1, 0, "unschedulable", kind="job.stalled"),
-        failed("llama", 1, 60, "unschedulable", kind="job.stalled"),
+    "an image that was pulled after four minutes": again("image_pull", 0, times=4),
+    "a volume that was attached after four minutes": again("volume", 0, times=4),
+    "the same short trouble of one pod after another": [
+        s for i in range(4) for s in again("image_pull", 200 * i, pod=i, times=3)
     ],
+    "pods that find no node": [
+        s for pod in range(4) for s in again("unschedulable", 5 * pod, kind="job.stalled", pod=pod, times=20)
+    ],
+    "pods that were evicted on purpose": [failed("llama", p, 0, "evicted") for p in range(4)],
     "a job that restarts": [failed("llama", 0, 0, "restarting")],
 }
 
@@ -194,20 +213,97 @@ def test_a_program_that_failed_is_over_when_its_job_moves_on() -> None:
     assert world.only().state is IncidentState.RESOLVED
 
 
-def test_pods_without_a_node_are_their_jobs_pods() -> None:
-    waiting = [replace(p, node=None, scheduled_at=None, phase="Pending") for p in pods("llama", FOUR)]
-    world = World([f for f in cluster({"llama": FOUR}) if f.kind != "pod"])
-    for pod in waiting:
-        world.tell(pod)
-    world.see(
-        *again("unschedulable", 0, kind="job.stalled"), *again("unschedulable", 5, kind="job.stalled", pod=3)
+def tried(pod: PodFact, *, born: float, started: float | None = None, uid: str = "") -> PodFact:
+    return replace(
+        pod,
+        uid=uid or pod.uid,
+        observed_at=at(started if started is not None else born),
+        created_at=at(born),
+        started_at=at(started) if started is not None else None,
     )
-    world.pass_to(500, step=5)
-    assert (world.only().family, world.only().root.key) == ("platform_fault", f"job/{job('llama').key}")
-    for pod in pods("llama", FOUR, since=600):
-        world.tell(replace(pod, observed_at=at(601)))
-    world.pass_to(900, step=5)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_trouble_that_a_pod_got_over_does_not_add_up_with_the_next(backwards: bool) -> None:
+    signals = [*again("image_pull", 0, times=3), *again("image_pull", 400, times=3)]
+    over = [tried(pods("llama", FOUR)[1], born=-10, started=200)]
+    anew = [tried(pods("llama", FOUR)[1], born=-10), tried(pods("llama", FOUR)[1], born=390, uid="anew")]
+    for shown, opens in ((over, False), (anew, False), ([], True)):
+        world = World([*cluster({"llama": FOUR}), *shown])
+        for signal in reversed(signals) if backwards else signals:
+            world.see(signal)
+        world.pass_to(900, step=10)
+        assert bool(world.incidents()) is opens
+
+
+def test_an_image_that_was_pulled_at_last_is_no_longer_in_the_way() -> None:
+    worker = tried(pods("llama", FOUR)[1], born=-10)
+    world = World([*cluster({"llama": FOUR}), worker])
+    world.see(*again("image_pull", 0))
+    world.pass_to(500, step=10)
+    assert world.only().state is IncidentState.OPEN
+    world.tell(tried(worker, born=-10, started=600))
+    world.pass_to(900, step=10)
     assert world.only().state is IncidentState.RESOLVED
+
+
+def waiting(attempt: int, born: float) -> list[PodFact]:
+    """New pods of the job that stand nowhere."""
+    return [
+        replace(p, node=None, scheduled_at=None, phase="Pending", ready=False, created_at=at(born))
+        for p in pods("llama", FOUR, since=born, attempt=attempt)
+    ]
+
+
+def wait(world: World, hours: range) -> None:
+    """The scheduler tells of the pods every five minutes."""
+    for i in range(hours.start * 12, hours.stop * 12):
+        world.pass_to(300 * i, step=60)
+        told = (failed("llama", p, 300 * i, "unschedulable", kind="job.stalled") for p in (1, 3))
+        world.see(*told)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_job_that_ran_and_waits_far_longer_than_its_kind_does_is_told_of(restarts: bool) -> None:
+    world = World(cluster({"llama": FOUR}))
+    for pod in pods("llama", FOUR):
+        world.gone(pod, -5)
+    for pod in waiting(2, 0):
+        world.tell(pod)
+    wait(world, range(6))
+    assert world.incidents() == []
+    if restarts:
+        world.restart()
+    wait(world, range(6, 7))
+    incident = world.only()
+    assert (incident.family, incident.root.job, incident.certainty) == (
+        "platform_fault",
+        job("llama"),
+        LIKELY,
+    )
+    assert "it ran before" in incident.reason
+    for pod in pods("llama", FOUR, since=7 * 3600, attempt=2):
+        world.tell(pod)
+    world.pass_to(7 * 3600 + 400, step=10)
+    assert world.only().state is IncidentState.RESOLVED
+
+
+def test_a_job_that_never_ran_may_wait_for_ever() -> None:
+    world = World([f for f in cluster({"llama": FOUR}) if f.kind != "pod"])
+    for pod in waiting(1, 0):
+        world.tell(pod)
+    wait(world, range(30))
+    assert world.incidents() == []
+
+
+def test_a_job_that_waits_for_a_node_that_was_lost_is_that_nodes_victim() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(not_ready("n3", 0))
+    for pod in waiting(2, 320):
+        world.tell(pod)
+    world.see(*(s for p in (1, 3) for s in again("unschedulable", 330, kind="job.stalled", pod=p)))
+    world.pass_to(1200, step=10)
+    assert (world.only().family, world.only().jobs) == ("node_down", (job("llama"),))
 
 
 def test_codes_of_the_teardown_do_not_move_a_crash_to_other_nodes() -> None:
