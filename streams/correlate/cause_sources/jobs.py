@@ -14,6 +14,7 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence import JobEvidence
 from streams.correlate.job_rules.job_evidence_cache import JobEvidenceCache
 from streams.correlate.job_rules.job_verdict import JobVerdict, judge
+from streams.correlate.policy.families import families
 from streams.correlate.publish.publisher import Publisher
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.job_progress import moves_of
@@ -21,6 +22,10 @@ from streams.correlate.state.place import Cause, PlaceKind, Suspect, Touched
 from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.rows import DocumentRow, JobRow
 from streams.model.entity import Entity
+from streams.model.kinds import IncidentFamily
+
+_MAX_OWN = 16
+"""Incidents of one job's own code that are known at the same time."""
 
 
 class JobCauses(CauseSource):
@@ -123,8 +128,19 @@ class JobCauses(CauseSource):
             addresses=self._evidence_cache.addresses,
             pods=self._evidence_cache.pod_times(key) if failed else {},
             ran_at=row.ran_at,
+            own_closed=self._own_closed(key) if failed or codes else {},
             forgotten=self._incarnations.forgotten(Entity(self._cluster, job=job_ref(key))),
         )
+
+    def _own_closed(self, key: str) -> dict[int, datetime]:
+        """When incidents of the job's own code were closed, by number: as many as its kept evidence can make."""
+        if not self._incarnations.has_closings:
+            return {}
+        root, domain = Entity(self._cluster, job=job_ref(key)), families()[IncidentFamily.APPLICATION].domain
+        base = self._incarnations.base(root, domain)
+        first = base.count if base else 0
+        numbers = range(first + 1, first + 1 + _MAX_OWN)
+        return {n: at for n in numbers if (at := self._incarnations.closing(root, domain, n)) is not None}
 
     def _near_storms(self, causes: Iterable[Hypothesis], nodes: set[str]) -> frozenset[str]:
         """Ids of storms and faults of the fabric that reach a job on these nodes."""

@@ -1,13 +1,14 @@
 """Faults of the job's own code: the same XID on many nodes of one job within seconds, or one illegal access on its own.
 
 Hardware does not fail on four nodes in the same second; a bad kernel or a bad batch does (SRE practice; the device plugin and
-NVSentinel leave 13, 31, 43 and 45 alone for the same reason).
+NVSentinel leave 13, 31, 43 and 45 alone for the same reason). A program that fails in the same way again after it was restarted
+is the same fault, on whatever nodes it runs by then.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,6 +20,9 @@ from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.model.entity import Entity, Gpu, JobRef
 from streams.model.incident import Certainty
 from streams.model.kinds import SignalKind
+
+_SIGNATURE = ("subtype", "reason", "exitcode", "signal")
+"""Attributes that are the same whenever a program fails in the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,16 @@ class Burst:
         """Whether it cannot be what a killed process leaves: out of memory, an address that is not there."""
         return any(families().certainty(s) is not Certainty.WEAK for s in self.failures)
 
+    @property
+    def signature(self) -> str:
+        """How it failed, in words that are the same the next time: what the program said, else the code."""
+        failures = [s for s in self.failures if families().role(s) == "cause"]
+        if not failures or (self.is_shared and not self.speaks_for_itself):
+            return f"XID {self.code}"
+        told = max(failures, key=lambda s: (level(families().certainty(s)), -s.at.timestamp(), s.id))
+        words = (told.kind, *(told.text(name) for name in _SIGNATURE))
+        return " ".join(word for word in words if word)
+
     def why(self, job: JobRef) -> str:
         """What it is, for people."""
         where = ", ".join(self.nodes[:6]) + (" …" if len(self.nodes) > 6 else "")
@@ -101,6 +115,37 @@ def bursts(seen: Iterable[Sighting], config: Config) -> list[Burst]:
         key=order,
     )
     return [_burst(group, config.together) for group in split_at_gaps(lines, lambda s: s.at, config.quiet)]
+
+
+def together(found: Sequence[Burst], config: Config) -> Burst:
+    """Bursts of one fault as one."""
+    if len(found) == 1:
+        return found[0]
+    return _burst(sorted((s for burst in found for s in burst.sightings), key=order), config.together)
+
+
+def numbered(
+    found: Iterable[Burst], count: int, closed: Mapping[int, datetime], config: Config
+) -> Iterator[tuple[int, Burst]]:
+    """Each burst with the number of its fault, counted from `count` on, in order of time.
+
+    What has the signature of an earlier one is the same fault, unless that is hours ago, or a run or a person had closed it by
+    then (`closed`, by number), or both name the same one GPU. Numbers do not depend on what explains a burst.
+    """
+    latest: dict[str, tuple[int, Burst]] = {}
+    for burst in found:
+        if burst.says_nothing:
+            yield count, burst
+            continue
+        number, before = latest.get(burst.signature, (0, burst))
+        ended = closed.get(number)
+        over = ended is not None and burst.start > ended + config.linger
+        # What comes back on one and the same GPU is counted for that GPU, a fault each time.
+        follows_gpu = burst.gpu is not None and burst.gpu == before.gpu
+        if not number or over or follows_gpu or burst.start - before.end > config.stale:
+            number = count = count + 1
+        latest[burst.signature] = (number, burst)
+        yield number, burst
 
 
 def _is_code(s: Sighting) -> bool:

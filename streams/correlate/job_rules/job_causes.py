@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from streams.correlate.hypothesis import Hypothesis, rejected
-from streams.correlate.job_rules.applications import Burst
+from streams.correlate.job_rules.applications import Burst, together
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.explaining_causes import in_time, was_outlived
 from streams.correlate.job_rules.job_evidence import JobEvidence, recovered
@@ -19,14 +20,26 @@ from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.signal import Attribute
 
 
-def application_root(evidence: JobEvidence, burst: Burst, count: int, config: Config) -> Hypothesis | None:
-    """The job's own code, by the codes that its processes left; None where they say nothing by themselves."""
+def application_root(
+    evidence: JobEvidence, crashes: Sequence[Burst], count: int, config: Config
+) -> Hypothesis | None:
+    """The job's own code, by what its processes left each time it failed so; None where that says nothing by itself."""
+    burst = together(crashes, config)
     if burst.says_nothing:
         return None
     job, code = evidence.job, burst.code
     no_hardware = f"{code} asks for no reset, and no other code stands beside it"
     gpus = sorted({s.entity.key: s.entity for s in burst.sightings if s.kind == SignalKind.GPU_XID}.items())
-    facts: dict[str, Attribute] = {"shared_nodes": len(burst.nodes)} if burst.is_shared else {}
+    facts: dict[str, Attribute] = {"signature": burst.signature}
+    facts |= {"shared_nodes": len(burst.nodes)} if burst.is_shared else {}
+    certainty, why = burst.certainty, burst.why(job)
+    if len(crashes) > 1:
+        sets = len({_nodes_at(evidence, crash) for crash in crashes})
+        facts |= {"crashes": len(crashes), "crash_node_sets": sets}
+        where = f", on {sets} sets of nodes: the program" if sets > 1 else ""
+        why = f"it failed {len(crashes)} times in the same way{where}. {why}"
+        # What follows a program from nodes to nodes is the program's.
+        certainty = Certainty.LIKELY if sets > 2 and certainty is Certainty.WEAK else certainty
     if code:
         facts |= {"xid": code, "xids": tuple(sorted({s.code for s in burst.sightings if s.code}))}
     if (place := burst.gpu) is not None and place.gpu is not None:
@@ -37,12 +50,12 @@ def application_root(evidence: JobEvidence, burst: Burst, count: int, config: Co
         root=evidence.root,
         family=IncidentFamily.APPLICATION,
         incarnation=count,
-        certainty=burst.certainty,
+        certainty=certainty,
         fault_at=burst.start,
         last_at=burst.end,
-        ready_at=burst.seen_at + config.application_settle,
+        ready_at=min(_ready_at(crash, config) for crash in crashes),
         rule="same code on many nodes" if burst.is_shared else "application code" if code else "own failure",
-        why=burst.why(job),
+        why=why,
         cleared_at=recovered(evidence, burst.end, config),
         causes=burst.sightings,
         jobs=(job,),
@@ -51,6 +64,16 @@ def application_root(evidence: JobEvidence, burst: Burst, count: int, config: Co
             rejected(entity, IncidentFamily.GPU_FAULT, "hardware", no_hardware) for _, entity in gpus[:6]
         ),
     )
+
+
+def _ready_at(crash: Burst, config: Config) -> datetime:
+    """A program that left a code and no word may have been anybody's, if its job goes on."""
+    mute = not crash.failures and not crash.is_shared
+    return crash.seen_at + (config.restart_settle if mute else config.application_settle)
+
+
+def _nodes_at(evidence: JobEvidence, crash: Burst) -> frozenset[str]:
+    return frozenset(p.node for p in evidence.placements if p.overlaps(crash.start, crash.start))
 
 
 def hang_root(

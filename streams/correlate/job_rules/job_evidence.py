@@ -48,6 +48,8 @@ class JobEvidence:
     """What peers' names and addresses meant while the job ran there."""
     pods: Mapping[str, PodTimes] = field(default_factory=dict)
     """By uid: its pods of which failures were reported."""
+    own_closed: Mapping[int, datetime] = field(default_factory=dict)
+    """When runs or people closed incidents of its own code, by their number."""
     ran_at: datetime | None = None
     """When a pod of it first stood on a node."""
     forgotten: Mapping[str, BaseRow] = field(default_factory=dict)

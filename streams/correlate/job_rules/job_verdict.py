@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Blame, Hypothesis
 from streams.correlate.job_rules.applications import Burst, bursts
+from streams.correlate.job_rules.applications import numbered as numbered_bursts
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, only_deaths
 from streams.correlate.job_rules.culprit import HangFinding, find_culprit
 from streams.correlate.job_rules.explaining_causes import (
@@ -80,10 +81,9 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     count, until = _forgotten(evidence, IncidentFamily.APPLICATION)
     own = (*evidence.codes, *evidence.failed)
     faults = bursts((s for s in own if until is None or s.at > until), config)
-    loose: list[tuple[int, Burst]] = []
+    loose: dict[int, list[Burst]] = {}
     torn_down: list[Burst] = []
-    for burst in faults:
-        count += not burst.says_nothing
+    for number, burst in numbered_bursts(faults, count, evidence.own_closed, config):
         # Many nodes do not fault for a lost GPU before it is lost; one node may, when both are the same fault.
         late = config.skew if burst.is_shared else None
         cause = explaining(evidence, burst.start, burst.start, burst.end, config, late=late)
@@ -96,14 +96,13 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             verdict.claim(cause.id, burst, burst.sightings)
         elif not burst.speaks_for_itself and _is_teardown(burst, hangs, config):
             torn_down.append(burst)
-        else:
-            loose.append((count, burst))
-    applications = [
-        (burst, hypothesis)
-        for number, burst in loose
-        if (hypothesis := application_root(evidence, burst, number, config)) is not None
-    ]
-    verdict.hypotheses += [hypothesis for _, hypothesis in applications]
+        elif not _went_on(burst, evidence, config) and not burst.says_nothing:
+            loose.setdefault(number, []).append(burst)
+    applications: list[tuple[Burst, Hypothesis]] = []
+    for number, crashes in loose.items():
+        if (hypothesis := application_root(evidence, crashes, number, config)) is not None:
+            verdict.hypotheses.append(hypothesis)
+            applications += [(burst, hypothesis) for burst in crashes]
     for number, episode in enumerate(hangs, hang_count + 1):
         spoke = set(episode.reporters.values())
         cause = explaining(evidence, episode.start, episode.reported_at, episode.end, config, spoke)
@@ -290,6 +289,15 @@ def _is_teardown(burst: Burst, hangs: Sequence[Episode], config: Config) -> bool
         and not only_deaths(hang.reports)
         for hang in hangs
     )
+
+
+def _went_on(burst: Burst, evidence: JobEvidence, config: Config) -> bool:
+    """Whether the job made progress right after a code that one node reported, and said nothing of it: it was not its own."""
+    if burst.failures or burst.is_shared:
+        return False
+    until = burst.end + config.restart_settle
+    moved = any(burst.end + config.together < at <= until for at in evidence.moved)
+    return moved and not any(burst.start < p.start <= until for p in evidence.placements)
 
 
 def _teardown(torn_down: Sequence[Burst], hang: Episode, config: Config) -> list[Sighting]:

@@ -184,7 +184,7 @@ def test_the_decision_does_not_depend_on_how_partitions_interleave(shuffle: rand
 
 
 HOURS = (0.1, 0.6, 1.1, 1.6)
-"""When programs crash: far enough apart to be an incident each, and all within a week."""
+"""When programs crash: far enough apart to be a crash each, and all within a week."""
 
 
 def crashes(*places: tuple[float, str, str]) -> Capture:
@@ -217,13 +217,14 @@ def test_crashes_that_follow_one_gpu_close_its_node_the_third_time_and_ask_first
     assert {incident.family for incident in decided.incidents.values()} == {"application"}
 
 
-def test_crashes_all_over_a_job_are_its_own_however_often() -> None:
+def test_crashes_all_over_a_job_are_its_own_and_one_incident_however_often() -> None:
     everywhere = [(hours, host, "0000:3b:00") for hours in HOURS for host in TRAINING]
     in_turn = [(hours, host, "0000:3b:00") for hours, host in zip(HOURS, TRAINING, strict=True)]
     one_node = [(hours, TRAINING[0], pci) for hours in HOURS for pci in ("0000:3b:00", "0000:5e:00")]
     for places in (everywhere, in_turn, one_node):
         decided = decided_of(crashes(*places))
-        assert [run.plan.runbook for run in decided.runs] == ["application"] * 4
+        assert [run.plan.runbook for run in decided.runs] == ["application"]
+        assert [incident.facts["crashes"] for incident in decided.incidents.values()] == [4]
         assert not [action for action in decided.actions if action.target.kind == "Node"]
 
 

@@ -190,7 +190,7 @@ def failures_story() -> Story:
         failed("gemma", 0, 10.5, "cuda_error", reason="an illegal memory access was encountered"),
         failed("gemma", 0, 14, exitcode=-6),
         *timeouts("gemma", range(8, 16), 612),
-        *(failed("phi", 1, 20 + 60 * i, "image_pull", reason="BackOff") for i in range(5)),
+        *(failed("phi", 1, 20 + 60 * i, "image_pull", reason="BackOff") for i in range(7)),
         xid("n7", 48, 30, index=2),
         failed("qwen", 0, 31, exitcode=1),
         *(failed("qwen", 0, 400 + 90 * i, "unschedulable", kind="job.stalled") for i in range(5)),

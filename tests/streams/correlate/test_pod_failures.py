@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -22,6 +23,7 @@ from tests.streams.correlate.world import (
     not_ready,
     pods,
     progress,
+    run,
     sign,
     storm,
     timeouts,
@@ -344,13 +346,91 @@ def test_pods_that_are_refused_on_a_sick_node_are_its_victims_even_if_nobody_pla
     assert (world.only().family, world.only().root.node) == ("platform_fault", "n9")
 
 
-def test_two_failures_far_apart_are_two() -> None:
+def crash(attempt: int, seconds: float, subtype: str = "cuda_oom", reason: str = "") -> list[Signal]:
+    return [
+        failed("llama", attempt % 4, seconds, subtype, reason=reason),
+        failed("llama", 3, seconds + 1, exitcode=1),
+    ]
+
+
+def moved(world: World, attempt: int, nodes: Sequence[str], seconds: float) -> None:
+    """The job is started again, on these nodes."""
+    for pod in pods("llama", nodes, since=seconds, attempt=attempt):
+        world.tell(pod)
+    world.pass_to(seconds + 200, step=10)
+    world.see(progress("llama", seconds + 200, attempt))
+
+
+SETS = (FOUR, ["n1", "n2", "n5", "n6"], ["n5", "n6", "n7", "n8"])
+
+
+def test_a_program_that_fails_in_the_same_way_again_is_one_fault_with_a_count() -> None:
+    world = World(cluster({"llama": FOUR}, spare=["n5", "n6", "n7", "n8"]))
+    for i, nodes in enumerate(SETS):
+        if i:
+            moved(world, i + 1, nodes, 1200 * i)
+        world.see(*crash(i, 1200 * i + 600))
+        world.pass_to(1200 * i + 900, step=10)
+    incident = world.only()
+    assert (incident.incarnation, incident.state) == (1, IncidentState.OPEN)
+    assert (incident.facts["crashes"], incident.facts["crash_node_sets"]) == (3, 3)
+    assert "it failed 3 times in the same way, on 3 sets of nodes: the program" in incident.reason
+
+
+def test_a_program_that_ends_for_no_known_reason_on_set_after_set_of_nodes_is_likely_to_be_at_fault() -> None:
+    world = World(cluster({"llama": FOUR}, spare=["n5", "n6", "n7", "n8"]))
+    for i, nodes in enumerate(SETS):
+        if i:
+            moved(world, i + 1, nodes, 1200 * i)
+        world.see(failed("llama", 1, 1200 * i + 600, exitcode=1))
+        world.pass_to(1200 * i + 900, step=10)
+        assert world.only().certainty is (LIKELY if i == 2 else WEAK)
+
+
+@pytest.mark.parametrize("nodes", [FOUR, ["n5", "n6", "n7", "n8"]])
+def test_crashes_count_for_a_gpu_while_they_come_back_on_it_and_for_the_program_when_they_do_not(
+    nodes: list[str],
+) -> None:
+    world = World(cluster({"llama": FOUR}, spare=["n5", "n6", "n7", "n8"]))
+    world.see(xid("n2", 31, 0, index=3), *crash(1, 0.5, "cuda_error", reason=ILLEGAL))
+    moved(world, 2, nodes, 400)
+    world.see(xid(nodes[1], 31, 1200, index=3), *crash(1, 1200.5, "cuda_error", reason=ILLEGAL))
+    world.pass_to(1400, step=10)
+    assert [i.incarnation for i in world.incidents()] == ([1, 2] if nodes is FOUR else [1])
+
+
+def test_a_program_that_fails_in_another_way_has_another_fault() -> None:
     world = World(cluster({"llama": FOUR}))
-    world.see(
-        failed("llama", 2, 0, "cuda_oom"), progress("llama", 400, 5), failed("llama", 2, 1200, "cuda_oom")
-    )
+    world.see(*crash(0, 0))
+    moved(world, 2, FOUR, 400)
+    world.see(*crash(1, 1200, "cuda_error", reason=ILLEGAL))
     world.pass_to(1400, step=10)
     assert [i.incarnation for i in world.incidents()] == [1, 2]
+
+
+def test_a_program_that_fails_again_after_its_incident_was_closed_has_a_new_one() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*crash(0, 0))
+    world.pass_to(60)
+    world.see(run("resolved", world.only().id, 300))
+    moved(world, 2, FOUR, 400)
+    world.see(*crash(1, 1200))
+    world.pass_to(1400, step=10)
+    assert [(i.incarnation, i.state) for i in world.incidents()] == [
+        (1, IncidentState.RESOLVED),
+        (2, IncidentState.OPEN),
+    ]
+
+
+def test_a_code_that_the_job_goes_on_after_is_not_its_own() -> None:
+    for moves, opens in (([30, 60, 90], False), ([], True)):
+        world = World(cluster({"llama": FOUR}))
+        world.see(xid("n2", 31, 0))
+        for i in moves:
+            world.pass_to(i)
+            world.see(progress("llama", i, i))
+        world.pass_to(300, step=5)
+        assert bool(world.incidents()) is opens
 
 
 def test_no_failure_of_a_job_closes_a_node() -> None:
@@ -371,7 +451,7 @@ def test_severity_of_the_signal_does_not_matter_to_whose_it_is() -> None:
 def test_a_crash_names_the_one_gpu_that_all_its_codes_were_seen_on() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(xid("n2", 31, 0, index=3), xid("n2", 43, 0.2, index=3), xid("n2", 13, 1, index=3))
-    world.pass_to(60)
+    world.pass_to(200)
     crash = world.only()
     assert (crash.family, crash.root.node, crash.root.gpu) == ("application", None, None)
     assert {name: crash.facts.get(name) for name in NAMES} == {
@@ -386,7 +466,7 @@ def test_a_gpu_is_named_by_its_uuid_where_a_code_tells_it() -> None:
     told = xid("n2", 31, 0, index=3)
     named = replace(told.entity, gpu=replace(gpu(3), uuid="GPU-7c1e"))
     world.see(told, replace(xid("n2", 13, 1, index=3), entity=named))
-    world.pass_to(60)
+    world.pass_to(200)
     assert {name: world.only().facts.get(name) for name in NAMES} == {
         "gpu_node": "n2", "gpu_pci": gpu(3).pci, "gpu_uuid": "GPU-7c1e"}  # fmt: skip
 
@@ -405,7 +485,7 @@ def test_a_gpu_is_named_by_its_uuid_where_a_code_tells_it() -> None:
 def test_a_crash_on_several_gpus_or_on_none_that_is_known_names_none(seen: list[Signal]) -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(*seen)
-    world.pass_to(60)
+    world.pass_to(200)
     crash = world.only()
     assert crash.family == "application"
     assert not any(name in crash.facts for name in NAMES)
