@@ -19,6 +19,7 @@ EXIT_BAD_INPUT = 2
 EXIT_UNREACHABLE = 3
 
 COMMANDS = {
+    "capacity": "list what waits for GPUs, since when, and the GPUs each pool has left",
     "config": "check the settings and print them",
     "demo": "run four fault scenarios on an embedded cluster, from log line to resumed job",
     "detect": "read log lines and print the signals in them",
