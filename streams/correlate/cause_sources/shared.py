@@ -42,8 +42,8 @@ class SharedCauses(CauseSource):
         """When the first outage that is not evaluated yet may open an incident."""
         self._known: frozenset[str] = frozenset()
         """Ids of the hypotheses that were evaluated."""
-        self._counted = 0
-        """How many nodes there were when outages were evaluated last."""
+        self._counted = (0, 0)
+        """How many nodes there were, and were NotReady by the inventory, when outages were evaluated last."""
         self._racks: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._storage: GroupIndex[StorageReports] = GroupIndex()
@@ -86,7 +86,7 @@ class SharedCauses(CauseSource):
         if new:
             self._unjudged = min([*new, *([self._unjudged] if self._unjudged else [])])
         touched = self._absent.put(node, {NODES: absences} if absences else {})
-        if self._counted != self._topology.nodes_known():
+        if self._counted != self._topology.counts():
             touched |= self.doubted()
         return touched
 
@@ -136,7 +136,7 @@ class SharedCauses(CauseSource):
         }
         self._known = frozenset(a.hypothesis.id for a in absences)
         before, crowded = self._outages, self._is_crowded
-        self._counted = self._topology.nodes_known()
+        self._counted = self._topology.counts()
         self._outages = outages(self._cluster, absences, self._topology, powerless, self._incarnations)
         turned = crowded is not self._is_crowded
         moved = {
@@ -159,7 +159,7 @@ class SharedCauses(CauseSource):
     @property
     def _is_crowded(self) -> bool:
         """Whether too many nodes are NotReady for any of them to count as alone."""
-        return is_crowded(self._outages.away, self._counted)
+        return is_crowded(self._outages.away, self._counted[0])
 
     def held(self, h: Hypothesis) -> Hypothesis:
         """A node's own hypothesis as it is told: it waits for others that may go with it, and is sure only while it is alone."""

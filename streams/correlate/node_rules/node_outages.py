@@ -116,7 +116,7 @@ class Outages:
     left_behind: Mapping[str, datetime] = field(default_factory=dict)
     held: Mapping[str, datetime] = field(default_factory=dict)
     away: int = 0
-    """How many nodes are NotReady now."""
+    """How many nodes are NotReady now, by reports that are kept or by the inventory."""
 
     def for_node(self, incident: str) -> tuple[datetime | None, datetime | None]:
         """When the others came back without it, and until when it waits for others."""
@@ -179,8 +179,8 @@ def outages(
     }
     taken = {part for fault in faults for part in fault.parts}
     held = {name: until for name, until in held.items() if name not in taken}
-    away = len({a.node for a in absences if a.is_last and a.end is None})
-    return Outages(tuple(faults), behind, held, away)
+    away = {a.node for a in absences if a.is_last and a.end is None} | topology.nodes_not_ready()
+    return Outages(tuple(faults), behind, held, len(away))
 
 
 def is_crowded(away: int, known: int) -> bool:

@@ -51,6 +51,8 @@ class Topology:
         self.names = ReportedNames(self.hosts)
         self.deleted = {n for n, node in state.nodes.items() if node.gone_at is not None}
         """Nodes that were deleted and are not forgotten yet."""
+        self._not_ready: set[str] = set()
+        """Nodes that the inventory shows NotReady and that nobody has taken in hand."""
         self._at_leaf: dict[str, set[str]] = defaultdict(set)
         self._leafs: dict[str, set[str]] = {}
         """The same the other way round."""
@@ -146,6 +148,17 @@ class Topology:
         """How many nodes there are, as far as the inventory tells."""
         return len(self._state.nodes) - len(self.unlisted.names["node"]) - len(self.deleted)
 
+    def counts(self) -> tuple[int, int]:
+        """How many nodes there are and how many are shown NotReady: what tells cheaply that either has changed."""
+        return self.nodes_known(), len(self._not_ready)
+
+    def nodes_not_ready(self) -> set[str]:
+        """Nodes that the inventory shows NotReady now, without those in maintenance, cordoned, or joining for the first time.
+
+        What was reported of them may be forgotten: an incident that somebody closed goes with its evidence, the fact stays.
+        """
+        return self._not_ready - self.deleted
+
     def reported_ports(self, device: str) -> set[str]:
         """Ports that signals named as this device's."""
         return set(self._reported.get(device, ()))
@@ -155,12 +168,16 @@ class Topology:
         return sorted({port for key in keys for port in self._by_host_name.get(key, ())})
 
     def move_node(self, node: str, before: NodeFact | None, after: NodeFact | None) -> set[str]:
-        """Enter a node under its leafs and its rack. Returns the leafs that gained or lost it."""
+        """Enter a node under its leafs and its rack, and whether it is missed. Returns the leafs that gained or lost it."""
         old, new = _leafs_of(before), _leafs_of(after)
         self._leafs[node] = new
         if not new:
             del self._leafs[node]
         self._switches.pop(node, None)
+        if after is not None and _is_missed(after):
+            self._not_ready.add(node)
+        else:
+            self._not_ready.discard(node)
         for leaf in old - new:
             self._at_leaf[leaf].discard(node)
         for leaf in new:
@@ -199,6 +216,11 @@ class Topology:
                         self._by_host_name[key].add(port)
             if peer := _peer(after):
                 self._facing[peer].add(port)
+
+
+def _is_missed(node: NodeFact) -> bool:
+    """Whether a node is NotReady though nobody works on it: not in maintenance, closed by somebody, or new."""
+    return not (node.ready or node.maintenance or node.unschedulable or node.joining)
 
 
 def _leafs_of(node: NodeFact | None) -> set[str]:

@@ -315,3 +315,22 @@ def test_a_node_that_is_being_handled_stays_so_when_it_goes_again_with_all_other
     found = {i.id: i for i in world.incidents()}
     assert found[mine.id].state is not IncidentState.MERGED
     assert ("nodes_not_ready", "cluster") in standing(world)
+
+
+@pytest.mark.parametrize("by_facts", [True, False])
+def test_nodes_whose_absence_was_forgotten_still_count_as_away(by_facts: bool) -> None:
+    """A person closed their incidents, and after the retention only the inventory knows that they are NotReady."""
+    world = World(facts(8))
+    for i, name in enumerate(NAMES[4:8]):
+        world.tell(node_fact(name, since=300.0 * i, ready=False))
+        world.pass_to(300.0 * i + 60, step=5)
+    for incident in world.incidents():
+        world.see(run("resolved", incident.id, 1300))
+    if not by_facts:
+        for name in NAMES[4:8]:
+            world.tell(node_fact(name, since=1310, ready=False, maintenance=True))
+    world.pass_to(6000, step=60)
+    told([not_ready("n00", 6000)], 9000, world, step=20)
+    last = max(world.incidents(), key=lambda i: i.fault_at)
+    assert last.root.node == "n00"
+    assert last.certainty is (Certainty.LIKELY if by_facts else Certainty.DECISIVE)
