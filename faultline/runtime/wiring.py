@@ -59,6 +59,7 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
             leaf=wanted.leaf_labels,
             rack=wanted.rack_labels,
             nvlink_domain=wanted.nvlink_domain_labels,
+            parts=wanted.part_labels,
             protected=wanted.protected_labels,
             host_names=wanted.host_name_labels,
         )

@@ -35,7 +35,7 @@ INCIDENT = record(
     cluster=TEXT,
     root=record(
         kind=one_of(*get_args(EntityKind)),
-        **dict.fromkeys(("node", "gpu", "nic", "switch", "port", "job", "rack", "storage"), TEXT),
+        **dict.fromkeys(("node", "gpu", "nic", "switch", "port", "job", "rack", "storage", "part"), TEXT),
     ),
     **dict.fromkeys(("jobs", "nodes", "gpus", "ranks", "flaps"), INTEGER),
     facts=FACTS,
@@ -198,6 +198,7 @@ def facts_of(incident: Incident) -> dict[str, Any]:
             "job": root.job.key if root.job else "",
             "rack": root.rack or "",
             "storage": root.storage or "",
+            "part": str(root.part) if root.part else "",
         },
         "jobs": len(incident.jobs),
         "nodes": len(incident.nodes),

@@ -35,6 +35,7 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_.])?|\[[0-9A-Fa-f:.%
 _DNS_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _VERSION = re.compile(r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?")
+_PART_KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]*")
 _PROJECT = re.compile(r"[A-Z][A-Z0-9_]{1,}")
 
@@ -87,6 +88,14 @@ def _label(value: str) -> str:
     _label_key(key)
     if wanted and not _LABEL_NAME.fullmatch(wanted):
         raise ValueError(f"{wanted!r} is not a label value: letters, digits, dots, hyphens, at most 63")
+    return value
+
+
+def _part_label(value: str) -> str:
+    kind, equals, key = value.partition("=")
+    if not equals or not _PART_KIND.fullmatch(kind):
+        raise ValueError(f"{value!r} is not kind=label, e.g. power-feed=example.com/pdu")
+    _label_key(key)
     return value
 
 
@@ -191,6 +200,8 @@ LabelKey = Annotated[str, AfterValidator(_label_key)]
 """`name` or `prefix/name`, of a Kubernetes label or annotation."""
 Label = Annotated[str, AfterValidator(_label)]
 """`key` or `key=value`."""
+PartLabel = Annotated[str, AfterValidator(_part_label)]
+"""`kind=key`: a kind of part that nodes share, and the label that names it."""
 JobKind = Annotated[str, AfterValidator(_job_kind)]
 """`group/version/Kind`."""
 Channel = Annotated[

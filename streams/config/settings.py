@@ -25,6 +25,7 @@ from streams.config.setting_types import (
     Name,
     Namespace,
     NodePattern,
+    PartLabel,
     TopicPrefix,
     suggestion,
 )
@@ -158,6 +159,10 @@ class InventorySettings(Section):
     training_labels: tuple[Label, ...] = Field(
         (),
         description="labels or annotations, as key or key=value, of pods and jobs that are training, whatever they look like",
+    )
+    part_labels: tuple[PartLabel, ...] = Field(
+        (),
+        description="labels that name what nodes share, as kind=label, tried first, e.g. power-feed=example.com/pdu",
     )
     protected_labels: tuple[Label, ...] = Field(
         (), description="labels, as key or key=value, of nodes that runbooks never act on"

@@ -22,6 +22,9 @@ class NodeLabels(Strict):
     host_names: tuple[str, ...] = ()
     """A site's own labels and annotations with further names of the machine."""
 
+    parts: tuple[str, ...] = ()
+    """A site's own labels of what nodes share, `kind=key`; the shipped ones are in `parts.yaml`."""
+
     def after(self, own: NodeLabels) -> NodeLabels:
         """The table with a site's own labels before it, e.g. the levels of a Kueue Topology."""
         return NodeLabels(**{name: (*labels, *getattr(self, name)) for name, labels in own})

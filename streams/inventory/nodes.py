@@ -20,6 +20,7 @@ from streams.inventory.objects import (
     text,
     time,
 )
+from streams.inventory.parts import shared_parts
 from streams.model.facts import NodeFact
 from streams.model.hostnames import NOBODYS, folded
 
@@ -46,9 +47,11 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
     since = time(ready, "lastTransitionTime")
     taints = sorted(_taint(taint) for taint in items(node, "spec", "taints"))
     where = labels or names().node_labels
+    name = identity(node).name
+    shared = shared_parts(name, labels_of(node), where.parts)
     return NodeFact(
         cluster=cluster,
-        name=identity(node).name,
+        name=name,
         uid=text(part(node, "metadata"), "uid") or "",
         observed_at=at,
         ready=ready.get("status") == "True",
@@ -61,6 +64,8 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
         leaf=_first_label(node, where.leaf),
         rack=_first_label(node, where.rack),
         nvlink_domain=_first_label(node, where.nvlink_domain),
+        parts=shared.parts or None,
+        guessed_parts=shared.guessed or None,
         control_plane=any(label in labels_of(node) for label in names().control_plane_labels),
         managed=is_managed(node),
         protected_by=_protecting(node, where.protected),

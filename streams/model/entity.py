@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 EntityKind = Literal[
-    "cluster", "node", "gpu", "nic", "switch", "port", "job", "pod", "rank", "rack", "storage"
+    "cluster", "node", "gpu", "nic", "switch", "port", "job", "pod", "rank", "rack", "storage", "part"
 ]
 
 _PCI = re.compile(
@@ -81,12 +81,33 @@ class PodRef:
         return f"{self.namespace}/{self.name}"
 
 
+class Part(NamedTuple):
+    """Something that several nodes share, e.g. `power-feed` `B`. Its kind is one of `inventory/parts.yaml` or a site's own."""
+
+    kind: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """`kind/name`."""
+        return f"{self.kind}/{self.name}"
+
+    def __str__(self) -> str:
+        if self.kind == NAMED:
+            return f"the nodes named {self.name}*"
+        return f"{self.kind.replace('-', ' ')} {self.name}"
+
+
+NAMED = "name"
+"""The kind of a part that only the beginning of its nodes' names tells of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entity:
     """A place in a cluster, as precisely as its source knows it.
 
-    `nic` is the device as the host names it (`mlx5_3`, `eth2`); `port` belongs to `switch` when there is one. `rack` and
-    `storage` (a target, a server or a file system) are places that many nodes share.
+    `nic` is the device as the host names it (`mlx5_3`, `eth2`); `port` belongs to `switch` when there is one. `rack`,
+    `storage` (a target, a server or a file system) and `part` (anything else) are places that many nodes share.
     """
 
     cluster: str
@@ -100,6 +121,7 @@ class Entity:
     rank: int | None = None
     rack: str | None = None
     storage: str | None = None
+    part: Part | None = None
 
     @property
     def kind(self) -> EntityKind:
@@ -121,6 +143,8 @@ class Entity:
             return "storage"
         if self.rack is not None:
             return "rack"
+        if self.part is not None:
+            return "part"
         return "job" if self.job is not None else "cluster"
 
     @property
@@ -148,6 +172,8 @@ class Entity:
                 return f"rack/{self.rack}"
             case "storage":
                 return f"storage/{self.storage}"
+            case "part":
+                return f"part/{self.part.key if self.part else '?'}"
             case _:
                 return "cluster"
 
@@ -161,6 +187,8 @@ class Entity:
                 return f"port {self.port} of {self.switch}"
             case "job" if self.job:
                 return f"job {self.job}"
+            case "part" if self.part:
+                return str(self.part)
             case "rank":
                 return f"rank {self.rank} of {self.pod.key if self.pod else self.job}"
             case _:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, Discriminator
 
-from streams.model.entity import JobRef
+from streams.model.entity import JobRef, Part
 from streams.model.kinds import WorkloadClass
 
 
@@ -33,6 +33,10 @@ class NodeFact:
     nvlink_domain: str | None = None
     rails: Mapping[str, str] = field(default_factory=dict)
     """The leaf of each NIC, by the NIC's name, where a topology file says so."""
+    parts: Mapping[str, str] | None = None
+    """What else it shares with other nodes, by kind: zone, room, power feed, coolant loop, chassis, block …"""
+    guessed_parts: tuple[str, ...] | None = None
+    """Kinds of `parts` that only a key word of a label, or the node's name, tells of."""
     control_plane: bool = False
     managed: bool = True
     """False when an operator has set the label `faultline.dev/managed=false`: never act on it."""
@@ -54,6 +58,13 @@ class NodeFact:
     def key(self) -> str:
         """The record key."""
         return f"{self.cluster}/node/{self.name}"
+
+    @property
+    def shared_parts(self) -> tuple[Part, ...]:
+        """All that it shares with other nodes, by kind."""
+        own = {"rack": self.rack, "leaf": self.leaf, "nvlink-domain": self.nvlink_domain, "pool": self.pool}
+        named = {**(self.parts or {}), **{kind: name for kind, name in own.items() if name}}
+        return tuple(Part(kind, name) for kind, name in sorted(named.items()) if name)
 
     @property
     def owners(self) -> tuple[str, ...]:
