@@ -93,7 +93,7 @@ def _label(value: str) -> str:
 
 def _part_label(value: str) -> str:
     kind, equals, key = value.partition("=")
-    if not equals or not _PART_KIND.fullmatch(kind):
+    if not equals or not _PART_KIND.fullmatch(kind) or kind in ("nodes", "nvlink", "storage"):
         raise ValueError(f"{value!r} is not kind=label, e.g. power-feed=example.com/pdu")
     _label_key(key)
     return value

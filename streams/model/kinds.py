@@ -70,6 +70,7 @@ class IncidentFamily(StrEnum):
     PREEMPTION = "preemption"
     PFC_STORM = "pfc_storm"
     NODES_NOT_READY = "nodes_not_ready"
+    SHARED_FAULT = "shared_fault"
     POWER_COOLING = "power_cooling"
     FABRIC_FAULT = "fabric_fault"
     HOST_FAULT = "host_fault"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -17,11 +18,21 @@ from streams.correlate.node_rules.node_outages import (
     is_dead,
     outages,
 )
-from streams.correlate.node_rules.racks import POWER, nvlink_faults, of_nvlink_domain, of_rack, rack_faults
+from streams.correlate.node_rules.nvlink_domains import nvlink_faults, of_nvlink_domain
 from streams.correlate.node_rules.shared_groups import GroupIndex, SharedFault
+from streams.correlate.node_rules.shared_parts import (
+    POWER,
+    Trouble,
+    elected,
+    followers,
+    part_faults,
+    part_policy,
+    troubles_of,
+)
 from streams.correlate.node_rules.storage import StorageReports, storage_faults, storage_reports
 from streams.correlate.state.place import NODES, STORAGE, GroupKind, Place, PlaceKind, SharedGroup
 from streams.correlate.state.rows import DocumentRow, NodeRow
+from streams.model.entity import Part
 from streams.model.kinds import IncidentFamily, SignalKind
 
 _JUDGED_EVERY = timedelta(seconds=1)
@@ -42,9 +53,13 @@ class SharedCauses(CauseSource):
         """When the first outage that is not evaluated yet may open an incident."""
         self._known: frozenset[str] = frozenset()
         """Ids of the hypotheses that were evaluated."""
-        self._counted = (0, 0)
-        """How many nodes there were, and were NotReady by the inventory, when outages were evaluated last."""
-        self._racks: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
+        self._counted = (0, 0, 0)
+        """What the inventory told of all nodes (`Topology.counts`) when outages were evaluated last."""
+        self._troubled: GroupIndex[tuple[Trouble, ...]] = GroupIndex()
+        self._followers: dict[str, tuple[Hypothesis, ...]] = {}
+        """By node: what becomes part of a fault of its parts."""
+        self._elected: dict[SharedGroup, tuple[Trouble, ...]] = {}
+        """By part: the troubles that are one event of it."""
         self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._storage: GroupIndex[StorageReports] = GroupIndex()
         self._faults: dict[SharedGroup, list[SharedFault]] = {}
@@ -62,11 +77,14 @@ class SharedCauses(CauseSource):
         # A node that was cordoned for this is being handled, also when it came back and went again with others.
         handled = {name for _, name in row.cordons}
         gone_alone = [h for h in gone_alone if h.id not in handled]
-        power = of_rack(hypotheses, gone_alone)
-        rack = SharedGroup(GroupKind.RACK, fact.rack) if fact and fact.rack else None
-        touched = self._racks.put(node, {rack: power} if rack and power else {})
-        if rack and self._racks.of(rack):
-            touched.add(rack)  # how many nodes it has may have changed
+        parts, guessed = (fact.shared_parts, fact.guessed_parts or ()) if fact else ((), ())
+        troubles = troubles_of(node, hypotheses, gone_alone, parts, guessed) if parts else ()
+        self._expect([t.hypothesis for t in troubles])
+        touched = self._troubled.put(node, {NODES: troubles} if troubles else {})
+        if (followed := followers(hypotheses)) != self._followers.pop(node, ()) and troubles:
+            touched.add(NODES)
+        if followed:
+            self._followers[node] = followed
         links = of_nvlink_domain(hypotheses)
         domain = SharedGroup(GroupKind.NVLINK, fact.nvlink_domain) if fact and fact.nvlink_domain else None
         touched |= self._domains.put(node, {domain: links} if links and domain else {})
@@ -82,17 +100,21 @@ class SharedCauses(CauseSource):
             if not is_dead(h) and h.facts.get("maintenance") is not True
             for absence in absences_of(node, h, row)
         )
-        new = [a.hypothesis.ready_at for a in absences if a.hypothesis.id not in self._known]
-        if new:
-            self._unjudged = min([*new, *([self._unjudged] if self._unjudged else [])])
+        self._expect([a.hypothesis for a in absences])
         touched = self._absent.put(node, {NODES: absences} if absences else {})
         if self._counted != self._topology.counts():
             touched |= self.doubted()
         return touched
 
+    def _expect(self, found: Iterable[Hypothesis]) -> None:
+        """Note when the first of these may open an incident that has not been looked at yet."""
+        new = [h.ready_at for h in found if h.id not in self._known]
+        if new:
+            self._unjudged = min([*new, *([self._unjudged] if self._unjudged else [])])
+
     def doubted(self) -> set[SharedGroup]:
         """The group of NotReady nodes, if there are any: something else may explain them now."""
-        return {NODES} if self._absent.of(NODES) else set()
+        return {NODES} if self._absent.of(NODES) or self._troubled.of(NODES) else set()
 
     def evaluate(self, round_: Round) -> None:
         """Evaluate the touched groups. Where the result changed, their nodes and those nodes' jobs are re-evaluated."""
@@ -122,39 +144,40 @@ class SharedCauses(CauseSource):
             round_.later.shared.add(NODES)
             return
         self._judged_at, self._unjudged = now, None
-        switches = self._causes.of(PlaceKind.SWITCH)
         absences = [
             a
             for node, found in self._absent.of(NODES)
             for a in found
-            if all(s.takes(Place(PlaceKind.NODE, node), a.hypothesis) is None for s in switches)
+            if not self._is_cut_off(node, a.hypothesis)
         ]
-        powerless = {
-            rack.name
-            for rack in self._racks.groups()
-            if any(h.family == POWER for _, found in self._racks.of(rack) for h in found)
-        }
-        self._known = frozenset(a.hypothesis.id for a in absences)
+        troubles = [
+            t
+            for node, found in self._troubled.of(NODES)
+            for t in found
+            if not self._is_cut_off(node, t.hypothesis)
+        ]
+        self._known = frozenset([*(a.hypothesis.id for a in absences), *(t.hypothesis.id for t in troubles)])
         before, crowded = self._outages, self._is_crowded
         self._counted = self._topology.counts()
-        self._outages = outages(self._cluster, absences, self._topology, powerless, self._incarnations)
+        of_parts = elected(troubles, self._topology.parts, self._topology.nodes_known())
+        self._outages = outages(self._cluster, absences, self._topology, of_parts, self._incarnations)
         turned = crowded is not self._is_crowded
-        moved = {
+        touched.nodes |= {
             a.node
             for a in absences
             if turned or before.for_node(a.hypothesis.id) != self._outages.for_node(a.hypothesis.id)
         }
-        taken = {p for f in before.faults for p in f.parts} ^ {
-            p for f in self._outages.faults for p in f.parts
-        }
-        touched.nodes |= moved
-        racks = set(self._racks.groups())
-        moved_racks = {SharedGroup(GroupKind.RACK, a.rack) for a in absences if a.rack and a.node in moved}
-        touched.shared |= moved_racks & racks
-        # What was part of an outage may be explained by now, and no absence: its rack has it back all the same.
-        touched.shared |= {
-            rack for rack in racks for _, found in self._racks.of(rack) if any(h.id in taken for h in found)
-        }
+        mine: dict[SharedGroup, list[Trouble]] = defaultdict(list)
+        for t in troubles:
+            if (part := of_parts.get(t.hypothesis.id)) is not None:
+                mine[SharedGroup(*part)].append(t)
+        touched.shared |= self._elected.keys() | mine.keys()
+        self._elected = {group: tuple(found) for group, found in mine.items()}
+
+    def _is_cut_off(self, node: str, h: Hypothesis) -> bool:
+        """Whether the fault of a switch explains it."""
+        switches = self._causes.of(PlaceKind.SWITCH)
+        return any(s.takes(Place(PlaceKind.NODE, node), h) is not None for s in switches)
 
     @property
     def _is_crowded(self) -> bool:
@@ -177,10 +200,14 @@ class SharedCauses(CauseSource):
                 return storage_faults(self._cluster, self._storage.of(group), self._incarnations)
             case GroupKind.NVLINK:
                 return nvlink_faults(self._domains.of(group))
-            case GroupKind.RACK:
-                known = self._topology.nodes_in_rack(group.name)
-                evidence = self._left_to(group)
-                return rack_faults(self._cluster, group.name, evidence, known, self._incarnations)
+        return part_faults(
+            self._cluster,
+            Part(group.kind, group.name),
+            self._held_in(group),
+            self._followers,
+            self._topology.parts.size(Part(group.kind, group.name)),
+            self._incarnations,
+        )
 
     def _hand_over(self, before: Sequence[SharedFault], after: Sequence[SharedFault]) -> set[str]:
         """Note whose the parts are now. Returns the nodes of those that became part of another root than before."""
@@ -192,14 +219,16 @@ class SharedCauses(CauseSource):
             self._by_part |= dict.fromkeys(fault.parts, fault.hypothesis)
         return {node for node, _, _ in _parts_of(before) ^ _parts_of(after)}
 
-    def _left_to(self, rack: SharedGroup) -> list[tuple[str, tuple[Hypothesis, ...]]]:
-        """What the nodes of a rack say that is part of no larger outage. Power and heat are told of at once."""
-        taken = {part for fault in self._outages.faults for part in fault.parts}
-        evidence = self._racks.of(rack)
-        if any(h.family == POWER for _, found in evidence for h in found):
-            return [(node, tuple(h for h in found if h.id not in taken)) for node, found in evidence]
+    def _held_in(self, part: SharedGroup) -> list[Trouble]:
+        """The troubles of a part. Where nodes only went dark, others may follow; power and heat are told of at once."""
+        troubles = self._elected.get(part, ())
+        if any(t.hypothesis.family == POWER for t in troubles):
+            return list(troubles)
         return [
-            (n, tuple(held(h, self._outages) for h in found if h.id not in taken)) for n, found in evidence
+            replace(t, hypothesis=held(t.hypothesis, self._outages))
+            if t.hypothesis.family == IncidentFamily.NODE_DOWN
+            else t
+            for t in troubles
         ]
 
     def owner(self, part: str) -> Hypothesis | None:
@@ -230,9 +259,21 @@ class SharedCauses(CauseSource):
         return self._by_part.get(incident) or next((h for h in self.all() if h.id == owner), None)
 
     def successor_of(self, row: DocumentRow, by_jobs: ByJobs) -> Hypothesis | None:
-        """An earlier root of the same group."""
-        others = (h for h in self.at(row.place.name) if h.id != row.incident.id)
-        return next((h for h in others if h.fault_at <= row.incident.fault_at), None)
+        """An earlier root of the same group, else that of another part of the same nodes: it was larger than it seemed."""
+        incident = row.incident
+        others = (h for h in self.at(row.place.name) if h.id != incident.id)
+        if (earlier := next((h for h in others if h.fault_at <= incident.fault_at), None)) is not None:
+            return earlier
+        nodes = set(incident.nodes)
+        wider = [
+            (len(mine), f.hypothesis.id, f.hypothesis)
+            for found in self._faults.values()
+            for f in found
+            if f.hypothesis.id != incident.id
+            and abs(f.hypothesis.fault_at - incident.fault_at) <= part_policy().power.within
+            and (mine := nodes.intersection(f.hypothesis.nodes or f.parts.values()))
+        ]
+        return max(wider, default=(0, "", None))[2]
 
     def members(self, incident: str, place: Place) -> Iterable[Place]:
         """The nodes of its parts."""

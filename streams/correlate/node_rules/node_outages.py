@@ -1,13 +1,13 @@
 """Many nodes that are NotReady at once: one incident of what they share instead of one per node.
 
-What they share is the place of most of them (a leaf; racks have rules of their own), else what watches them all: the API server
-and the network to it. That many are NotReady is no evidence against any of them. When most are back, those that stayed away are
-evaluated on their own again. Policy is in `node_outages.yaml`.
+What they share is a part of most of them (a leaf, a zone, a pool; what loses power as a whole has rules of its own), else what
+watches them all: the API server and the network to it. That many are NotReady is no evidence against any of them. When most are
+back, those that stayed away are evaluated on their own again. Policy is in `node_outages.yaml`.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -20,13 +20,14 @@ from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.node_rules.node_death import death_policy
 from streams.correlate.node_rules.node_readiness import down_intervals
 from streams.correlate.node_rules.shared_groups import SharedFault
+from streams.correlate.node_rules.shared_parts import part_policy, peak, root_of
 from streams.correlate.policy.families import families
 from streams.correlate.sightings import Sighting, split_at_gaps
 from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
 from streams.correlate.state.place import NODES
 from streams.correlate.state.rows import NodeRow
 from streams.correlate.state.topology import Topology
-from streams.model.entity import Entity
+from streams.model.entity import Entity, Part
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily
 from streams.model.signal import Attribute
@@ -43,10 +44,10 @@ class OutagePolicy(Strict):
     nodes: int
     least: int
     share: float
-    leaf_nodes: int
-    leaf_share: float
-    leaf_of_all: float
-    racks: int
+    part_nodes: int
+    part_share: float
+    part_of_all: float
+    whole: float
     back_share: float
     settle_s: int
     again_s: int
@@ -77,7 +78,7 @@ outage_policy = cache(partial(load_table, Path(__file__).with_name("node_outages
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """One time that a node is or was NotReady for no reason of its own, and its rack, leaf and pool."""
+    """One time that a node is or was NotReady for no reason of its own, and what it shares with others."""
 
     node: str
     hypothesis: Hypothesis
@@ -86,9 +87,7 @@ class Absence:
     end: datetime | None
     is_last: bool
     """Whether its incident knows of no later time."""
-    rack: str | None = None
-    leaf: str | None = None
-    pool: str | None = None
+    parts: tuple[Part, ...] = ()
 
     @property
     def start(self) -> datetime:
@@ -98,11 +97,11 @@ class Absence:
 
 def absences_of(node: str, h: Hypothesis, row: NodeRow) -> list[Absence]:
     """Each time that the node was away in one incident of it: one that flaps was away several times."""
-    known, fact = {s.id for s in h.causes}, row.fact
-    places = (fact.rack, fact.leaf, fact.pool) if fact else (None, None, None)
+    known = {s.id for s in h.causes}
+    parts = row.fact.shared_parts if row.fact else ()
     every = down_intervals(s for group in row.seen.values() for s in group)
     mine = [i for i in every if i.sightings[0].id in known]
-    return [Absence(node, h, m.sightings[0], m.end, m is mine[-1], *places) for m in mine]
+    return [Absence(node, h, m.sightings[0], m.end, m is mine[-1], parts) for m in mine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +155,16 @@ def outages(
     cluster: str,
     absences: Iterable[Absence],
     topology: Topology,
-    powerless: Collection[str],
+    of_parts: Collection[str],
     incarnations: Incarnations,
 ) -> Outages:
-    """The times when many nodes were NotReady together. `powerless` are racks that told of their power or heat."""
+    """The times when many nodes were NotReady together. `of_parts` are hypotheses that a part's own fault accounts for."""
     absences = sorted(absences, key=lambda a: (a.start, a.hypothesis.id))
     by_root: dict[str, list[_Wave]] = defaultdict(list)
     held: dict[str, datetime] = {}
     for together in split_at_gaps(absences, lambda a: a.start, outage_policy().within):
         held |= dict.fromkeys((a.hypothesis.id for a in together if a.is_last), _held_until(together))
-        if (wave := _wave(cluster, together, topology, powerless)) is not None:
+        if (wave := _wave(cluster, together, topology, of_parts)) is not None:
             by_root[wave.root.key].append(wave)
     known = topology.nodes_known()
     faults = [fault for key in sorted(by_root) for fault in _faults(by_root[key], known, incarnations)]
@@ -189,16 +188,15 @@ def is_crowded(away: int, known: int) -> bool:
 
 
 def _wave(
-    cluster: str, together: Sequence[Absence], topology: Topology, powerless: Collection[str]
+    cluster: str, together: Sequence[Absence], topology: Topology, of_parts: Collection[str]
 ) -> _Wave | None:
-    """What went together without the racks that went dark by themselves, if that is many; None if it is not."""
-    policy_, known = outage_policy(), topology.nodes_known()
-    dark = _dark_racks(together, topology, powerless)
-    rest = [a for a in together if a.rack is None or a.rack not in dark]
-    leaf = _leaf(rest, topology)
-    if leaf is not None and not policy_.are_most(len(rest), known):
-        return _wave_of(Entity(cluster, switch=leaf), [a for a in rest if a.leaf == leaf])
-    return _wave_of(Entity(cluster), rest) if policy_.are_many(len(rest), known) else None
+    """What went together without the parts that went dark by themselves, if that is many; None if it is not."""
+    known = topology.nodes_known()
+    rest = [a for a in together if a.hypothesis.id not in of_parts]
+    if (part := _part(rest, topology)) is not None:
+        return _wave_of(root_of(cluster, part), [a for a in rest if part in a.parts])
+    many = outage_policy().are_many(peak((a.start, a.end, a.node) for a in rest), known)
+    return _wave_of(Entity(cluster), rest) if many else None
 
 
 def _wave_of(root: Entity, absences: Sequence[Absence]) -> _Wave:
@@ -207,33 +205,26 @@ def _wave_of(root: Entity, absences: Sequence[Absence]) -> _Wave:
     return _Wave(root, absences, backs[enough - 1] if len(backs) >= enough else None)
 
 
-def _dark_racks(together: Sequence[Absence], topology: Topology, powerless: Collection[str]) -> set[str]:
-    """Racks that are at fault themselves: they told of their power, or few of them went as a whole and nothing else did."""
-    rule = families().shared.rack
-    counts = Counter(a.rack for a in together if a.rack is not None)
-    dark_by_report = {rack for rack, count in counts.items() if rack in powerless and count > 1}
-    rest = len(together) - sum(counts[rack] for rack in dark_by_report)
-    dark = {
-        rack
-        for rack, count in counts.items()
-        if rack not in dark_by_report
-        and count >= rule.nodes
-        and count >= rule.share * topology.nodes_in_rack(rack)
-    }
-    if len(dark) >= outage_policy().racks or outage_policy().are_most(rest, topology.nodes_known()):
-        return dark_by_report
-    return dark_by_report | dark
-
-
-def _leaf(absences: Sequence[Absence], topology: Topology) -> str | None:
-    """The leaf that nearly all of them are attached to, if most of what is attached to it went."""
-    rule = outage_policy()
-    counts = Counter(a.leaf for a in absences if a.leaf is not None)
-    for leaf, count in counts.most_common(1):
-        enough = count >= rule.leaf_nodes and count >= rule.leaf_of_all * len(absences)
-        if enough and count >= rule.leaf_share * topology.nodes_at_leaf(leaf):
-            return leaf
-    return None
+def _part(absences: Sequence[Absence], topology: Topology) -> Part | None:
+    """The smallest part that nearly all of them share, if most of its nodes went and it is not most of the cluster itself."""
+    rule, known = outage_policy(), topology.nodes_known()
+    by_part: dict[Part, list[Absence]] = defaultdict(list)
+    for absence in absences:
+        for part in absence.parts:
+            by_part[part].append(absence)
+    found = []
+    for part, mine in by_part.items():
+        size, nodes = topology.parts.size(part), len({a.node for a in mine})
+        if len(mine) < rule.part_of_all * len(absences) or size >= part_policy().all * known:
+            continue
+        # Where most of the cluster went, only a part that went as a whole, and alone, is why.
+        whole = nodes >= rule.whole * size and len(mine) >= rule.whole * len(absences)
+        if rule.are_most(len(absences), known) and not whole:
+            continue
+        hit = peak((a.start, a.end, a.node) for a in mine)
+        if hit >= rule.part_nodes and hit >= rule.part_share * size:
+            found.append(part)
+    return min(found, key=lambda p: part_policy().size(p, topology.parts.size(p)), default=None)
 
 
 def _faults(waves: Sequence[_Wave], known: int, incarnations: Incarnations) -> Iterable[SharedFault]:
@@ -306,13 +297,13 @@ def _why(root: Entity, waves: Sequence[_Wave], hit: int, known: int) -> str:
     at_once = absences[-1].start - absences[0].start <= outage_policy().within
     when = "within the minute" if at_once else "one after the other"
     why = f"{rounded(hit)}{' or more' if rounded(hit) < hit else ''}{shared} nodes went NotReady {when}"
-    if root.switch is not None:
-        why += f", nearly all of them on {root}: look at it and at the network behind it before at any node"
+    if root.kind != "cluster":
+        why += f", nearly all of them of {root}: look at it and at the network behind it before at any node"
     elif outage_policy().are_most(hit, known):
         why += ": look at the API server and at the network to it before at any node"
     else:
-        pools = {a.pool for a in absences}
-        pool = f" They are all of pool {pools.pop()}." if len(pools) == 1 and None not in pools else ""
+        pools = set.intersection(*({p.name for p in a.parts if p.kind == "pool"} for a in absences))
+        pool = f" They are all of pool {pools.pop()}." if pools else ""
         why += f".{pool} Look at what they share (API server, network, an upgrade) before at any of them"
     if _live(waves):
         why += ". Logs or jobs of some of them go on: these live, and it is what watches them that does not hear them"

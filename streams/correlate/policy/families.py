@@ -81,12 +81,6 @@ class _Actions(Strict):
     context: frozenset[str]
 
 
-class _Rack(Strict):
-    nodes: int
-    share: float
-    within_s: float
-
-
 class _Storage(Strict):
     nodes: int
     hung_nodes: int
@@ -105,7 +99,6 @@ class _Recurring(Strict):
 class _Shared(Strict):
     """How much must be seen of what several nodes share."""
 
-    rack: _Rack
     storage: _Storage
     nvlink: _Nvlink
 

@@ -36,9 +36,8 @@ class Place(NamedTuple):
 
 
 class GroupKind(StrEnum):
-    """What the nodes of a group share."""
+    """What the nodes of a group share; every other kind is a part's (`inventory/parts.yaml`)."""
 
-    RACK = "rack"
     NVLINK = "nvlink"
     STORAGE = "storage"
     """All storage: any node may mount any of it."""
@@ -49,14 +48,14 @@ class GroupKind(StrEnum):
 class SharedGroup(NamedTuple):
     """Nodes that share something. Storage and the cluster are one group each, without a name."""
 
-    kind: GroupKind
+    kind: str
     name: str = ""
 
     @classmethod
     def parse(cls, name: str) -> SharedGroup:
         """The group behind the name of its place."""
         kind, _, rest = name.partition("/")
-        return cls(GroupKind(kind), rest)
+        return cls(kind, rest)
 
     @property
     def place(self) -> Place:

@@ -1,4 +1,4 @@
-"""Index of a cluster's topology: nodes with their ports, leafs, racks and names, cables with their ends, pods with jobs.
+"""Index of a cluster's topology: nodes with their ports, leafs, parts and names, cables with their ends, pods with jobs.
 
 It is rebuilt from the rows at start; the writers of rows keep it up to date.
 """
@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable
 
 from streams.correlate.state.host_names import HostNames
+from streams.correlate.state.parts import PartIndex
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.pod_jobs import PodJobs
 from streams.correlate.state.renamed_hosts import ReportedNames
@@ -40,7 +41,7 @@ class Unlisted:
 
 
 class Topology:
-    """Looks up neighbours in fabric and racks. Ports are named `switch/port`, everything else by its own name."""
+    """Looks up neighbours in fabric and parts. Ports are named `switch/port`, everything else by its own name."""
 
     def __init__(self, state: State, placements: Placements) -> None:
         self._state = state
@@ -58,7 +59,7 @@ class Topology:
         """The same the other way round."""
         self._switches: dict[str, frozenset[str]] = {}
         """By node: a cache of `switches_of`, which every job is asked about every storm by."""
-        self._in_rack: dict[str, set[str]] = defaultdict(set)
+        self.parts = PartIndex()
         self._ports: dict[str, set[str]] = defaultdict(set)
         """Ports by the node at the end of their cable."""
         self._node_at: dict[str, str] = {}
@@ -136,21 +137,13 @@ class Topology:
             found = self._switches[node] = frozenset(self._leafs.get(node, frozenset()) | cabled)
         return found
 
-    def nodes_in_rack(self, rack: str) -> int:
-        """How many nodes a rack has, as far as labels tell."""
-        return len(self._in_rack.get(rack, ()))
-
-    def nodes_at_leaf(self, leaf: str) -> int:
-        """How many nodes are attached to a leaf, as far as labels tell."""
-        return len(self._at_leaf.get(leaf, ()))
-
     def nodes_known(self) -> int:
         """How many nodes there are, as far as the inventory tells."""
         return len(self._state.nodes) - len(self.unlisted.names["node"]) - len(self.deleted)
 
-    def counts(self) -> tuple[int, int]:
-        """How many nodes there are and how many are shown NotReady: what tells cheaply that either has changed."""
-        return self.nodes_known(), len(self._not_ready)
+    def counts(self) -> tuple[int, int, int]:
+        """How many nodes there are, how many are shown NotReady, and a version of what they share: tells cheaply of a change."""
+        return self.nodes_known(), len(self._not_ready), self.parts.version
 
     def nodes_not_ready(self) -> set[str]:
         """Nodes that the inventory shows NotReady now, without those in maintenance, cordoned, or joining for the first time.
@@ -168,7 +161,7 @@ class Topology:
         return sorted({port for key in keys for port in self._by_host_name.get(key, ())})
 
     def move_node(self, node: str, before: NodeFact | None, after: NodeFact | None) -> set[str]:
-        """Enter a node under its leafs and its rack, and whether it is missed. Returns the leafs that gained or lost it."""
+        """Enter a node under its leafs and parts, and whether it is missed. Returns the leafs that gained or lost it."""
         old, new = _leafs_of(before), _leafs_of(after)
         self._leafs[node] = new
         if not new:
@@ -182,10 +175,7 @@ class Topology:
             self._at_leaf[leaf].discard(node)
         for leaf in new:
             self._at_leaf[leaf].add(node)
-        if before and before.rack:
-            self._in_rack[before.rack].discard(node)
-        if after and after.rack:
-            self._in_rack[after.rack].add(node)
+        self.parts.move(node, before, after)
         return old ^ new
 
     def add_reported(self, port: str) -> None:

@@ -1,0 +1,340 @@
+"""Trouble on many nodes at once that share a part: a rack, a power feed, a coolant loop, an NVLink domain, a zone.
+
+One node that is hot or loses a GPU has a fault of its own; several of one part within a minute share one, and none of them is the
+cause. The root is the smallest part that covers them, if enough of its nodes are hit: its nodes that are well speak against it.
+Policy is in `shared_parts.yaml`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache, partial
+from pathlib import Path
+
+from streams.config.yaml_tables import Strict, load_table
+from streams.correlate.hypothesis import Hypothesis, rejected
+from streams.correlate.node_rules.shared_groups import SharedFault
+from streams.correlate.policy.families import families
+from streams.correlate.sightings import latest_end, split_at_gaps
+from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session
+from streams.correlate.state.parts import PartIndex
+from streams.correlate.state.place import SharedGroup
+from streams.model.entity import Entity, Part
+from streams.model.incident import Certainty
+from streams.model.kinds import IncidentFamily
+from streams.model.signal import Attribute
+
+POWER, GONE = IncidentFamily.POWER_COOLING, IncidentFamily.NODE_DOWN
+_MAX_SHOWN = 6
+
+
+class _Enough(Strict):
+    nodes: int
+    share: float
+    within_s: int
+
+    @property
+    def within(self) -> timedelta:
+        return timedelta(seconds=self.within_s)
+
+    def are_met(self, hit: int, known: int) -> bool:
+        return hit >= max(2, min(self.nodes, known)) and hit >= self.share * known
+
+
+class PartPolicy(Strict):
+    """The whole file."""
+
+    power: _Enough
+    sudden: _Enough
+    covers: float
+    all: float
+    several: int
+    prefer: tuple[str, ...]
+    not_power: frozenset[str]
+    not_dark: frozenset[str]
+    trouble: Mapping[str, str]
+    takes: frozenset[str]
+
+    def size(self, part: Part, known: int) -> tuple[int, int, Part]:
+        """For choosing between parts: the smaller first, of equal ones the kind that people look at first."""
+        rank = self.prefer.index(part.kind) if part.kind in self.prefer else len(self.prefer)
+        return (known, rank, part)
+
+
+part_policy = cache(partial(load_table, Path(__file__).with_name("shared_parts.yaml"), PartPolicy))
+"""The policy that ships."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """One hypothesis of a node that may be the node's share in something larger."""
+
+    node: str
+    hypothesis: Hypothesis
+    parts: tuple[Part, ...]
+    guessed: tuple[str, ...] = ()
+
+    @property
+    def start(self) -> datetime:
+        """When it began."""
+        return self.hypothesis.fault_at
+
+
+def troubles_of(
+    node: str,
+    hypotheses: Iterable[Hypothesis],
+    gone_alone: Sequence[Hypothesis],
+    parts: tuple[Part, ...],
+    guessed: tuple[str, ...] = (),
+) -> tuple[Trouble, ...]:
+    """A node's hypotheses that count as trouble. A NotReady counts where nothing else explains it, or where power may."""
+    found = [h for h in hypotheses if _counts(h)]
+    if not any(h.family == POWER for h in found):
+        found = [h for h in found if h.family != GONE or h in gone_alone]
+    return tuple(Trouble(node, h, parts, guessed) for h in found if h.facts.get("maintenance") is not True)
+
+
+def followers(hypotheses: Iterable[Hypothesis]) -> tuple[Hypothesis, ...]:
+    """A node's hypotheses that become part of an event of its part, but make none."""
+    return tuple(h for h in hypotheses if h.family in part_policy().takes)
+
+
+def _counts(h: Hypothesis) -> bool:
+    if h.family not in part_policy().trouble or not h.alone:
+        return False
+    return h.certainty is not Certainty.WEAK or h.family in (POWER, GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Episode:
+    """Trouble on nodes of one part, one after the other."""
+
+    part: Part
+    troubles: tuple[Trouble, ...]
+    nodes: frozenset[str]
+
+
+def elected(troubles: Iterable[Trouble], parts: PartIndex, known: int) -> dict[str, Part]:
+    """By id of a hypothesis: the part that it is one event of. `known` is how many nodes the cluster has."""
+    ordered = sorted(troubles, key=lambda t: (t.start, t.hypothesis.id))
+    found = _elect(ordered, parts, by_power=True, known=known)
+    left = [t for t in ordered if t.hypothesis.id not in found]
+    sudden = _elect(left, parts, by_power=False, known=known)
+    for together in split_at_gaps(left, lambda t: t.start, part_policy().sudden.within):
+        dark = {sudden[t.hypothesis.id] for t in together if _is_dark(t, sudden)}
+        for kind in {part.kind for part in dark}:
+            if len([part for part in dark if part.kind == kind]) >= part_policy().several:
+                for t in together:
+                    if _is_dark(t, sudden) and sudden[t.hypothesis.id].kind == kind:
+                        del sudden[t.hypothesis.id]
+    return found | sudden
+
+
+def _is_dark(trouble: Trouble, found: Mapping[str, Part]) -> bool:
+    return trouble.hypothesis.family == GONE and trouble.hypothesis.id in found
+
+
+def _elect(troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, known: int) -> dict[str, Part]:
+    """The largest events first: each at the smallest part that covers it, until no part has enough left."""
+    found: dict[str, Part] = {}
+    left = list(troubles)
+    while episodes := _episodes(left, parts, by_power=by_power, known=known):
+        largest = max(episodes, key=lambda e: (len(e.nodes), *(-n for n in (parts.size(e.part),)), e.part))
+        covering = [
+            e
+            for e in episodes
+            if len(e.nodes & largest.nodes) >= part_policy().covers * len(largest.nodes)
+            and e.troubles[0].start <= largest.troubles[-1].start
+            and largest.troubles[0].start <= e.troubles[-1].start
+        ]
+        best = min(covering, key=lambda e: part_policy().size(e.part, parts.size(e.part)))
+        taken = {t.hypothesis.id for t in best.troubles}
+        # Where nodes only went dark, and not for their power, the rules of outages tell of it.
+        if _family(best.troubles, best.part) != IncidentFamily.NODES_NOT_READY:
+            found |= dict.fromkeys(taken, best.part)
+        left = [t for t in left if t.hypothesis.id not in taken]
+    return found
+
+
+def _episodes(troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, known: int) -> list[_Episode]:
+    """Stretches of trouble under one part with enough nodes of it."""
+    rule, table = (part_policy().power if by_power else part_policy().sudden), part_policy()
+    by_part: dict[Part, list[Trouble]] = defaultdict(list)
+    for trouble in troubles:
+        if by_power and trouble.hypothesis.family not in (POWER, GONE):
+            continue
+        for part in trouble.parts:
+            by_part[part].append(trouble)
+    found = []
+    for part, mine in by_part.items():
+        size = parts.size(part)
+        if len(mine) < 2 or (by_power and part.kind in table.not_power):
+            continue
+        if not by_power and size >= table.all * known:
+            continue
+        for episode in map(_in_common, split_at_gaps(mine, lambda t: t.start, rule.within)):
+            families_ = {t.hypothesis.family for t in episode}
+            if by_power and POWER not in families_:
+                continue
+            nodes = frozenset(t.node for t in episode)
+            if rule.are_met(peak((t.start, t.hypothesis.cleared_at, t.node) for t in episode), size):
+                found.append(_Episode(part, tuple(episode), nodes))
+    return found
+
+
+def _in_common(episode: Sequence[Trouble]) -> list[Trouble]:
+    """The troubles without what is decisive by itself on a node or two: a GPU lost in a rack that went dark is a lost GPU."""
+    hit: dict[str, set[str]] = defaultdict(set)
+    for t in episode:
+        hit[t.hypothesis.family].add(t.node)
+    least = part_policy().sudden.nodes
+    return [
+        t
+        for t in episode
+        if t.hypothesis.certainty is not Certainty.DECISIVE or len(hit[t.hypothesis.family]) >= least
+    ]
+
+
+def peak(spans: Iterable[tuple[datetime, datetime | None, str]]) -> int:
+    """How many nodes were in trouble at one time, at most. A wave of work that goes from node to node is few at a time."""
+    grace = part_policy().sudden.within
+    moments: list[tuple[datetime, int, str]] = []
+    for start, end, node in spans:
+        moments.append((start, 1, node))
+        if end is not None:
+            moments.append((max(end, start + grace), -1, node))
+    active: dict[str, int] = defaultdict(int)
+    most = count = 0
+    for _, step, node in sorted(moments):
+        count += (step > 0 and active[node] == 0) - (step < 0 and active[node] == 1)
+        active[node] += step
+        most = max(most, count)
+    return most
+
+
+def part_faults(
+    cluster: str,
+    part: Part,
+    troubles: Sequence[Trouble],
+    others: Mapping[str, Sequence[Hypothesis]],
+    known: int,
+    incarnations: Incarnations,
+) -> list[SharedFault]:
+    """The faults of a part, of the troubles that were found to be its own. `others` are what follows on its nodes, by node."""
+    root = root_of(cluster, part)
+    ordered = sorted(troubles, key=lambda t: (t.start, t.hypothesis.id))
+    stretches: dict[str, list[FiringInterval]] = defaultdict(list)
+    members: dict[str, Trouble] = {}
+    for episode in split_at_gaps(ordered, lambda t: t.start, part_policy().power.within):
+        lines = tuple(t.hypothesis.causes[0] for t in episode)
+        stretches[_family(episode, part)].append(
+            FiringInterval(
+                episode[0].start,
+                max(t.hypothesis.last_at for t in episode),
+                latest_end(t.hypothesis.cleared_at for t in episode),
+                lines,
+            )
+        )
+        members |= {t.hypothesis.causes[0].id: t for t in episode}
+    return [
+        _fault(root, part, family, session, [members[s.id] for s in session.sightings], others, known)
+        for family in sorted(stretches)
+        for session in incarnations.sessions(root, families()[family].domain, stretches[family])
+    ]
+
+
+def root_of(cluster: str, part: Part) -> Entity:
+    """The part as the culprit. Racks and switches have names of their own."""
+    match part.kind:
+        case "rack":
+            return Entity(cluster, rack=part.name)
+        case "leaf":
+            return Entity(cluster, switch=part.name)
+    return Entity(cluster, part=part)
+
+
+def _family(episode: Sequence[Trouble], part: Part) -> str:
+    seen = {t.hypothesis.family for t in episode}
+    if POWER in seen or (seen == {GONE} and part.kind not in part_policy().not_dark):
+        return POWER
+    return IncidentFamily.NODES_NOT_READY if seen == {GONE} else IncidentFamily.SHARED_FAULT
+
+
+def _fault(
+    root: Entity,
+    part: Part,
+    family: str,
+    session: Session,
+    mine: Sequence[Trouble],
+    others: Mapping[str, Sequence[Hypothesis]],
+    known: int,
+) -> SharedFault:
+    nodes = sorted({t.node for t in mine})
+    found = [t.hypothesis for t in mine]
+    gone = sorted({t.node for t in mine if t.hypothesis.family == GONE})
+    needed = sorted(h.ready_at for h in found)[min(len(found), part_policy().sudden.nodes) - 1]
+    facts: dict[str, Attribute] = {"nodes_hit": len(nodes), "nodes_known": known, "not_ready": len(gone)}
+    guess = any(part.kind in t.guessed for t in mine)
+    if guess:
+        facts["guessed"] = True
+    hypothesis = Hypothesis(
+        place=SharedGroup(part.kind, part.name).place,
+        root=root,
+        family=family,
+        **session.times(*(h.last_at for h in found)),
+        certainty=Certainty.LIKELY,
+        ready_at=needed,
+        rule="shared by a part",
+        why=_why(root, mine, nodes, gone, known, guess=guess),
+        causes=tuple({s.id: s for h in found for s in h.causes[:2]}.values()),
+        facts=facts,
+        candidates=tuple(
+            rejected(h.root, h.family, "one node's trouble", f"others of {root} have it too")
+            for h in found[:_MAX_SHOWN]
+        ),
+        stops=families()[family].stops,
+        nodes=tuple(nodes),
+    )
+    within = part_policy().sudden.within
+    start, last = min(t.start for t in mine) - within, max(t.start for t in mine) + within
+    taken = {h.id: node for node in nodes for h in others.get(node, ()) if start <= h.fault_at <= last}
+    return SharedFault(hypothesis, {**taken, **{t.hypothesis.id: t.node for t in mine}})
+
+
+def _why(
+    root: Entity,
+    mine: Sequence[Trouble],
+    nodes: Sequence[str],
+    gone: Sequence[str],
+    known: int,
+    *,
+    guess: bool,
+) -> str:
+    share = f"{len(nodes)} of {known} nodes" if known >= len(nodes) else f"{len(nodes)} nodes"
+    power = [t.hypothesis for t in mine if t.hypothesis.family == POWER]
+    took = max(t.start for t in mine) - min(t.start for t in mine)
+    when = "at once" if took < timedelta(seconds=2) else f"within {_span(took)}"
+    if power:
+        why = f"{share} of {root} {when}: {_signs(power)}"
+        why += f"; {len(gone)} of them are not ready" if gone else ""
+    elif len(gone) == len(nodes):
+        why = f"{share} of {root} went dark {when}: its power, or the switch that all of it hangs on"
+    else:
+        told = dict.fromkeys(part_policy().trouble[t.hypothesis.family] for t in mine)
+        why = f"{share} of {root} {' or '.join(told)} {when}: look at what they share before at any of them"
+    if guess:
+        why += f". That they share it is a guess from labels or names: {root}"
+    return f"{why}. The nodes are victims of it"
+
+
+def _span(took: timedelta) -> str:
+    seconds = took.total_seconds()
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _signs(power: Sequence[Hypothesis]) -> str:
+    signs = dict.fromkeys(sign for h in power for sign in h.fact_texts("signs") or (h.family,))
+    return ", ".join(list(signs)[:_MAX_SHOWN])

@@ -1,0 +1,233 @@
+"""Whatever nodes share: trouble on many of them at once is one incident of the smallest part that covers them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from streams.model.facts import Fact
+from streams.model.incident import Certainty, IncidentState
+from streams.model.signal import Signal
+from tests.streams.correlate.world import (
+    World,
+    at,
+    cluster,
+    nic,
+    node_fact,
+    not_ready,
+    progress,
+    sign,
+    timeouts,
+    xid,
+)
+
+NAMES = [f"n{i:02d}" for i in range(48)]
+
+
+def facts(*, jobs: bool = True, **more: Any) -> list[Fact]:
+    """Six racks of eight on two power feeds, coolant loops of twelve, two pools, all in one zone."""
+    made = cluster({"llama": NAMES[:16]} if jobs else {}, spare=NAMES)
+    for i, name in enumerate(NAMES):
+        parts = {"power-feed": f"F{i % 2}", "coolant-loop": f"c{i // 12}", "zone": "z1"}
+        made.append(node_fact(name, since=-3500, rack=f"r{i // 8}", pool=f"p{i // 24}", parts=parts, **more))
+    return made
+
+
+def went(names: Sequence[str], seconds: float, apart: float = 0.5) -> list[Signal]:
+    return [not_ready(n, seconds + apart * i) for i, n in enumerate(names)]
+
+
+def back(names: Sequence[str], seconds: float, apart: float = 0.5) -> list[Signal]:
+    return [not_ready(n, seconds + apart * i, ready=True) for i, n in enumerate(names)]
+
+
+def told(signals: Sequence[Signal], until: float, world: World | None = None, step: float = 5) -> World:
+    world = world or World(facts())
+    for signal in sorted(signals, key=lambda s: s.observed_at):
+        world.pass_to((signal.observed_at - at(0)).total_seconds(), step=step)
+        world.see(signal)
+    world.pass_to(until, step=step)
+    return world
+
+
+def lost_gpus(names: Sequence[str], seconds: float) -> list[Signal]:
+    return [xid(n, 79, seconds + 2 * i) for i, n in enumerate(names)]
+
+
+def standing(world: World) -> set[tuple[str, str]]:
+    return {(i.family, i.root.key) for i in world.incidents()}
+
+
+FEED, LOOP = NAMES[1::2], NAMES[12:24]
+ONE: dict[str, tuple[list[Signal], str, str]] = {
+    "a power feed that goes dark": (went(FEED, 0), "power_cooling", "part/power-feed/F1"),
+    "most of a feed": (went(FEED[3:], 0), "power_cooling", "part/power-feed/F1"),
+    "a coolant loop, over two racks": (
+        [sign("gpu.power", n, 10 * i, "power_brake", index=0) for i, n in enumerate(LOOP)],
+        "power_cooling",
+        "part/coolant-loop/c1",
+    ),
+    "a rack, which stands on a part of everything else": (went(NAMES[8:16], 0), "power_cooling", "rack/r1"),
+    "GPUs lost in one rack": (lost_gpus(NAMES[8:14], 0), "shared_fault", "rack/r1"),
+    "a pool": (went(NAMES[24:], 0), "nodes_not_ready", "part/pool/p1"),
+    "one part that loses links, hosts and nodes": (
+        [
+            *(nic(n, "mlx5_0", i) for i, n in enumerate(NAMES[8:12])),
+            *(sign("node.kernel", n, 5 + i, "hard_lockup") for i, n in enumerate(NAMES[12:14])),
+            *went(NAMES[14:16], 8),
+            sign("node.condition", NAMES[8], 9, "container_runtime"),
+        ],
+        "shared_fault",
+        "rack/r1",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONE)
+@pytest.mark.parametrize("order", ["as it was", "backwards", "restarted"])
+def test_trouble_at_once_is_one_incident_of_the_smallest_part_that_covers_it(name: str, order: str) -> None:
+    signals, family, root = ONE[name]
+    world = World(facts(jobs=False))
+    if order == "as it was":
+        told(signals, 0, world)
+    else:
+        for signal in reversed(signals):
+            world.see(signal)
+            if order == "restarted":
+                world.restart()
+    world.pass_to(400, step=5)
+    incident = world.only()
+    assert (incident.family, incident.root.key, incident.certainty) == (family, root, Certainty.LIKELY)
+    assert not any(i.root.node and i.certainty is Certainty.DECISIVE for i in world.incidents())
+
+
+def test_it_is_told_in_the_words_of_people() -> None:
+    incident = told(went(FEED, 0), 400).only()
+    assert incident.title == "Power or cooling trouble at power feed F1"
+    assert "24 of 24 nodes of power feed F1 went dark within 12 s" in incident.reason
+
+
+def test_a_guess_is_told_as_one() -> None:
+    world = World(facts(jobs=False, guessed_parts=("power-feed",)))
+    incident = told(went(FEED, 0), 400, world).only()
+    assert "a guess from labels or names" in incident.reason
+    assert incident.facts["guessed"] is True
+
+
+QUIET: dict[str, tuple[list[Signal], set[str]]] = {
+    "four unrelated nodes that share only a zone": (
+        went([NAMES[0], NAMES[9], NAMES[18], NAMES[35]], 0, apart=10),
+        {"node/n00", "node/n09", "node/n18", "node/n35"},
+    ),
+    "two GPUs of a rack": (lost_gpus(NAMES[8:10], 0), {"gpu/n08/0000:10:00", "gpu/n09/0000:10:00"}),
+    "a GPU lost as its rack goes dark": (
+        [*went(NAMES[9:16], 0), xid("n08", 79, 3)],
+        {"rack/r1", "gpu/n08/0000:10:00"},
+    ),
+    "GPUs of a rack, minutes apart": (
+        [xid(n, 79, 400 * i) for i, n in enumerate(NAMES[8:13])],
+        {f"gpu/{n}/0000:10:00" for n in NAMES[8:13]},
+    ),
+    "kubelets of a pool that restart": ([*went(NAMES[24:], 0), *back(NAMES[24:], 20)], set()),
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_what_is_chance_or_habit_is_nobodys_part(name: str) -> None:
+    signals, expected = QUIET[name]
+    world = told(signals, 2200, World(facts(jobs=False)), step=10)
+    assert {i.root.key for i in world.incidents()} == expected
+
+
+def test_a_wave_of_reboots_through_a_rack_is_no_fault_of_the_rack() -> None:
+    """Patching goes from node to node: never more than one is away, however fast it goes."""
+    signals: list[Signal] = []
+    for i, name in enumerate(NAMES[8:16]):
+        signals += [not_ready(name, 50 * i), not_ready(name, 50 * i + 45, ready=True)]
+    world = told(signals, 900, World(facts(jobs=False)))
+    assert {i.root.key for i in world.published.values()} <= {f"node/{n}" for n in NAMES}
+
+
+def test_nodes_that_an_autoscaler_takes_away_are_no_fault_of_their_pool() -> None:
+    world = World(facts(jobs=False))
+    leaving = NAMES[24:34]
+    made = {f.name: f for f in facts(jobs=False) if f.kind == "node"}
+    for i, name in enumerate(leaving):
+        world.tell(
+            node_fact(name, since=i, maintenance=True, taints=("ToBeDeletedByClusterAutoscaler=:NoSchedule",))
+        )
+    told(went(leaving, 60), 100, world)
+    for name in leaving:
+        world.gone(made[name], 110)
+    world.pass_to(900, step=10)
+    assert {i.state for i in world.revisions} <= {IncidentState.SUPPRESSED, IncidentState.RESOLVED}
+    assert not [i for i in world.incidents() if i.root.node is None]
+
+
+def some_trouble(chance: random.Random) -> list[Signal]:
+    signals: list[Signal] = []
+    for start in (0.0, chance.choice([40.0, 120.0, 700.0])):
+        group = chance.choice([NAMES[8:16], FEED[:12], LOOP, NAMES[24:36]])
+        for node in chance.sample(group, chance.choice([2, 4, 6, 8])):
+            when = start + chance.choice([0, 2, 20, 55])
+            made = chance.choice(
+                [
+                    not_ready(node, when),
+                    xid(node, 79, when),
+                    nic(node, "mlx5_0", when),
+                    sign("gpu.power", node, when, "power_brake", index=0),
+                ]
+            )
+            signals.append(made)
+            if made.kind == "node.not_ready" and chance.random() < 0.6:
+                signals.append(not_ready(node, when + chance.choice([20, 90, 300]), ready=True))
+    if chance.random() < 0.5:
+        signals += [progress("llama", 30 * i, i) for i in range(chance.choice([2, 8]))]
+    return signals
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_in_whatever_order_trouble_is_told_it_is_the_same_in_the_end(seed: int) -> None:
+    chance = random.Random(seed)
+    signals = some_trouble(chance)
+
+    def ended(order: Sequence[Signal], *, restarts: bool) -> set[tuple[object, ...]]:
+        world = World(facts())
+        for number, signal in enumerate(order):
+            world.see(signal)
+            if number % 3 == 0:
+                world.pass_to((world.now - at(0)).total_seconds() + 1)
+            if restarts and number % 5 == 4:
+                world.restart()
+        world.pass_to(1800, step=20)
+        return {
+            (i.id, i.family, i.fault_at, i.state, i.certainty, i.facts.get("nodes_hit"))
+            for i in world.incidents()
+            if not i.reason.startswith("Withdrawn")
+        }
+
+    first = ended(sorted(signals, key=lambda s: s.observed_at), restarts=False)
+    assert first == ended(chance.sample(signals, len(signals)), restarts=False)
+    assert first == ended(list(reversed(signals)), restarts=True)
+
+
+def test_the_silence_of_ranks_on_one_node_of_a_dark_rack_is_the_racks() -> None:
+    made = [f for f in cluster({"gemma": [NAMES[8], *NAMES[16:23]]}) if f.kind != "node"]
+    world = told(
+        [*went(NAMES[8:16], 0), *timeouts("gemma", range(8, 64), 610)], 900, World([*facts(), *made])
+    )
+    incident = world.only()
+    assert incident.root.rack == "r1"
+    assert "gemma" in {j.name for j in incident.jobs}
+
+
+@pytest.mark.parametrize("rest", [0, 8])
+def test_a_dark_rack_under_a_job_whose_ranks_complain_is_one_incident(rest: int) -> None:
+    ranks = range(64 if rest else 0, 128 if rest else 64)
+    world = told([*went(NAMES[8:16] if not rest else NAMES[:8], 0), *timeouts("llama", ranks, 640)], 900)
+    incident = world.only()
+    assert incident.root.rack == ("r0" if rest else "r1")
+    assert [j.name for j in incident.jobs] == ["llama"]
