@@ -62,6 +62,7 @@ async def _inventory(settings: Settings, pulse: Pulse, _at: CrashHook) -> None:
             parts=wanted.part_labels,
             protected=wanted.protected_labels,
             host_names=wanted.host_name_labels,
+            work=wanted.maintenance_marks,
         )
         labels = names().node_labels.after(own)
         asked_for = wanted.job_kinds if "job_kinds" in wanted.model_fields_set else ()

@@ -172,6 +172,11 @@ class InventorySettings(Section):
         description="labels and annotations with other names of the machine in logs, separated by commas (a serial "
         "number, a name in another domain)",
     )
+    maintenance_marks: tuple[Label, ...] = Field(
+        (),
+        description="labels, annotations or taints, as key or key=value, that say that somebody works on a node, besides "
+        "those that are known",
+    )
     lldp_folder: Path | None = Field(
         None, description="folder of LLDP tables, one file per host or switch, named like it"
     )

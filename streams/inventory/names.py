@@ -21,6 +21,8 @@ class NodeLabels(Strict):
     """A site's own labels, `key` or `key=value`, of nodes that runbooks never act on."""
     host_names: tuple[str, ...] = ()
     """A site's own labels and annotations with further names of the machine."""
+    work: tuple[str, ...] = ()
+    """A site's own marks, `key` or `key=value`, that say that somebody works on the node."""
 
     parts: tuple[str, ...] = ()
     """A site's own labels of what nodes share, `kind=key`; the shipped ones are in `parts.yaml`."""
@@ -39,9 +41,6 @@ class Names(Strict):
     control_plane_labels: tuple[str, ...]
     host_names: tuple[str, ...]
     """Labels and annotations that hold names of the machine, separated by commas."""
-    maintenance_annotations: tuple[str, ...]
-    maintenance_labels: tuple[str, ...]
-    maintenance_taints: tuple[str, ...]
     starters: frozenset[str]
     not_jobs: frozenset[str]
     services: frozenset[str]

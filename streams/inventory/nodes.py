@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from streams.inventory.names import NodeLabels, names
+from streams.inventory.node_work import node_work
 from streams.inventory.objects import (
     KubeObject,
     annotations_of,
@@ -49,6 +50,7 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
     where = labels or names().node_labels
     name = identity(node).name
     shared = shared_parts(name, labels_of(node), where.parts)
+    work = node_work(node, where.work)
     return NodeFact(
         cluster=cluster,
         name=name,
@@ -69,7 +71,8 @@ def node_fact(cluster: str, node: KubeObject, at: datetime, labels: NodeLabels |
         control_plane=any(label in labels_of(node) for label in names().control_plane_labels),
         managed=is_managed(node),
         protected_by=_protecting(node, where.protected),
-        maintenance=_in_maintenance(node),
+        maintenance=work is not None,
+        work=work,
         addresses=tuple(
             sorted({str(a["address"]) for a in items(node, "status", "addresses") if a.get("address")})
         ),
@@ -84,15 +87,6 @@ def _is_new(node: KubeObject, since: datetime | None) -> bool:
     """Whether the node has been NotReady since it was created, like every node that joins a cluster."""
     made = time(part(node, "metadata"), "creationTimestamp")
     return made is not None and (since is None or since - made < _JOINING)
-
-
-def _in_maintenance(node: KubeObject) -> bool:
-    table = names()
-    values = [labels_of(node).get(name) for name in table.maintenance_labels]
-    values += [annotations_of(node).get(name) for name in table.maintenance_annotations]
-    if any(value is not None and str(value).lower() not in ("false", "0", "no") for value in values):
-        return True
-    return any(taint.get("key") in table.maintenance_taints for taint in items(node, "spec", "taints"))
 
 
 def _protecting(node: KubeObject, candidates: Iterable[str]) -> str | None:

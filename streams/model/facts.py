@@ -11,6 +11,22 @@ from pydantic import AwareDatetime, Discriminator
 from streams.model.entity import JobRef, Part
 from streams.model.kinds import WorkloadClass
 
+WorkEnds = Literal["back", "gone", "held"]
+"""How work on a node ends: it comes back by itself, it is gone for good, or a person takes the mark off."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWork:
+    """Work on a node that somebody announced on it: it is expected to go away."""
+
+    by: str
+    """Who: a program's name, or `a person`."""
+    mark: str
+    """The label, annotation, taint or condition that says so."""
+    ends: WorkEnds = "back"
+    since: AwareDatetime | None = None
+    """When it was set, where the API server knows."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeFact:
@@ -43,6 +59,8 @@ class NodeFact:
     protected_by: str | None = None
     """Its label that `inventory.protected_labels` lists, if any."""
     maintenance: bool = False
+    """Somebody says on it that they work on it; `work` says who, unless an older inventory wrote this."""
+    work: NodeWork | None = None
     addresses: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     """Other names of the machine: host names, cloud id, system UUID, machine id and serial number."""
@@ -70,6 +88,17 @@ class NodeFact:
     def owners(self) -> tuple[str, ...]:
         """The incidents that its cordon belongs to."""
         return tuple(filter(None, (self.owner_incident or "").split(",")))
+
+    @property
+    def worked_on(self) -> NodeWork | None:
+        """Who works on it: by its mark, else whoever cordoned it. What Faultline cordoned is its own."""
+        if self.work is not None:
+            return self.work
+        if self.maintenance:
+            return NodeWork("a person", "maintenance", "held")
+        if self.unschedulable and self.owner_incident is None:
+            return NodeWork("somebody", "cordon")
+        return None
 
 
 @dataclass(frozen=True, slots=True)
