@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from streams.correlate.policy.families import Stops, families, level
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.node_work import Expectation
 from streams.correlate.state.place import Place
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Candidate, Certainty, incident_id
@@ -53,6 +54,10 @@ class Hypothesis:
     """From when on it is decisive, if nothing tells otherwise by then; None for never."""
     sure: str = ""
     """Why it is decisive then."""
+    brief_until: datetime | None = None
+    """It may be over by itself until then: nobody is told before, unless a job suffers from it or it is certain."""
+    expected: Expectation | None = None
+    """Why nothing is to be done about it for a time: somebody works there."""
     id: str = field(init=False)
     """The incident it is."""
 

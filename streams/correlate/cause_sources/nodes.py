@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence, Set
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain
 
 from streams.correlate.cause_sources.shared import SharedCauses
@@ -22,11 +22,12 @@ from streams.correlate.job_rules.silent_nodes import silent_roots
 from streams.correlate.node_rules.gpus import gpu_faults
 from streams.correlate.node_rules.host_signals import host_faults
 from streams.correlate.node_rules.node_death import LivenessWindow, liveness_window, weighed
-from streams.correlate.node_rules.node_readiness import node_down, taken_away
+from streams.correlate.node_rules.node_readiness import down_intervals, node_down, taken_away
 from streams.correlate.rank_node_causes import NodeRoots, stands_alone, weighed_roots
 from streams.correlate.state.job_progress import ProgressReports
+from streams.correlate.state.node_work import HABIT, usual_time, with_absences
 from streams.correlate.state.place import Place, PlaceKind, Touched
-from streams.correlate.state.rows import DocumentRow, NodeRow, of_kind
+from streams.correlate.state.rows import DocumentRow, NodeRow, WorkHabitRow, of_kind
 from streams.model.entity import Entity
 from streams.model.kinds import IncidentFamily, SignalKind
 
@@ -83,6 +84,8 @@ class HostCauses(CauseSource):
     def _judge(self, node: str, row: NodeRow) -> tuple[list[Hypothesis], list[LinkFault]]:
         """The roots on a node, and its lost links that nothing excuses."""
         names, config = self._topology.ports_of(node), self._config
+        if row.work:
+            self._learn_absences(node, row)
         if self._evidence_cache.is_quiet(node) and self._state.ports.reporting.isdisjoint(names):
             return [], []
         ports = {name: self._state.ports[name] for name in names}
@@ -93,17 +96,32 @@ class HostCauses(CauseSource):
         found = [
             *gpu_faults(node, seen, self._incarnations, config),
             *host_storms(self._cluster, node, seen, ports, self._incarnations, config),
-            *node_down(root, row, seen, self._incarnations, config),
+            *node_down(root, row, seen, self._incarnations, self._usual, config),
             *host_faults(root, seen, self._incarnations),
         ]
         found += [nic_link(fault, ports, excused, config) for fault, excused in links]
         if (left := row.left_at) is not None:
             stood = self._placements.on_node
-            found = [h if stood(node, h.fault_at, left) else taken_away(h, left) for h in found]
+            found = [
+                h if h.expected is None and stood(node, h.fault_at, left) else taken_away(h, left)
+                for h in found
+            ]
         for i, h in enumerate(found):
             if h.family == IncidentFamily.NODE_DOWN:
                 found[i] = weighed(h, row, ports, self._progress.on(node, h.fault_at), config)
         return found, [fault for fault, excused in links if not excused]
+
+    def _usual(self, went_at: datetime) -> timedelta:
+        """How long a node that went then may be away when somebody works on it."""
+        return usual_time(self._state.habits.get(HABIT), went_at)
+
+    def _learn_absences(self, node: str, row: NodeRow) -> None:
+        """Remember how long work on the node took, for others that are worked on later."""
+        known = self._state.habits.get(HABIT, WorkHabitRow())
+        self._state.habits.put(
+            HABIT,
+            with_absences(known, node, row, down_intervals(of_kind(row.seen, SignalKind.NODE_NOT_READY))),
+        )
 
     def _gone_alone(self, node: str, found: Sequence[Hypothesis]) -> list[Hypothesis]:
         """The NotReady hypotheses that no other fault of the node explains."""

@@ -23,8 +23,9 @@ from streams.correlate.policy.families import families
 from streams.correlate.policy.link_parts import Part, parts
 from streams.correlate.sightings import Sighting, latest_end
 from streams.correlate.state.incarnations import Incarnations, firing_intervals
+from streams.correlate.state.node_work import work_at
 from streams.correlate.state.place import Place, PlaceKind
-from streams.correlate.state.rows import NodeRow, PortRow, in_maintenance
+from streams.correlate.state.rows import NodeRow, PortRow
 from streams.model.entity import Entity
 from streams.model.facts import NodeFact
 from streams.model.incident import Certainty
@@ -179,7 +180,7 @@ def excuses(fault: LinkFault, row: NodeRow, config: Config) -> list[str]:
     since, until = fault.start - config.before, fault.last + config.before
     near = [s for group in row.seen.values() for s in group if s.firing and since <= s.at <= until]
     found = []
-    if (row.fact is not None and row.fact.maintenance) or in_maintenance(row, fault.start, fault.start):
+    if work_at(row, fault.start) is not None:
         found.append(MAINTENANCE)
     if any(s.kind == SignalKind.NODE_CONDITION and s.text("subtype") == "rebooted" for s in near):
         found.append("the host was rebooted")

@@ -110,8 +110,8 @@ def weighed(
     """A `node_down` with what else is known about the node; other hypotheses unchanged."""
     if h.family != FAMILY or not (gone := _last_time(h, row)):
         return h
-    since = gone[0].at
-    if (life := _progress(h, since, reports) or _own_words(h, since, row)) is not None:
+    since, back = gone[0].at, _returned_at(gone, row)
+    if (life := _progress(since, back, reports) or _own_words(h, since, back, row)) is not None:
         return replace(
             h,
             certainty=at_most(h.certainty, Certainty.LIKELY),
@@ -133,9 +133,9 @@ def weighed(
     found += [signs.silence] * bool(due)
     first = min(found, key=lambda sign: sign.after_s)
     sure_at = max(min(s.seen_at for s in gone) + first.after, *due, since)
-    if h.cleared_at is not None and sure_at >= h.cleared_at:
+    if back is not None and sure_at >= back:
         return h
-    return replace(h, sure_at=sure_at, sure=first.says)
+    return replace(h, sure_at=sure_at, sure=first.says, alone=True)
 
 
 def _last_time(h: Hypothesis, row: NodeRow) -> list[Sighting]:
@@ -148,24 +148,30 @@ def _last_time(h: Hypothesis, row: NodeRow) -> list[Sighting]:
     return [s for s in gone if back is None or s.at > back]
 
 
-def _progress(h: Hypothesis, since: datetime, reports: Iterable[ProgressReport]) -> str | None:
-    job = next((p.job for p in reports if any(_is_meanwhile(at, h, since) for at in p.moves)), None)
+def _returned_at(gone: Sequence[Sighting], row: NodeRow) -> datetime | None:
+    """When the node was back after these reports; None while it is away."""
+    readiness = of_kind(row.seen, SignalKind.NODE_NOT_READY)
+    return min((s.at for s in readiness if not s.firing and s.at >= gone[-1].at), default=None)
+
+
+def _progress(since: datetime, back: datetime | None, reports: Iterable[ProgressReport]) -> str | None:
+    job = next((p.job for p in reports if any(_is_meanwhile(at, since, back) for at in p.moves)), None)
     return f"{job} still makes progress" if job is not None else None
 
 
-def _own_words(h: Hypothesis, since: datetime, row: NodeRow) -> str | None:
+def _own_words(h: Hypothesis, since: datetime, back: datetime | None, row: NodeRow) -> str | None:
     """A sign of life from the node itself. After a panic it may be booting, so its lines prove nothing then."""
     if h.certainty is Certainty.DECISIVE:
         return None
     groups = (group for group in row.seen.values() if death_policy().is_by_node(group[0]))
-    tells = any(_is_meanwhile(s.at, h, since) for group in groups for s in group)
+    tells = any(_is_meanwhile(s.at, since, back) for group in groups for s in group)
     return "the node itself still tells of other things" if tells else None
 
 
-def _is_meanwhile(at: datetime, h: Hypothesis, since: datetime) -> bool:
+def _is_meanwhile(at: datetime, since: datetime, back: datetime | None) -> bool:
     """Whether that was while the node was NotReady."""
     begun = at > since + timedelta(seconds=death_policy().life_after_s)
-    return begun and (h.cleared_at is None or at < h.cleared_at)
+    return begun and (back is None or at < back)
 
 
 def _is_somebodys(row: NodeRow) -> bool:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TypedDict
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
-from streams.correlate.sightings import Sighting
-from streams.correlate.state.incarnations import FiringInterval, Incarnations, firing_intervals
+from streams.correlate.sightings import KEPT_EACH_END, Sighting, firing
+from streams.correlate.state.incarnations import FiringInterval, Incarnations, Session, firing_intervals
+from streams.correlate.state.node_work import expected_away, is_back_in_time
 from streams.correlate.state.place import Place, PlaceKind
-from streams.correlate.state.rows import NodeRow, in_maintenance
+from streams.correlate.state.rows import NodeRow, of_kind
 from streams.model.entity import Entity
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -33,19 +35,27 @@ def is_death(s: Sighting) -> bool:
 
 
 def node_down(
-    root: Entity, row: NodeRow, seen: Iterable[Sighting], incarnations: Incarnations, config: Config
+    root: Entity,
+    row: NodeRow,
+    seen: Iterable[Sighting],
+    incarnations: Incarnations,
+    usual: Callable[[datetime], timedelta],
+    config: Config,
 ) -> list[Hypothesis]:
-    """A hypothesis for each time the node was not ready for long enough, or died."""
-    closed = row.fact is not None and row.fact.maintenance
+    """A hypothesis for each time the node was not ready for long enough, or died.
+
+    `usual` is how long a node that went at a time may be away when somebody works on it.
+    """
     found = []
     lasting = [
         i for i in down_intervals(seen) if i.end is None or i.end - i.start >= config.node_settle
     ]  # a kubelet that restarts is NotReady for less
-    for session in incarnations.sessions(root, "node", lasting):
+    for session in incarnations.sessions(root, "node", _bridged(lasting, row), again=config.node_again):
         back = session.cleared_at
-        if back is not None and in_maintenance(row, session.start, back):
-            continue  # It was taken down and came back while people worked on it.
-        maintenance = closed or in_maintenance(row, session.start, session.last)
+        may_take = usual(session.start)
+        if back is not None and is_back_in_time(row, session.start, back, may_take):
+            continue  # It was taken down and came back while somebody worked on it.
+        expected = expected_away(row, session.start, may_take)
         gone = [s for s in session.sightings if s.kind == SignalKind.NODE_NOT_READY]
         deaths = [s for s in session.sightings if s.kind != SignalKind.NODE_NOT_READY]
         reason = next((s.text("reason") for s in gone if s.text("reason")), "")
@@ -54,9 +64,16 @@ def node_down(
         if deaths:
             signs = ", ".join(dict.fromkeys(families().says(s) for s in deaths))
             why = f"{root.node}: {signs}{f', and {state}' if gone else '; but the API server still shows it ready'}"
+        if expected is not None:
+            why = f"{why}; {expected.says}"
+        flaps = session.flaps + 1 >= config.flaps
+        if flaps:
+            why = f"{why}. It has gone and come back again and again, {session.flaps + 1} times"
+        times = session.times()
+        times["cleared_at"] = _cleared_at(session, flaps, config)
         facts: dict[str, Attribute] = {
             "node_not_ready": bool(gone) and session.cleared_at is None,
-            "maintenance": maintenance,
+            "maintenance": expected is not None,
         }
         if any(s.text("subtype") == "kernel_panic" for s in deaths):
             facts["panic"] = True
@@ -65,16 +82,62 @@ def node_down(
                 place=Place(PlaceKind.NODE, root.node or ""),
                 root=root,
                 family=IncidentFamily.NODE_DOWN,
-                **session.times(),
+                **times,
                 certainty=_certainty(bool(gone), deaths),
+                **(_Brevity() if flaps or deaths else _brevity(session, lasting, config)),
                 ready_at=min(s.seen_at for s in session.sightings) + config.node_settle,
                 rule="node gone",
                 why=why,
                 causes=session.sightings,
                 facts=facts,
+                expected=expected,
             )
         )
     return found
+
+
+class _Brevity(TypedDict, total=False):
+    """What a hypothesis takes from how short its absences are."""
+
+    alone: bool
+    brief_until: datetime
+
+
+def _brevity(session: Session, lasting: Iterable[FiringInterval], config: Config) -> _Brevity:
+    """Until when an absence may be a blip; one that was, and does not come again and again, is told only where a job suffers."""
+    known = {s.id for s in session.sightings}
+    mine = [i for i in lasting if i.sightings[0].id in known]
+    if any(i.end is not None and i.end - i.start >= config.node_blip for i in mine):
+        return {}
+    away = [i for i in mine if i.end is None]
+    if not away:
+        return {"alone": False}
+    return {"brief_until": min(s.seen_at for s in away[-1].sightings) + config.node_blip}
+
+
+def _cleared_at(session: Session, flaps: bool, config: Config) -> datetime | None:
+    """When it was over. A node that flaps is well only when it stays for a while."""
+    back = session.cleared_at
+    return back + config.node_again if flaps and back is not None else back
+
+
+def _bridged(lasting: Sequence[FiringInterval], row: NodeRow) -> list[FiringInterval]:
+    """The intervals without the gap where the middle of many reports was dropped: a node that flaps all day is one incident."""
+    gone = firing(of_kind(row.seen, SignalKind.NODE_NOT_READY))
+    if len(gone) < 2 * KEPT_EACH_END:
+        return list(lasting)
+    before, after = gone[KEPT_EACH_END - 1], gone[KEPT_EACH_END]
+    return [
+        replace(i, end=after.at)
+        if i.end is not None and i.start <= before.at and i.end < after.at <= _next(i, lasting)
+        else i
+        for i in lasting
+    ]
+
+
+def _next(interval: FiringInterval, lasting: Iterable[FiringInterval]) -> datetime:
+    """When the interval after this one began; its own end when there is none."""
+    return min((i.start for i in lasting if i.start > interval.start), default=interval.end or interval.start)
 
 
 def _certainty(gone: bool, deaths: Iterable[Sighting]) -> Certainty:

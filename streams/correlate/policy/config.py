@@ -34,6 +34,11 @@ class Config:
     application_settle: timedelta = timedelta(seconds=10)
     node_settle: timedelta = timedelta(seconds=30)
     """NotReady must last this long: a kubelet that restarts is no incident."""
+    node_blip: timedelta = timedelta(seconds=240)
+    """One node that is back within this has blipped (a busy API server, a late lease; Kubernetes gives a node up after 300 s): it
+    is told only when a job suffers, when it is certain that the node is dead, or when it goes on blipping."""
+    node_again: timedelta = timedelta(minutes=10)
+    """A node that goes again within this flaps, and one that flapped is well when it has stayed for so long."""
     storm_settle: timedelta = timedelta(seconds=5)
     """The line that ends a storm may be this much later than the one that reported it."""
     storm_alone: timedelta = timedelta(seconds=30)

@@ -12,6 +12,7 @@ from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Incarnations
+from streams.correlate.state.node_work import Expectation, work_at
 from streams.correlate.state.store import State
 from streams.model.incident import Certainty, IncidentState
 from streams.model.kinds import IncidentFamily
@@ -53,7 +54,7 @@ class IncidentStates:
             return IncidentState.RESOLVED, h.cleared_at, "It has cleared"
         if runs.state is not None:
             return runs.state, None, ""
-        if (held := self._held_back(h, hit)) is not None:
+        if (held := self._held_back(h, hit, now)) is not None:
             return IncidentState.SUPPRESSED, None, held
         stale = self._stale(h)
         if stale is not None and h.last_at + stale <= now:
@@ -66,13 +67,41 @@ class IncidentStates:
             return ""
         return f"No node is called {h.root.node}; it may be {some(found, _NAMES_TOLD)}, and none of them is taken for it"
 
-    def _held_back(self, h: Hypothesis, hit: bool) -> str | None:
-        """Why nothing is to be done about a fault of a node: it is in maintenance, or another incident has closed it."""
+    def is_untold(self, h: Hypothesis, hit: bool, now: datetime) -> bool:
+        """Whether nobody is told of it: no job is hit, and it is a notice, or what somebody's work on the node does to it."""
+        if hit or h.family not in policy().maintenance.expected:
+            return False
+        if h.family == IncidentFamily.PREEMPTION:
+            return True
+        expected = self._expected(h, hit)
+        return expected is not None and expected.holds(now)
+
+    def _expected(self, h: Hypothesis, hit: bool) -> Expectation | None:
+        """Why a fault of a node is what somebody's work there does to it; None when it has to be looked at.
+
+        What such work never does counts when the node is given back with it, what it may do only when it is seen after that.
+        """
+        if h.expected is not None or h.family == IncidentFamily.NODE_DOWN:
+            return h.expected
+        row = self._state.nodes.get(h.root.node or "")
+        work = work_at(row, h.last_at) if row is not None else None
+        if work is None or row is None:
+            return None
+        if h.family in policy().maintenance.expected:
+            return Expectation(work.says, None)
+        on = row.fact is not None and row.fact.worked_on is not None
+        if hit or work.since > h.fault_at or (h.certainty is Certainty.DECISIVE and not on):
+            return None
+        return Expectation(work.says, None)
+
+    def _held_back(self, h: Hypothesis, hit: bool, now: datetime) -> str | None:
+        """Why nothing is to be done about a fault of a node: somebody works on it, or another incident has closed it."""
+        expected = self._expected(h, hit)
+        if expected is not None and expected.holds(now):
+            return f"It is left to whoever works on the node: {expected.says}"
         row = self._state.nodes.get(h.root.node or "")
         if row is None or row.fact is None:
             return None
-        if row.fact.maintenance and (not hit or h.family in policy().maintenance.expected):
-            return "The node is in planned maintenance"
         owners = row.fact.owners
         since = min((at for at, name in row.cordons if name in owners), default=None)
         if h.id in owners or hit or since is None or h.fault_at < since:
@@ -83,6 +112,7 @@ class IncidentStates:
         """When its state may change by itself."""
         ends = [h.cleared_at + self._config.linger] if h.cleared_at else []
         ends += [h.sure_at] if h.sure_at is not None else []
+        ends += [h.expected.until] if h.expected is not None and h.expected.until is not None else []
         if (stale := self._stale(h)) is not None:
             ends.append(h.last_at + stale)
         return ends

@@ -86,6 +86,12 @@ class Publisher:
                 if h.id not in self._state.documents and h.ready_at > now:
                     wakes.append((h.ready_at, place))
                     continue
+                if h.id not in self._state.documents and _may_be_brief(h, claims.get(h.id, {}), now):
+                    wakes += [(at, place) for at in (h.brief_until, h.sure_at) if at is not None and at > now]
+                    continue
+                if self._is_untold(place, h, claims.get(h.id, {}), now):
+                    wakes += [(at, place) for at in self._states.ends(h) if at > now]
+                    continue
                 changes += self._amend(place, h, claims.get(h.id, {}), now)
                 wakes += [(at, place) for at in self._states.ends(h) if at > now]
         for place in sorted(by_place):
@@ -95,6 +101,20 @@ class Publisher:
                 changes += gone
                 wakes += wake
         return changes + self._recount(now), wakes
+
+    def _is_untold(
+        self, place: Place, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime
+    ) -> bool:
+        """Whether no incident is opened for what somebody's work on a node does to it.
+
+        Where an incident is known already, what it turns into is told.
+        """
+        if h.id in self._state.documents:
+            return False
+        known = (self._state.documents[name].incident.state for name in self._by_place.get(place, ()))
+        if any(not state.is_over for state in known):
+            return False
+        return self._states.is_untold(h, bool(claims or self._jobs_hit(h)), now)
 
     def prune(
         self, now: datetime, is_expired: IsExpired, beside: Mapping[str, set[Place]]
@@ -188,10 +208,7 @@ class Publisher:
         return changes
 
     def _around(self, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> Surroundings:
-        jobs = {job.key: job for job in h.jobs}
-        for node in ({h.root.node} if h.root.node is not None else set()) | set(h.nodes):
-            for at in sorted({h.fault_at, h.last_at}):
-                jobs |= {s.job.key: s.job for s in self._placements.on_node(node, at, at)}
+        jobs = self._jobs_hit(h)
         for key in claims:
             placed = self._placements.placements_of(key)
             jobs.setdefault(key, placed[0].job if placed else job_ref(key))
@@ -207,6 +224,14 @@ class Publisher:
         return Surroundings(
             placements, list(symptoms.values()), list(jobs.values()), progress, state, closed_at, note
         )
+
+    def _jobs_hit(self, h: Hypothesis) -> dict[str, JobRef]:
+        """The jobs that run on its nodes when it begins and when it is seen last, and those it names, by key."""
+        jobs = {job.key: job for job in h.jobs}
+        for node in ({h.root.node} if h.root.node is not None else set()) | set(h.nodes):
+            for at in sorted({h.fault_at, h.last_at}):
+                jobs |= {s.job.key: s.job for s in self._placements.on_node(node, at, at)}
+        return jobs
 
     def _progress(self, job: JobRef) -> Progress | None:
         at, step = latest_progress(self._state, self._placements, job.key)
@@ -238,9 +263,10 @@ class Publisher:
         new_root = successor(row)
         if new_root is not None and not new_root.alone and new_root.id not in self._state.documents:
             new_root = None  # that root opens no incident by itself, and explains nothing else
-        if new_root is None and self._incarnations.runs(name).closed_at is not None:
+        closed_at = self._incarnations.runs(name).closed_at
+        if new_root is None and closed_at is not None:
             # An operator or a run has resolved it: there is nothing left to withdraw.
-            return Changes(), []
+            return self._close(row, closed_at, now), []
         late = new_root is None or new_root.fault_at > old.fault_at + self._config.before
         if late and self._state.is_crowded(place):
             # Where sightings are dropped for their number, missing evidence proves nothing.
@@ -266,6 +292,17 @@ class Publisher:
         self._keep(replace(row, incident=new, withdrawn=new_root is None), old)
         return Changes((new,), (timeline_entry(old, new, now),)), []
 
+    def _close(self, row: DocumentRow, closed_at: datetime, now: datetime) -> Changes:
+        """Close an incident whose evidence is gone as an operator or a run said; nothing when it is over already."""
+        old = row.incident
+        if old.state.is_over:
+            return Changes()
+        new = replace(
+            old, state=IncidentState.RESOLVED, closed_at=closed_at, revision=old.revision + 1, updated_at=now
+        )
+        self._keep(replace(row, incident=new), old)
+        return Changes((new,), (timeline_entry(old, new, now),))
+
     def _index(self, name: str, row: DocumentRow) -> None:
         self._by_place.setdefault(row.place, set()).add(name)
         for job in row.incident.jobs:
@@ -279,6 +316,13 @@ class Publisher:
             _discard(self._by_job, job.key, name)
         for entity in names_of_entity(row.incident.root):
             _discard(self._by_entity, entity, name)
+
+
+def _may_be_brief(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime) -> bool:
+    """Whether it may be over by itself soon, and costs nobody anything until then."""
+    if h.brief_until is None or now >= h.brief_until or claims:
+        return False
+    return settled(h, claims, now).certainty is not Certainty.DECISIVE
 
 
 def _discard(index: dict[K, set[str]], key: K, name: str) -> None:

@@ -17,7 +17,7 @@ from streams.correlate.state.rows import (
     with_names,
     with_pod_fact,
     with_pod_gone,
-    with_upkeep,
+    with_work,
 )
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
@@ -94,7 +94,7 @@ class FactRows:
         # An older fact than the row's still tells of its own time: whose cordon it bore, when it was in maintenance, its names.
         for owner in fact.owners:
             row = with_cordon(row, owner, fact.observed_at)
-        row = with_names(with_upkeep(row, fact), fact)
+        row = with_names(with_work(row, fact), fact)
         changed = self._state.nodes.put(fact.name, row)
         sighting = readiness(fact)
         # A node that never was Ready has gone nowhere: nothing is lost with it, however many join at once.

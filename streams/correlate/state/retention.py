@@ -11,7 +11,7 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.placement import ended_at
-from streams.correlate.state.rows import Groups, PodRow
+from streams.correlate.state.rows import Groups, NodeRow, PodRow
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.kinds import SignalKind
@@ -38,6 +38,8 @@ class Retention:
             row = self._state.nodes[name]
             if not self._is_held(name, busy, open_jobs):
                 kept = _since_each(row.seen, self.kept_since(Place(PlaceKind.NODE, name), cut, config))
+                if row.fact is not None and not row.fact.ready and row.left_at is None:
+                    kept |= {key: group for key, group in row.seen.items() if _is_of_absence(group[0], row)}
                 if kept != row.seen:
                     self._state.nodes.put(name, replace(row, seen=kept))
                     touched.nodes.add(name)
@@ -165,6 +167,17 @@ class Retention:
                     unlisted[kind].discard(name)
                     store.drop(name)
         unlisted["pod"].intersection_update(self._state.pods)
+
+
+def _is_of_absence(s: Sighting, row: NodeRow) -> bool:
+    """Whether a sighting is kept as long as its node is away.
+
+    Nothing is told of a node that is worked on until it is overdue, and then it must be known since when it is away and why.
+    """
+    if s.kind == SignalKind.NODE_MAINTENANCE:
+        return True
+    announced = any(group[0].kind == SignalKind.NODE_MAINTENANCE for group in row.seen.values())
+    return s.kind == SignalKind.NODE_NOT_READY and (bool(row.work) or announced)
 
 
 def _forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> datetime:

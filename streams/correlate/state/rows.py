@@ -19,7 +19,7 @@ MAX_GONE = 8
 MAX_RANKS = 64
 """The latest ranks that a pod's processes reported: sixteen in each of a few pods of the name."""
 MAX_CORDONS = 8
-MAX_UPKEEP = 16
+MAX_WORK = 16
 MAX_NAMES = 8
 """Changes of a node's other names, and the names of each, four times as many."""
 MOVES_KEPT = timedelta(hours=1)
@@ -27,7 +27,9 @@ COARSE_MOVES_KEPT = timedelta(hours=8)
 """Longer than a hang without further reports stays open."""
 
 Groups = dict[str, tuple[Sighting, ...]]
-T = TypeVar("T", bool, tuple[str, ...])
+T = TypeVar("T", bound=tuple[str, ...])
+WorkStatement = tuple[datetime, tuple[str, ...]]
+"""What a fact says of work on a node, from when on: who does it and how it ends (`NodeWork`); empty for nobody."""
 
 
 def of_kind(seen: Groups, kind: str) -> list[Sighting]:
@@ -44,8 +46,8 @@ class NodeRow:
     seen: Groups = field(default_factory=dict)
     cordons: tuple[tuple[datetime, str], ...] = ()
     """Incidents whose cordon the node bore, and when each was first seen there; the latest few."""
-    upkeep: tuple[tuple[datetime, bool], ...] = ()
-    """When facts began and ceased to say that the node is in planned maintenance; the latest few."""
+    work: tuple[WorkStatement, ...] = ()
+    """When facts began and ceased to say that somebody works on the node; the latest few."""
     names: tuple[tuple[datetime, tuple[str, ...]], ...] = ()
     """By which other names facts knew it, and when they began to; the latest few."""
 
@@ -151,6 +153,27 @@ class BaseRow:
     until: datetime
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Absence:
+    """One time that a node was NotReady because somebody worked on it."""
+
+    start: datetime
+    node: str
+    seconds: float
+
+    @property
+    def ended(self) -> datetime:
+        """When it was back."""
+        return self.start + timedelta(seconds=self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkHabitRow:
+    """How long nodes of the cluster were away when somebody worked on them: the latest few, by their times."""
+
+    absences: tuple[Absence, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class PastFault:
     """One incident in the history of a faulty entity. `gpu` is the UUID of the GPU, where it was known."""
@@ -176,11 +199,17 @@ def with_cordon(row: NodeRow, incident: str, at: datetime) -> NodeRow:
     return replace(row, cordons=tuple(latest))
 
 
-def with_upkeep(row: NodeRow, fact: NodeFact) -> NodeRow:
-    """The row with planned maintenance as a fact states it. Of facts in a row that state the same, the outermost are kept."""
-    if not fact.maintenance and not row.upkeep:
+def with_work(row: NodeRow, fact: NodeFact) -> NodeRow:
+    """The row with work on the node as a fact states it. Of facts in a row that state the same, the outermost are kept."""
+    said = _work_of(fact)
+    if not said and not row.work:
         return row
-    return replace(row, upkeep=_outermost({*row.upkeep, (fact.observed_at, fact.maintenance)})[-MAX_UPKEEP:])
+    return replace(row, work=_outermost({*row.work, (fact.observed_at, said)})[-MAX_WORK:])
+
+
+def _work_of(fact: NodeFact) -> tuple[str, ...]:
+    work = fact.worked_on
+    return (work.by, work.ends) if work is not None else ()
 
 
 def with_names(row: NodeRow, fact: NodeFact) -> NodeRow:
@@ -211,13 +240,12 @@ def name_changes(row: NodeRow) -> tuple[tuple[datetime, tuple[str, ...]], ...]:
     )
 
 
-def in_maintenance(row: NodeRow, since: datetime, until: datetime) -> bool:
-    """Whether the node was in planned maintenance during all of that time, as far as its facts tell."""
-    statements = row.upkeep
-    if row.fact is not None and (not statements or statements[-1][0] < row.fact.observed_at):
-        statements = (*statements, (row.fact.observed_at, row.fact.maintenance))
-    begun = [on for at, on in statements if at <= since]
-    return bool(begun) and begun[-1] and all(on for at, on in statements if since < at <= until)
+def work_statements(row: NodeRow) -> tuple[WorkStatement, ...]:
+    """What facts say of work on the node, the latest fact included."""
+    if row.fact is None or (row.work and row.work[-1][0] >= row.fact.observed_at):
+        return row.work
+    said = _work_of(row.fact)
+    return (*row.work, (row.fact.observed_at, said)) if said or row.work else ()
 
 
 def with_progress(row: PodRow, at: datetime, step: int | None) -> PodRow:

@@ -22,6 +22,7 @@ from streams.correlate.state.rows import (
     PodRow,
     PortRow,
     RunsRow,
+    WorkHabitRow,
 )
 from streams.correlate.state.sighting_log import PREFIX, SightingLog
 from streams.model.codec import decode, encode
@@ -175,6 +176,7 @@ class State:
         self.documents = RowStore("incident", DocumentRow)
         self.bases = RowStore("base", BaseRow)
         self.histories = RowStore("history", HistoryRow)
+        self.habits = RowStore("habit", WorkHabitRow)
         self._written: set[str] = set()
         self._load(list(rows.items()))
 
@@ -191,7 +193,7 @@ class State:
 
     def _stores(self) -> Iterator[RowStore[Any]]:
         yield from (self.nodes, self.pods, self.jobs, self.ports, self.runs, self.documents)
-        yield from (self.bases, self.histories)
+        yield from (self.bases, self.histories, self.habits)
 
     def seen_at(self, kind: str, name: str) -> list[Sighting]:
         """All that is kept of sightings of a place: a `node`, a `pod` or a `port`."""

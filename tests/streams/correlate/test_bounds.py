@@ -58,8 +58,8 @@ def test_a_flood_of_addresses_keeps_a_bounded_number_of_lines() -> None:
 
 def test_a_flood_does_not_take_an_open_incident_of_the_same_node_away() -> None:
     world = World(cluster({"llama": FOUR}))
-    world.see(not_ready("n1", -200))
-    world.pass_to(-100)
+    world.see(not_ready("n1", -400))
+    world.pass_to(-50)
     opened = world.only().id
     for second in range(5):
         world.see(*strangers("n1", 400, second * 400.0))

@@ -323,7 +323,7 @@ def test_pods_of_a_job_resumed_at_once_do_not_move_the_blame_to_their_nodes() ->
 def test_a_node_gone_long_before_the_timeouts_keeps_its_incident() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(not_ready("n2", 50))
-    world.pass_to(200)
+    world.pass_to(300)
     opened = world.only()
     world.see(*timeouts("llama", [r for r in range(32) if r // 8 != 1], 610))
     world.pass_to(700)
@@ -334,7 +334,7 @@ def test_planned_maintenance_is_suppressed() -> None:
     world = World(cluster({"llama": FOUR}))
     world.tell(node_fact("n2", since=0, maintenance=True))
     world.see(not_ready("n2", 10))
-    world.pass_to(100)
+    world.pass_to(300)
     assert world.only().state is IncidentState.SUPPRESSED
 
 
@@ -467,10 +467,10 @@ def test_a_second_fault_on_a_node_that_is_being_handled_joins_the_first() -> Non
 def test_a_lesser_incident_that_is_being_handled_takes_in_what_is_graver_later() -> None:
     world = World(cluster({"llama": ["n1"]}, spare=["n2"]))
     world.see(not_ready("n2", 0))
-    world.pass_to(70)
+    world.pass_to(250)
     first = world.only().id
-    world.see(run("started", first, 61))
-    world.tell(node_fact("n2", since=62, ready=False, unschedulable=True, owner_incident=first))
+    world.see(run("started", first, 251))
+    world.tell(node_fact("n2", since=252, ready=False, unschedulable=True, owner_incident=first))
     world.see(xid("n2", 79, 400))
     world.pass_to(500)
     assert world.only().id == first

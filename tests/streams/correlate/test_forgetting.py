@@ -114,9 +114,9 @@ def test_an_outage_is_known_as_long_as_the_one_that_stayed_away() -> None:
     world.see(*(not_ready(name, 2000, ready=True) for name in NODES[1:7]))
     world.pass_to(2600, step=5)
     world.see(*(run("resolved", i.id, 2600) for i in world.incidents() if not i.state.is_over))
-    world.see(sign("node.maintenance", "n2", 3600, "preempt"))
+    world.see(sign("node.memory", "n2", 3600, "uncorrectable"))
     world.pass_to(3700, step=5)
     before = {(i.id, i.revision) for i in world.incidents()}
     world.pass_to(5 * 3600, step=30)
     assert {(i.id, i.revision) for i in world.incidents()} == before
-    assert sorted(i.family for i in world.incidents()) == ["node_down", "nodes_not_ready", "preemption"]
+    assert sorted(i.family for i in world.incidents()) == ["host_fault", "node_down", "nodes_not_ready"]

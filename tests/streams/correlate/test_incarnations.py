@@ -92,12 +92,12 @@ def test_a_restored_storm_closes_and_one_that_comes_and_goes_is_counted() -> Non
 def test_a_node_that_returns_closes_its_incident_but_not_under_a_run() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(not_ready("n2", 0))
-    world.pass_to(70)
+    world.pass_to(250)
     name = world.only().id
-    world.see(run("started", name, 61), not_ready("n2", 70, ready=True))
-    world.pass_to(400)
+    world.see(run("started", name, 251), not_ready("n2", 260, ready=True))
+    world.pass_to(700)
     assert world.only().state is IncidentState.MITIGATING
-    world.see(run("finished", name, 401, "failed"))
+    world.see(run("finished", name, 701, "failed"))
     assert world.only().state is IncidentState.RESOLVED
 
 
@@ -147,14 +147,14 @@ def test_a_job_that_goes_on_beside_an_open_incident_is_told_of_rarely_or_not_at_
     world.see(progress("llama", -5, 100), not_ready("n2", 0))
     for i in range(1, 60):
         world.see(progress("llama", i, 100 + i))
-    world.pass_to(70)
+    world.pass_to(250)
     name = world.only().id
     if state:
-        world.see(run(state, name, 70))
+        world.see(run(state, name, 250))
     assert world.only().facts["lives"] is True
     before = len(world.revisions)
     for i in range(480):
-        world.see(progress("llama", 71 + i, 200 + i))
+        world.see(progress("llama", 251 + i, 200 + i))
     assert len(world.revisions) - before <= most
 
 
@@ -239,10 +239,10 @@ def test_a_job_made_anew_under_its_name_is_not_forgotten_with_the_one_before() -
 def test_a_node_that_was_deleted_is_down_no_more_and_is_forgotten() -> None:
     world = World(cluster({"llama": FOUR}, spare=["m1"]))
     world.see(not_ready("m1", 0))
-    world.pass_to(70)
+    world.pass_to(250)
     assert world.only().state is IncidentState.OPEN
-    world.gone(node_fact("m1"), 65)
-    world.pass_to(300)
+    world.gone(node_fact("m1"), 255)
+    world.pass_to(500)
     assert world.only().state is IncidentState.RESOLVED
     assert "taken out of the cluster" in world.only().reason
     world.pass_to(8000, step=60)
@@ -256,8 +256,8 @@ def test_a_node_that_came_back_under_its_name_and_fails_again_is_down_again() ->
     world.gone(node_fact("m1"), 65)
     world.tell(replace(node_fact("m1"), uid="m1-anew", observed_at=at(400), ready_since=at(400)))
     world.pass_to(500)
-    world.see(not_ready("m1", 900))
-    world.pass_to(1000)
+    world.see(not_ready("m1", 1200))
+    world.pass_to(1500)
     assert [(i.incarnation, i.state) for i in world.incidents()] == [
         (1, IncidentState.RESOLVED),
         (2, IncidentState.OPEN),

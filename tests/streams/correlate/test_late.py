@@ -245,9 +245,9 @@ def test_a_node_that_never_came_back_after_its_gpu_was_lost_is_not_told_again_wh
 def test_what_a_person_has_closed_stays_closed_when_its_evidence_goes_to_nobody() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(not_ready("n2", 0))
-    world.pass_to(70)
+    world.pass_to(250)
     opened = world.only().id
-    world.see(run("resolved", opened, 70))
+    world.see(run("resolved", opened, 250))
     world.see(not_ready("n2", 12, ready=True))
     world.pass_to(AFTER / 2)
     assert world.published[opened].state is IncidentState.RESOLVED

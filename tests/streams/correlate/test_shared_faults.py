@@ -201,7 +201,7 @@ def test_a_rack_that_goes_dark_takes_its_jobs_as_victims() -> None:
 def test_a_rack_in_maintenance_is_nobodys_alarm() -> None:
     world = World(facts(maintenance=True))
     world.see(*(not_ready(n, 5 * i) for i, n in enumerate(RACK)))
-    world.pass_to(200)
+    world.pass_to(300)
     assert {i.state for i in world.incidents()} == {IncidentState.SUPPRESSED}
 
 

@@ -118,9 +118,9 @@ def test_off_bus_without_an_xid_and_without_an_address_is_the_same_gpu() -> None
 def test_a_node_that_goes_away_takes_its_jobs_as_victims() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(not_ready("n4", 50))
-    world.pass_to(60)
+    world.pass_to(200)
     assert world.incidents() == []
-    world.pass_to(120)
+    world.pass_to(300)
     opened = world.only()
     assert (opened.family, opened.root.node, opened.certainty, opened.jobs) == (
         "node_down",

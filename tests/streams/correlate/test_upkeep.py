@@ -40,7 +40,7 @@ def test_a_node_that_does_not_come_back_is_one_when_its_maintenance_is_over() ->
     world = World(cluster({"llama": FOUR}))
     world.tell(node_fact("n1", since=-60, maintenance=True))
     world.see(not_ready("n1", 60))
-    world.pass_to(120)
+    world.pass_to(320)
     assert world.only().state is IncidentState.SUPPRESSED
     world.tell(node_fact("n1", since=400, ready=False))
     world.pass_to(500)
@@ -51,9 +51,9 @@ def test_what_was_held_back_is_withdrawn_when_the_node_comes_back() -> None:
     world = World(cluster({"llama": FOUR}))
     world.tell(node_fact("n1", since=-60, maintenance=True))
     world.see(not_ready("n1", 60))
-    world.pass_to(120)
-    world.see(not_ready("n1", 200, ready=True))
-    world.pass_to(400)
+    world.pass_to(320)
+    world.see(not_ready("n1", 400, ready=True))
+    world.pass_to(600)
     assert world.only().reason.startswith("Withdrawn")
 
 
