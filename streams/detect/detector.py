@@ -91,6 +91,8 @@ class Detector:
         )
         self._sample_filters = [(Prefilter(family.hints), family) for family in self._samples]
         self._readers: dict[str, tuple[SampleFamily, ...]] = {}
+        self._spread: dict[str, int] = {}
+        """How many partitions a topic has, as far as known."""
         self._lines = lines
         self._concerned = re2_patterns.PatternSet(
             b"|".join(b"(?:%b)" % hint for hint in family.hints) for family in lines
@@ -182,7 +184,15 @@ class Detector:
     def _stream_of(self, record: RawRecord) -> Stream:
         topic, partition = record.topic, record.partition
         state = self.rule_state(topic, partition)
-        return Stream(self._cluster_of(record), f"{topic}:{partition}", record.timestamp, state)
+        spread = self._spread.get(topic, 1)
+        if partition >= spread:
+            spread = self._spread[topic] = partition + 1
+        cluster = self._cluster_of(record)
+        return Stream(cluster, f"{topic}:{partition}", record.timestamp, state, 1 if record.key else spread)
+
+    def set_partitions(self, counts: Mapping[str, int]) -> None:
+        """How many partitions each topic has: a series without a key is spread over all of them."""
+        self._spread.update(counts)
 
     def set_rule_states(self, states: Mapping[tuple[str, int], RuleState]) -> None:
         """Replace what rules remember, by source partition (topic and number); other partitions start empty."""

@@ -39,12 +39,16 @@ class Finding(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """Where an observation comes from: `lines` names its stream of lines, `rule_state` is what rules remember of that."""
+    """Where an observation comes from: `lines` names its stream of lines, `rule_state` is what rules remember of that.
+
+    `spread` is how many partitions share one series: those of the topic when a record has no key, else one.
+    """
 
     cluster: str
     lines: str
     received_at: datetime
     rule_state: RuleState
+    spread: int = 1
 
     def source(self, line: LogLine) -> Key:
         """The writer of a line as far as it is known. What rules remember of earlier lines is kept under this key."""

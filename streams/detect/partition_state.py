@@ -169,6 +169,13 @@ class DetectorPartitions(ConsumerRebalanceListener):  # type: ignore[misc]
         """True while some partition is not restored: no record may be read until all are."""
         return self._restored != self._assigned
 
+    def counts(self) -> dict[str, int]:
+        """How many partitions the raw topics have, by their name without the prefix."""
+        known = {
+            name: self.consumer.partitions_for_topic(on_broker) for on_broker, name in self._names.items()
+        }
+        return {name: len(numbers) for name, numbers in known.items() if numbers}
+
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Wait for the batch in hand to be committed and save all state, before another process takes over."""
         self._leaving = True

@@ -155,6 +155,7 @@ class DetectorProcess:
             self._detector.set_rule_states(
                 {(held.topic, held.place.partition): held.rule_state for held in self._partitions}
             )
+            self._detector.set_partitions(self._partitions.counts())
 
     async def _process(self, polled: Polled, term: int, producer: AIOKafkaProducer) -> None:
         """Handle one batch, unless it was fetched before the last change of ownership: its new owner reads it from the commit."""

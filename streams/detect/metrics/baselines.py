@@ -49,7 +49,7 @@ class Baseline(Rule):
             table[place.key] = (value, at, 0.0, 0, 0, exporter, owner_id)
             return self.assess(WELL, {}, place, sample, stream)
         last, last_at, mean, learned, rises, known, _ = before
-        if at - last_at < row.window or (exporter != known and at - last_at <= row.gap):
+        if at - last_at < row.window or (exporter != known and at - last_at <= row.gap * stream.spread):
             return None
         was_counter = rises >= _RISES
         rises = (rises if was_counter else rises + 1) if value > last else 0

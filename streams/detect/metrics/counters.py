@@ -17,7 +17,7 @@ from streams.detect.metrics.rule_rows import MetricRow, Named
 from streams.detect.metrics.sample_origin import SamplePlace, exporter_of
 from streams.detect.rule_state import Key
 from streams.model.record import Sample
-from streams.model.signal import SignalState
+from streams.model.signal import REACHED, SINCE, Attribute, SignalState
 
 _FRESH_MS = 60_000
 """How often a shared row is updated with the time of its zeros."""
@@ -66,7 +66,7 @@ class CounterRule(Rule):
                 table[place.key] = (value, at, exporter, OVER, 0)
                 return None
         last_value, last_at, known, phase, risen = before
-        if at <= last_at or (exporter != known and at - last_at <= self.row.gap):
+        if at <= last_at or (exporter != known and at - last_at <= self.row.gap * stream.spread):
             return None
         if exporter != known or value < last_value:
             table[place.key] = (value, at, exporter, phase, risen)
@@ -84,7 +84,10 @@ class CounterRule(Rule):
 
 
 class Increase(CounterRule):
-    """Reports each increase; with `quiet` the first one, and the end after that time without another."""
+    """Reports each increase; with `quiet` also the end, after that time without another.
+
+    An increase is known by its series and the value reached, whichever partition sees it, and however much each has missed.
+    """
 
     def step(
         self, before: Last, value: float, at: int, place: SamplePlace, sample: Sample, stream: Stream
@@ -94,10 +97,13 @@ class Increase(CounterRule):
         quiet = self.row.quiet
         if value > last_value:
             now = (value, at, exporter, FIRING if quiet is not None else OVER, at)
-            if phase == FIRING:
-                return now, None
             count = rounded(value - last_value)
-            return now, iter((self.finding(place, {self.row.says: count}, SignalState.FIRING),))
+            measured: dict[str, Attribute] = {
+                self.row.says: count,
+                REACHED: rounded(value),
+                SINCE: last_at,
+            }
+            return now, iter((self.finding(place, measured, SignalState.FIRING),))
         if quiet is not None and phase == FIRING and at - risen >= quiet:
             return (value, at, exporter, OVER, risen), iter((self.finding(place, {}, SignalState.CLEARED),))
         return ((value, at, exporter, phase, risen) if at - last_at >= self.row.gap // 2 else None), None
@@ -118,4 +124,4 @@ class RateRule(CounterRule):
         if at - last_at < row.window and verdict != PAST:
             return None, None
         now = (value, at, exporter, phase, risen)
-        return now, self.assess(verdict, {row.says: rounded(rate)}, place, sample, stream)
+        return now, self.assess(verdict, {row.says: rounded(rate)}, place, sample, stream, last_at)

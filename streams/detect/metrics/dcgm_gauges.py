@@ -18,9 +18,11 @@ from streams.detect.finding import Attributes, Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.rule_state import Key
 from streams.model.clock import to_millis
+from streams.model.digest import digest
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.kinds import SignalKind
 from streams.model.record import Sample
+from streams.model.signal import REACHED, SERIES, SINCE
 
 _LAST_XID = "dcgm_fi_dev_xid_errors"
 _XID_COUNT, _XID_TOTAL = "dcgm_exp_xid_errors_count", "dcgm_exp_xid_errors_total"
@@ -61,8 +63,8 @@ def _last_xid(sample: Sample, stream: Stream) -> Iterator[Finding]:
     gpu = gpu_of(sample)
     before = _before(sample, stream, "dcgm.xid", (gpu.uuid or gpu.key,))
     number = int(sample.value)
-    if before is not None and before != sample.value and number:
-        yield _xid(number, gpu)
+    if before is not None and before[0] != sample.value and number:
+        yield _xid(number, gpu, _identity("dcgm.xid", gpu.uuid or gpu.key, number, before[1]))
 
 
 def _counted(sample: Sample, stream: Stream, *, appears: bool) -> Iterator[Finding]:
@@ -71,19 +73,22 @@ def _counted(sample: Sample, stream: Stream, *, appears: bool) -> Iterator[Findi
         return
     gpu = gpu_of(sample)
     table = f"dcgm.{sample.name.lower()}"
-    before = _before(sample, stream, table, (gpu.uuid or gpu.key, code), first=0.0 if appears else None)
-    if before is not None and sample.value > before:
-        yield _xid(int(code), gpu)
+    name = gpu.uuid or gpu.key
+    before = _before(sample, stream, table, (name, code), first=0.0 if appears else None)
+    if before is not None and sample.value > before[0]:
+        identity = _identity(f"{table} {code}", name, int(sample.value), before[1])
+        yield _xid(int(code), gpu, identity)
 
 
 def _last_sxid(sample: Sample, stream: Stream, severity: str) -> Iterator[Finding]:
     switch = sample.labels.get("nvswitch", "")
     before = _before(sample, stream, "dcgm.sxid", (switch, severity))
     number = int(sample.value)
-    if before is None or before == sample.value or not number:
+    if before is None or before[0] == sample.value or not number:
         return
     row = sxid_catalog.code(number)
     attributes: Attributes = {"sxid": number, **row.attributes, "severity": severity, "subtype": "dcgm"}
+    attributes |= _identity(f"dcgm.sxid {severity}", switch, number, before[1])
     if switch:
         attributes["device"] = switch
     yield Finding(SignalKind.GPU_SXID, sxid_catalog.severity(row, severity), attributes)
@@ -91,8 +96,8 @@ def _last_sxid(sample: Sample, stream: Stream, severity: str) -> Iterator[Findin
 
 def _before(
     sample: Sample, stream: Stream, table: str, what: Key, first: float | None = None
-) -> float | None:
-    """The value before this one, which is remembered; `first` when there is none, None for a late or repeated sample."""
+) -> tuple[float, int] | None:
+    """The value before this one and its time (ms); `first` when there is none. None for a late or repeated sample."""
     last = stream.rule_state.table(table, _MAX_GPUS)
     key = (stream.cluster, sample.node or stream.lines, *what)
     at = at_ms(sample, stream)
@@ -100,12 +105,19 @@ def _before(
     if row is not None and at <= float(row[1] or 0):
         return None
     last[key] = (sample.value, at)
-    return first if row is None else float(row[0] or 0)
+    if row is None:
+        return None if first is None else (first, at)
+    return float(row[0] or 0), int(row[1] or 0)
 
 
-def _xid(number: int, gpu: Gpu) -> Finding:
+def _identity(series: str, place: str, reached: int, since: int) -> Attributes:
+    """What makes one change one, whichever partition sees it."""
+    return {SERIES: digest(series, place, size=6), REACHED: reached, SINCE: since}
+
+
+def _xid(number: int, gpu: Gpu, identity: Attributes) -> Finding:
     row = xid_catalog.code(number)
-    attributes: Attributes = {"xid": number, **row.attributes, "subtype": "dcgm"}
+    attributes: Attributes = {"xid": number, **row.attributes, "subtype": "dcgm", **identity}
     if gpu.pci:
         attributes["pci"] = gpu.pci
     return Finding(SignalKind.GPU_XID, row.severity, attributes, gpu=gpu)

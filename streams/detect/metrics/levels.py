@@ -25,8 +25,9 @@ from streams.detect.metrics.sample_origin import (
     with_parts,
 )
 from streams.detect.rule_state import RuleTable
+from streams.model.digest import digest
 from streams.model.record import Sample
-from streams.model.signal import Attribute, SignalState
+from streams.model.signal import SERIES, SINCE, Attribute, SignalState
 
 MAX_PARTS: Final = 200_000
 """Rows of a table at most: more GPUs, ports and sensors than one partition carries."""
@@ -121,8 +122,9 @@ class Rule(ABC):
         place: SamplePlace,
         sample: Sample,
         stream: Stream,
+        since: int | None = None,
     ) -> Iterator[Finding] | None:
-        """The finding, when this reading changes the state of the part."""
+        """The finding, when this reading changes the state of the part. `since` is when a reading over some time began (ms)."""
         table = self.states(stream)
         before = cast("State | None", table.get(place.key))
         if before is None and verdict != PAST:
@@ -134,7 +136,8 @@ class Rule(ABC):
                 return None
         at = at_ms(sample, stream)
         exporter = exporter_of(sample.labels, sample.name)
-        now, change = self._step(before, verdict, at, exporter, owner.number if owner else 0)
+        gap = self.row.gap * stream.spread
+        now, change = self._step(before, verdict, at, exporter, owner.number if owner else 0, gap)
         if now is None:
             table.pop(place.key, None)
         elif now is not before:
@@ -143,18 +146,19 @@ class Rule(ABC):
             return None
         if now and change is SignalState.FIRING and self.row.for_:
             measured = {**measured, "seconds": (at - now[1]) // 1000}
+        if now and change is SignalState.FIRING:
+            measured = {**measured, SINCE: min(now[1], at if since is None else since)}
         return iter((self.finding(place, measured, change),))
 
     def _step(
-        self, before: State | None, verdict: int, at: int, exporter: int, owner: int
+        self, before: State | None, verdict: int, at: int, exporter: int, owner: int, gap: int
     ) -> tuple[State | None, SignalState | None]:
         """The next state (None: delete the row, the same object: leave it) and the change to report."""
-        row = self.row
         if before is None:
             return self._counted(at, at, 1, exporter, owner)
         phase, since, last, count, known, whose = before
         apart = at - last
-        if apart <= 0 or (exporter != known and apart <= row.gap):
+        if apart <= 0 or (exporter != known and apart <= gap):
             return before, None
         if phase == FIRING:
             if verdict == WELL or owner != whose:
@@ -162,9 +166,9 @@ class Rule(ABC):
             return (FIRING, since, at, count, exporter, whose), None
         if verdict != PAST:
             if phase == OVER:
-                return (None if apart > row.gap else before), None
+                return (None if apart > gap else before), None
             return (OVER, at, at, 0, exporter, owner), None
-        if phase == OVER or apart > row.gap or owner != whose:
+        if phase == OVER or apart > gap or owner != whose:
             return self._counted(at, at, 1, exporter, owner)
         return self._counted(since, at, count + 1, exporter, owner)
 
@@ -181,7 +185,13 @@ class Rule(ABC):
         return Finding(
             row.kind,
             row.severity,
-            {**row.attributes, **dict(place.attributes), **measured},
+            # The node is the entity's: it may be called otherwise by another exporter of the same series.
+            {
+                **row.attributes,
+                **dict(place.attributes),
+                SERIES: digest(row.id, *map(str, place.key[2:]), size=6),
+                **measured,
+            },
             state,
             gpu=place.gpu,
             nic=place.nic,

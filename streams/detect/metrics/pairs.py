@@ -32,22 +32,23 @@ class Pair(Rule):
             seconds, at = self.table(stream, "second"), at_ms(sample, stream)
             exporter = exporter_of(sample.labels)
             before = cast("Second | None", seconds.get(place.key))
-            if before is None or self._is_news(before, value, at, exporter):
+            if before is None or self._is_news(before, value, at, exporter, self.row.gap * stream.spread):
                 seconds[place.key] = (value, at, exporter)
         return None
 
-    def _is_news(self, before: Second, value: float, at: int, exporter: int) -> bool:
+    def _is_news(self, before: Second, value: float, at: int, exporter: int, gap: int) -> bool:
         known, last, whose = before
         if exporter != whose:
-            return at - last > self.row.gap
-        return at - last > self.row.gap // 2 or (at > last and abs(value - known) > _LITTLE * abs(known))
+            return at - last > gap
+        return at - last > gap // 2 or (at > last and abs(value - known) > _LITTLE * abs(known))
 
     def beside(self, sample: Sample, stream: Stream, place: SamplePlace) -> float | None:
         """The second metric's value at about the same time, None when unknown, as for a late sample."""
         second = cast("Second | None", self.table(stream, "second").get(place.key))
         if second is None or second[2] != exporter_of(sample.labels):
             return None
-        return second[0] if 0 <= at_ms(sample, stream) - second[1] <= self.row.gap else None
+        gap = self.row.gap * stream.spread
+        return second[0] if 0 <= at_ms(sample, stream) - second[1] <= gap else None
 
 
 class Fraction(Pair):
@@ -65,7 +66,7 @@ class Fraction(Pair):
             return None
         fraction = value / whole
         verdict = self.past(fraction)
-        if verdict == PAST and row.busy and not _is_busy(sample, stream, row.gap):
+        if verdict == PAST and row.busy and not _is_busy(sample, stream, row.gap * stream.spread):
             return None
         return self.assess(verdict, {row.says: rounded(fraction)}, place, sample, stream)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
@@ -13,9 +13,10 @@ from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.rule_state import Row
 from streams.model.clock import to_millis
+from streams.model.digest import digest
 from streams.model.kinds import SignalKind
 from streams.model.record import Sample
-from streams.model.signal import Severity, SignalState
+from streams.model.signal import SERIES, SINCE, Severity, SignalState
 
 Measure = Literal["duration", "frames", "events"]
 
@@ -121,8 +122,9 @@ class PauseCounters:
             rate = (sample.value - before.value) * 1000 / (at_ms - before.at_ms)
         now, changed = _judge(before, rate, sample.value, at_ms, metric.measures)
         counters[key] = now.row
-        if changed is not None and rate is not None:
-            yield _finding(metric, priority, nic, rate, changed)
+        if changed is not None and before is not None and rate is not None:
+            identity: dict[str, str | int] = {SERIES: digest(*map(str, key[2:]), size=6), SINCE: before.at_ms}
+            yield _finding(metric, priority, nic, rate, changed, identity)
 
 
 def _judge(
@@ -141,7 +143,14 @@ def _judge(
     return PauseCounter(value, at_ms, over, before.firing), None
 
 
-def _finding(metric: PauseMetric, priority: int, nic: str, rate: float, state: SignalState) -> Finding:
+def _finding(
+    metric: PauseMetric,
+    priority: int,
+    nic: str,
+    rate: float,
+    state: SignalState,
+    identity: Mapping[str, str | int],
+) -> Finding:
     queue: dict[str, int] = {"queue": priority, "priority": priority} if priority >= 0 else {}
     measured: dict[str, float] = {}
     if metric.measures == "duration":
@@ -152,7 +161,7 @@ def _finding(metric: PauseMetric, priority: int, nic: str, rate: float, state: S
     return Finding(
         SignalKind.FABRIC_PFC_STORM,
         _sheet().severity,
-        {"direction": metric.direction, **place, "subtype": metric.measures, **queue, **measured},
+        {"direction": metric.direction, **place, "subtype": metric.measures, **queue, **measured, **identity},
         state,
         nic=None if metric.on_switch else nic,
         port=nic if metric.on_switch else None,

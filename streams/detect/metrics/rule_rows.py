@@ -158,7 +158,7 @@ class MetricRow(Strict):
     busy: bool = False
     """Only while the GPU is busy."""
     quiet: Duration | None = None
-    """Clears after this time without an `increase`; without `quiet` each increase is reported."""
+    """Clears after this time without an `increase`, each of which is reported."""
     per: Duration = 1_000
     """The unit of time of a `rate`."""
     window: Duration = 60_000
