@@ -14,6 +14,7 @@ from datetime import datetime
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import RECOVERY_ACTION, families, is_gauge, level
+from streams.correlate.same_observation import without_echoes
 from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.gpu_aliases import learned, renamed
 from streams.correlate.state.incarnations import Incarnations
@@ -80,7 +81,7 @@ def gpu_faults(
     """The roots among a node's GPU sightings, sorted by when they began."""
     reports = [s for s in seen if s.kind.startswith("gpu.") and _is_of_gpu(s)]
     names = learned(reports)
-    lines = sorted((renamed(s, names) for s in reports), key=order)
+    lines = list(without_echoes(sorted((renamed(s, names) for s in reports), key=order)))
     table = families()
     groups: list[_Group] = []
     for s in lines:

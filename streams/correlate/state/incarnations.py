@@ -13,6 +13,7 @@ from typing import TypedDict
 
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
+from streams.correlate.same_observation import without_echoes
 from streams.correlate.sightings import Sighting, latest_end
 from streams.correlate.state.rows import BaseRow
 from streams.correlate.state.store import State
@@ -278,7 +279,7 @@ def firing_intervals(stream: Iterable[Sighting]) -> list[FiringInterval]:
     A clear ends the interval before it; firing again while it lasts only prolongs it.
     """
     found: list[FiringInterval] = []
-    for s in sorted(stream, key=lambda s: (s.at, not s.firing, s.id)):
+    for s in without_echoes(sorted(stream, key=lambda s: (s.at, not s.firing, s.id))):
         open_ = found[-1] if found and found[-1].end is None else None
         if s.firing and open_ is None:
             found.append(FiringInterval(s.at, s.at, None, (s,)))

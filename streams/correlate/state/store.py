@@ -10,7 +10,8 @@ from collections.abc import Iterator, MutableMapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from streams.correlate.sightings import KEPT_EACH_END, Sighting, added, order
+from streams.correlate.same_observation import added_once
+from streams.correlate.sightings import KEPT_EACH_END, Sighting, order
 from streams.correlate.state.place import Place
 from streams.correlate.state.rows import (
     BaseRow,
@@ -98,7 +99,7 @@ class SightingStore(RowStore[S]):
         """Keep one more sighting in a group of a row; False when nothing changed."""
         row = self.get(name)
         before = row.seen.get(key, ()) if row is not None else ()
-        after = added(before, new)
+        after = added_once(before, new)
         if after is before:
             return False
         groups = self._open.get(name)
@@ -110,10 +111,10 @@ class SightingStore(RowStore[S]):
             self._set(name, replace(row, seen=groups))
             self.reporting.add(name)
         groups[key] = after
-        if len(after) <= len(before):
-            gone = next(s for s in before if not any(s is kept for kept in after))
+        for gone in (s for s in before if not any(s is kept for kept in after)):
             self._log.drop(f"{self.kind}/{name}", gone)
-        self._log.add(f"{self.kind}/{name}", key, new)
+        for added in (s for s in after if not any(s is known for known in before)):
+            self._log.add(f"{self.kind}/{name}", key, added)
         if len(groups) > MAX_GROUPS:
             least = min(groups, key=lambda k: (groups[k][0].severity.rank, -groups[k][0].at.timestamp(), k))
             for s in groups.pop(least):
