@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, refuse
+from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, hold, refuse
 from runbooks.engine.guardrails.cordoned_nodes import cordons, uncordoned_since
 
 
@@ -27,10 +27,20 @@ def reopened(context: GuardContext) -> Ruling | None:
 
 
 def known_node(context: GuardContext) -> Ruling | None:
-    """A node that the inventory does not know can be neither counted nor checked for an opt-out."""
+    """A node that the inventory does not know can be neither counted nor checked for an opt-out.
+
+    Where the inventory knows nodes, the host is none of them: a login host, a switch, a name that fits several. Nobody is asked to
+    approve what cannot be done.
+    """
     target = context.step.target
     if target is None or target.kind != "Node" or context.node is not None:
         return None
+    if count := len(context.view.nodes):
+        return hold(
+            "inventory",
+            f"{target.name} is none of the {count} nodes in the inventory",
+            "clears when the inventory knows a node by that name",
+        )
     return ask(
         "inventory",
         f"{target.name} is not in the inventory",

@@ -114,6 +114,12 @@ def with_node(name: str, **changes: object) -> ClusterView:
     return view
 
 
+def without_node(name: str) -> ClusterView:
+    view = cluster()
+    view.forget(f"{CLUSTER}/node/{name}")
+    return view
+
+
 def unmanaged_job() -> ClusterView:
     view = cluster()
     view.put(replace(view.jobs[JOB.key], managed=False))
@@ -141,7 +147,8 @@ CASES = {
         None,
         "",
     ),
-    "unknown to inventory": (case(view=ClusterView(CLUSTER)), RulingKind.ASK, "inventory"),
+    "no inventory": (case(view=ClusterView(CLUSTER)), RulingKind.ASK, "inventory"),
+    "none of the inventory's nodes": (case(view=without_node("node-03")), RulingKind.HOLD, "inventory"),
     "likely": (case(about=incident(certainty=Certainty.LIKELY)), RulingKind.ASK, "certainty"),
     "weak": (case(about=incident(certainty=Certainty.WEAK)), RulingKind.ASK, "certainty"),
     "old news": (
