@@ -31,6 +31,9 @@ _JOINING = timedelta(minutes=2)
 _DISTINCT = re.compile(r"(?=.*[a-z])[a-z0-9][\w.:-]{3,252}")
 """A name that identifies a machine by itself. Its number in a scale set does not."""
 
+_SCALE_SET = re.compile(r"(?i)/virtualMachineScaleSets/([\w.-]{1,128})/virtualMachines/(\d{1,6})$")
+"""A machine of an Azure scale set, which Azure itself calls `SET_NUMBER`."""
+
 INCIDENT = "faultline.dev/incident"
 """The annotation that names the incident a node is cordoned for."""
 
@@ -125,6 +128,8 @@ def _machine_names(node: KubeObject, labels: Iterable[str]) -> Iterator[str]:
         last = provider.rstrip("/").rpartition("/")[2]
         if _DISTINCT.fullmatch(last.lower()):
             yield last
+        elif (member := _SCALE_SET.search(provider)) is not None:
+            yield f"{member[1]}_{member[2]}"
     for written in (labels_of(node), annotations_of(node)):
         for name in (*names().host_names, *labels):
             for one in re.split(r"[,\s]+", str(written.get(name) or "")):

@@ -20,6 +20,11 @@ MAX_LABELS = 12
 """Most parts of a dotted name that are considered: log text can have any number."""
 
 _WITH_PORT = re.compile(r"\[([0-9a-f:.%]+)\](?::\d{1,5})?|([^:\[\]]+):\d{1,5}")
+_BMC = "bmc|idrac|ilo|ipmi|drac|xcc|imm|irmc|cimc|lom|oob|mgmt|rac"
+_OF_BMC = re.compile(
+    rf"(?:(?:{_BMC})\d?[-_.](?P<behind>(?=[^.]*\d)[a-z0-9].*)|(?P<before>[a-z0-9][a-z0-9_-]*?)[-_.]?(?<=[0-9_.-])(?:{_BMC})\d?(?P<domain>\..*)?)"
+)
+"""How sites call the management controller of a host: `gpu-07-bmc`, `gpu07-ilo.mgmt.example`, `idrac-gpu-07`, `gpu-07.ipmi`."""
 _DASHED = re.compile(r"ip-(\d{1,3})-(\d{1,3})-(\d{1,3})-(\d{1,3})(?:\..*)?")
 
 
@@ -36,6 +41,17 @@ def address_in(name: str) -> str | None:
     """The address that a cloud's name of a host spells out, `10.0.1.7` of `ip-10-0-1-7.ec2.internal`; None when it is none."""
     match = _DASHED.fullmatch(name)
     return ".".join(match.groups()) if match else None
+
+
+def host_of_controller(name: str) -> str | None:
+    """The host whose management controller is called so, `gpu-07` of `gpu-07-bmc.example`; None when it is no such name.
+
+    Without the domain: controllers stand in a network of their own.
+    """
+    match = _OF_BMC.fullmatch(name)
+    if match is None:
+        return None
+    return (match["before"] or match["behind"]).rstrip("-_.").partition(".")[0] or None
 
 
 @lru_cache(maxsize=65_536)

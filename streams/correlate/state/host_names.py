@@ -14,7 +14,15 @@ from heapq import nsmallest
 from itertools import pairwise
 
 from streams.correlate.state.rows import NodeRow, name_changes
-from streams.model.hostnames import NOBODYS, address_in, folded, is_address, is_within, parents
+from streams.model.hostnames import (
+    NOBODYS,
+    address_in,
+    folded,
+    host_of_controller,
+    is_address,
+    is_within,
+    parents,
+)
 
 _MAX_SURE = 50_000
 """Names whose meaning is remembered; logs can have any number."""
@@ -127,6 +135,9 @@ class HostNames:
         found = self._sure.get(reported)
         if found is None:
             found = self._find(reported, at)
+            if not found.node and not found.candidates and (host := host_of_controller(folded(reported))):
+                # Only where nothing is called so itself: a host may well be named after its rack's controller.
+                found = replace(self._find(host, at), by_domain=False)
             if not found.timed and len(self._sure) < _MAX_SURE:
                 self._sure[reported] = found
         return found
@@ -152,7 +163,7 @@ class HostNames:
     def keys(self, reported: str) -> set[str]:
         """Keys that the meaning of a name depends on: when `put` returns one of these, it may mean another node."""
         key = folded(reported)
-        return {key, *parents(key), *filter(None, [address_in(key)])}
+        return {key, *parents(key), *filter(None, [address_in(key), host_of_controller(key)])}
 
     def _enter(self, node: str, known: _Known, *, enter: bool) -> set[str]:
         """Enter all names of a node, or remove them. Returns their keys."""

@@ -30,7 +30,7 @@ from tests.streams.inventory.objects import AT, node
             {"providerID": "azure:///subscriptions/s/virtualMachineScaleSets/aks-gpu/virtualMachines/3"},
             {},
             {},
-            ("azure:///subscriptions/s/virtualmachinescalesets/aks-gpu/virtualmachines/3",),
+            ("aks-gpu_3", "azure:///subscriptions/s/virtualmachinescalesets/aks-gpu/virtualmachines/3"),
         ),
         (
             {},
