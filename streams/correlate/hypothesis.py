@@ -58,11 +58,13 @@ class Hypothesis:
     """It may be over by itself until then: nobody is told before, unless a job suffers from it or it is certain."""
     expected: Expectation | None = None
     """Why nothing is to be done about it for a time: somebody works there."""
+    counted_as: Entity | None = None
+    """The root that its id and its incarnations go by, where what is known of the root grows: which GPU of the node it is."""
     id: str = field(init=False)
     """The incident it is."""
 
     def __post_init__(self) -> None:
-        name = incident_id(self.root.cluster, self.root, self.family, self.incarnation)
+        name = incident_id(self.root.cluster, self.counted_as or self.root, self.family, self.incarnation)
         object.__setattr__(self, "id", name)
 
     @property

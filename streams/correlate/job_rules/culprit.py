@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from streams.correlate.job_rules.connection_votes import NO_ADDRESSES, Addresses, Vote, vote
 from streams.correlate.job_rules.process_groups import Group, Waiter, learn, mismatch
-from streams.correlate.job_rules.rank_reports import Episode, Rank, doubted
+from streams.correlate.job_rules.rank_reports import Episode, Rank, doubted, located
 from streams.correlate.job_rules.wait_for_graph import Collective, Ends, ends
 from streams.correlate.state.placement import Placement
+from streams.model.entity import Gpu
 from streams.model.incident import Certainty
 from streams.model.kinds import SignalKind
 
@@ -39,6 +40,8 @@ class HangFinding:
     """Where failing connections meet, if any failed."""
     cleared: tuple[tuple[str, str], ...] = ()
     """Nodes that looked like it and are victims: each with its reason."""
+    gpu: Gpu | None = None
+    """The GPU of the one suspected rank, where its process logged it."""
     gpus: tuple[str, ...] = ()
     """PCI addresses of the suspected ranks' GPUs, where their processes logged them."""
     doubts: tuple[tuple[str, str], ...] = ()
@@ -89,13 +92,17 @@ def find_culprit(
     episode: Episode, placements: Sequence[Placement], addresses: Addresses = NO_ADDRESSES
 ) -> HangFinding:
     """Find the culprit of one hang of a job with these placements."""
-    case = _case(episode, placements)
+    # A launcher speaks for pods that say nothing themselves.
+    placed = {p.pod for p in placements}
+    launched = any(t.pod is not None and t.pod not in placed for t in episode.reports)
+    episode = replace(episode, reports=located(episode.reports, placements, addresses.nodes))
+    case = _case(episode, placements, launched=launched)
     ballot = vote(episode, addresses)
     finding = _judged(case, ballot)
     return replace(finding, vote=ballot, cleared=_cleared(case, finding), complete=_complete(case))
 
 
-def _case(episode: Episode, placements: Sequence[Placement]) -> _Case:
+def _case(episode: Episode, placements: Sequence[Placement], *, launched: bool) -> _Case:
     episode = replace(episode, reports=tuple(doubted(episode.reports)))
     world: set[Rank] = {rank for p in placements for rank in p.ranks}
     groups = learn(episode, world)
@@ -125,7 +132,7 @@ def _case(episode: Episode, placements: Sequence[Placement]) -> _Case:
         spoke,
         nodes_of,
         silent=silent,
-        quiet_pods=[] if relayed else quiet,
+        quiet_pods=[] if relayed or launched else quiet,
         by_pod={pod: len(ranks) for pod, ranks in by_pod.items()},
         counted=frozenset(t.rank for t in episode.reports if t.sighting.kind == SignalKind.NCCL_TIMEOUT),
     )

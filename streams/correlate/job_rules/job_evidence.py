@@ -90,6 +90,8 @@ def placed_at(placements: Sequence[Placement], at: datetime, config: Config) -> 
     Pods that came later count only for ranks that no pod held before: a resumed job must not shift the blame.
     """
     there = [s for s in placements if s.overlaps(at - config.slack, at + config.slack)]
+    # A launcher or a driver holds no rank, where others hold GPUs.
+    there = [s for s in there if s.gpus or s.ranks or s.observed] or there
     held = {rank for s in there if s.start <= at for rank in s.ranks}
     latest: dict[str, Placement] = {}
     for placement in sorted(there, key=lambda s: (s.start, s.uid)):

@@ -152,13 +152,21 @@ def _finding(evidence: JobEvidence, episode: Episode, config: Config) -> HangFin
     """What the ranks' reports say about a hang."""
     numbers = numbered(placed_at(evidence.placements, episode.start, config), episode.reports)
     placements = numbers.placements
-    failed = any(t.sighting.kind == SignalKind.NCCL_ERROR for t in episode.reports)
-    finding = find_culprit(episode, placements, evidence.addresses(placements) if failed else NO_ADDRESSES)
+    addressed = any(
+        t.sighting.kind == SignalKind.NCCL_ERROR or t.sighting.text("ip") for t in episode.reports
+    )
+    finding = find_culprit(episode, placements, evidence.addresses(placements) if addressed else NO_ADDRESSES)
     if numbers.conflicts and finding.certainty is Certainty.DECISIVE:
         finding = replace(finding, certainty=Certainty.LIKELY)
     if finding.certainty is Certainty.DECISIVE and (doubt := _doubt(evidence, episode, placements, finding)):
         finding = replace(finding, certainty=Certainty.LIKELY, why=f"{finding.why}; but {doubt}")
-    return replace(finding, gpus=gpus_of(placements, finding.ranks), doubts=numbers.conflicts)
+    held = gpus_of(placements, finding.ranks)
+    return replace(
+        finding,
+        gpu=next(iter(held.values())) if len(finding.ranks) == len(held) == 1 else None,
+        gpus=tuple(sorted({gpu.pci for gpu in held.values() if gpu.pci})),
+        doubts=numbers.conflicts,
+    )
 
 
 def _doubt(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from streams.correlate.job_rules.rank_reports import RankReport
 from streams.correlate.state.placement import Placement
+from streams.model.entity import Gpu, canonical_pci
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +60,20 @@ def numbered(placements: Sequence[Placement], reports: Iterable[RankReport]) -> 
     )
 
 
-def gpus_of(placements: Iterable[Placement], ranks: Iterable[object]) -> tuple[str, ...]:
-    """PCI addresses of these ranks, as far as their processes told them in any communicator of all ranks."""
+def gpus_of(placements: Iterable[Placement], ranks: Iterable[object]) -> dict[int, Gpu]:
+    """The GPU of each of these ranks, as far as their processes told them in any communicator of all ranks.
+
+    Only by its address: the index that a process knows counts the GPUs of its container.
+    """
     wanted = {rank for rank in ranks if isinstance(rank, int)}
-    found = set()
+    found: dict[int, Gpu] = {}
     for placement in placements:
         largest = max((t.nranks for t in placement.observed), default=0)
-        found |= {
-            t.pci
-            for t in placement.observed
-            if t.pci and t.nranks == largest and t.rank in wanted and t.rank in placement.ranks
-        }
-    return tuple(sorted(found))
+        for t in placement.observed:
+            mine = t.nranks == largest and t.rank in wanted and t.rank in placement.ranks
+            if mine and t.pci and (address := canonical_pci(t.pci)):
+                found[t.rank] = Gpu(pci=address)
+    return found
 
 
 def _block(ranks: set[int], size: int, world: int) -> int | None:

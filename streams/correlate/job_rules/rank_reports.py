@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.placement import Placement
+from streams.model.hostnames import folded
 
 Rank = int | str
 """A global rank, or `pod#local` where only the pod is known."""
@@ -68,6 +69,37 @@ def rank_report(s: Sighting, placement: Placement | None) -> RankReport:
     return RankReport(
         s, who, pod, placement.node if placement else s.entity.node, placement.start if placement else None
     )
+
+
+def located(
+    reports: Iterable[RankReport], placements: Sequence[Placement], nodes: Mapping[str, str]
+) -> tuple[RankReport, ...]:
+    """Reports where the ranks stand that they speak of: launchers (mpirun, srun, Ray) print lines of other hosts.
+
+    A rank that the printing pod does not hold stands where it is placed; an address in the line is its pod's or its node's.
+    `nodes` has the node of each.
+    """
+    held = {p.pod for p in placements if p.ranks}
+    holders: dict[Rank, Placement] = {rank: p for p in placements for rank in p.ranks}
+    return tuple(_located(report, held, holders, placements, nodes) for report in reports)
+
+
+def _located(
+    report: RankReport,
+    held: Collection[str],
+    holders: Mapping[Rank, Placement],
+    placements: Sequence[Placement],
+    nodes: Mapping[str, str],
+) -> RankReport:
+    if (holder := holders.get(report.rank)) is not None:
+        if report.pod == holder.pod or report.pod in held:
+            return report
+        return replace(report, pod=holder.pod, node=holder.node)
+    node = nodes.get(folded(ip)) if (ip := report.sighting.text("ip")) else None
+    if node is None:
+        return report
+    there = [p.pod for p in placements if p.node == node]
+    return replace(report, node=node, pod=there[0] if len(there) == 1 else report.pod)
 
 
 def doubted(reports: Sequence[RankReport]) -> Sequence[RankReport]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_causes import culprit_facts
@@ -32,13 +33,25 @@ def silent_roots(
     return found
 
 
+def _part(node: Entity, members: Iterable[Suspicion]) -> Entity:
+    """The GPU of the one rank that all jobs suspect, or the NIC at which failing connections meet; else the node."""
+    findings = [m.finding for m in members]
+    votes = [f.vote for f in findings if f.vote is not None and f.vote.level == "nic"]
+    nics = {vote.nic if vote.node == node.node else None for vote in votes}
+    if len(votes) == len(findings) and len(nics) == 1 and (nic := nics.pop()):
+        return replace(node, nic=nic)
+    gpus = {f.gpu for f in findings}
+    return replace(node, gpu=gpus.pop()) if len(gpus) == 1 else node
+
+
 def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothesis:
     best = max(
         members, key=lambda m: (m.finding.certainty is Certainty.DECISIVE, -m.episode.start.timestamp())
     )
     return Hypothesis(
         place=Place(PlaceKind.NODE, root.node or ""),
-        root=root,
+        root=_part(root, members),
+        counted_as=root,
         family=IncidentFamily.SILENT_NODE,
         incarnation=incarnation,
         certainty=best.finding.certainty,

@@ -248,7 +248,8 @@ def storage_root(name: str) -> str:
 
 def _counted(root: Entity, family: str, incarnation: int) -> tuple[Entity, str, int]:
     """Under which root, domain and number an incident is counted, where that is not its own."""
-    if root.node and (family == IncidentFamily.PFC_STORM or families()[family].found_on == "node"):
+    of_node = family in (IncidentFamily.PFC_STORM, IncidentFamily.SILENT_NODE)
+    if root.node and (of_node or families()[family].found_on == "node"):
         root = Entity(root.cluster, node=root.node)
     if root.storage:
         root = Entity(root.cluster, storage=storage_root(root.storage))

@@ -1,0 +1,131 @@
+"""Lines that a launcher prints for ranks and hosts elsewhere: what they name counts, not the pod that printed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from streams.model.entity import Entity, PodRef
+from streams.model.facts import Fact, PodFact
+from streams.model.incident import Certainty
+from streams.model.signal import Attribute, Signal
+from tests.streams.correlate.test_rank_assignment import made, unnumbered
+from tests.streams.correlate.world import (
+    CLUSTER,
+    FOUR,
+    World,
+    at,
+    cluster,
+    job,
+    nccl_error,
+    node_fact,
+    timeout,
+    timeouts,
+)
+
+LAUNCHER = PodRef("train", "llama-launcher-x7k2p")
+
+
+def launched(nodes: Sequence[str] = FOUR) -> list[Fact]:
+    """A job that mpirun starts: its launcher holds no GPU and stands on a node of its own."""
+    launcher = PodFact(
+        CLUSTER, "train", LAUNCHER.name, "launcher-1", at(-3000), node="n9", job=job("llama"), phase="Running",
+        ready=True, scheduled_at=at(-3000),
+    )  # fmt: skip
+    return [*cluster({"llama": nodes}), node_fact("n9"), launcher]
+
+
+def relayed(lines: Iterable[Signal], **more: Attribute) -> list[Signal]:
+    """The same lines in the launcher's log."""
+    return [
+        replace(s, entity=replace(s.entity, pod=LAUNCHER, node="n9"), attributes={**s.attributes, **more})
+        for s in lines
+    ]
+
+
+def test_the_node_whose_ranks_the_launcher_has_nothing_of_holds_the_job_up() -> None:
+    world = World(launched())
+    world.see(*relayed(timeouts("llama", [r for r in range(32) if r // 8 != 2], 600)))
+    world.pass_to(700)
+    incident = world.only()
+    assert (incident.root, incident.certainty) == (Entity(CLUSTER, node="n3"), Certainty.DECISIVE)
+
+
+def test_where_all_ranks_speak_through_the_launcher_no_node_is_named() -> None:
+    world = World(launched())
+    world.see(*relayed(timeouts("llama", range(32), 600)))
+    world.pass_to(700)
+    assert world.only().root.node is None
+
+
+def test_a_silent_launcher_is_nobodys_culprit() -> None:
+    world = World(launched())
+    world.see(*timeouts("llama", [r for r in range(32) if r // 8 != 2], 600))
+    world.pass_to(700)
+    assert (world.only().root.node, world.only().certainty) == ("n3", Certainty.DECISIVE)
+
+
+def test_an_address_before_the_line_is_that_of_the_pod_it_comes_from() -> None:
+    """Ray's driver tells of workers by their address; whose connections fail is known by that."""
+    facts = [
+        replace(f, ip=f"10.4.0.{int(f.name[-1])}", rank=None) if isinstance(f, PodFact) and f.gpus else f
+        for f in launched()
+    ]
+    lines = [
+        *relayed([error(0, "10.4.0.1")], ip="10.4.0.0"),
+        *relayed([error(16, "10.4.0.1")], ip="10.4.0.2"),
+        *relayed([error(24, "10.4.0.1")], ip="10.4.0.3"),
+    ]
+    world = World(facts)
+    world.see(*lines)
+    world.pass_to(700)
+    assert (world.only().root.node, world.only().root.nic) == ("n2", "mlx5_3")
+
+
+def error(rank: int, peer: str) -> Signal:
+    """A connection to the peer that failed."""
+    line = nccl_error("llama", rank, 100)
+    return replace(
+        line, attributes={**line.attributes, "subtype": "completion", "peer": peer, "device": "mlx5_3"}
+    )
+
+
+def test_a_single_rank_that_never_came_names_its_gpu() -> None:
+    world = World(unnumbered())
+    world.see(*(made(r, r // 8) for r in range(32)))
+    world.see(*timeouts("llama", [r for r in range(32) if r != 21], 600))
+    world.pass_to(700)
+    incident = world.only()
+    assert (incident.root.node, incident.root.gpu and incident.root.gpu.pci) == ("n3", "0000:15:00")
+
+
+def test_the_incident_stays_one_when_more_ranks_of_the_node_turn_out_silent_or_speak() -> None:
+    world = World(unnumbered())
+    world.see(*(made(r, r // 8) for r in range(32)))
+    world.see(*timeouts("llama", [r for r in range(32) if r // 8 != 2], 600))
+    world.pass_to(640)
+    first = world.only()
+    assert first.root == Entity(CLUSTER, node="n3")
+    world.see(*timeouts("llama", [r for r in range(16, 24) if r != 21], 641))
+    world.pass_to(720)
+    incident = world.only()
+    assert incident.id == first.id
+    assert incident.root.gpu is not None
+    world.restart()
+    world.see(timeout("llama", 21, 721, waited=690))
+    world.pass_to(760)
+    assert [i for i in world.incidents() if i.root.node == "n3" and not i.state.is_over] == []
+
+
+def test_failing_connections_name_their_nic() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*(error(rank, "n2") for rank in (0, 16, 24)))
+    world.pass_to(300)
+    assert (world.only().root.node, world.only().root.nic) == ("n2", "mlx5_3")
+
+
+def test_a_line_of_no_known_gpu_names_the_node() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(*timeouts("llama", [r for r in range(32) if r != 21], 600))
+    world.pass_to(700)
+    assert world.only().root == Entity(CLUSTER, node="n3")
