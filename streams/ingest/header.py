@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from streams.ingest import switch_header, timestamps
+from streams.ingest import layers, stamps, switch_header, timestamps
 from streams.ingest.records import Header
 
 _MONTH = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
@@ -32,25 +32,21 @@ _TALOS = re.compile(
 )
 _DECODED = re.compile(r"(?P<facility>kern|user|daemon|syslog) {0,8}: ?(?P<level>[a-z]{3,7}) {0,4}: ")
 _EPOCH = re.compile(r"(?P<ts>1\d{9}\.\d{3,9}) ")
-_HOST_FIRST = re.compile(
-    r"\[?(?P<host>(?=[\w.-]{0,255}\d)[A-Za-z][\w.-]{0,254})\]?:? "
-    rf"(?=\d{{4}}-\d\d-\d\d[T ]\d\d:|(?:{_MONTH}) {{1,2}}\d{{1,2}} \d\d:\d\d:\d\d)"
-)
 _FILE = re.compile(
     r"(?:/[\w./-]{1,200}|[\w-]{1,64}\.log[\w.-]{0,32}|(?:messages|syslog|dmesg)[\d.-]{0,16}):(?:\d{1,9}:)?"
     rf"(?=(?:{_MONTH}) {{1,2}}\d|\d{{4}}-\d\d-|<\d|\[ {{0,8}}\d)"
 )
 """The name of the file, printed when several are read at once."""
 _ISO = re.compile(
-    r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?\[?"
-    r"(?P<ts>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?)(?: UTC)?\]?[ \t]{1,4}"
+    r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?[\[(]?"
+    r"(?P<ts>\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?)"
+    rf"(?: (?:{stamps.ZONES})(?=[\])\s]))?[\])]?[ \t]{{1,4}}"
 )
 _BSD = re.compile(
     rf"\[?(?:(?P<y1>\d{{4}}) )?(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? {{1,2}})?(?P<month>{_MONTH}) {{1,2}}(?P<day>\d{{1,2}}) "
     r"(?:(?P<y2>\d{4}) )?(?P<clock>\d\d:\d\d:\d\d(?:\.\d{1,9})?)(?: (?:UTC|GMT))?(?: (?P<y3>20\d\d)(?=[\] ]))?\]?[: ]{1,4}"
 )
 _CRI = re.compile(r"(?:stdout|stderr) [FP] ")
-_COMPOSE = re.compile(r"[\w./-]{1,64} {0,8}\| |\[pod/[\w.-]{1,253}/[\w.-]{1,63}\] ")
 _MONOTONIC = re.compile(
     r"\[\s{0,8}(?:\d{1,10}\.\d{1,9}(?: {1,4}<\s{0,8}\d{1,10}\.\d{1,9}>)?|\+\d{1,10}\.\d{1,9})\]\s{0,4}"
 )
@@ -69,13 +65,20 @@ _HOST_AND_TAG = re.compile(
 )
 """A relay without a blank between tag and message in its template writes `kernel:NVRM: …`."""
 _HOST_THEN_MESSAGE = re.compile(
+    rf"(?!{layers.TICKET})"
     r"(?P<host>(?!(?:kernel|kern|kmsg|dmesg)\b)[\w.-]{1,255}):? (?=\[\s{0,8}\d{1,10}\.\d{1,9}\]|NVRM: )"
 )
 _HOST_AND_LEVEL = re.compile(
     rf"(?P<host>(?=[\w.-]{{0,255}}[\d-])[\w.-]{{1,255}}) (?:{_LEVEL}) (?P<tag>[\w./#@+-]{{1,64}})(?:\[\d{{1,10}}\])?: ?"
 )
 _HOST_ALONE = re.compile(r"(?P<host>(?=[\w.-]{0,255}[\d-])[A-Za-z][\w.-]{0,254}) (?=\S)")
-_BRACKETED_HOST = re.compile(r"\[(?P<host>[A-Za-z][\w.-]{1,254})\] (?=\[\s{0,8}\d{1,10}\.\d{1,9}\])")
+_BRACKETED_HOST = re.compile(
+    rf"(?!{layers.TICKET})\[(?P<host>[A-Za-z][\w.-]{{1,254}})\] (?=\[\s{{0,8}}\d{{1,10}}\.\d{{1,9}}\]|NVRM: )"
+)
+_DASHED_HOST = re.compile(
+    r"- (?P<host>(?=[\w.-]{0,255}[\d-])[A-Za-z][\w.-]{0,254}) - (?=[A-Za-z_][\w./-]{0,63}(?:\[\d{1,10}\])?: )"
+)
+"""`%(asctime)s - HOST - PROGRAM: `, a relay's template."""
 _KERNEL_ONLY = re.compile(
     r"(?:(?P<host>(?!(?:kern|user|daemon|local\d|syslog)\.)[A-Za-z0-9][\w.-]{0,254}) )?"
     r"(?P<tag>kernel)(?:\[\d{1,10}\])?: ?"
@@ -130,8 +133,8 @@ def _read_any(text: str, reference: datetime) -> Header:
             return _of_rfc5424(text, full, reference)
     elif text.startswith("1 2", position) and (full := _RFC5424.match(text, position)) is not None:
         return _of_rfc5424(text, full, reference)
-    elif (match := _COMPOSE.match(text, position)) is not None:
-        position = match.end()
+    elif (outer := layers.read(text, position)) is not None:
+        return _within(text, outer, reference)
     if text.find("%", position, position + switch_header.REACH) >= 0:
         of_switch = switch_header.read(text, position, reference)
         if of_switch is not None:
@@ -140,9 +143,6 @@ def _read_any(text: str, reference: datetime) -> Header:
         rest = read(text[match.end() : match.end() + _MAX_HEADER], reference)
         kernel = rest.kernel or match["facility"] == "kern"
         return rest._replace(start=match.end() + rest.start, kernel=kernel)
-    if (match := _HOST_FIRST.match(text, position)) is not None:
-        rest = read(text[match.end() : match.end() + _MAX_HEADER], reference)
-        return rest._replace(start=match.end() + rest.start, host=rest.host or match["host"])
     if (match := _KMSG.match(text, position)) is not None:
         return _after_clock(text, Header(match.end(), host=match["host"], kernel=True))
     if (match := _TALOS.match(text, position)) is not None:
@@ -165,7 +165,17 @@ def _read_any(text: str, reference: datetime) -> Header:
         # dmesg -T writes the year after the clock, other programs with a time in brackets before it.
         kernel = not syslog and match["y2"] is None
         return _origin(text, Header(match.end(), at, kernel=kernel), timed=True, syslog=syslog)
+    if (stamp := stamps.read(text, position, reference)) is not None:
+        found = Header(stamp.end, stamp.at, kernel=stamp.kernel, certain=stamp.certain)
+        return _origin(text, found, timed=True, syslog=text[position] not in "[(<")
     return _origin(text, Header(position), timed=False)
+
+
+def _within(text: str, outer: layers.Layers, reference: datetime) -> Header:
+    """The header behind the layers of launchers and viewers. Its own host comes before theirs."""
+    inner = read(text[outer.end : outer.end + _MAX_HEADER], reference)
+    host, kernel = inner.host or outer.host, inner.kernel or outer.kernel
+    return inner._replace(start=outer.end + inner.start, host=host, kernel=kernel)
 
 
 def _of_rfc5424(text: str, match: re.Match[str], reference: datetime) -> Header:
@@ -181,6 +191,20 @@ def _origin(text: str, header: Header, *, timed: bool, syslog: bool = False) -> 
     if timed and (runtime := _CRI.match(text, position)) is not None:
         inner = read(text[runtime.end() : runtime.end() + _MAX_HEADER], header.at) if header.at else Header()
         return inner._replace(start=runtime.end() + inner.start, at=header.at, certain=header.certain)
+    if timed and (dashed := _DASHED_HOST.match(text, position)) is not None:
+        rest = _origin(text, header._replace(start=dashed.end()), timed=True)
+        return rest._replace(host=rest.host or dashed["host"])
+    if (fields := layers.read_fields(text, position)) is not None:
+        at = timestamps.any_form(fields.time) if fields.time else None
+        certain = at is not None and timestamps.has_zone(fields.time or "")
+        tag = "kernel" if fields.kernel else header.tag
+        own = header._replace(at=at, certain=certain) if at is not None else header
+        return own._replace(
+            start=fields.end, host=fields.host, tag=tag, kernel=fields.kernel or header.kernel
+        )
+    if timed and text[position : position + 1] == "{" and (outer := layers.read(text, position)) is not None:
+        inner = _within(text, outer, header.at) if header.at else Header(outer.end, host=outer.host)
+        return inner._replace(at=inner.at or header.at, certain=header.certain)
     if timed and (logger := _LOGGER.match(text, position)) is not None:
         return Header(logger.end(), header.at, None, logger["tag"], certain=header.certain)
     if _SUBSYSTEM_FIRST.match(text, position) is not None:

@@ -10,6 +10,7 @@ import re
 
 from streams.config.yaml_tables import Strict
 from streams.detect.catalog import load_catalog
+from streams.ingest import layers
 from streams.ingest.header import KERNEL_TAGS
 from streams.model.record import LogLine
 
@@ -62,6 +63,7 @@ _ANNOUNCERS = re.compile(
     r"|(?:torch\.distributed\.)?DistBackendError: ?|terminate called after throwing an instance of '[^']{0,80}'"
     r"|\b(?:swss|syncd|bgp|lldp|pmon|teamd)\d{0,2}#[a-z]\w{2,24}(?:\[\d{1,10}\])?: {1,3}(?::- {1,3})?(?:\w{1,64}: )?"
 )
+_TICKET = re.compile(layers.TICKET)
 _MAX_BEFORE = 1024
 _SHEET = load_catalog("prose", Prose)
 _PROSE = frozenset(_SHEET.words)
@@ -85,14 +87,17 @@ def reported(
     if written_by_people(line.source):
         return False
     if not listed and line.source != "kernel" and _of_a_document(line.text[:at]):
-        return False
+        # A launcher's gutter looks like the mark of a list or the bar of a table.
+        within = layers.without_marks(line.text[:at])
+        if len(within) == at or _of_a_document(within):
+            return False
     before = line.text[(line.start if after is None else after) : at]
     before = _MESSAGE_OPENS.sub(" ", before, count=1)
     if quoted(before):
         return False
     if line.source == "kernel" or "orchagent" in line.source or after is not None:
         return True
-    if _asks(line.text) or _REMARK.search(line.text[-64:]):
+    if _asks(line.text) or _TICKET.match(line.text) or _REMARK.search(line.text[-64:]):
         return False
     if by_kernel and _AFTERTHOUGHT.search(line.text[at : at + 512]):
         return False

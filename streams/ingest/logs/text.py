@@ -12,11 +12,18 @@ from streams.model.entity import PodRef
 from streams.model.record import LogLine
 
 _COLOURS = re.compile(
-    r"(?:\x1b|#033|\\x1b|\\033|\\u001b)\[[\d;]{0,16}[mK]|(?<!\w)\[\d{1,2}(?:;\d{1,3}){0,4}m"
+    r"(?:\x1b|#033|\\x1b|\\033|\\u001b)\[[\d;]{0,16}[mK]|(?<!\w)\[\d{1,2}(?:;\d{1,3}){0,4}m|"
+    r"\x1b\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|\x1b\[\??[\d;]{0,16}[A-Za-z]"
 )
 """A terminal's colours, also with the escape character rewritten or dropped by relays."""
-_COLOURED = re.compile(r"\[[\d;]{0,18}[mK]")
+_COLOURED = re.compile(r"\[[\d;]{0,18}[mK]|\x1b")
 """What all of them contain: searching this first is fifty times faster."""
+
+_BAR = re.compile(
+    r"(?:[A-Za-z][\w ()./-]{0,48}: {1,4})?(?<![\d.])\d{1,3}%\|[^|\n]{0,120}\| {0,4}[\d.,kMGTP?]{1,16}/[\d.,kMGTP?]{1,16} "
+    r"\[[^\]\n]{0,160}\] {0,4}(?=[A-Za-z_][\w.-]{0,64}[\s:(]|[\[(])"
+)
+"""tqdm's bar, which ends with no line feed, before what another thread or process wrote into the same line."""
 
 _COOKIE = re.compile(r"(?:@cee: ?)?(?=\{\s{0,4}\")")
 """The start of a message that is a JSON object, also with the cookie of Lumberjack and rsyslog."""
@@ -50,6 +57,8 @@ def read(
     for raw in lines:
         if _COLOURED.search(raw) is not None:
             raw = _COLOURS.sub("", raw)
+        if "%|" in raw:
+            raw = _BAR.sub("", raw, count=1)
         if not raw.strip() or (of_kmsg and _DEVICE.match(raw)):
             continue
         if into.full():

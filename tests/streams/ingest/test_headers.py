@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from streams.ingest import header
+from streams.ingest import header, stamps
 
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
 SWITCH_MESSAGE = "%PFCWD-4-STORM: it happened"
@@ -138,3 +138,70 @@ def test_a_header_names_host_and_program(prefix: str, host: str | None, program:
     message = (prefix + "it happened")[found.start :]
     assert message.endswith("it happened")
     assert "07:13" not in message.replace("E1121 07:13", "")
+
+
+AT = datetime(2026, 11, 21, 7, 13, 13, tzinfo=UTC)
+STAMPS = [
+    "Sat 21 Nov 2026 07:13:13 AM UTC ",
+    "21 Nov 2026 07:13:13 ",
+    "21.11.2026 07:13:13 ",
+    "21/11/2026 07:13:13 ",
+    "11/21/2026 07:13:13 ",
+    "(2026-11-21 07:13:13) ",
+    "[2026-11-21 07:13:13 UTC] ",
+    "Nov. 21 07:13:13 ",
+    "nov. 21 07:13:13 ",
+    "лис. 21 07:13:13 ",
+    "11月 21 07:13:13 ",
+    "Sa Nov 21 2026 07:13:13 ",
+    "20261121T071313Z ",
+    "20261121 07:13:13 ",
+    "1795245193 ",
+    "1795245193123 ",
+    "@1795245193.000 ",
+]
+
+
+@pytest.mark.parametrize("stamp", STAMPS)
+def test_a_time_is_read_in_any_writing(stamp: str) -> None:
+    found = header.read(f"{stamp}gpu-a07 kernel: it happened", NOW)
+    assert found.at is not None
+    assert found.at.replace(microsecond=0) == AT
+    assert (found.host, found.kernel) == ("gpu-a07", True)
+
+
+@pytest.mark.parametrize(
+    ("month", "number"),
+    [("janv.", 1), ("févr.", 2), ("März", 3), ("avr", 4), ("мая", 5), ("juin", 6), ("juil.", 7), ("août", 8)],
+)
+def test_a_month_is_known_in_other_languages(month: str, number: int) -> None:
+    assert stamps.month_of(month) == number
+    assert stamps.month_of("anna") is None
+
+
+LAYERS = [
+    ("[1,3]<stderr>: 2026-11-21T07:13:13Z gpu-a07 kernel: ", "gpu-a07"),
+    ("12: [gpu-a08] Nov 21 07:13:13 gpu-a07 kernel: ", "gpu-a07"),
+    ("gpu-a07 | [812.1] ", None),
+    ("gpu-a07: [Sat Nov 21 07:13:13 2026] ", "gpu-a07"),
+    ("(Probe pid=7, ip=10.0.0.9) [pod/watch-1/dmesg] 2026-11-21T07:13:13Z gpu-a07 kernel: ", "gpu-a07"),
+    ('2026-11-21T07:13:13Z {node="gpu-a07", job="kernel"} ', "gpu-a07"),
+    ('level=warn host=gpu-a07 facility=kern msg="', "gpu-a07"),
+    ('level=warn facility=kern msg="it happened" host=gpu-a07', "gpu-a07"),
+]
+
+
+@pytest.mark.parametrize(("layers", "host"), LAYERS)
+def test_layers_are_peeled_and_the_innermost_host_counts(layers: str, host: str | None) -> None:
+    text = layers if "it happened" in layers else f"{layers}it happened"
+    found = header.read(text, NOW)
+    assert text[found.start :].startswith("it happened")
+    assert (found.host, found.kernel) == (host, True)
+
+
+@pytest.mark.parametrize(
+    "mark", ["OPS-812 ", "[OPS-812] ", "INC0012345 | ", "anna ", "- ", "P2 | OPS-812 | "]
+)
+def test_peoples_marks_are_no_layers(mark: str) -> None:
+    found = header.read(f"{mark}Nov 21 07:13:13 gpu-a07 kernel: it happened", NOW)
+    assert (found.host, found.kernel) == (None, False)
