@@ -25,6 +25,7 @@ from streams.detect.metrics.pause_counters import PauseCounters
 from streams.detect.nccl import NcclRanks
 from streams.detect.off_bus import OffBus
 from streams.detect.sel import Sel
+from streams.detect.slurm import Slurm
 from streams.detect.smi_csv import SmiCsv
 from streams.detect.smi_query import SmiQuery
 from streams.detect.smi_tables import SmiTables
@@ -103,6 +104,7 @@ def line_families() -> tuple[LineFamily, ...]:
         PatternFamily("switch"),
         PatternFamily("subnet"),
         Ibstat(),
+        Slurm(),
         JobProgress(),
         PrintedEvents(),
         KubeLines(),

@@ -1,0 +1,50 @@
+"""Slurm's daemons: `catalog/lines/slurm.yaml`. The controller speaks of many nodes in one line, as a host list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from streams.detect.finding import Finding, Stream
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.pattern_family import PatternFamily
+from streams.model.record import LogLine
+
+MAX_NODES = 256
+"""Nodes taken from one line; a controller that lost its network names all of them."""
+
+_PART = re2_patterns.compile(r"[^,\[\]]+(?:\[[\d,-]+\][^,\[\]]*)?")
+_RANGED = re2_patterns.compile(r"([^\[]*)\[([\d,-]+)\](.*)")
+_RANGE = re2_patterns.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+
+
+class Slurm(PatternFamily):
+    """Reads the sheet; a line about several nodes gives one finding for each."""
+
+    def __init__(self) -> None:
+        super().__init__("slurm")
+
+    def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        """The messages of one line, each at the nodes it names, else at the node that wrote it."""
+        for found in super().read(line, stream):
+            attributes = dict(found.attributes)
+            named = attributes.pop("nodes", None)
+            if not isinstance(named, str):
+                yield found
+                continue
+            for node in islice(hosts_in(named), MAX_NODES):
+                yield found._replace(attributes=attributes, node=node)
+
+
+def hosts_in(hostlist: str) -> Iterator[str]:
+    """The hosts of Slurm's notation: `gpu-[017-019,021],login1`. Zeros before a number are part of the name."""
+    for part in _PART.findall(hostlist):
+        ranged = _RANGED.fullmatch(part)
+        if ranged is None:
+            yield part
+            continue
+        head, numbers, tail = ranged.groups()
+        for first, last in (found.groups() for found in _RANGE.finditer(numbers)):
+            end = min(int(last or first), int(first) + MAX_NODES)
+            for number in range(int(first), end + 1):
+                yield f"{head}{number:0{len(first)}d}{tail}"
