@@ -86,6 +86,7 @@ def line_families() -> tuple[LineFamily, ...]:
         OffBus(),
         PatternFamily("nvrm"),
         PatternFamily("gpu_tools"),
+        PatternFamily("agents"),
         query,
         SmiTables(),
         SmiCsv(query),
