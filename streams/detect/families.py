@@ -105,6 +105,7 @@ def line_families() -> tuple[LineFamily, ...]:
         PatternFamily("pcie"),
         PatternFamily("storage"),
         PatternFamily("switch"),
+        PatternFamily("switch_health"),
         PatternFamily("subnet"),
         Ibstat(),
         Slurm(),
