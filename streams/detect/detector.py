@@ -18,6 +18,7 @@ from streams.detect.families import (
     SampleFamily,
     alert_families,
     event_families,
+    last_resorts,
     line_families,
     sample_families,
 )
@@ -79,7 +80,8 @@ class Detector:
         self._cluster = cluster_default
         self._header = cluster_header
         self._rule_states: defaultdict[tuple[str, int], RuleState] = defaultdict(RuleState)
-        lines = line_families()
+        lines = (*line_families(), *last_resorts())
+        self._first_resorts = len(line_families())
         self._samples = sample_families()
         self._events = event_families()
         self._alerts = alert_families()
@@ -228,8 +230,7 @@ class Detector:
 
     def _findings(self, observation: Observation, stream: Stream) -> Iterable[Finding]:
         if isinstance(observation, LogLine):
-            for number in self._concerned.found_in(observation.text):
-                yield from self._lines[number].read(observation, stream)
+            yield from self._of_line(observation, stream)
         elif isinstance(observation, Sample):
             for sample_family in self._readers_of(observation.name):
                 yield from sample_family.read(observation, stream)
@@ -239,6 +240,16 @@ class Detector:
         else:
             for alert_family in self._alerts:
                 yield from alert_family.read(observation, stream)
+
+    def _of_line(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        """The findings of one line; the last resorts come last, and only where there is nothing else."""
+        found = False
+        for number in self._concerned.found_in(line.text):
+            if found and number >= self._first_resorts:
+                return
+            for finding in self._lines[number].read(line, stream):
+                found = True
+                yield finding
 
     def _readers_of(self, metric: str) -> tuple[SampleFamily, ...]:
         """The families with a hint in the metric's name."""

@@ -30,6 +30,7 @@ from streams.detect.smi_csv import SmiCsv
 from streams.detect.smi_query import SmiQuery
 from streams.detect.smi_tables import SmiTables
 from streams.detect.sxid import Sxid
+from streams.detect.unknown_errors import UnknownErrors
 from streams.detect.xid import Xid
 from streams.model.record import Alert, KubeEvent, LogLine, Sample
 
@@ -114,6 +115,12 @@ def line_families() -> tuple[LineFamily, ...]:
         PrintedEvents(),
         KubeLines(),
     )
+
+
+@cache
+def last_resorts() -> tuple[LineFamily, ...]:
+    """Families that read only lines in which no other found anything."""
+    return (UnknownErrors(),)
 
 
 @cache

@@ -46,6 +46,7 @@ class SignalKind(StrEnum):
     RUN_RESOLVED = "run.resolved"
     RUN_FINISHED = "run.finished"
     ALERT_UNMAPPED = "alert.unmapped"
+    UNKNOWN = "unknown"
 
 
 class WorkloadClass(StrEnum):

@@ -29,6 +29,7 @@ NODE_KINDS = frozenset(
         SignalKind.NCCL_ERROR,
         SignalKind.FABRIC_PFC_STORM,
         SignalKind.FABRIC_LINK,
+        SignalKind.UNKNOWN,
     }
 )
 

@@ -220,6 +220,14 @@ SAYS_NOTHING: dict[str, list[Signal]] = {
         sign("gpu.driver", "n1", 0, "device_unhealthy"),
         sign("gpu.driver", "n1", 20, "device_unhealthy", cleared=True),
     ],
+    "an error in words that no row knows": [
+        sign("unknown", "n1", 0, index=1, severity=INFO, author="nvidia"),
+        sign("unknown", "n1", 1, severity=INFO, author="nvme", device="nvme3"),
+    ],
+    "a node that Slurm drained": [sign("node.condition", "n1", 0, "slurm_drain", severity=WARNING)],
+    "a node that does not answer Slurm": [sign("node.condition", "n1", 0, "slurm_down")],
+    "the verdict of another agent": [sign("node.condition", "n1", 0, "agent_verdict", severity=WARNING)],
+    "an assertion of the driver": [sign("gpu.driver", "n1", 0, "assertion", index=1, severity=WARNING)],
     "an idle GPU": [sign("gpu.idle", "n1", 0, "allocated", index=1, severity=WARNING)],
 }
 

@@ -1,0 +1,217 @@
+"""Errors of known machine authors in words that no row knows: `catalog/unknown.yaml`.
+
+Read last, and only of lines in which nothing else was found. A line whose opening words belong to some row is not unknown: that
+row left it out on purpose, as a repeat, a retry or a healthy host's habit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+
+from pydantic import Field
+
+from streams.config.yaml_tables import Strict
+from streams.detect.catalog import load_catalog
+from streams.detect.finding import Finding, Stream
+from streams.detect.matching import re2_patterns
+from streams.detect.matching.log_patterns import load_sheet, read_fields, sheet_names
+from streams.detect.matching.quotation_filter import reported
+from streams.detect.matching.re2_patterns import Pattern, PatternSet
+from streams.model.clock import to_millis
+from streams.model.entity import Gpu, canonical_pci
+from streams.model.kinds import SignalKind
+from streams.model.record import LogLine
+from streams.model.signal import Attribute, Severity
+
+MAX_TOLD = 20_000
+MAX_MESSAGE = 1024
+
+
+class KernelAuthor(Strict):
+    """A driver or subsystem. `opens` is RE2 of what its messages begin with."""
+
+    author: str
+    opens: str
+    by_gpu: bool = False
+    by_nic: bool = False
+
+
+class Program(Strict):
+    """A daemon, by its name in the header or its container's; `containers` are SONiC's (`swss#orchagent`)."""
+
+    author: str
+    names: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
+    by_gpu: bool = False
+    by_nic: bool = False
+
+
+class ErrorWords(Strict):
+    """How an author says that a line is an error."""
+
+    kernel: str
+    programs: str
+
+
+class UnknownSample(Strict):
+    """A line of words that are in no row, and whose it is."""
+
+    text: str
+    author: str
+
+
+class UnknownSheet(Strict):
+    """The whole file; its head explains the keys."""
+
+    kernel: tuple[KernelAuthor, ...]
+    programs: tuple[Program, ...]
+    error: ErrorWords
+    quiet: str
+    places: tuple[str, ...]
+    integers: tuple[str, ...]
+    each_s: float = Field(gt=0)
+    places_each: int = Field(ge=1)
+    samples: tuple[UnknownSample, ...]
+    look_alikes: tuple[str, ...]
+
+
+@cache
+def sheet() -> UnknownSheet:
+    """The file, read once."""
+    return load_catalog("unknown", UnknownSheet)
+
+
+class UnknownErrors:
+    """Reads what no row knows. Says each author and place once in a while: `each_s` and `places_each` bound it."""
+
+    def __init__(self) -> None:
+        table = sheet()
+        self._kernel = [(re2_patterns.compile(one.opens), one) for one in table.kernel]
+        self._programs = {name: one for one in table.programs for name in one.names}
+        self._containers = {name: one for one in table.programs for name in one.containers}
+        self._kernel_error = re2_patterns.compile(table.error.kernel)
+        self._program_error = re2_patterns.compile(table.error.programs)
+        self._quiet = re2_patterns.compile(table.quiet)
+        self._places = [re2_patterns.compile(pattern) for pattern in table.places]
+        self._each_ms = round(table.each_s * 1000)
+        named = "|".join((*self._programs, *(f"{name}\\d?#" for name in self._containers)))
+        drivers = "|".join(one.opens for one in table.kernel)
+        self.hints = (
+            rf"(?:^|[^\w])(?:{drivers})[^\n]*{table.error.kernel}".encode(),
+            rf"\b(?:{named})\b?[^\n]*{_LEVELS}".encode(),
+            rf"{_SWITCH_LEVEL}(?:{'|'.join(self._containers)})\d?#".encode(),
+        )
+
+    def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
+        """The finding of the line, if it is such an error and its author was not heard of this place lately."""
+        message = line.text[line.start : line.start + MAX_MESSAGE]
+        author = self._author(line, message)
+        if author is None or self._quiet.search(message):
+            return
+        by_kernel = isinstance(author, KernelAuthor)
+        if not reported(line, line.start, by_kernel=by_kernel) or _is_known(line.text):
+            return
+        place = read_fields(message, self._places, sheet().integers)
+        if not place or self._told_lately(author.author, place, line, stream):
+            return
+        yield _finding(author, place, line)
+
+    def _author(self, line: LogLine, message: str) -> KernelAuthor | Program | None:
+        """Whose error the line is; None for any other line."""
+        before = line.text[: line.start]
+        container, hashed, _ = line.source.partition("#")
+        if hashed:
+            author = self._containers.get(container.rstrip("0123456789"))
+            return author if author and _SWITCH_ERROR.search(before) else None
+        program = self._programs.get(line.source) or self._programs.get(line.container or "")
+        if program is not None:
+            return program if self._program_error.search(message) else None
+        if line.source not in ("kernel", "") or not self._kernel_error.search(message):
+            return None
+        return next((one for opens, one in self._kernel if opens.match(message)), None)
+
+    def _told_lately(
+        self, author: str, place: Mapping[str, Attribute], line: LogLine, stream: Stream
+    ) -> bool:
+        """True when the author was heard of this place lately, or of too many; remembers this one otherwise."""
+        told = stream.rule_state.table("unknown.told", MAX_TOLD)
+        now = to_millis(line.at or stream.received_at)
+        of = (stream.cluster, line.node or stream.lines, author)
+        key = (*of, str(next(iter(place.values()))))
+        before = told.get(key)
+        if before is not None and abs(now - _int(before[0])) < self._each_ms:
+            return True
+        since, count = (_int(value) for value in told.get(of, (now, 0)))
+        if abs(now - since) >= self._each_ms:
+            since, count = now, 0
+        if count >= sheet().places_each:
+            return True
+        told[of] = (since, count + 1)
+        told[key] = (now,)
+        return False
+
+
+def _finding(author: KernelAuthor | Program, place: Mapping[str, Attribute], line: LogLine) -> Finding:
+    attributes: dict[str, Attribute] = {"author": author.author, **place}
+    pci, device, node, port = (_text(place, name) for name in ("pci", "device", "node", "port"))
+    index = place.get("index")
+    on_switch = isinstance(author, Program) and bool(author.containers)
+    gpu = Gpu(
+        canonical_pci(pci) if pci and author.by_gpu else None,
+        _text(place, "uuid"),
+        index if isinstance(index, int) and author.by_gpu else None,
+    )
+    return Finding(
+        SignalKind.UNKNOWN,
+        Severity.INFO,
+        attributes,
+        gpu=None if gpu == Gpu() else gpu,
+        node=node,
+        nic=(device or (pci.lower() if pci else None)) if author.by_nic else None,
+        port=port if on_switch else None,
+        on_switch=on_switch,
+        text=line.text,
+    )
+
+
+def _text(place: Mapping[str, Attribute], name: str) -> str | None:
+    value = place.get(name)
+    return value if isinstance(value, str) and value else None
+
+
+def _int(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _is_known(text: str) -> bool:
+    """True where some row's own words are in the line, whatever made the row leave it out."""
+    return any(
+        needs is None or needs.search(text) is not None
+        for openers, rows in _openers()
+        for needs in (rows[number] for number in openers.found_in(text))
+    )
+
+
+@cache
+def _openers() -> tuple[tuple[PatternSet, tuple[Pattern | None, ...]], ...]:
+    """For each sheet the opening words of its rows, and what else a row needs.
+
+    These are the sets that the sheets' families match, in the same order, so they are compiled once and cost no memory here.
+    """
+    found = []
+    for name in sheet_names():
+        rows = sorted(load_sheet(name).rows, key=lambda row: row.fallback)
+        needs = tuple(re2_patterns.compile(row.needs) if row.needs else None for row in rows)
+        found.append((PatternSet(row.opens.encode("latin-1") for row in rows), needs))
+    return tuple(found)
+
+
+_PLACED = r"(?:GPU|mlx[45]_|/dev/|\bnode(?:Name)?[= ]\W{0,2}[A-Za-z]|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}|NVSwitch|nvme\d|\bib\d)"
+_LEVELS = (
+    r"(?:level=(?:error|fatal)|[EF]\d{4} \d\d:\d\d|ERROR|FATAL|CRITICAL|[\]:] (?:error|fatal|Error): )[^\n]*"
+    + _PLACED
+)
+"""What the prefilter asks of a daemon's line: its own error level, and something that may be a place."""
+_SWITCH_LEVEL = r"\b(?:ERR|CRIT|ALERT|EMERG) "
+_SWITCH_ERROR = re2_patterns.compile(r"\b(?:ERR|ERROR|CRIT|ALERT|EMERG) ")

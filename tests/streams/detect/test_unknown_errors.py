@@ -1,0 +1,69 @@
+"""The last resort: a machine author's own error about a place, in words that no row knows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from streams.detect import Detector
+from streams.detect.unknown_errors import sheet
+from streams.model.kinds import SignalKind
+from streams.model.signal import Severity, Signal
+from tests.streams.detect.lines import NOW, record, signals
+
+FLUX = "Nov 21 07:13:13 {} kernel: NVRM: GPU 0000:{}:00.0: the flux table could not be aligned"
+
+
+@pytest.mark.parametrize("sample", sheet().samples, ids=lambda sample: sample.author)
+def test_an_unknown_error_of_a_known_author_is_told_with_its_place(sample: object) -> None:
+    (signal,) = signals(sample.text)  # type: ignore[attr-defined]
+    assert (signal.kind, signal.severity) == (SignalKind.UNKNOWN, Severity.INFO)
+    assert signal.attributes["author"] == sample.author  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("text", sheet().look_alikes, ids=lambda text: text[:60])
+def test_what_is_no_error_of_a_place_stays_silent(text: str) -> None:
+    assert not signals(text)
+
+
+def told(*lines: tuple[str, timedelta]) -> list[Signal]:
+    detector = Detector("c1")
+    return [
+        signal
+        for number, (text, after) in enumerate(lines)
+        for signal in detector.detect(record(text, at=NOW + after, offset=number)).signals
+    ]
+
+
+def test_the_gpu_the_nic_and_the_port_are_the_place() -> None:
+    (gpu,) = signals(FLUX.format("gpu-7", "3b"))
+    assert gpu.entity.gpu is not None
+    assert (gpu.entity.node, gpu.entity.gpu.pci) == ("gpu-7", "0000:3b:00")
+    (port,) = signals(
+        "Nov 21 07:13:13.1 leaf-2 ERR syncd#syncd: :- alignQuark: quark of Ethernet12 is out of its table"
+    )
+    assert (port.entity.switch, port.entity.port) == ("leaf-2", "Ethernet12")
+
+
+def test_an_author_is_heard_of_a_place_once_in_a_while() -> None:
+    one = [(f"[{second}.1] NVRM: GPU 0000:3b:00.0: the flux table could not be aligned", timedelta(seconds=second))
+           for second in (0, 1, 300, 700)]  # fmt: skip
+    assert len(told(*one)) == 2
+
+
+def test_an_author_is_heard_of_so_many_places_of_a_node() -> None:
+    many = [(FLUX.format("gpu-7", f"{bus:02x}"), timedelta()) for bus in range(32)]
+    other = (FLUX.format("gpu-8", "3b"), timedelta())
+    assert [signal.entity.node for signal in told(*many, other)] == ["gpu-7"] * sheet().places_each + [
+        "gpu-8"
+    ]
+
+
+def test_what_a_row_knows_and_leaves_out_is_not_unknown() -> None:
+    repeats = (
+        ("[ 99.1] nvme nvme4: failed nvme_keep_alive_end_io error=-5", timedelta()),
+        ("[ 99.2] nvme nvme4: starting error recovery", timedelta()),
+        ("[ 99.3] nvme nvme4: Reconnecting in 10 seconds...", timedelta()),
+    )
+    assert SignalKind.UNKNOWN not in {signal.kind for signal in told(*repeats)}
