@@ -129,7 +129,10 @@ class KubeEvents:
             yield found
 
     def is_new(self, found: Finding, event: KubeEvent, stream: Stream) -> bool:
-        """False for the routine end of a condition that was not firing; remembers which are firing."""
+        """False for the routine end of a condition that was not firing; remembers which are firing.
+
+        Where Events are spread over several partitions, another one may have seen it fire, so every end counts.
+        """
         if event.kind != "Node":
             return True
         firing = stream.rule_state.table("kube.firing", _MAX_FIRING)
@@ -138,7 +141,11 @@ class KubeEvents:
             firing[key] = (1,)
             return True
         was_firing = firing.pop(key, None) is not None
-        return was_firing or not (event.reason in self._ends or event.reason.endswith(_HEALTHY))
+        return (
+            was_firing
+            or stream.spread > 1
+            or not (event.reason in self._ends or event.reason.endswith(_HEALTHY))
+        )
 
     def interpret(self, event: KubeEvent) -> Finding | None:
         """The finding of an Event by itself, whatever was firing before."""

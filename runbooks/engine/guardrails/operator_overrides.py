@@ -29,8 +29,8 @@ def reopened(context: GuardContext) -> Ruling | None:
 def known_node(context: GuardContext) -> Ruling | None:
     """A node that the inventory does not know can be neither counted nor checked for an opt-out.
 
-    Where the inventory knows nodes, the host is none of them: a login host, a switch, a name that fits several. Nobody is asked to
-    approve what cannot be done.
+    Where the inventory knows nodes, the host is none of them: a login host, a switch, a name that fits several. Nobody is asked
+    to approve what cannot be done.
     """
     target = context.step.target
     if target is None or target.kind != "Node" or context.node is not None:

@@ -51,7 +51,10 @@ class PatternFamily:
                 yield found
 
     def _was_not_firing(self, hit: Hit, found: Finding, line: LogLine, stream: Stream) -> bool:
-        """True for the end of what was not firing there; remembers what is firing."""
+        """True for the end of what was not firing there; remembers what is firing.
+
+        Where lines of one host are spread over several partitions, another one may have seen it fire, so every end counts.
+        """
         if not self._ending:
             return False
         firing = stream.rule_state.table(f"{self._sheet}.firing", _MAX_FIRING)
@@ -60,7 +63,7 @@ class PatternFamily:
         if found.state is SignalState.FIRING:
             firing[key] = (1,)
             return False
-        return firing.pop(key, None) is None and hit.row.ends
+        return firing.pop(key, None) is None and hit.row.ends and stream.spread == 1
 
     def finding(self, hit: Hit, line: LogLine, stream: Stream) -> Finding | None:
         """The finding of one message; None when it is none after all."""

@@ -168,6 +168,20 @@ def test_the_end_of_a_condition_is_told_where_it_was_firing(row: EventRow) -> No
     assert [signal.state for signals in told for signal in signals] == ["firing", "cleared"]
 
 
+def test_the_end_of_a_link_s_fall_counts_in_whichever_partition_it_comes() -> None:
+    detector = Detector("c1")
+    lines = [
+        b"node-7 kernel: mlx5_core 0000:5e:00.0 eth6: Link down",
+        b"node-7 kernel: mlx5_core 0000:5e:00.0 eth6: Link up",
+    ]
+    records = [record(line)._replace(partition=n, key=None) for n, line in enumerate(lines)]
+    told = [signal.state for one in records for signal in detector.detect(one).signals]
+    assert told == ["firing", "cleared"]
+    # Of keyed records all of a host's come to one partition: there the end of nothing is a boot.
+    booted = record(lines[1])._replace(partition=1, key=b"node-7")
+    assert not Detector("c1").detect(booted).signals
+
+
 NAMES = {"^Ready$": "Ready", "deadlock": "KernelDeadlock", ".": "SomethingElse"}
 """A condition that a pattern of the sheet stands for."""
 
