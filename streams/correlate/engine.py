@@ -45,7 +45,7 @@ class Engine:
         self.name = cluster
         self._config = config or Config()
         self._state = State(rows, cluster)
-        self._incarnations = Incarnations(self._state, self._config.linger)
+        self._incarnations = Incarnations(self._state, self._config.linger, self._config.flap_quiet)
         placements = Placements(self._state, self._config.slack)
         topology = Topology(self._state, placements)
         self._ingest = Ingest(self._state, topology)

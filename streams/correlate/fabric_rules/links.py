@@ -34,6 +34,8 @@ from streams.model.signal import Attribute
 
 FAMILY = IncidentFamily.NIC_LINK
 MAINTENANCE = "planned maintenance"
+LINK_FLAPS = "link flaps"
+"""The rule of a link that went down again and again."""
 _BROKEN: tuple[Part, ...] = ("down", "bounced", "device")
 
 
@@ -159,7 +161,7 @@ def verdict(fault: LinkFault, config: Config) -> LinkVerdict:
 
     if flapping:
         third = min(m.sighting.seen_at for m in fault.events if m.at >= downs[config.flaps - 1])
-        return context("link flaps", Certainty.LIKELY, third, f"its link went down {len(downs)} times")
+        return context(LINK_FLAPS, Certainty.LIKELY, third, f"its link went down {len(downs)} times")
     if lasting:
         ready_at = min(m.sighting.seen_at for m in lasting) + config.link_settle
         return context("link down", Certainty.LIKELY, ready_at, "its link is down")

@@ -152,7 +152,8 @@ def _incarnation(groups: list[_Group], group: _Group, incarnations: Incarnations
 def _is_over(
     groups: list[_Group], group: _Group, at: datetime, incarnations: Incarnations, config: Config
 ) -> bool:
-    if group.cleared_at is not None and at > group.cleared_at + config.linger:
+    quiet = config.flap_quiet if group.flaps else config.linger
+    if group.cleared_at is not None and at > group.cleared_at + quiet:
         return True
     if not incarnations.has_closings:
         return False

@@ -50,7 +50,7 @@ def node_down(
     lasting = [
         i for i in down_intervals(seen) if i.end is None or i.end - i.start >= config.node_settle
     ]  # a kubelet that restarts is NotReady for less
-    for session in incarnations.sessions(root, "node", _bridged(lasting, row), again=config.node_again):
+    for session in incarnations.sessions(root, "node", _bridged(lasting, row), again=config.flap_quiet):
         back = session.cleared_at
         may_take = usual(session.start)
         if back is not None and is_back_in_time(row, session.start, back, may_take):
@@ -69,8 +69,6 @@ def node_down(
         flaps = session.flaps + 1 >= config.flaps
         if flaps:
             why = f"{why}. It has gone and come back again and again, {session.flaps + 1} times"
-        times = session.times()
-        times["cleared_at"] = _cleared_at(session, flaps, config)
         facts: dict[str, Attribute] = {
             "node_not_ready": bool(gone) and session.cleared_at is None,
             "maintenance": expected is not None,
@@ -82,7 +80,7 @@ def node_down(
                 place=Place(PlaceKind.NODE, root.node or ""),
                 root=root,
                 family=IncidentFamily.NODE_DOWN,
-                **times,
+                **session.times(),
                 certainty=_certainty(bool(gone), deaths),
                 **(_Brevity() if flaps or deaths else _brevity(session, lasting, config)),
                 ready_at=min(s.seen_at for s in session.sightings) + config.node_settle,
@@ -113,12 +111,6 @@ def _brevity(session: Session, lasting: Iterable[FiringInterval], config: Config
     if not away:
         return {"alone": False}
     return {"brief_until": min(s.seen_at for s in away[-1].sightings) + config.node_blip}
-
-
-def _cleared_at(session: Session, flaps: bool, config: Config) -> datetime | None:
-    """When it was over. A node that flaps is well only when it stays for a while."""
-    back = session.cleared_at
-    return back + config.node_again if flaps and back is not None else back
 
 
 def _bridged(lasting: Sequence[FiringInterval], row: NodeRow) -> list[FiringInterval]:

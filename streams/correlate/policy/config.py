@@ -24,6 +24,8 @@ class Config:
     """A counter shows a storm at its next scrape."""
     linger: timedelta = timedelta(minutes=2)
     """Evidence within this after the end of an incident belongs to it; later evidence is a new incarnation."""
+    flap_quiet: timedelta = timedelta(minutes=10)
+    """The same for an incident that ended and began again already: it stays open while it may go on flapping, with one run."""
     hang_settle: timedelta = timedelta(seconds=20)
     """A culprit is named from watchdogs alone only when no report came for this long, or every rank has reported."""
     doubt_settle: timedelta = timedelta(seconds=60)
@@ -37,8 +39,6 @@ class Config:
     node_blip: timedelta = timedelta(seconds=240)
     """One node that is back within this has blipped (a busy API server, a late lease; Kubernetes gives a node up after 300 s): it
     is told only when a job suffers, when it is certain that the node is dead, or when it goes on blipping."""
-    node_again: timedelta = timedelta(minutes=10)
-    """A node that goes again within this flaps, and one that flapped is well when it has stayed for so long."""
     storm_settle: timedelta = timedelta(seconds=5)
     """The line that ends a storm may be this much later than the one that reported it."""
     storm_alone: timedelta = timedelta(seconds=30)

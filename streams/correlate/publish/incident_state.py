@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from streams.correlate.fabric_rules.links import LINK_FLAPS
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
@@ -45,11 +46,10 @@ class IncidentStates:
         self, h: Hypothesis, hit: bool, now: datetime
     ) -> tuple[IncidentState, datetime | None, str]:
         runs = self._incarnations.runs(h.id)
-        linger = self._config.linger
         if runs.closed_at is not None:
             return IncidentState.RESOLVED, runs.closed_at, ""
         # A run at work goes on to its end: what it has done so far may be why the fault cleared.
-        cleared = h.cleared_at is not None and h.cleared_at + linger <= now
+        cleared = h.cleared_at is not None and h.cleared_at + self._linger(h) <= now
         if cleared and runs.state not in (IncidentState.MITIGATING, IncidentState.VERIFYING):
             return IncidentState.RESOLVED, h.cleared_at, "It has cleared"
         if runs.state is not None:
@@ -110,12 +110,17 @@ class IncidentStates:
 
     def ends(self, h: Hypothesis) -> list[datetime]:
         """When its state may change by itself."""
-        ends = [h.cleared_at + self._config.linger] if h.cleared_at else []
+        ends = [h.cleared_at + self._linger(h)] if h.cleared_at else []
         ends += [h.sure_at] if h.sure_at is not None else []
         ends += [h.expected.until] if h.expected is not None and h.expected.until is not None else []
         if (stale := self._stale(h)) is not None:
             ends.append(h.last_at + stale)
         return ends
+
+    def _linger(self, h: Hypothesis) -> timedelta:
+        """How long it stays open after its end. What flaps stays open while it may go on: each return would be news and a run."""
+        # A link that flaps is over only when it has been quiet for as long (`links.verdict`).
+        return self._config.flap_quiet if h.flaps and h.rule != LINK_FLAPS else self._config.linger
 
     def _stale(self, h: Hypothesis) -> timedelta | None:
         """How long after its last sign an incident ends by itself."""

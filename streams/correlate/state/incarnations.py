@@ -104,9 +104,10 @@ def closes(event: Sighting) -> bool:
 class Incarnations:
     """When incarnations were resolved, and how many there were, from the rows."""
 
-    def __init__(self, state: State, linger: timedelta) -> None:
+    def __init__(self, state: State, linger: timedelta, flap_quiet: timedelta) -> None:
         self._state = state
         self._linger = linger
+        self._flap_quiet = flap_quiet
 
     def runs(self, incident: str) -> RunView:
         """The state of an incident by its runs and operators. The first event that resolves it counts, none after it."""
@@ -183,9 +184,9 @@ class Incarnations:
         """Intervals of one place put together into incarnations. `names` are the roots it may be published under, if not `root`.
 
         An interval that begins while the last incarnation is open, or within the linger after its end, is part of it (a flap, if
-        it had ended). Once a run or an operator has resolved it, anything later than the linger is a new one. A place that ends
-        and begins again by itself a third time is flapping: it stays the same incarnation from then on. With `again` that holds
-        from the second time on, if it begins so soon after the end.
+        it had ended; after a flap the linger is longer). Once a run or an operator has resolved it, anything later than the
+        linger is a new one. A place that ends and begins again by itself a third time is flapping: it stays the same incarnation
+        from then on. With `again` that holds from the second time on, if it begins so soon after the end.
         """
         base = self.base(root, domain)
         count = base.count if base else 0
@@ -213,7 +214,8 @@ class Incarnations:
     def _is_over(
         self, session: Session, names: Sequence[Entity], domain: str, at: datetime, again: timedelta | None
     ) -> bool:
-        if session.cleared_at is not None and at > session.cleared_at + (again or self._linger):
+        quiet = again or (self._flap_quiet if session.flaps else self._linger)
+        if session.cleared_at is not None and at > session.cleared_at + quiet:
             return True
         closed = (self.closing(name, domain, session.incarnation) for name in names)
         return any(end is not None and at > end + self._linger for end in closed)

@@ -211,7 +211,7 @@ def test_waves_for_an_hour_are_one_incident_with_a_count() -> None:
     signals: list[Signal] = []
     for wave in range(5):
         signals += [*went(NAMES[:50], 700 * wave), *back(NAMES[:50], 700 * wave + 200)]
-    world = told(signals, 700 * 5, step=20)
+    world = told(signals, 700 * 6, step=20)
     incident = world.only()
     assert incident.family == "nodes_not_ready"
     assert incident.flaps >= 2

@@ -298,7 +298,7 @@ def test_a_storm_that_is_found_and_restored_for_an_hour_is_one() -> None:
     world = story(*signals, until=3605)
     assert (len(world.published), world.only().root.node) == (1, "n2")
     assert world.only().flaps > 2
-    world.pass_to(3900)
+    world.pass_to(4300)
     assert world.only().state is IncidentState.RESOLVED
 
 
