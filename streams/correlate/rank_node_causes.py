@@ -52,19 +52,25 @@ def weighed_roots(
     handled, and whoever looks at it will find the rest.
     """
     result = NodeRoots()
+    late = {h.id for h in roots if _is_read_again(h, config)} if len(roots) > 1 else set()
     ranked = sorted(
         [*roots, *silent],
         key=lambda h: (h.certainty is Certainty.WEAK, -families()[h.family].rank, h.fault_at, h.id),
     )
     for root in ranked:
         host = next((h for h in result.independent if _takes_in(h, root, closed, config)), None)
+        why = ""
+        if host is None and root.id in late and root.family not in policy().handled.apart:
+            host, why = next((h for h in result.independent if h.id in late), None), _READ_AGAIN
         if host is None:
             result.independent.append(root)
             continue
         result.merged[root.id] = host.id
         result.parts.append(root)
         at = result.independent.index(host)
-        result.independent[at] = _with(host, root)
+        result.independent[at] = (
+            _with(host, root, "a log that is read again", why) if why else _with(host, root)
+        )
     for since, name in row.cordons:
         _take_in_later(result, since, name, closed)
     not_ready = [s for s in of_kind(row.seen, SignalKind.NODE_NOT_READY) if s.firing]
@@ -118,6 +124,15 @@ def _takes_in(host: Hypothesis, other: Hypothesis, closed: Mapping[str, datetime
     # A kernel that panics logs no more: what its GPUs say later is not what it died of.
     early = config.skew if other.facts.get("panic") is True else config.before
     return other.fault_at >= host.fault_at - early
+
+
+_READ_AGAIN = "it was told by the same old lines, read again"
+
+
+def _is_read_again(h: Hypothesis, config: Config) -> bool:
+    """Whether all that it rests on was told by lines that were old when they were read."""
+    latest = newest(h)
+    return latest is not None and latest.seen_at - latest.at > config.read_again
 
 
 def _came_late(h: Hypothesis, config: Config) -> bool:

@@ -16,6 +16,8 @@ class Config:
     """Longer than the longest collective timeout (30 min before PyTorch 2.2) with the heartbeat on top."""
     before: timedelta = timedelta(minutes=5)
     """A cause may lie this long before the collective that hangs of it."""
+    read_again: timedelta = timedelta(minutes=15)
+    """Lines so old when they are read come from a log that is read again. All that a node's tells is one question."""
     outlived: timedelta = timedelta(minutes=2)
     """A job that makes progress so long after a fault's last sign was not stopped by it (drivers, kubelets: `lag`)."""
     skew: timedelta = timedelta(seconds=5)

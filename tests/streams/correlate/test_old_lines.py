@@ -105,10 +105,10 @@ def test_an_old_panic_read_again_by_a_node_that_boots_stays_old() -> None:
 
 
 @pytest.mark.parametrize("sorted_by_time", [True, False])
-def test_two_thousand_lines_read_again_make_one_question_for_each_gpu_at_most(sorted_by_time: bool) -> None:
+def test_two_thousand_lines_read_again_make_one_question(sorted_by_time: bool) -> None:
     told, chance = world(), random.Random(7)
     codes = [79, 79, 119, 95, 48, 74, 31, 45, 63, 154]
-    ages = [chance.uniform(0.2, 23) * HOUR for _ in range(2000)]
+    ages = [chance.uniform(0.3, 23) * HOUR for _ in range(2000)]
     lines = [
         read_at(xid("n2", chance.choice(codes), -age, index=chance.randrange(8)), i / 100)
         for i, age in enumerate(sorted(ages, reverse=True) if sorted_by_time else ages)
@@ -117,6 +117,23 @@ def test_two_thousand_lines_read_again_make_one_question_for_each_gpu_at_most(so
         told.see(*lines[start : start + 100])
     told.pass_to(300)
     standing = [i for i in told.incidents() if i.state is IncidentState.OPEN]
-    assert 0 < len(standing) <= 8
-    assert len({i.root.key for i in standing}) == len(standing)
-    assert all(i.evident_at is not None for i in standing)
+    assert len(standing) == 1
+    assert standing[0].evident_at is not None
+
+
+def test_a_fault_of_now_on_a_node_whose_log_is_read_again_is_told_beside_it() -> None:
+    told = world()
+    told.see(*(read_at(xid("n2", 119, -3 * HOUR, index=i), 2) for i in range(4)))
+    told.see(xid("n2", 79, 5, index=6))
+    told.pass_to(60)
+    assert [(i.family, i.root.gpu and i.root.gpu.pci) for i in told.incidents()] == [
+        ("gpu_fault", "0000:10:00"),
+        ("gpu_off_bus", "0000:16:00"),
+    ]
+
+
+def test_old_lines_of_two_nodes_are_two_questions() -> None:
+    told = world()
+    told.see(*(read_at(xid(n, 119, -3 * HOUR - 600 * i, index=i), 2) for n in ("n2", "n3") for i in range(4)))
+    told.pass_to(60)
+    assert sorted(str(i.root.node) for i in told.incidents()) == ["n2", "n3"]
