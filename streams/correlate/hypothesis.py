@@ -56,6 +56,8 @@ class Hypothesis:
     """Why it is decisive then."""
     brief_until: datetime | None = None
     """It may be over by itself until then: nobody is told before, unless a job suffers from it or it is certain."""
+    was_brief: bool = False
+    """It was over by itself so soon that it is an incident only where a job suffered from it."""
     expected: Expectation | None = None
     """Why nothing is to be done about it for a time: somebody works there."""
     counted_as: Entity | None = None
@@ -71,6 +73,11 @@ class Hypothesis:
     def domain(self) -> str:
         """The family's domain."""
         return families()[self.family].domain
+
+    @property
+    def opens_alone(self) -> bool:
+        """Whether it is an incident also while no job suffers from it."""
+        return self.alone and not self.was_brief
 
     def fact_texts(self, name: str) -> tuple[str, ...]:
         """A fact that is a list, as texts; empty if there is none."""

@@ -135,7 +135,7 @@ def weighed(
     sure_at = max(min(s.seen_at for s in gone) + first.after, *due, since)
     if back is not None and sure_at >= back:
         return h
-    return replace(h, sure_at=sure_at, sure=first.says, alone=True)
+    return replace(h, sure_at=sure_at, sure=first.says, was_brief=False)
 
 
 def _last_time(h: Hypothesis, row: NodeRow) -> list[Sighting]:

@@ -97,7 +97,7 @@ def node_down(
 class _Brevity(TypedDict, total=False):
     """What a hypothesis takes from how short its absences are."""
 
-    alone: bool
+    was_brief: bool
     brief_until: datetime
 
 
@@ -109,7 +109,7 @@ def _brevity(session: Session, lasting: Iterable[FiringInterval], config: Config
         return {}
     away = [i for i in mine if i.end is None]
     if not away:
-        return {"alone": False}
+        return {"was_brief": True}
     return {"brief_until": min(s.seen_at for s in away[-1].sightings) + config.node_blip}
 
 

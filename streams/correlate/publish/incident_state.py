@@ -81,16 +81,20 @@ class IncidentStates:
 
         What such work never does counts when the node is given back with it, what it may do only when it is seen after that.
         """
+        row = self._state.nodes.get(h.root.node or "")
+        mark = row.fact.worked_on if row is not None and row.fact is not None else None
+        ours = h.family in policy().maintenance.expected
+        if mark is not None and mark.ends == "held" and (ours or not hit):
+            # Whenever it began: a person has taken the node in hand.
+            return Expectation(f"{mark.by} works on it", None)
         if h.expected is not None or h.family == IncidentFamily.NODE_DOWN:
             return h.expected
-        row = self._state.nodes.get(h.root.node or "")
         work = work_at(row, h.last_at) if row is not None else None
         if work is None or row is None:
             return None
-        if h.family in policy().maintenance.expected:
+        if ours:
             return Expectation(work.says, None)
-        on = row.fact is not None and row.fact.worked_on is not None
-        if hit or work.since > h.fault_at or (h.certainty is Certainty.DECISIVE and not on):
+        if hit or work.since > h.fault_at or (h.certainty is Certainty.DECISIVE and mark is None):
             return None
         return Expectation(work.says, None)
 

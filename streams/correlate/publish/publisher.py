@@ -81,7 +81,7 @@ class Publisher:
         self._recounted: set[str] = set()
         for place in sorted(by_place):
             for h in sorted(by_place[place], key=lambda h: h.id):
-                if not h.alone and not claims.get(h.id):
+                if not h.opens_alone and not claims.get(h.id):
                     continue
                 if h.id not in self._state.documents and h.ready_at > now:
                     wakes.append((h.ready_at, place))
@@ -95,7 +95,7 @@ class Publisher:
                 changes += self._amend(place, h, claims.get(h.id, {}), now)
                 wakes += [(at, place) for at in self._states.ends(h) if at > now]
         for place in sorted(by_place):
-            kept = {h.id for h in by_place[place] if h.alone or claims.get(h.id)}
+            kept = {h.id for h in by_place[place] if h.opens_alone or claims.get(h.id)}
             for name in sorted(self._by_place.get(place, set()) - kept):
                 gone, wake = self._give_up(name, successor, now)
                 changes += gone
@@ -261,7 +261,7 @@ class Publisher:
         if old.state is IncidentState.MERGED or row.withdrawn:
             return Changes(), []
         new_root = successor(row)
-        if new_root is not None and not new_root.alone and new_root.id not in self._state.documents:
+        if new_root is not None and not new_root.opens_alone and new_root.id not in self._state.documents:
             new_root = None  # that root opens no incident by itself, and explains nothing else
         closed_at = self._incarnations.runs(name).closed_at
         if new_root is None and closed_at is not None:

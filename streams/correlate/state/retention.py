@@ -7,11 +7,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from streams.correlate.policy.config import Config
-from streams.correlate.sightings import Sighting
+from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.fact_rows import FactRows
+from streams.correlate.state.node_work import work_at
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.placement import ended_at
-from streams.correlate.state.rows import Groups, NodeRow, PodRow
+from streams.correlate.state.rows import Groups, NodeRow, PodRow, of_kind
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.kinds import SignalKind
@@ -38,8 +39,7 @@ class Retention:
             row = self._state.nodes[name]
             if not self._is_held(name, busy, open_jobs):
                 kept = _since_each(row.seen, self.kept_since(Place(PlaceKind.NODE, name), cut, config))
-                if row.fact is not None and not row.fact.ready and row.left_at is None:
-                    kept |= {key: group for key, group in row.seen.items() if _is_of_absence(group[0], row)}
+                kept |= _of_announced_absence(row)
                 if kept != row.seen:
                     self._state.nodes.put(name, replace(row, seen=kept))
                     touched.nodes.add(name)
@@ -169,15 +169,20 @@ class Retention:
         unlisted["pod"].intersection_update(self._state.pods)
 
 
-def _is_of_absence(s: Sighting, row: NodeRow) -> bool:
-    """Whether a sighting is kept as long as its node is away.
+def _of_announced_absence(row: NodeRow) -> Groups:
+    """What is kept of a node as long as it is away for somebody's work.
 
-    Nothing is told of a node that is worked on until it is overdue, and then it must be known since when it is away and why.
+    Nothing is told of it until it is overdue, and then it must be known since when it is away and why.
     """
-    if s.kind == SignalKind.NODE_MAINTENANCE:
-        return True
-    announced = any(group[0].kind == SignalKind.NODE_MAINTENANCE for group in row.seen.values())
-    return s.kind == SignalKind.NODE_NOT_READY and (bool(row.work) or announced)
+    if row.fact is None or row.fact.ready or row.left_at is not None:
+        return {}
+    readiness = sorted((s for s in of_kind(row.seen, SignalKind.NODE_NOT_READY)), key=order)
+    back = max((s.at for s in readiness if not s.firing), default=None)
+    gone = next((s for s in readiness if s.firing and (back is None or s.at > back)), None)
+    if gone is None or work_at(row, gone.at) is None:
+        return {}
+    kinds = (SignalKind.NODE_NOT_READY, SignalKind.NODE_MAINTENANCE)
+    return {key: group for key, group in row.seen.items() if group[0].kind in kinds}
 
 
 def _forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Config) -> datetime:

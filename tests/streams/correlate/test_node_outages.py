@@ -323,7 +323,7 @@ def test_nodes_whose_absence_was_forgotten_still_count_as_away(by_facts: bool) -
     world = World(facts(8))
     for i, name in enumerate(NAMES[4:8]):
         world.tell(node_fact(name, since=300.0 * i, ready=False))
-        world.pass_to(300.0 * i + 60, step=5)
+        world.pass_to(300.0 * i + 250, step=5)
     for incident in world.incidents():
         world.see(run("resolved", incident.id, 1300))
     if not by_facts:

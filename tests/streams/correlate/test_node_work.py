@@ -224,3 +224,12 @@ def test_facts_and_lines_of_a_node_in_work_end_the_same_in_any_order(order: tupl
                 world.tell(one)  # type: ignore[arg-type]
     world.pass_to(600, step=30)
     assert essence(world) == {("gpu_off_bus", "w00", "suppressed")}
+
+
+def test_a_person_may_take_a_node_in_hand_after_it_went() -> None:
+    world = World(cluster({"llama": FOUR}, spare=["w00"]))
+    world.see(not_ready("w00", 0))
+    world.pass_to(300)
+    assert world.only().state is IncidentState.OPEN
+    world.tell(node_fact("w00", since=400, ready=False, work=work("a person", "held"), maintenance=True))
+    assert world.only().state is IncidentState.SUPPRESSED
