@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from streams.inventory.jobs import Workload
 from streams.inventory.objects import (
@@ -15,6 +15,7 @@ from streams.inventory.objects import (
     part,
     text,
     time,
+    whole,
 )
 from streams.inventory.ranks import PodRanks
 from streams.model.entity import JobRef
@@ -58,11 +59,20 @@ def pod_fact(
         workload_guessed=True if work.guessed else None,
         created_at=time(part(pod, "metadata"), "creationTimestamp"),
         started_at=_started_at(pod),
+        removed_at=_removed_at(pod),
     )
 
 
 def _scheduled_at(pod: KubeObject) -> datetime | None:
     return time(condition(pod, "PodScheduled"), "lastTransitionTime") if holds(pod, "PodScheduled") else None
+
+
+def _removed_at(pod: KubeObject) -> datetime | None:
+    """When its deletion was asked for: the object says when its time to end by itself is over."""
+    about = part(pod, "metadata")
+    until = time(about, "deletionTimestamp")
+    grace = whole(about.get("deletionGracePeriodSeconds")) or 0
+    return until - timedelta(seconds=grace) if until is not None else None
 
 
 def _started_at(pod: KubeObject) -> datetime | None:

@@ -129,6 +129,8 @@ class PodFact:
     created_at: AwareDatetime | None = None
     started_at: AwareDatetime | None = None
     """When the last of its running containers started: what kept it from starting before is over."""
+    removed_at: AwareDatetime | None = None
+    """When somebody asked for its deletion: a person, preemption, a drain, a queue, its controller."""
     kind: Literal["pod"] = "pod"
 
     @property

@@ -128,6 +128,7 @@ class JobCauses(CauseSource):
             addresses=self._evidence_cache.addresses,
             pods=self._evidence_cache.pod_times(key) if failed else {},
             ran_at=row.ran_at,
+            stopped=row.stops,
             own_closed=self._own_closed(key) if failed or codes else {},
             forgotten=self._incarnations.forgotten(Entity(self._cluster, job=job_ref(key))),
         )

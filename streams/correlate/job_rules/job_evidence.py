@@ -50,6 +50,8 @@ class JobEvidence:
     """By uid: its pods of which failures were reported."""
     own_closed: Mapping[int, datetime] = field(default_factory=dict)
     """When runs or people closed incidents of its own code, by their number."""
+    stopped: tuple[datetime, ...] = ()
+    """When it was suspended, or deleted before it had finished."""
     ran_at: datetime | None = None
     """When a pod of it first stood on a node."""
     forgotten: Mapping[str, BaseRow] = field(default_factory=dict)
@@ -82,6 +84,20 @@ class JobEvidence:
     def root(self) -> Entity:
         """The job as a root."""
         return Entity(self.cluster, job=self.job)
+
+
+def removed_before(evidence: JobEvidence, at: datetime, config: Config) -> frozenset[str]:
+    """Nodes from which pods of the job were taken on purpose shortly before that moment, by whomever; the job feels it then.
+
+    Whoever restarts a job that failed removes its pods after that, not before.
+    """
+    since, until = at - config.removal, at + config.skew
+    stopped = any(since <= stop <= until for stop in evidence.stopped)
+    return frozenset(
+        p.node
+        for p in evidence.placements
+        if stopped or (p.removed_at is not None and since <= p.removed_at <= until)
+    )
 
 
 def placed_at(placements: Sequence[Placement], at: datetime, config: Config) -> list[Placement]:

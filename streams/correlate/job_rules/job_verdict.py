@@ -24,7 +24,7 @@ from streams.correlate.job_rules.explaining_causes import (
     weak_cause,
 )
 from streams.correlate.job_rules.job_causes import application_root, hang_root, rejections
-from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered
+from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered, removed_before
 from streams.correlate.job_rules.pod_failures import PLATFORM, PlatformBlocker, platform_blockers
 from streams.correlate.job_rules.rank_assignment import gpus_of, numbered
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
@@ -96,7 +96,9 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             verdict.claim(cause.id, burst, burst.sightings)
         elif not burst.speaks_for_itself and _is_teardown(burst, hangs, config):
             torn_down.append(burst)
-        elif not _went_on(burst, evidence, config) and not burst.says_nothing:
+        elif not (
+            burst.says_nothing or _went_on(burst, evidence, config) or _was_stopped(burst, evidence, config)
+        ):
             loose.setdefault(number, []).append(burst)
     applications: list[tuple[Burst, Hypothesis]] = []
     for number, crashes in loose.items():
@@ -229,6 +231,10 @@ def _judge_hang(
     deaths = only_deaths(episode.reports)
     if deaths and (_runs_again(evidence, episode, ready_at) or _was_ended(evidence, episode, config)):
         return  # somebody ended it on purpose, or whatever it was is over
+    if (removed := removed_before(evidence, episode.start, config)) and (
+        deaths or node is None or node in removed
+    ):
+        return  # its ranks wait for pods that were taken away on purpose
     if node is not None and not deaths:
         verdict.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
         verdict.claim(Suspect(Place(PlaceKind.NODE, node)), episode, teardown)
@@ -306,6 +312,11 @@ def _went_on(burst: Burst, evidence: JobEvidence, config: Config) -> bool:
     until = burst.end + config.restart_settle
     moved = any(burst.end + config.together < at <= until for at in evidence.moved)
     return moved and not any(burst.start < p.start <= until for p in evidence.placements)
+
+
+def _was_stopped(burst: Burst, evidence: JobEvidence, config: Config) -> bool:
+    """Whether pods of the job were taken away on purpose before it failed: by preemption, a drain, a queue, a person."""
+    return not burst.speaks_for_itself and bool(removed_before(evidence, burst.start, config))
 
 
 def _teardown(torn_down: Sequence[Burst], hang: Episode, config: Config) -> list[Sighting]:

@@ -82,6 +82,8 @@ class Config:
     """A hang or application incident without an end or further evidence is resolved after this."""
     slack: timedelta = timedelta(seconds=15)
     """A pod's end and its node's last lines come from different clocks."""
+    removal: timedelta = timedelta(minutes=2)
+    """What ends within this after pods of its job were asked to go ends for that (their grace period is 30 s by default)."""
     same_pods_gap: timedelta = timedelta(minutes=10)
     """Reports of the same pods this far apart still belong to one hang: aborting takes its time."""
     judged_at_once: int = 500

@@ -17,6 +17,7 @@ from streams.correlate.state.rows import (
     with_names,
     with_pod_fact,
     with_pod_gone,
+    with_suspension,
     with_work,
 )
 from streams.correlate.state.store import State
@@ -110,6 +111,8 @@ class FactRows:
         row = self._state.jobs.get(name, JobRow())
         if fact is not None and (row.fact is None or row.fact.observed_at <= fact.observed_at):
             row = replace(row, fact=fact)
+        if fact is not None:
+            row = with_suspension(row, fact)
         if gone_at is not None:
             row = replace(row, gone_at=max(gone_at, row.gone_at or gone_at))
         return Touched(jobs={name}, placed={name}) if self._state.jobs.put(name, row) else Touched()

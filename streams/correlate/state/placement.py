@@ -36,6 +36,8 @@ class Placement:
     """Where the ranks were learned, as the inventory says."""
     observed: tuple[ObservedRank, ...] = ()
     """What its processes said of their ranks."""
+    removed_at: datetime | None = None
+    """When somebody asked for its deletion."""
 
     def overlaps(self, since: datetime, until: datetime) -> bool:
         """Whether the placement and the closed interval have a moment in common."""
@@ -90,6 +92,7 @@ def placements_of(name: str, row: PodRow) -> tuple[Placement, ...]:
                 expected=count,
                 source=fact.rank_source,
                 observed=tuple(t for t in row.ranks if start <= t.at and (end is None or t.at <= end)),
+                removed_at=fact.removed_at,
             )
         )
     return tuple(placements)

@@ -100,6 +100,16 @@ class JobRow:
     gone_at: datetime | None = None
     ran_at: datetime | None = None
     """When a pod of it first stood on a node."""
+    suspensions: tuple[tuple[datetime, bool], ...] | None = None
+    """When facts began and ceased to say that it is suspended; the latest few. None for a job that never was."""
+
+    @property
+    def stops(self) -> tuple[datetime, ...]:
+        """When it was suspended, or deleted before it had finished."""
+        deleted = (self.gone_at,) if self.gone_at and not (self.fact and self.fact.finished) else ()
+        said = self.suspensions or ()
+        began = (at for i, (at, on) in enumerate(said) if on and not (i and said[i - 1][1]))
+        return (*began, *deleted)
 
     @property
     def is_gone(self) -> bool:
@@ -210,6 +220,14 @@ def with_work(row: NodeRow, fact: NodeFact) -> NodeRow:
 def _work_of(fact: NodeFact) -> tuple[str, ...]:
     work = fact.worked_on
     return (work.by, work.ends) if work is not None else ()
+
+
+def with_suspension(row: JobRow, fact: JobFact) -> JobRow:
+    """The row with what a fact says of its suspension. Of facts in a row that say the same, the outermost are kept."""
+    if not fact.suspended and not row.suspensions:
+        return row
+    statements = _outermost({*(row.suspensions or ()), (fact.observed_at, fact.suspended)})
+    return replace(row, suspensions=statements[-MAX_UPKEEP:])
 
 
 def with_names(row: NodeRow, fact: NodeFact) -> NodeRow:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from streams.model.entity import JobRef
-from streams.model.facts import Fact, PodFact
+from streams.model.facts import Fact, JobFact, PodFact
 from streams.model.kinds import WorkloadClass
 from streams.model.signal import Signal
 from tests.streams.correlate.world import (
@@ -20,7 +20,9 @@ from tests.streams.correlate.world import (
     cluster,
     failed,
     job,
+    nccl_error,
     node_fact,
+    pods,
     progress,
     sign,
     timeouts,
@@ -219,3 +221,69 @@ def test_a_full_busy_healthy_day_opens_nothing() -> None:
             world.tell(one)
     world.pass_to(25 * 3600, step=30)
     assert world.incidents() == []
+
+
+def removed(seconds: float, *numbers: int) -> list[PodFact]:
+    """Pods of llama that somebody asked to go then."""
+    return [replace(pods("llama", FOUR)[i], removed_at=at(seconds), observed_at=at(seconds)) for i in numbers]
+
+
+STOPPED: dict[str, list[Signal]] = {
+    "a program that ends by itself": [failed("llama", p, 2 + p, exitcode=1) for p in range(4)],
+    "peers that lose a pod": [nccl_error("llama", r, 3) for r in range(8, 32)],
+    "ranks that wait for a pod": timeouts("llama", range(8, 32), 605),
+}
+
+
+@pytest.mark.parametrize("name", STOPPED)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_job_whose_pods_are_taken_away_on_purpose_has_no_fault(name: str, backwards: bool) -> None:
+    for fact_at, opens in ((0, False), (-600, True), (None, True)):
+        told = removed(fact_at, 0) if fact_at is not None else []
+        world = World(cluster({"llama": FOUR}))
+        if not backwards:
+            for pod in told:
+                world.tell(pod)
+        for signal in STOPPED[name]:
+            world.see(signal)
+        if backwards:
+            for pod in told:
+                world.tell(pod)
+        world.pass_to(900, step=5)
+        standing = [i for i in world.incidents() if not i.reason.startswith("Withdrawn")]
+        assert bool(standing) is opens, fact_at
+
+
+@pytest.mark.parametrize("name", STOPPED)
+@pytest.mark.parametrize("how", ["suspended", "deleted", "finished"])
+def test_a_job_that_is_stopped_on_purpose_has_no_fault(name: str, how: str) -> None:
+    fact = next(f for f in cluster({"llama": FOUR}) if isinstance(f, JobFact))
+    world = World(cluster({"llama": FOUR}))
+    if how == "suspended":
+        world.tell(replace(fact, suspended=True, observed_at=at(0)))
+    elif how == "deleted":
+        world.gone(fact, 0)
+    world.see(*STOPPED[name])
+    world.pass_to(900, step=5)
+    if how == "suspended":
+        world.restart()
+        world.tell(replace(fact, observed_at=at(880)))
+        world.pass_to(910)
+    assert bool(world.incidents()) is (how == "finished")
+
+
+def test_pods_that_are_replaced_after_a_crash_do_not_excuse_it() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(failed("llama", 2, 0, exitcode=1))
+    for pod in removed(8, 0, 1, 2, 3):
+        world.tell(pod)
+    world.see(failed("llama", 1, 10, exitcode=1))
+    world.pass_to(100)
+    assert world.only().family == "application"
+
+
+def test_memory_that_runs_out_while_a_pod_is_taken_away_is_still_told_of() -> None:
+    world = World([*cluster({"llama": FOUR}), *removed(0, 0)])
+    world.see(failed("llama", 2, 5, "cuda_oom"))
+    world.pass_to(100)
+    assert world.only().family == "application"
