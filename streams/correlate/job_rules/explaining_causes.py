@@ -92,6 +92,29 @@ def gone_node(evidence: JobEvidence, node: str, episode: Episode, config: Config
     return max(found, key=lambda c: (c.fault_at, c.id), default=None)
 
 
+def unheard_node(
+    evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
+) -> Hypothesis | None:
+    """The first of the job's nodes to go away as its ranks began to complain, if no rank of it has said anything since.
+
+    Connections to a dead node fail within seconds, its kubelet is missed after most of a minute: what complains names nobody.
+    """
+    if finding.node is not None or finding.mismatch:
+        return None
+    heard = set(episode.reporters.values())
+    found = [
+        cause
+        for cause, placements in evidence.local
+        if cause.family == IncidentFamily.NODE_DOWN
+        and cause.certainty is not Certainty.WEAK
+        and cause.facts.get("lives") is not True
+        and cause.root.node not in heard
+        and episode.start - config.before <= cause.fault_at <= episode.start + cause.lag
+        and any(s.overlaps(episode.start - config.slack, episode.end) for s in placements)
+    ]
+    return min(found, key=lambda c: (c.fault_at, c.id), default=None)
+
+
 def weak_cause(
     evidence: JobEvidence, episode: Episode, finding: HangFinding, config: Config
 ) -> Hypothesis | None:

@@ -21,6 +21,7 @@ from streams.correlate.job_rules.explaining_causes import (
     gone_node,
     missed_nodes,
     storm_for,
+    unheard_node,
     weak_cause,
 )
 from streams.correlate.job_rules.job_causes import application_root, hang_root, rejections
@@ -225,6 +226,7 @@ def _judge_hang(
     # When every other rank has reported, silence is proof enough: do not wait until the kubelet is missed.
     proven = finding.silent and finding.certainty is Certainty.DECISIVE
     gone = gone_node(evidence, node, episode, config) if node is not None and not proven else None
+    gone = gone or unheard_node(evidence, episode, finding, config)
     if gone is not None:
         verdict.claim(gone.id, episode, [*episode.lines, *teardown])
         return
@@ -264,7 +266,10 @@ def _ready_at(finding: HangFinding, episode: Episode, config: Config) -> datetim
         return episode.seen_at
     if only_deaths(episode.reports):
         return episode.seen_at + config.restart_settle
-    firm = finding.node is None or finding.certainty is Certainty.DECISIVE
+    # Connections to a dead node fail long before its kubelet is missed: errors that name nobody wait for that.
+    waits = any(t.sighting.kind == SignalKind.NCCL_TIMEOUT for t in episode.reports)
+    by_leaf = finding.vote is not None and finding.vote.leaf is not None
+    firm = (finding.node is None and (waits or by_leaf)) or finding.certainty is Certainty.DECISIVE
     return episode.seen_at + (config.hang_settle if firm else max(config.hang_settle, config.doubt_settle))
 
 

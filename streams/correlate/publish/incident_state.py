@@ -16,7 +16,7 @@ from streams.correlate.state.incarnations import Incarnations
 from streams.correlate.state.node_work import Expectation, work_at
 from streams.correlate.state.store import State
 from streams.model.incident import Certainty, IncidentState
-from streams.model.kinds import IncidentFamily
+from streams.model.kinds import IncidentFamily, SignalKind
 from streams.model.message import some
 
 _NAMES_TOLD = 6
@@ -153,9 +153,11 @@ def _strengthened(h: Hypothesis, claims: Mapping[str, Sequence[Sighting]]) -> Hy
     if not suffering or h.certainty is not Certainty.LIKELY:
         return h
     if h.family == IncidentFamily.NODE_DOWN:
-        why = (
-            f"{h.why}; and its ranks are silent while those of {suffering[0].partition('/')[2]} wait for them"
-        )
+        # Connections that fail tell of some end of theirs; only ranks that wait tell whom they wait for.
+        waiting = [j for j in suffering if any(s.kind == SignalKind.NCCL_TIMEOUT for s in claims[j])]
+        if not waiting:
+            return h
+        why = f"{h.why}; and its ranks are silent while those of {waiting[0].partition('/')[2]} wait for them"
         return replace(h, certainty=Certainty.DECISIVE, why=why)
     lost = (
         h.family == IncidentFamily.NIC_LINK

@@ -20,6 +20,7 @@ from tests.streams.correlate.world import (
     cluster,
     job,
     link,
+    nccl_error,
     node_fact,
     not_ready,
     pods,
@@ -261,3 +262,26 @@ def test_an_old_line_that_is_read_now_does_not_hold_up_what_is_seen_to_happen_no
     assert not down(world).state.is_over
     (lost,) = [i for i in world.incidents() if i.family == "gpu_off_bus"]
     assert lost.evident_at == at(-7200)
+
+
+def test_connections_that_fail_before_the_kubelet_is_missed_are_told_with_the_node_that_died() -> None:
+    """Its peers complain after seconds and name nobody; the API server misses it after most of a minute."""
+    errors = [nccl_error("llama", rank, 12 + rank / 10) for rank in range(16)]
+    world = told([*moving(-600, 0), *errors, not_ready(DEAD, 42)], 160)
+    assert {i.id for i in world.published.values()} == {world.only().id}, "told once"
+    assert (world.only().family, world.only().root.node) == ("node_down", DEAD)
+    assert world.only().certainty is Certainty.LIKELY, "errors name no end of theirs"
+    assert world.only().jobs == (job("llama"),)
+
+
+def test_a_job_that_complains_before_another_jobs_node_goes_is_a_story_of_its_own() -> None:
+    errors = [nccl_error("llama", rank, 12 + rank / 10) for rank in range(16)]
+    world = told([*moving(-600, 0), *errors, not_ready(SPARE[0], 42)], 400)
+    assert {i.family for i in world.incidents()} == {"hang", "node_down"}
+
+
+def test_a_node_whose_own_ranks_complain_did_not_die_of_what_they_complain_of() -> None:
+    dead = JOB.index(DEAD)
+    errors = [nccl_error("llama", rank, 12 + rank / 100) for rank in range(8 * (dead + 1))]
+    world = told([*moving(-600, 0), *errors, not_ready(DEAD, 42)], 400)
+    assert {i.family for i in world.incidents()} == {"hang", "node_down"}
