@@ -167,6 +167,11 @@ class Engine:
         changes, wakes = self._publisher.publish(by_place, claims, self._successor, now)
         for wake in wakes:
             heapq.heappush(self._wakes, wake)
+        # What failed first on a host accuses it of what other jobs suffer there.
+        self._touched.jobs = self._touched.jobs.union(
+            *(self._causes.topology.placements.jobs_near(host) for host in self._publisher.first_hosts)
+        )
+        self._publisher.first_hosts.clear()
         return changes
 
     def _successor(self, row: DocumentRow) -> Hypothesis | None:

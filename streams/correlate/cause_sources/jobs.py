@@ -20,7 +20,8 @@ from streams.correlate.sightings import Sighting
 from streams.correlate.state.job_progress import moves_of
 from streams.correlate.state.place import Cause, PlaceKind, Suspect, Touched
 from streams.correlate.state.pod_jobs import job_ref
-from streams.correlate.state.rows import DocumentRow, JobRow
+from streams.correlate.state.repeat_faults import first_name
+from streams.correlate.state.rows import DocumentRow, JobRow, PastFault
 from streams.model.entity import Entity
 from streams.model.kinds import IncidentFamily
 
@@ -130,6 +131,7 @@ class JobCauses(CauseSource):
             ran_at=row.ran_at,
             stopped=row.stops,
             own_closed=self._own_closed(key) if failed or codes else {},
+            firsts=self._firsts({p.node for p in placements}),
             forgotten=self._incarnations.forgotten(Entity(self._cluster, job=job_ref(key))),
         )
 
@@ -142,6 +144,11 @@ class JobCauses(CauseSource):
         first = base.count if base else 0
         numbers = range(first + 1, first + 1 + _MAX_OWN)
         return {n: at for n in numbers if (at := self._incarnations.closing(root, domain, n)) is not None}
+
+    def _firsts(self, nodes: set[str]) -> dict[str, tuple[PastFault, ...]]:
+        """By node: earlier jobs that failed first there."""
+        rows = ((node, self._state.histories.get(first_name(node))) for node in nodes)
+        return {node: row.faults for node, row in rows if row is not None}
 
     def _near_storms(self, causes: Iterable[Hypothesis], nodes: set[str]) -> frozenset[str]:
         """Ids of storms and faults of the fabric that reach a job on these nodes."""

@@ -9,11 +9,13 @@ from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.job_rules.applications import Burst, together
 from streams.correlate.job_rules.culprit import HangFinding
 from streams.correlate.job_rules.explaining_causes import in_time, was_outlived
-from streams.correlate.job_rules.job_evidence import JobEvidence, recovered
+from streams.correlate.job_rules.first_failures import first_host, set_of_nodes, suspected_host
+from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered
 from streams.correlate.job_rules.rank_reports import Episode
 from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import MISMATCHES_FROM
+from streams.correlate.state.repeat_faults import FIRST_HOST, FIRST_NODES
 from streams.model.entity import Entity
 from streams.model.incident import Candidate, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -40,6 +42,9 @@ def application_root(
         why = f"it failed {len(crashes)} times in the same way{where}. {why}"
         # What follows a program from nodes to nodes is the program's.
         certainty = Certainty.LIKELY if sets > 2 and certainty is Certainty.WEAK else certainty
+    there = placed_at(evidence.placements, burst.start, config)
+    if (host := first_host(burst, there)) is not None:
+        facts |= {FIRST_HOST: host, FIRST_NODES: set_of_nodes(there)}
     if code:
         facts |= {"xid": code, "xids": tuple(sorted({s.code for s in burst.sightings if s.code}))}
     if (place := burst.gpu) is not None and place.gpu is not None:
@@ -85,8 +90,12 @@ def hang_root(
     ready_at: datetime,
     candidates: tuple[Candidate, ...],
     teardown: list[Sighting],
+    config: Config,
 ) -> Hypothesis:
     """A hang that names no node: its culprit is not known, or the program is."""
+    facts, there = culprit_facts(finding, episode), placed_at(evidence.placements, episode.start, config)
+    if (host := suspected_host(finding, there)) is not None:
+        facts |= {FIRST_HOST: host, FIRST_NODES: set_of_nodes(there)}
     return Hypothesis(
         place=evidence.place,
         root=evidence.root,
@@ -102,7 +111,7 @@ def hang_root(
         causes=tuple(episode.lines),
         symptoms=tuple(teardown),
         jobs=(evidence.job,),
-        facts=culprit_facts(finding, episode),
+        facts=facts,
         candidates=candidates,
     )
 

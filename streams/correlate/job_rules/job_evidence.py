@@ -14,7 +14,7 @@ from streams.correlate.policy.config import Config
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.placement import Placement
-from streams.correlate.state.rows import BaseRow
+from streams.correlate.state.rows import BaseRow, PastFault
 from streams.model.entity import Entity, JobRef
 from streams.model.incident import Certainty
 
@@ -56,6 +56,8 @@ class JobEvidence:
     """When a pod of it first stood on a node."""
     forgotten: Mapping[str, BaseRow] = field(default_factory=dict)
     """By domain: how many of the job's own incidents are forgotten, and until when."""
+    firsts: Mapping[str, Sequence[PastFault]] = field(default_factory=dict)
+    """By node of the job: earlier jobs that failed first there."""
     local: Sequence[tuple[Hypothesis, Sequence[Placement]]] = field(init=False)
     """Roots on the job's own nodes that may explain its symptoms, each with the job's placements there."""
 

@@ -24,6 +24,14 @@ from streams.correlate.job_rules.explaining_causes import (
     unheard_node,
     weak_cause,
 )
+from streams.correlate.job_rules.first_failures import (
+    RULE,
+    accusation,
+    as_episode,
+    earlier_firsts,
+    first_host,
+    suspected_host,
+)
 from streams.correlate.job_rules.job_causes import application_root, hang_root, rejections
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered, removed_before
 from streams.correlate.job_rules.pod_failures import PLATFORM, PlatformBlocker, platform_blockers
@@ -99,7 +107,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             torn_down.append(burst)
         elif not (
             burst.says_nothing or _went_on(burst, evidence, config) or _was_stopped(burst, evidence, config)
-        ):
+        ) and not _accuse_by_history(evidence, verdict, burst, config):
             loose.setdefault(number, []).append(burst)
     applications: list[tuple[Burst, Hypothesis]] = []
     for number, crashes in loose.items():
@@ -119,6 +127,21 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     _claim_teardown(evidence, verdict, config)
     _evaluate_blockers(evidence, verdict, config)
     return verdict
+
+
+def _accuse_by_history(evidence: JobEvidence, verdict: JobVerdict, burst: Burst, config: Config) -> bool:
+    """Suspect the host on which the job ended first, if other jobs have done so before. Returns whether it is suspected."""
+    there = placed_at(evidence.placements, burst.start, config)
+    host = first_host(burst, there)
+    if host is None or not (
+        earlier := earlier_firsts(host, evidence.job, there, evidence.firsts, burst.start)
+    ):
+        return False
+    ready_at = burst.seen_at + config.application_settle
+    finding, episode = accusation(host, earlier), as_episode(burst)
+    verdict.suspicions.append(Suspicion(host, evidence.job, finding, episode, ready_at, ()))
+    verdict.claim(Suspect(Place(PlaceKind.NODE, host)), burst, burst.sightings)
+    return True
 
 
 def _forgotten(evidence: JobEvidence, domain: str) -> tuple[int, datetime | None]:
@@ -222,6 +245,10 @@ def _judge_hang(
         suspect = Suspect(Place(PlaceKind.SWITCH, blame.switch))
         verdict.claim(suspect, episode, [*episode.lines, *teardown])
         return
+    there = placed_at(evidence.placements, episode.start, config)
+    host = suspected_host(finding, there)
+    if host and (earlier := earlier_firsts(host, evidence.job, there, evidence.firsts, episode.start)):
+        finding = accusation(host, earlier)
     node = _accused(finding, missed_nodes(evidence, episode, config))
     # When every other rank has reported, silence is proof enough: do not wait until the kubelet is missed.
     proven = finding.silent and finding.certainty is Certainty.DECISIVE
@@ -237,7 +264,7 @@ def _judge_hang(
         deaths or node is None or node in removed
     ):
         return  # its ranks wait for pods that were taken away on purpose
-    if node is not None and not deaths:
+    if node is not None and (not deaths or finding.rule == RULE):
         verdict.suspicions.append(Suspicion(node, evidence.job, finding, episode, ready_at, candidates))
         verdict.claim(Suspect(Place(PlaceKind.NODE, node)), episode, teardown)
         return
@@ -245,7 +272,7 @@ def _judge_hang(
         verdict.claim(weak.id, episode, [*episode.lines, *teardown])
         return
     family = IncidentFamily.APPLICATION if finding.mismatch else IncidentFamily.HANG
-    hypothesis = hang_root(evidence, episode, finding, count, family, ready_at, candidates, teardown)
+    hypothesis = hang_root(evidence, episode, finding, count, family, ready_at, candidates, teardown, config)
     verdict.hypotheses.append(hypothesis)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from streams.correlate.hypothesis import Hypothesis
+from streams.correlate.job_rules.first_failures import RULE
 from streams.correlate.job_rules.job_causes import culprit_facts
 from streams.correlate.job_rules.job_verdict import Suspicion
 from streams.correlate.sightings import order
@@ -59,7 +60,7 @@ def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothe
         last_at=max(m.episode.end for m in members),
         ready_at=min(m.ready_at for m in members),
         rule=best.finding.rule,
-        why=f"{best.job} hangs: {best.finding.why}",
+        why=f"{best.job} {'ended' if best.finding.rule == RULE else 'hangs'}: {best.finding.why}",
         causes=tuple(sorted((line for m in members for line in m.episode.lines), key=order)),
         jobs=tuple(sorted({m.job for m in members}, key=lambda j: j.key)),
         facts=culprit_facts(best.finding, best.episode),

@@ -54,6 +54,7 @@ class RepeatPolicy(Strict):
     window_days: int
     kept: int
     days_shown: int
+    first_on_host: int
     without: frozenset[str] = Field(alias="except")
 
     @property

@@ -23,7 +23,7 @@ from streams.correlate.state.job_progress import latest_progress
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.placement import Placement, Placements
 from streams.correlate.state.pod_jobs import job_ref
-from streams.correlate.state.repeat_faults import RepeatFaults, names_of_entity
+from streams.correlate.state.repeat_faults import RepeatFaults, first_name, names_of_entity
 from streams.correlate.state.rows import DocumentRow
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
@@ -56,6 +56,8 @@ class Publisher:
         self._by_job: dict[str, set[str]] = {}
         self._by_entity: dict[str, set[str]] = {}
         self._repeats = RepeatFaults(state)
+        self.first_hosts: set[str] = set()
+        """Hosts whose history of jobs that failed first on them has changed; whoever reads it, empties it."""
         for name, row in state.documents.items():
             self._index(name, row)
 
@@ -184,7 +186,11 @@ class Publisher:
             self._unindex(row.incident.id, before)
         self._state.documents.put(row.incident.id, row)
         self._index(row.incident.id, row)
-        self._recounted |= self._repeats.record(old, row.incident, withdrawn=row.withdrawn)
+        changed = self._repeats.record(old, row.incident, withdrawn=row.withdrawn)
+        self._recounted |= changed
+        self.first_hosts |= {
+            name.removeprefix(first_name("")) for name in changed if name.startswith(first_name(""))
+        }
 
     def _counted(self, incident: Incident) -> Incident:
         """The incident with the facts about earlier ones of the same faulty entity."""

@@ -33,6 +33,22 @@ def names_of_entity(root: Entity) -> tuple[str, ...]:
     return tuple(names)
 
 
+FIRST_HOST, FIRST_NODES = "first_host", "first_nodes"
+"""Facts of a job's own incident: the host on which the job failed first, and a name for the set of its nodes."""
+
+
+def names_of_incident(incident: Incident) -> tuple[str, ...]:
+    """The names under which an incident is counted: those of its root, and the host on which its job failed first."""
+    host = incident.facts.get(FIRST_HOST)
+    first = (first_name(str(host)),) if host and incident.root.job is not None else ()
+    return (*names_of_entity(incident.root), *first)
+
+
+def first_name(node: str) -> str:
+    """The name of a host's history of jobs that failed first on it."""
+    return f"first/{node}"
+
+
 class RepeatFaults:
     """Counts incidents by offender, in bounded rows."""
 
@@ -46,14 +62,14 @@ class RepeatFaults:
             and new.state not in (IncidentState.MERGED, IncidentState.SUPPRESSED)
             and not withdrawn
         )
-        names = set(names_of_entity(new.root)) if counts else set()
+        names = set(names_of_incident(new)) if counts else set()
         changed = set()
-        for name in names | set(names_of_entity(old.root) if old else names_of_entity(new.root)):
+        for name in names | set(names_of_incident(old or new)):
             row = self._state.histories.get(name, HistoryRow())
             faults = {fault.incident: fault for fault in row.faults}
             if name in names:
                 uuid = new.root.gpu.uuid if new.root.gpu else None
-                faults[new.id] = PastFault(new.id, new.family, new.fault_at, uuid)
+                faults[new.id] = PastFault(new.id, new.family, new.fault_at, uuid, *_job_of(new, name))
             else:
                 faults.pop(new.id, None)
             latest = sorted(faults.values(), key=_order)[-policy().repeats.kept :]
@@ -103,6 +119,14 @@ class RepeatFaults:
         known = name in self._state.histories
         self._state.histories.drop(name)
         return known
+
+
+def _job_of(incident: Incident, name: str) -> tuple[str | None, str | None]:
+    """The job and the set of its nodes, where hosts of first failures are counted."""
+    job = incident.root.job
+    if job is None or not name.startswith(first_name("")):
+        return None, None
+    return job.key, str(incident.facts.get(FIRST_NODES) or "")
 
 
 def _order(fault: PastFault) -> tuple[datetime, str]:

@@ -27,7 +27,7 @@ COARSE_MOVES_KEPT = timedelta(hours=8)
 """Longer than a hang without further reports stays open."""
 
 Groups = dict[str, tuple[Sighting, ...]]
-T = TypeVar("T", bound=tuple[str, ...])
+T = TypeVar("T", bool, tuple[str, ...])
 WorkStatement = tuple[datetime, tuple[str, ...]]
 """What a fact says of work on a node, from when on: who does it and how it ends (`NodeWork`); empty for nobody."""
 
@@ -192,6 +192,10 @@ class PastFault:
     family: str
     fault_at: datetime
     gpu: str | None = None
+    job: str | None = None
+    """The job that failed first on this host, where that is what is counted."""
+    nodes: str | None = None
+    """Which set of nodes it ran on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +231,7 @@ def with_suspension(row: JobRow, fact: JobFact) -> JobRow:
     if not fact.suspended and not row.suspensions:
         return row
     statements = _outermost({*(row.suspensions or ()), (fact.observed_at, fact.suspended)})
-    return replace(row, suspensions=statements[-MAX_UPKEEP:])
+    return replace(row, suspensions=statements[-MAX_WORK:])
 
 
 def with_names(row: NodeRow, fact: NodeFact) -> NodeRow:

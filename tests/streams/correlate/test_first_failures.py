@@ -1,0 +1,99 @@
+"""A host on which job after job fails first is named the third time, though its log is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from streams.model.facts import Fact
+from streams.model.incident import Certainty, Incident
+from streams.model.signal import Signal
+from tests.streams.correlate.world import World, at, cluster, failed
+
+LEMON = "n7"
+OTHERS = [f"m{i:02d}" for i in range(24)]
+JOBS: dict[str, Sequence[str]] = {
+    f"job{i}": [*OTHERS[3 * i : 3 * i + 2], LEMON, OTHERS[3 * i + 2]] for i in range(6)
+}
+HOUR = 3600.0
+
+
+def facts() -> list[Fact]:
+    return cluster(JOBS, spare=OTHERS)
+
+
+def dies(name: str, first: int, seconds: float) -> list[Signal]:
+    """One pod's process ends, the others' follow within seconds."""
+    rest = [p for p in range(4) if p != first]
+    found = [failed(name, first, seconds, exitcode="1")]
+    return [*found, *(failed(name, p, seconds + 3 + i, exitcode="1") for i, p in enumerate(rest))]
+
+
+def told(stories: Sequence[tuple[str, int]], world: World | None = None, *, restarts: bool = False) -> World:
+    world = world or World(facts())
+    for number, (name, first) in enumerate(stories):
+        for signal in dies(name, first, number * HOUR):
+            world.see(signal)
+        world.pass_to(number * HOUR + 600, step=20)
+        if restarts:
+            world.restart()
+    world.pass_to(len(stories) * HOUR, step=60)
+    return world
+
+
+def accused(world: World) -> list[Incident]:
+    return [i for i in world.incidents() if i.root.node is not None]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_third_job_that_fails_first_on_a_host_names_it(restarts: bool) -> None:
+    two = told([("job0", 2), ("job1", 2)], restarts=restarts)
+    assert accused(two) == []
+    world = told([("job0", 2), ("job1", 2), ("job2", 2)], restarts=restarts)
+    (lemon,) = accused(world)
+    assert (lemon.root.node, lemon.certainty) == (LEMON, Certainty.LIKELY)
+    assert "so did train/job0, train/job1" in lemon.reason
+    assert "train/job2 ended: it failed first on n7" in lemon.reason
+    assert len([i for i in world.incidents() if i.fault_at >= at(2 * HOUR)]) == 1, "told once"
+
+
+QUIET = {
+    "the same job on the same nodes": [("job0", 2)] * 4,
+    "another host each time": [("job0", 2), ("job1", 1), ("job2", 3), ("job3", 1)],
+    "the host of rank 0": [("job0", 0), ("job1", 0), ("job2", 0)],
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_what_follows_the_program_names_no_host(name: str) -> None:
+    assert accused(told(QUIET[name])) == []
+
+
+def test_where_jobs_die_on_all_hosts_none_is_named() -> None:
+    """A small cluster with much trouble in its programs: each host is the first at some time."""
+    jobs: dict[str, Sequence[str]] = {f"job{i}": OTHERS[:4] for i in range(12)}
+    world = told([(f"job{i}", 1 + i % 3) for i in range(12)], World(cluster(jobs)))
+    assert accused(world) == []
+
+
+def test_hosts_that_fail_together_prove_nothing() -> None:
+    world = World(facts())
+    for number in range(3):
+        for pod in range(4):
+            world.see(failed(f"job{number}", pod, number * HOUR + 0.1 * pod, exitcode="1"))
+        world.pass_to(number * HOUR + 600, step=20)
+    assert accused(world) == []
+
+
+def test_an_earlier_death_that_is_told_late_names_it_as_well() -> None:
+    world = World(facts())
+    for name, start in (("job0", 0.0), ("job2", 900.0)):
+        for signal in dies(name, 2, start):
+            world.see(signal)
+        world.pass_to(start + 200, step=10)
+    assert accused(world) == []
+    world.see(*dies("job1", 2, 600.0))
+    world.pass_to(1500, step=10)
+    (lemon,) = accused(world)
+    assert "train/job2 ended: it failed first on n7" in lemon.reason
