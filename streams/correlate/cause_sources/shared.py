@@ -62,6 +62,8 @@ class SharedCauses(CauseSource):
         """By part: the troubles that are one event of it."""
         self._domains: GroupIndex[tuple[Hypothesis, ...]] = GroupIndex()
         self._storage: GroupIndex[StorageReports] = GroupIndex()
+        self._stored_by = 0
+        """How many nodes there were when storage was evaluated last."""
         self._faults: dict[SharedGroup, list[SharedFault]] = {}
         self._by_part: dict[str, Hypothesis] = {}
         """By id of a node's hypothesis: the root that it was merged into."""
@@ -91,6 +93,8 @@ class SharedCauses(CauseSource):
         seen = [s for group in row.seen.values() if group[0].kind in _STORAGE_KINDS for s in group]
         reports = storage_reports(seen, hypotheses) if seen else StorageReports()
         touched |= self._storage.put(node, {STORAGE: reports} if reports != StorageReports() else {})
+        if self._stored_by != self._topology.nodes_known() and self._storage.of(STORAGE):
+            touched.add(STORAGE)
         return touched | self._put_absences(node, row, gone_alone)
 
     def _put_absences(self, node: str, row: NodeRow, down: Sequence[Hypothesis]) -> set[SharedGroup]:
@@ -197,7 +201,9 @@ class SharedCauses(CauseSource):
             case GroupKind.NODES:
                 return list(self._outages.faults)
             case GroupKind.STORAGE:
-                return storage_faults(self._cluster, self._storage.of(group), self._incarnations)
+                self._stored_by = self._topology.nodes_known()
+                evidence = self._storage.of(group)
+                return storage_faults(self._cluster, evidence, self._stored_by, self._incarnations)
             case GroupKind.NVLINK:
                 return nvlink_faults(self._domains.of(group))
         return part_faults(

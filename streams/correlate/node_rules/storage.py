@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import accumulate
@@ -43,6 +43,11 @@ class Outage:
     interval: FiringInterval
     lasts: timedelta
 
+    @property
+    def is_brief(self) -> bool:
+        """Whether it was over before it counted for the node by itself."""
+        return self.interval.end is not None and self.interval.end - self.interval.start < self.lasts
+
 
 @dataclass(frozen=True, slots=True)
 class StorageReports:
@@ -67,22 +72,25 @@ def storage_reports(seen: Iterable[Sighting], hypotheses: Iterable[Hypothesis]) 
         Outage(*key, i, lasts[key])
         for key in sorted(streams)
         for i in firing_intervals(streams[key])
-        if i.end is None or i.end - i.start >= lasts[key]
+        if i.end is None or i.end - i.start >= min(lasts[key], families().shared.storage.brief)
     )
     return StorageReports(outages, tuple(h for h in hypotheses if _only_hangs(h)))
 
 
 def storage_faults(
-    cluster: str, evidence: Sequence[tuple[str, StorageReports]], incarnations: Incarnations
+    cluster: str, evidence: Sequence[tuple[str, StorageReports]], known: int, incarnations: Incarnations
 ) -> list[SharedFault]:
-    """The faults of all storage."""
+    """The faults of all storage. `known` is how many nodes the cluster has."""
     within = timedelta(seconds=families().shared.storage.within_s)
     by_system: dict[str, list[tuple[str, Outage]]] = defaultdict(list)
-    for node, reports in evidence:
-        for outage in reports.outages:
+    wide: set[str] = set()
+    for target in _by_target(evidence):
+        kept, widely = _without_hiccups(target, known)
+        wide |= widely
+        for node, outage in kept:
             by_system[outage.system].append((node, outage))
     found = [
-        _named(Entity(cluster, storage=system), session, by_system[system])
+        _named(Entity(cluster, storage=system), session, by_system[system], wide)
         for system in sorted(by_system)
         for session in _sessions(cluster, system, [o for _, o in by_system[system]], incarnations)
     ]
@@ -100,6 +108,30 @@ def storage_faults(
             taken[at][hung.id] = node
     found = [replace(f, parts=parts) if parts else f for f, parts in zip(found, taken, strict=True)]
     return found + _unnamed(cluster, loose, within, incarnations)
+
+
+def _by_target(evidence: Iterable[tuple[str, StorageReports]]) -> list[list[tuple[str, Outage]]]:
+    by_target: dict[str, list[tuple[str, Outage]]] = defaultdict(list)
+    for node, reports in evidence:
+        for outage in reports.outages:
+            by_target[outage.target].append((node, outage))
+    return [by_target[target] for target in sorted(by_target)]
+
+
+def _without_hiccups(
+    outages: Iterable[tuple[str, Outage]], known: int
+) -> tuple[list[tuple[str, Outage]], set[str]]:
+    """Outages of one target without those that were soon over on a few nodes; and the first lines of those on most nodes."""
+    rule = families().shared.storage
+    ordered = sorted(outages, key=lambda p: (p[1].interval.start, p[0]))
+    kept, wide = list[tuple[str, Outage]](), set[str]()
+    for episode in split_at_gaps(ordered, lambda p: p[1].interval.start, rule.brief):
+        if len({node for node, _ in episode}) >= max(rule.most_nodes, rule.most_share * known):
+            kept += episode
+            wide |= {o.interval.sightings[0].id for _, o in episode}
+        else:
+            kept += [(node, o) for node, o in episode if not o.is_brief]
+    return kept, wide
 
 
 def _system(s: Sighting) -> str:
@@ -162,7 +194,9 @@ def _with_end(one: Outage, mine: Sequence[Outage], ends: _Ends, within: timedelt
     return replace(one, interval=replace(one.interval, end=last)) if back * 2 > len(mine) else one
 
 
-def _named(root: Entity, session: Session, outages: Sequence[tuple[str, Outage]]) -> SharedFault:
+def _named(
+    root: Entity, session: Session, outages: Sequence[tuple[str, Outage]], wide: Collection[str]
+) -> SharedFault:
     ids = {s.id for s in session.sightings}
     mine = [(node, o) for node, o in outages if any(s.id in ids for s in o.interval.sightings)]
     nodes = sorted({node for node, _ in mine})
@@ -174,7 +208,13 @@ def _named(root: Entity, session: Session, outages: Sequence[tuple[str, Outage]]
     why = f"{len(nodes)} nodes do not reach {root.storage}: {signs}. They are victims of it"
     if not several:
         why = f"{nodes[0]} does not reach {root.storage}: {signs}. No other node tells of it, so it may be the node's own fault"
-    ready = sorted(min(s.seen_at for s in o.interval.sightings) + o.lasts for _, o in mine)
+    # What most nodes lose at one moment is no hiccup of one of them, however soon it is back.
+    brief = families().shared.storage.brief
+    ready = sorted(
+        min(s.seen_at for s in o.interval.sightings)
+        + (min(o.lasts, brief) if o.interval.sightings[0].id in wide else o.lasts)
+        for _, o in mine
+    )
     return SharedFault(
         Hypothesis(
             place=STORAGE.place,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Literal, cast
@@ -85,6 +86,14 @@ class _Storage(Strict):
     nodes: int
     hung_nodes: int
     within_s: float
+    brief_s: float
+    most_nodes: int
+    most_share: float
+
+    @property
+    def brief(self) -> timedelta:
+        """How long most nodes must be without it at least."""
+        return timedelta(seconds=self.brief_s)
 
 
 class _Nvlink(Strict):

@@ -257,3 +257,26 @@ def test_a_lost_line_about_one_node_keeps_no_storage_lost_that_all_others_reach(
     )
     world.pass_to(500)
     assert (world.only().state, world.only().closed_at) == (IncidentState.RESOLVED, at(202))
+
+
+MANY_NODES = [f"s{i:02d}" for i in range(20)]
+
+
+def hiccup(nodes: Sequence[str], lasts: float) -> list[Signal]:
+    gone = [lost(n, 0.3 * i) for i, n in enumerate(nodes)]
+    return [*gone, *(lost(n, lasts + 0.3 * i, back=True) for i, n in enumerate(nodes))]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize(("count", "lasts", "told"), [(20, 25, 1), (12, 25, 1), (9, 25, 0), (20, 6, 0)])
+def test_a_hiccup_of_storage_on_most_nodes_is_one_fault_although_each_is_soon_over(
+    count: int, lasts: float, told: int, backwards: bool
+) -> None:
+    world = World([node_fact(n) for n in MANY_NODES])
+    signals = sorted(hiccup(MANY_NODES[:count], lasts), key=lambda s: s.observed_at, reverse=backwards)
+    for signal in signals:
+        world.pass_to((signal.observed_at - at(0)).total_seconds())
+        world.see(signal)
+    world.pass_to(400, step=5)
+    assert [(i.family, i.root.key) for i in world.incidents()] == [("storage_fault", f"storage/{OST}")] * told
+    assert {i.state for i in world.incidents()} <= {IncidentState.RESOLVED}
