@@ -34,6 +34,21 @@ KINDS = frozenset(kind for kind in SignalKind if not kind.startswith(("run.", "a
 _SEPARATORS = str.maketrans("", "", "_-./: ")
 _PORTS = ("port", "ifName", "interface", "ifDescr", "ifname", "port_name")
 _SWITCHES = ("switch", "sysName", "switch_name")
+_OF_PARTS = (SignalKind.NODE_POWER, SignalKind.NODE_THERMAL)
+"""Kinds of alerts that may tell of what many nodes share instead of one."""
+_PARTS = (
+    "pdu",
+    "pdu_name",
+    "power_feed",
+    "feed",
+    "cdu",
+    "cdu_name",
+    "coolant_loop",
+    "chassis",
+    "rack",
+    "rack_name",
+)
+_HOSTS = ("node", "nodename", "hostname", "Hostname", "host", "kubernetes_node")
 _KEPT = {
     "queue": "queue",
     "priority": "priority",
@@ -207,13 +222,16 @@ def _placed(finding: Finding, labels: Mapping[str, str]) -> Finding:
     of_node = dict(labels)
     if "kube-state-metrics" in labels.get("job", "") or labels.get("pod"):
         of_node.pop("instance", None)  # an exporter of cluster state runs on a node it does not report about
+    part = None
+    if finding.kind in _OF_PARTS and not any(labels.get(name) for name in _HOSTS):
+        part = _first(labels, _PARTS)  # before `instance`, which is the exporter that asked the device
     return Finding(
         finding.kind,
         finding.severity,
         attributes,
         finding.state,
         gpu=gpu,
-        node=switch or node_of(of_node),
+        node=switch or part or node_of(of_node),
         nic=nic if switch is None else None,
         port=port,
         on_switch=switch is not None,

@@ -27,6 +27,7 @@ from streams.correlate.node_rules.shared_parts import (
     followers,
     part_faults,
     part_policy,
+    told_by,
     troubles_of,
 )
 from streams.correlate.node_rules.storage import StorageReports, storage_faults, storage_reports
@@ -81,6 +82,8 @@ class SharedCauses(CauseSource):
         gone_alone = [h for h in gone_alone if h.id not in handled]
         parts, guessed = (fact.shared_parts, fact.guessed_parts or ()) if fact else ((), ())
         troubles = troubles_of(node, hypotheses, gone_alone, parts, guessed) if parts else ()
+        if fact is None and hypotheses and (part := self._topology.parts.named(node)) is not None:
+            troubles = told_by(part, hypotheses)
         self._expect([t.hypothesis for t in troubles])
         touched = self._troubled.put(node, {NODES: troubles} if troubles else {})
         if (followed := followers(hypotheses)) != self._followers.pop(node, ()) and troubles:

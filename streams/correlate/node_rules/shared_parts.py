@@ -76,6 +76,8 @@ class Trouble:
     hypothesis: Hypothesis
     parts: tuple[Part, ...]
     guessed: tuple[str, ...] = ()
+    of_itself: bool = False
+    """Whether no node tells it but the part itself: a PDU, a coolant unit, a chassis."""
 
     @property
     def start(self) -> datetime:
@@ -95,6 +97,14 @@ def troubles_of(
     if not any(h.family == POWER for h in found):
         found = [h for h in found if h.family != GONE or h in gone_alone]
     return tuple(Trouble(node, h, parts, guessed) for h in found if h.facts.get("maintenance") is not True)
+
+
+def told_by(part: Part, hypotheses: Iterable[Hypothesis]) -> tuple[Trouble, ...]:
+    """What a part tells of its own power or heat, under its own name."""
+    if part.kind in part_policy().not_power:
+        return ()
+    found = (h for h in hypotheses if h.family == POWER)
+    return tuple(Trouble(part.name, h, (part,), of_itself=True) for h in found)
 
 
 def followers(hypotheses: Iterable[Hypothesis]) -> tuple[Hypothesis, ...]:
@@ -171,7 +181,7 @@ def _episodes(troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, 
     found = []
     for part, mine in by_part.items():
         size = parts.size(part)
-        if len(mine) < 2 or (by_power and part.kind in table.not_power):
+        if (len(mine) < 2 and not mine[0].of_itself) or (by_power and part.kind in table.not_power):
             continue
         if not by_power and size >= table.all * known:
             continue
@@ -179,8 +189,10 @@ def _episodes(troubles: Sequence[Trouble], parts: PartIndex, *, by_power: bool, 
             families_ = {t.hypothesis.family for t in episode}
             if by_power and POWER not in families_:
                 continue
-            nodes = frozenset(t.node for t in episode)
-            if rule.are_met(peak((t.start, t.hypothesis.cleared_at, t.node) for t in episode), size):
+            nodes = frozenset(t.node for t in episode if not t.of_itself)
+            if any(t.of_itself for t in episode) or rule.are_met(
+                peak((t.start, t.hypothesis.cleared_at, t.node) for t in episode), size
+            ):
                 found.append(_Episode(part, tuple(episode), nodes))
     return found
 
@@ -272,10 +284,12 @@ def _fault(
     others: Mapping[str, Sequence[Hypothesis]],
     known: int,
 ) -> SharedFault:
-    nodes = sorted({t.node for t in mine})
+    nodes = sorted({t.node for t in mine if not t.of_itself})
     found = [t.hypothesis for t in mine]
+    spoken = [t.hypothesis for t in mine if t.of_itself]
     gone = sorted({t.node for t in mine if t.hypothesis.family == GONE})
     needed = sorted(h.ready_at for h in found)[min(len(found), part_policy().sudden.nodes) - 1]
+    needed = min([needed, *(h.ready_at for h in spoken)])
     facts: dict[str, Attribute] = {"nodes_hit": len(nodes), "nodes_known": known, "not_ready": len(gone)}
     guess = any(part.kind in t.guessed for t in mine)
     if guess:
@@ -289,11 +303,11 @@ def _fault(
         ready_at=needed,
         rule="shared by a part",
         why=_why(root, mine, nodes, gone, known, guess=guess),
-        causes=tuple({s.id: s for h in found for s in h.causes[:2]}.values()),
+        causes=tuple({s.id: s for h in (*spoken, *found) for s in h.causes[:2]}.values()),
         facts=facts,
         candidates=tuple(
             rejected(h.root, h.family, "one node's trouble", f"others of {root} have it too")
-            for h in found[:_MAX_SHOWN]
+            for h in [h for h in found if h not in spoken][:_MAX_SHOWN]
         ),
         stops=families()[family].stops,
         nodes=tuple(nodes),
@@ -314,17 +328,23 @@ def _why(
     guess: bool,
 ) -> str:
     share = f"{len(nodes)} of {known} nodes" if known >= len(nodes) else f"{len(nodes)} nodes"
-    power = [t.hypothesis for t in mine if t.hypothesis.family == POWER]
+    power = [t.hypothesis for t in mine if t.hypothesis.family == POWER and not t.of_itself]
+    spoken = [t.hypothesis for t in mine if t.of_itself]
     took = max(t.start for t in mine) - min(t.start for t in mine)
     when = "at once" if took < timedelta(seconds=2) else f"within {_span(took)}"
-    if power:
+    if spoken and not nodes:
+        return f"{root} tells of itself: {_signs(spoken)}. None of its nodes is in trouble so far"
+    if spoken:
+        told = f"; {len(gone)} of them are not ready" if gone else ""
+        why = f"{root} tells of itself: {_signs(spoken)}; and {share} of it are in trouble {when}{told}"
+    elif power:
         why = f"{share} of {root} {when}: {_signs(power)}"
         why += f"; {len(gone)} of them are not ready" if gone else ""
     elif len(gone) == len(nodes):
         why = f"{share} of {root} went dark {when}: its power, or the switch that all of it hangs on"
     else:
-        told = dict.fromkeys(part_policy().trouble[t.hypothesis.family] for t in mine)
-        why = f"{share} of {root} {' or '.join(told)} {when}: look at what they share before at any of them"
+        words = dict.fromkeys(part_policy().trouble[t.hypothesis.family] for t in mine)
+        why = f"{share} of {root} {' or '.join(words)} {when}: look at what they share before at any of them"
     if guess:
         why += f". That they share it is a guess from labels or names: {root}"
     return f"{why}. The nodes are victims of it"

@@ -25,6 +25,7 @@ from streams.correlate.state.topology import Topology
 from streams.model.digest import digest
 from streams.model.entity import Entity
 from streams.model.facts import Fact, JobFact, LinkFact, NodeFact, PodFact
+from streams.model.hostnames import folded
 from streams.model.kinds import SignalKind
 from streams.model.signal import Severity
 
@@ -89,8 +90,10 @@ class FactRows:
         # Ports that InfiniBand's managers call by the node's own name are its ports from now on.
         ports = self._topology.reported_ports(fact.name) if row.fact is None else set()
         leafs: set[str] = set()
+        speakers: set[str] = set()
         if row.fact is None or row.fact.observed_at <= fact.observed_at:
             leafs = self._topology.move_node(fact.name, row.fact, fact)
+            speakers = self._devices_named()
             row = replace(row, fact=fact)
         # An older fact than the row's still tells of its own time: whose cordon it bore, when it was in maintenance, its names.
         for owner in fact.owners:
@@ -105,7 +108,19 @@ class FactRows:
             or fact.ready_since
         ):
             changed |= self._state.nodes.see(fact.name, f"node.not_ready|{sighting.firing}", sighting)
-        return Touched(nodes={fact.name}, ports=ports, switches=leafs) if changed else Touched()
+        return Touched(nodes={fact.name, *speakers}, ports=ports, switches=leafs) if changed else Touched()
+
+    def _devices_named(self) -> set[str]:
+        """Unlisted hosts whose name means a part from now on, or no longer: what they told of themselves, the part tells."""
+        names = self._topology.parts.renamed
+        if not names:
+            return set()
+        self._topology.parts.renamed = set()
+        return {
+            name
+            for name in self._topology.unlisted.names["node"]
+            if (own := folded(name)) in names or own.partition(".")[0] in names
+        }
 
     def _job(self, name: str, fact: JobFact | None, gone_at: datetime | None) -> Touched:
         row = self._state.jobs.get(name, JobRow())

@@ -10,7 +10,7 @@ import pytest
 
 from streams.model.facts import Fact
 from streams.model.incident import Certainty, IncidentState
-from streams.model.signal import Signal
+from streams.model.signal import Severity, Signal
 from tests.streams.correlate.world import (
     World,
     at,
@@ -231,3 +231,47 @@ def test_a_dark_rack_under_a_job_whose_ranks_complain_is_one_incident(rest: int)
     incident = world.only()
     assert incident.root.rack == ("r0" if rest else "r1")
     assert [j.name for j in incident.jobs] == ["llama"]
+
+
+def named_feeds() -> list[Fact]:
+    made = cluster({}, spare=NAMES)
+    parts = [{"power-feed": f"pdu-{'ab'[i % 2]}"} for i in range(len(NAMES))]
+    return [
+        *made,
+        *(
+            node_fact(n, since=-3500, parts=p, rack=f"r{i // 8}")
+            for i, (n, p) in enumerate(zip(NAMES, parts, strict=True))
+        ),
+    ]
+
+
+PDU = sign("node.power", "pdu-b", 0, "psu", alert="PDUInputLost", severity=Severity.ERROR)
+
+
+@pytest.mark.parametrize("order", ["first", "last", "before the inventory"])
+def test_what_a_pdu_tells_of_itself_is_the_cause_of_what_its_nodes_suffer(order: str) -> None:
+    dark = went(FEED[:4], 20)
+    world = World([] if order == "before the inventory" else named_feeds())
+    for signal in [*dark, PDU] if order == "last" else [PDU, *dark]:
+        world.see(signal)
+    if order == "before the inventory":
+        for fact in named_feeds():
+            world.tell(fact)
+    world.pass_to(300, step=5)
+    incident = world.only()
+    assert (incident.family, incident.root.key) == ("power_cooling", "part/power-feed/pdu-b")
+    assert "power feed pdu-b tells of itself" in incident.reason
+    assert incident.nodes == tuple(FEED[:4])
+    assert incident.facts["not_ready"] == 4
+
+
+def test_a_pdu_that_no_node_is_known_to_hang_on_is_told_under_its_own_name() -> None:
+    world = World(facts(jobs=False))
+    world.see(PDU)
+    world.pass_to(300, step=5)
+    assert world.only().root.key == "node/pdu-b"
+
+
+def test_a_pdu_and_a_node_of_another_feed_are_two() -> None:
+    world = told([PDU, not_ready(NAMES[0], 10)], 300, World(named_feeds()))
+    assert {i.root.key for i in world.incidents()} == {"part/power-feed/pdu-b", "node/n00"}
