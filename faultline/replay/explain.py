@@ -73,7 +73,8 @@ def _detected(incident: Incident) -> str:
     text = f"{delay:.0f} s after the fault"
     if timeout >= 1:
         text += f"; {timeout:.0f} s of that was the collective's own timeout (no earlier signal existed)"
-    if incident.evident_at is not None and (age := incident.opened_at - incident.evident_at) > _OLD:
+    read_at = incident.evident_read_at or incident.opened_at
+    if incident.evident_at is not None and (age := read_at - incident.evident_at) > _OLD:
         text += f"; its newest evidence was already {age.total_seconds():.0f} s old when read"
     return text
 

@@ -102,6 +102,7 @@ class Publisher:
                 gone, wake = self._give_up(name, successor, now)
                 changes += gone
                 wakes += wake
+        changes = self._told_first(changes, now)
         return changes + self._recount(now), wakes
 
     def _is_untold(
@@ -117,6 +118,22 @@ class Publisher:
         if any(not state.is_over for state in known):
             return False
         return self._states.is_untold(h, bool(claims or self._jobs_hit(h)), now)
+
+    def _told_first(self, changes: Changes, now: datetime) -> Changes:
+        """The changes with each root opened when the first incident that it explains was: from then on it was told of."""
+        incidents = list(changes.incidents)
+        for incident in changes.incidents:
+            root = self._state.documents.get(incident.merged_into or "")
+            if root is None or not root.incident.fault_at <= incident.opened_at < root.incident.opened_at:
+                continue
+            new = replace(root.incident, opened_at=incident.opened_at)
+            if root.incident in incidents:
+                incidents[incidents.index(root.incident)] = new
+            else:
+                new = replace(new, revision=new.revision + 1, updated_at=now)
+                incidents.append(new)
+            self._state.documents.put(new.id, replace(root, incident=new))
+        return replace(changes, incidents=tuple(incidents))
 
     def prune(
         self, now: datetime, is_expired: IsExpired, beside: Mapping[str, set[Place]]

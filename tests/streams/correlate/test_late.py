@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from hypothesis import example, given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from streams.model.entity import Entity
 from streams.model.incident import IncidentState
+from streams.model.signal import Signal
 from tests.effort import tries
 from tests.streams.correlate.deliveries import AFTER, Disturbance, essence, on_time, outcome
 from tests.streams.correlate.fault_mix import TROUBLES, Trouble, surroundings
@@ -294,3 +296,38 @@ def test_half_of_what_was_said_of_a_link_is_not_kept_longer_than_the_other_half(
     world.see(*timeouts("llama", range(32), 900, waited=10))
     world.pass_to(2 * 3600, step=30)
     assert [i.family for i in world.published.values()] == ["hang"]
+
+
+def delayed(line: Signal, by: float) -> Signal:
+    """The same line, read that much later."""
+    return replace(line, observed_at=line.observed_at + timedelta(seconds=by))
+
+
+def test_evidence_that_is_read_late_dates_the_fault_back_and_the_delay_is_as_long() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(delayed(xid("n2", 79, 0), 600))
+    world.pass_to(700)
+    assert (world.only().fault_at, world.only().detection_delay) == (at(0), timedelta(seconds=600.5))
+
+
+def test_what_was_told_under_another_name_before_was_detected_then() -> None:
+    """The ranks had named the node, minutes before the line that says which GPU it was came through."""
+    world = World(cluster({"llama": FOUR}))
+    world.see(*timeouts("llama", [r for r in range(32) if r // 8 != 1], 600))
+    world.pass_to(700)
+    told = world.only()
+    world.see(delayed(xid("n2", 79, 0), 1200))
+    world.pass_to(1300)
+    incident = world.only()
+    assert (incident.family, incident.fault_at, incident.opened_at) == ("gpu_off_bus", at(0), told.opened_at)
+    world.restart()
+    world.see(xid("n2", 45, 1301))
+    assert world.only().opened_at == told.opened_at
+
+
+def test_an_earlier_line_of_an_open_incident_dates_it_back_and_it_stays_open_since() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(xid("n2", 79, 500))
+    opened = world.only().opened_at
+    world.see(delayed(xid("n2", 79, 0), 600))
+    assert (world.only().fault_at, world.only().opened_at) == (at(0), opened)
