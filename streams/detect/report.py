@@ -9,7 +9,7 @@ from typing import NamedTuple
 from streams.detect.finding import Finding
 from streams.model.entity import Entity
 from streams.model.record import Alert, KubeEvent, LogLine, Observation, RawRecord, Sample
-from streams.model.signal import MAX_EVIDENCE_TEXT, Evidence, Signal, signal
+from streams.model.signal import MAX_EVIDENCE_TEXT, RELAYED, Evidence, Signal, signal
 
 _AHEAD = timedelta(minutes=5)
 
@@ -38,6 +38,9 @@ class Report(NamedTuple):
         """The signal of this report."""
         record = self.record
         text = (self.finding.text or _text_of(self.observation)).strip()[:MAX_EVIDENCE_TEXT]
+        attributes = self.finding.attributes
+        if isinstance(self.observation, LogLine) and self.observation.relayed and self.finding.node is None:
+            attributes = {**attributes, RELAYED: True}
         return signal(
             self.finding.kind,
             self.entity,
@@ -45,7 +48,7 @@ class Report(NamedTuple):
             occurred_at=self.occurred_at,
             observed_at=record.timestamp,
             state=self.finding.state,
-            attributes=self.finding.attributes,
+            attributes=attributes,
             evidence=(Evidence(record.topic, record.partition, record.offset, text),),
         )
 

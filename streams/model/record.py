@@ -46,6 +46,8 @@ class LogLine(NamedTuple):
     """What wrote it, as far as known: `kernel`, `container` or the program's name in the line."""
     start: int = 0
     """Where the message begins in `text`, after timestamp, host and program name."""
+    relayed: bool = False
+    """Whether a pod printed it for another host, `node`."""
 
     @property
     def message(self) -> str:

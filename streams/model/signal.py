@@ -21,6 +21,9 @@ SERIES, SINCE, REACHED = "series", "since_ms", "reached"
 """Attributes of what a metric shows, by which it is known for one however many partitions its samples are spread over: a short
 name of the series at its entity, since when it may be so (ms), and the value that a counter or a gauge of codes has reached."""
 
+RELAYED = "relayed"
+"""Attribute of what a pod said of another host: anybody can print such a line, so it is likely at most."""
+
 MAX_EVIDENCE_TEXT = 1024
 """Most characters of the raw line that evidence keeps: log text is unbounded, records are not."""
 

@@ -22,7 +22,7 @@ from streams.correlate.state.place import Place, PlaceKind
 from streams.model.entity import Entity, Gpu
 from streams.model.incident import Candidate, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
-from streams.model.signal import Attribute
+from streams.model.signal import RELAYED, Attribute
 
 
 @dataclass(slots=True)
@@ -182,7 +182,7 @@ def _hypothesis(node: str, group: _Group, incarnation: int) -> Hypothesis:
     best = max(group.causes, key=lambda s: (*_weight(s), level(table.certainty(s))))
     family = table.family_of(best)
     certainty = max((table.certainty(s) for s in group.causes if table.family_of(s) == family), key=level)
-    recovery = [s for s in group.causes if s.code == RECOVERY_ACTION]
+    recovery = [s for s in group.causes if s.code == RECOVERY_ACTION and RELAYED not in s.attributes]
     action = recovery[-1].text("action") if recovery else best.text("action")
     if action in table.actions.decisive and recovery:
         # What a GPU needs because the other end of its link failed is no evidence against the GPU.

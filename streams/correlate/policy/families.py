@@ -15,7 +15,7 @@ from streams.config.yaml_tables import Strict, load_table
 from streams.correlate.sightings import Sighting
 from streams.model.incident import Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
-from streams.model.signal import Severity
+from streams.model.signal import RELAYED, Severity
 
 GPU_KINDS = (SignalKind.GPU_XID, SignalKind.GPU_OFF_BUS)
 FAILURES = (SignalKind.JOB_FAILED, SignalKind.JOB_STALLED)
@@ -220,6 +220,12 @@ class Families(Strict):
         family = self.family_of(sighting)
         if self.blames_its_peer(sighting):
             return Certainty.WEAK
+        if RELAYED in sighting.attributes:
+            return at_most(self._certainty(sighting, family), Certainty.LIKELY)
+        return self._certainty(sighting, family)
+
+    def _certainty(self, sighting: Sighting, family: str) -> Certainty:
+        """The same without regard to who told it."""
         if sighting.kind != SignalKind.GPU_XID:
             rule = self.rule(sighting)
             return at_most(rule.certainty, self[family].cap) if rule else Certainty.WEAK

@@ -9,6 +9,7 @@ from streams.ingest import header
 from streams.ingest.logs import quotation
 from streams.ingest.records import TRUST, Header, Opened, Origin, RecordContext, merged
 from streams.model.entity import PodRef
+from streams.model.hostnames import folded
 from streams.model.record import LogLine
 
 _COLOURS = re.compile(
@@ -45,8 +46,8 @@ def read(
 ) -> None:
     """Split `text` into lines and add each to `into`. The keywords, else the wrapper, give the origin of all of them.
 
-    For a pod only the shipper's node counts (pods print what they like, and their records are keyed by pod); otherwise the host
-    in the text wins, because a collector relays the lines of other hosts.
+    The host in the text wins, because a collector relays the lines of other hosts. In a pod's log it does so only for lines of
+    the kernel, as a launcher prints them, and they are marked: pods print what they like, and their records are keyed by pod.
     """
     origin = context.origin
     if at or node or pod or container or source:
@@ -70,7 +71,8 @@ def read(
         of_kmsg = found.kernel and raw[found.start - 1] == ";"
         if of_kmsg and "\\x" in raw:
             raw = _ESCAPED.sub(" ", raw)
-        host = origin.node if pod else found.host or origin.node or context.node
+        relayed = pod is not None and _is_anothers(found, pod, origin.node)
+        host = origin.node if pod and not relayed else found.host or origin.node or context.node
         when = _when(found, at)
         quoting = quoting or (pod is None and not raw[: found.start].strip() and quotation.begins(raw))
         if (found.start or len(lines) > 1) and (cookie := _COOKIE.match(raw, found.start)) is not None:
@@ -79,8 +81,8 @@ def read(
             wrapper = Origin(when, host, pod, origin.container, writer, found.certain, sure)
             into.nested.append((raw[cookie.end() :], context.within(wrapper)))
             continue
-        relayed = found.kernel and source != quotation.SOURCE
-        writer = "kernel" if relayed or source == "kernel" else source or found.tag
+        by_kernel = found.kernel and source != quotation.SOURCE
+        writer = "kernel" if by_kernel or source == "kernel" else source or found.tag
         line = LogLine(
             raw,
             at=when,
@@ -89,11 +91,19 @@ def read(
             container=origin.container,
             source=quotation.SOURCE if quoting and source != "kernel" else writer,
             start=found.start,
+            relayed=relayed,
         )
         if into.nested:
             into.nested.append((line, context))  # keeps the order: what precedes it is not opened yet
         else:
             into.observations.append(line)
+
+
+def _is_anothers(found: Header, pod: PodRef, node: str | None) -> bool:
+    """Whether a pod printed a line of the kernel of another host than its own, which a container calls by the pod's name."""
+    if not found.kernel or found.host is None or pod.name.startswith(found.host):
+        return False
+    return folded(found.host).partition(".")[0] != folded(node or "").partition(".")[0]
 
 
 def _when(found: Header, shipped: datetime | None) -> datetime | None:

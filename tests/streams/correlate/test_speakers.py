@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import orjson
+import pytest
+
+from streams.detect.detector import Detector
 from streams.model.entity import Entity, PodRef
 from streams.model.facts import Fact, PodFact
 from streams.model.incident import Certainty
+from streams.model.record import RawRecord
 from streams.model.signal import Attribute, Signal
 from tests.streams.correlate.test_rank_assignment import made, unnumbered
 from tests.streams.correlate.world import (
@@ -122,6 +127,37 @@ def test_failing_connections_name_their_nic() -> None:
     world.see(*(error(rank, "n2") for rank in (0, 16, 24)))
     world.pass_to(300)
     assert (world.only().root.node, world.only().root.nic) == ("n2", "mlx5_3")
+
+
+XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, GPU has fallen off the bus."
+
+
+def printed(text: str, pod: str = "llama-launcher-x7k2p") -> list[Signal]:
+    """What a detector makes of a line in the log of a pod on n9."""
+    value = {
+        "log": text,
+        "stream": "stderr",
+        "kubernetes": {"pod_name": pod, "namespace_name": "train", "host": "n9", "container_name": "main"},
+    }
+    record = RawRecord("raw.job-logs", 0, 1, at(1), None, orjson.dumps(value))
+    return list(Detector(CLUSTER).detect(record).signals)
+
+
+@pytest.mark.parametrize("host", ["n3", "n3.example.internal", "N3"])
+def test_a_kernels_line_that_a_launcher_prints_is_of_the_host_it_names(host: str) -> None:
+    world = World(launched())
+    world.see(*printed(f"Mar  1 12:00:00 {host} kernel: {XID}"))
+    incident = world.only()
+    assert (incident.root.node, incident.family) == ("n3", "gpu_off_bus")
+    # Anybody can print such a line: a person decides.
+    assert incident.certainty is Certainty.LIKELY
+
+
+@pytest.mark.parametrize("host", ["n9", "n9.example.internal", "llama-launcher-x7k2p"])
+def test_a_kernels_line_under_the_pods_own_name_is_of_the_node_it_stands_on(host: str) -> None:
+    world = World(launched())
+    world.see(*printed(f"Mar  1 12:00:00 {host} kernel: {XID}"))
+    assert (world.only().root.node, world.only().certainty) == ("n9", Certainty.DECISIVE)
 
 
 def test_a_line_of_no_known_gpu_names_the_node() -> None:
