@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from streams.detect.cables import Cables
 from streams.detect.deduplication import RollUp
 from streams.detect.families import (
     Family,
@@ -40,7 +41,7 @@ from streams.ingest import (
 from streams.ingest.fields import fields
 from streams.ingest.metrics import prometheus_adapter
 from streams.model.errors import BadInput
-from streams.model.record import KubeEvent, LogLine, Observation, RawRecord, Sample
+from streams.model.record import KubeEvent, LogLine, Neighbour, Observation, RawRecord, Sample
 from streams.model.signal import Signal
 
 CLUSTER_HEADER = "faultline-cluster"
@@ -82,6 +83,7 @@ class Detector:
         self._rule_states: defaultdict[tuple[str, int], RuleState] = defaultdict(RuleState)
         lines = (*line_families(), *last_resorts())
         self._first_resorts = len(line_families())
+        self._cables = Cables()
         self._samples = sample_families()
         self._events = event_families()
         self._alerts = alert_families()
@@ -237,6 +239,8 @@ class Detector:
         elif isinstance(observation, KubeEvent):
             for event_family in self._events:
                 yield from event_family.read(observation, stream)
+        elif isinstance(observation, Neighbour):
+            yield from self._cables.read(observation, stream)
         else:
             for alert_family in self._alerts:
                 yield from alert_family.read(observation, stream)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from streams.detect.finding import Finding
 from streams.model.entity import Entity
-from streams.model.record import Alert, KubeEvent, LogLine, Observation, RawRecord, Sample
+from streams.model.record import Alert, KubeEvent, LogLine, Neighbour, Observation, RawRecord, Sample
 from streams.model.signal import MAX_EVIDENCE_TEXT, RELAYED, Evidence, Signal, signal
 
 _AHEAD = timedelta(minutes=5)
@@ -99,6 +99,12 @@ def _text_of(observation: Observation) -> str:
             return f"{observation.name}{{{_labels(observation.labels)}}} {summary}"
         case KubeEvent():
             return f"{observation.reason}: {observation.message}"
+        case Neighbour():
+            here, there = (
+                (observation.device, observation.port),
+                (observation.remote, observation.remote_port),
+            )
+            return f"{' '.join(here)} hears {' '.join(there)}"
 
 
 def _labels(labels: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from streams.ingest import encoding, json_documents, line_reassembly, protobuf
+from streams.ingest import encoding, json_documents, line_reassembly, lldp, protobuf
 from streams.ingest.events import (
     alertmanager,
     cloud_notices,
@@ -58,6 +58,7 @@ READERS: tuple[Callable[[JsonObject, RecordContext, Opened], bool], ...] = (
     elastic.read,
     cloud_logs.read,
     redfish.read,
+    lldp.read,
     prometheus_adapter.read,
     telegraf.read,
     metricbeat.read,
@@ -80,6 +81,7 @@ ENVELOPE_HINTS = (
     *redfish.HINTS,
     *kube_objects.HINTS,
     *gnmi.HINTS,
+    *lldp.HINTS,
     *line_reassembly.HINTS,
 )
 """Bytes (RE2) of records whose text is encoded, so that no family's hint would match."""

@@ -15,8 +15,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from streams.config.settings import KafkaSettings
+from streams.ingest.lldp import SUFFIXES, cables, read_neighbours
 from streams.inventory.cluster_inventory import FactChange, Inventory
-from streams.inventory.lldp import SUFFIXES, Neighbour, cables, read_neighbours
 from streams.inventory.names import NodeLabels
 from streams.inventory.topology_file import Cabling, read_topology
 from streams.inventory.unserved_kinds import Unserved
@@ -28,6 +28,7 @@ from streams.model.codec import decode, encode
 from streams.model.errors import BadInput, ConfigError, Unreachable
 from streams.model.facts import FactRecord, LinkFact
 from streams.model.pulse import Pulse
+from streams.model.record import Neighbour
 from streams.model.watch import KindListed, Watches, WatchEvent
 
 log = structlog.get_logger()

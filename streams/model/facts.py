@@ -182,6 +182,8 @@ class LinkFact:
     nic: str | None = None
     peer_switch: str | None = None
     peer_port: str | None = None
+    heard: bool = False
+    """Learned from what devices hear of each other; what is configured counts before it."""
     kind: Literal["link"] = "link"
 
     @property

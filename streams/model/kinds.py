@@ -26,6 +26,7 @@ class SignalKind(StrEnum):
     NCCL_TIMEOUT = "nccl.timeout"
     NCCL_ERROR = "nccl.error"
     FABRIC_LINK = "fabric.link"
+    FABRIC_NEIGHBOUR = "fabric.neighbour"
     FABRIC_PFC_STORM = "fabric.pfc_storm"
     NODE_CONDITION = "node.condition"
     NODE_KERNEL = "node.kernel"

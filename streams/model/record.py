@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from streams.model.entity import PodRef
 
@@ -90,5 +90,18 @@ class Alert(NamedTuple):
     annotations: Mapping[str, str] = NOTHING_MORE
 
 
-Observation = LogLine | Sample | KubeEvent | Alert
+class Neighbour(NamedTuple):
+    """What a device hears at the end of one of its cables. `bridges`: the remote says that it forwards."""
+
+    device: str
+    port: str
+    remote: str
+    remote_port: str
+    bridges: bool = False
+    side: Literal["switch", "host", ""] = ""
+    """What the device is, when the table itself tells."""
+    at: datetime | None = None
+
+
+Observation = LogLine | Sample | KubeEvent | Alert | Neighbour
 """What an envelope yields."""

@@ -29,6 +29,11 @@ from streams.model.hostnames import folded
 from streams.model.kinds import SignalKind
 from streams.model.signal import Severity
 
+HEARD_FOR = timedelta(days=2)
+"""A cable of which nothing is heard for so long is none any more; it is told of every hour."""
+MAX_PORTS = 100_000
+"""Ports at most: anybody can write to a log that one hears another."""
+
 API_TIME_STEP = timedelta(seconds=1)
 
 
@@ -141,7 +146,7 @@ class FactRows:
         topology = self._topology
         topology.unlisted.names["port"].discard(name)
         row = self._state.ports.get(name, PortRow())
-        if row.link is not None and row.link.observed_at > link.observed_at:
+        if row.link is not None and row.link.heard <= link.heard and row.link.observed_at > link.observed_at:
             return Touched()
         # Both what was attached to the port before and what hangs there now is re-evaluated.
         hosts, ends = topology.hosts_at(name), set(topology.cable(name))
@@ -156,16 +161,46 @@ class FactRows:
 
     def _uncabled(self, name: str, at: datetime) -> Touched:
         """A cable was pulled: what was attached to the port hangs there no more."""
-        topology, row = self._topology, self._state.ports[name]
-        if row.link is None or row.link.observed_at > at:
+        row = self._state.ports[name]
+        if row.link is None or row.link.heard or row.link.observed_at > at:
             return Touched()
+        return self._pulled(name, row.link)
+
+    def heard(self, name: str, link: LinkFact) -> Touched:
+        """Keep a cable that devices tell of: the latest, where the inventory knows none at that port."""
+        row = self._state.ports.get(name)
+        if row is None and len(self._state.ports) >= MAX_PORTS:
+            return Touched()
+        known = row.link if row is not None else None
+        if known is not None and (not known.heard or _later(known, link)):
+            return Touched()
+        if row is not None and known is not None and replace(known, observed_at=link.observed_at) == link:
+            self._state.ports.put(name, replace(row, link=link))
+            return Touched()
+        return self._link(name, link)
+
+    def forget_heard(self, now: datetime) -> Touched:
+        """Forget cables that no device has told of for long: they were pulled, or their device is gone."""
+        touched = Touched()
+        for name, row in list(self._state.ports.items()):
+            if row.link is not None and row.link.heard and now - row.link.observed_at > HEARD_FOR:
+                touched |= self._pulled(name, row.link)
+        return touched
+
+    def _pulled(self, name: str, link: LinkFact) -> Touched:
+        topology, row = self._topology, self._state.ports[name]
         touched = Touched(
-            nodes=topology.hosts_at(name), ports={name, *topology.cable(name)}, switches={row.link.switch}
+            nodes=topology.hosts_at(name), ports={name, *topology.cable(name)}, switches={link.switch}
         )
-        topology.relink(name, row.link, None)
+        topology.relink(name, link, None)
         self._state.ports.put(name, replace(row, link=None))
         topology.unlisted.names["port"].add(name)
         return touched
+
+
+def _later(one: LinkFact, other: LinkFact) -> bool:
+    """Whether `one` was heard later; of two at one time, whatever the order in which they come, always the same."""
+    return (one.observed_at, str(one)) > (other.observed_at, str(other))
 
 
 def readiness(fact: NodeFact) -> Sighting:

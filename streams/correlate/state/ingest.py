@@ -17,7 +17,7 @@ from streams.correlate.state.rows import ObservedRank, PodRow, RunsRow, with_pro
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.entity import PodRef
-from streams.model.facts import Fact
+from streams.model.facts import Fact, LinkFact
 from streams.model.kinds import SignalKind
 from streams.model.signal import Signal
 
@@ -93,6 +93,8 @@ class Ingest:
             seen.kind in (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR) or is_failure_of_job(seen)
         ):
             self._in_pod(entity.pod, seen, touched)
+        elif seen.kind == SignalKind.FABRIC_NEIGHBOUR and entity.switch and entity.port:
+            touched |= self._facts.heard(f"{entity.switch}/{entity.port}", _cable(seen))
         elif seen.kind == SignalKind.FABRIC_LINK and not entity.nic and not entity.switch:
             self._link_of(seen, touched)
         elif (
@@ -217,6 +219,22 @@ class Ingest:
         # After they are gone from here: a pod's sighting comes back to the same row, under its node's other name.
         for new in moved.values():
             self._keep(new, touched)
+
+
+def _cable(seen: Sighting) -> LinkFact:
+    """The cable that devices tell of."""
+    entity = seen.entity
+    return LinkFact(
+        entity.cluster,
+        entity.switch or "",
+        entity.port or "",
+        seen.at,
+        node=seen.text("node") or None,
+        nic=seen.text("nic") or None,
+        peer_switch=seen.text("peer_switch") or None,
+        peer_port=seen.text("peer_port") or None,
+        heard=True,
+    )
 
 
 def _node_group(seen: Sighting) -> str:

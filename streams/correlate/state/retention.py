@@ -56,6 +56,7 @@ class Retention:
             stays_on = pod.tenancies and not pod.seen and not self._topology.placements.has_ended(name)
             if not stays_on and not self._topology.pod_jobs.jobs_of(name) & open_jobs:
                 touched |= self._prune_pod(name, pod, cut)
+        touched |= self._facts.forget_heard(now)
         # Places go last: only those are dropped where nothing is kept any more.
         self._drop_places(cut, busy)
         for name, job in list(self._state.jobs.items()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from streams.ingest import header
+from streams.ingest import header, lldp
 from streams.ingest.logs import quotation
 from streams.ingest.records import TRUST, Header, Opened, Origin, RecordContext, merged
 from streams.model.entity import PodRef
@@ -53,6 +53,10 @@ def read(
     if at or node or pod or container or source:
         origin = merged(Origin(at, node, pod, container, source), origin)
     at, pod, source = origin.at, origin.pod, origin.source
+    if ("RemoteDevice" in text or "==>" in text) and lldp.read_text(
+        text, origin.node or context.node, at, into
+    ):
+        return
     quoting = of_kmsg = False
     lines = (text.replace("\x00", "") if "\x00" in text else text).splitlines()
     for raw in lines:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams.ingest import timestamps
+from streams.ingest import lldp, timestamps
 from streams.ingest.metrics import devices
 from streams.ingest.metrics.labels import without_port
 from streams.ingest.records import JsonObject, Opened, RecordContext
@@ -38,6 +38,10 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
 
 def _add(device: devices.Device | None, values: Any, at: Any, context: RecordContext, into: Opened) -> None:
     if device is not None and isinstance(values, dict):
+        if any("lldp" in str(path) for path in values) and lldp.read_fields(
+            device.node, device.labels.get("interface"), values, at, into
+        ):
+            return
         for path, value in values.items():
             devices.add(device, str(path), value, at, context, into)
 

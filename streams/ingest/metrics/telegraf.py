@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from streams.ingest import timestamps
+from streams.ingest import lldp, timestamps
 from streams.ingest.header import KERNEL_TAGS
 from streams.ingest.logs import text
 from streams.ingest.metrics import devices
@@ -59,7 +59,15 @@ def read_metric(
         source = "kernel" if program in KERNEL_TAGS else program
         text.read(message, context, into, at=at, node=node, source=source)
         return
-    if (device := devices.of_tags(tags)) is not None:
+    device = devices.of_tags(tags)
+    if "lldp" in name.lower() or "lldp" in tags.get("path", ""):
+        labels = device.labels if device is not None else tags
+        heard_by = device.node if device is not None else tags.get("hostname") or tags.get("host") or ""
+        if lldp.read_fields(
+            heard_by, labels.get("interface") or tags.get("ifname"), tags | dict(fields), at, into
+        ):
+            return
+    if device is not None:
         for field, value in fields.items():
             devices.add(device, str(field), value, at, context, into)
         return

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from streams.inventory.lldp import Neighbour, cables, read_neighbours
+from streams.ingest.lldp import cables, read_neighbours
 from streams.model.errors import BadInput
 from streams.model.facts import LinkFact
+from streams.model.record import Neighbour
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -1,47 +1,57 @@
-"""LLDP tables → link facts: what switches and hosts hear of each other at the ends of their cables.
+"""What switches and hosts hear of each other at the ends of their cables, and the cables that follow from it.
 
-Read are `lldpctl -f json` of a host or a switch (lldpd), SONiC's `show lldp table`, and SONiC's application database
-(`LLDP_ENTRY_TABLE:*`, as one document or one a line). A table does not say whose it is: its file bears the device's name.
+Read are `lldpctl -f json` and `-f json0` of a host or a switch (lldpd), SONiC's `show lldp table`, SONiC's application database
+(`LLDP_ENTRY_TABLE:*`, as one document or one a line), the leaves of gNMI's tree and of the MIB, whatever collector fetched them,
+and `iblinkinfo -l`. A table does not say whose it is: its file or its record bears the device's name.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 import orjson
 
+from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.errors import BadInput
 from streams.model.facts import LinkFact
+from streams.model.record import Neighbour
+
+HINTS = (
+    rb'"lldp\\{0,2}"\s{0,8}:\s{0,8}[\[{]',
+    rb"LLDP_ENTRY_TABLE:",
+    rb"lldp/interfaces/interface",
+    rb"openconfig[_-]lldp",
+    rb"lldp_?[rR]em_?[sS]ys_?[nN]ame",
+    rb"LocalPort {1,40}RemoteDevice",
+    rb"==\( {0,8}\d{1,3}X [^\n]{0,60}LinkUp {0,4}\)==>",
+)
+"""Bytes (RE2) of records that hold such a table."""
 
 SUFFIXES = frozenset({".json", ".jsonl", ".txt", ".log"})
 """What is not part of a device's name at the end of its file's."""
-
-Side = Literal["switch", "host", ""]
 
 _SWITCH_PORT = re.compile(
     r"(?:Ethernet|PortChannel|Eth|Et|swp|et-|xe-|ge-|[A-Za-z]{2,24}(?:GigE|GigabitEthernet)|Gi|Te|Hu|Fo)\d"
 )
 _MAC = re.compile(r"(?:[0-9a-fA-F]{2}[:.-]?){5}[0-9a-fA-F]{2}")
 _ENTRY = "LLDP_ENTRY_TABLE:"
+_REMOTE = ("system_name", "lldp_rem_sys_name", "lldpremsysname", "chassis_name", "sysname")
+_REMOTE_PORT = ("port_id", "lldp_rem_port_id", "lldpremportid")
+_REMOTE_DESCRIPTION = ("port_description", "port_descr", "lldp_rem_port_desc", "lldpremportdesc")
+_END = r" {1,8}\d{1,6} {1,8}(?P<%s>\d{1,4})\[[^\]\n]{0,8}\] "
+_SUBNET = re.compile(
+    rf"\"(?P<device>[^\"\n]{{1,192}})\"{_END % 'port'}==\([^)\n]{{0,80}}LinkUp {{0,4}}\)==> {{0,8}}(?:0x[0-9a-f]{{1,16}} )?"
+    rf"{_END % 'remote_port'}\"(?P<remote>[^\"\n]{{1,192}})\""
+)
+"""One line of `iblinkinfo -l`: both ends with their node descriptions, which are `HOST DEVICE` for a host."""
+_HOST_DEVICE = re.compile(
+    r"(?P<host>[\w.-]{1,128})[ /](?P<device>(?:mlx[45]_|HCA-|hfi1_|ibp|qib)[\w.-]{1,32})"
+)
 _BRIDGES = 0x2800
 """Bit 2 is a bridge, bit 4 a router, counted from the most significant of sixteen (IEEE 802.1AB, 8.5.8)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """One row: what `device` hears on `port`. `bridges`: the remote says that it forwards."""
-
-    device: str
-    port: str
-    remote: str
-    remote_port: str
-    bridges: bool
-    side: Side = ""
-    """What the device is, when the table itself tells."""
 
 
 def read_neighbours(device: str, content: str) -> list[Neighbour]:
@@ -57,6 +67,84 @@ def read_neighbours(device: str, content: str) -> list[Neighbour]:
     raise BadInput("neither `lldpctl -f json`, nor `show lldp table`, nor entries of LLDP_ENTRY_TABLE")
 
 
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
+    """Add the rows of a table that is JSON to `into`; False for any other format."""
+    if not isinstance(record.get("lldp"), (dict, list)) and not any(map(_is_entry, record)):
+        return False
+    device = context.origin.node or context.node or ""
+    try:
+        _add(list(_in_document(device, record)), context.origin.at, into)
+    except BadInput as error:
+        into.unreadable.append(str(error))
+    return True
+
+
+def read_text(text: str, device: str | None, at: datetime | None, into: Opened) -> bool:
+    """Add the rows of a table that is text to `into`; False for any other text."""
+    rows: list[Neighbour] = []
+    if "==>" in text:
+        rows = list(_in_subnet(text))
+    elif device and "RemoteDevice" in text:
+        try:
+            rows = list(_in_table(device, text))
+        except BadInput:
+            return False
+    _add(rows, at, into)
+    return bool(rows)
+
+
+def read_fields(
+    device: str, port: str | None, fields: Mapping[str, Any], at: datetime | None, into: Opened
+) -> bool:
+    """Add what a collector fetched of one neighbour, by the last names of the leaves; False where that is no neighbour."""
+    told = {_last(name): value for name, value in _leaves(fields) if isinstance(value, str) and value}
+    remote = next((told[name] for name in _REMOTE if name in told), "")
+    identity = next((told[name] for name in _REMOTE_PORT if name in told), "")
+    far = _best(identity, next((told[name] for name in _REMOTE_DESCRIPTION if name in told), ""))
+    if not (device and port and remote and far):
+        return False
+    is_switch = _SWITCH_PORT.match(port) is not None
+    row = Neighbour(
+        device, port, remote, far, _SWITCH_PORT.match(far) is not None, "switch" if is_switch else ""
+    )
+    _add([row], at, into)
+    return True
+
+
+def _add(rows: Iterable[Neighbour], at: datetime | None, into: Opened) -> None:
+    for row in rows:
+        if row.device and not into.full():
+            into.observations.append(row._replace(at=at))
+
+
+def _leaves(fields: Mapping[str, Any], depth: int = 6) -> Iterator[tuple[str, Any]]:
+    for name, value in fields.items():
+        if isinstance(value, dict) and depth:
+            yield from _leaves(value, depth - 1)
+        else:
+            yield str(name), value
+
+
+def _last(path: str) -> str:
+    return path.rpartition("/")[2].rpartition(":")[2].lower().replace("-", "_")
+
+
+def _is_entry(key: object) -> bool:
+    return isinstance(key, str) and key.startswith(_ENTRY)
+
+
+def _in_subnet(text: str) -> Iterator[Neighbour]:
+    """A subnet's links: a switch's row of a host, or of another switch. A host's own rows say the same."""
+    for match in _SUBNET.finditer(text):
+        device, remote = match["device"].strip(), match["remote"].strip()
+        if _HOST_DEVICE.fullmatch(device):
+            continue
+        if (host := _HOST_DEVICE.fullmatch(remote)) is not None:
+            yield Neighbour(device, match["port"], host["host"], host["device"], False, "switch")
+        else:
+            yield Neighbour(device, match["port"], remote, match["remote_port"], True, "switch")
+
+
 def cables(cluster: str, heard: Iterable[Neighbour], at: datetime) -> list[LinkFact]:
     """The cables, one for each switch port; what both ends tell is one.
 
@@ -64,7 +152,11 @@ def cables(cluster: str, heard: Iterable[Neighbour], at: datetime) -> list[LinkF
     """
     rows = sorted(heard, key=lambda n: (n.device, n.port, n.remote))
     switches = {n.device for n in rows if n.side == "switch" or (not n.side and _SWITCH_PORT.match(n.port))}
-    switches |= {n.remote for n in rows if n.bridges and _SWITCH_PORT.match(n.remote_port)}
+    switches |= {
+        n.remote
+        for n in rows
+        if n.bridges and (_SWITCH_PORT.match(n.remote_port) or n.remote_port.isdecimal())
+    }
     found: dict[str, LinkFact] = {}
     for n in rows:
         here, there = n.device in switches, n.remote in switches
@@ -109,7 +201,8 @@ def _in_document(device: str, document: Any) -> Iterator[Neighbour]:
         return
     if not isinstance(document, dict):
         raise BadInput("an LLDP document must be an object")
-    name = next((str(document[k]) for k in ("host", "hostname", "device") if document.get(k)), device)
+    own = (document.get(key) for key in ("host", "hostname", "device"))
+    name = next((value for value in own if isinstance(value, str) and value), device)
     entries = {k: v for k, v in document.items() if k.startswith(_ENTRY)}
     if "lldp" in document:
         yield from _in_lldpctl(name, document["lldp"])
@@ -120,6 +213,11 @@ def _in_document(device: str, document: Any) -> Iterator[Neighbour]:
 
 
 def _in_lldpctl(device: str, lldp: Any) -> Iterator[Neighbour]:
+    if isinstance(lldp, list):
+        for one in lldp:
+            for interface in _list(_dict(one).get("interface")):
+                yield from _in_json0(device, _dict(interface))
+        return
     for name, told in _named(_dict(lldp).get("interface")):
         for remote, chassis in _named(_dict(told).get("chassis")):
             port = _dict(_dict(told).get("port"))
@@ -132,6 +230,27 @@ def _in_lldpctl(device: str, lldp: Any) -> Iterator[Neighbour]:
             )
             if remote_port:
                 yield Neighbour(device, name, remote, remote_port, bridges)
+
+
+def _in_json0(device: str, interface: dict[str, Any]) -> Iterator[Neighbour]:
+    """lldpd's `json0`, in which everything is a list and every value is under `value`."""
+    name = interface.get("name")
+    for chassis in map(_dict, _list(interface.get("chassis"))):
+        remote = _value(chassis.get("name"))
+        for port in map(_dict, _list(interface.get("port"))):
+            far = _best(_value(port.get("id")), _value(port.get("descr")))
+            able = map(_dict, _list(chassis.get("capability")))
+            bridges = any(c.get("type") in ("Bridge", "Router") and c.get("enabled") is True for c in able)
+            if isinstance(name, str) and remote and far:
+                yield Neighbour(device, name, remote, far, bridges)
+
+
+def _value(told: Any) -> str:
+    return next((str(one["value"]) for one in map(_dict, _list(told)) if one.get("value")), "")
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _named(value: Any) -> Iterator[tuple[str, dict[str, Any]]]:

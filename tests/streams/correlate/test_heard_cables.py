@@ -1,0 +1,85 @@
+"""Cables that devices tell of, beside what is configured: learned, corrected, forgotten."""
+
+from __future__ import annotations
+
+import random
+
+from streams.model.entity import Entity
+from streams.model.signal import Severity, Signal
+from tests.streams.correlate.deliveries import essence, on_time, outcome
+from tests.streams.correlate.world import CLUSTER, FOUR, World, _signal, cluster, link, port, storm, timeouts
+
+FACTS = cluster({"llama": FOUR})
+
+
+def heard(switch: str, name: str, seconds: float, **ends: str) -> Signal:
+    """What a device says of the cable in a switch's port."""
+    entity = Entity(CLUSTER, switch=switch, port=name)
+    return _signal("fabric.neighbour", entity, seconds, dict(ends), severity=Severity.INFO)
+
+
+def test_a_storm_at_a_port_is_that_of_the_host_that_lldp_names() -> None:
+    world = World(FACTS)
+    world.see(heard("leaf-1", "Ethernet12", -600, node="n2.example.internal", nic="mlx5_3"))
+    world.see(storm("leaf-1", "Ethernet12", 0))
+    world.pass_to(60)
+    assert (world.only().root.node, world.only().family) == ("n2", "pfc_storm")
+
+
+def test_the_cabling_may_be_heard_of_after_the_storm_and_the_order_makes_no_difference() -> None:
+    signals = [
+        heard("leaf-1", "Ethernet12", -900, node="n3"),
+        heard("leaf-1", "Ethernet12", -600, node="n2", nic="mlx5_3"),
+        storm("leaf-1", "Ethernet12", 0),
+        *timeouts("llama", range(32), 500),
+    ]
+    expected = outcome(on_time(FACTS, signals))
+    assert {incident.root.node for incident in expected} == {"n2"}
+    for seed in range(4):
+        arrivals = on_time(FACTS, signals)
+        chance = random.Random(seed)
+        late = [(when + chance.uniform(0, 700), what) for when, what in arrivals]
+        again = outcome(late, restarts=0.3, seed=seed)
+        assert list(map(essence, again)) == list(map(essence, expected))
+
+
+def test_what_is_configured_counts_before_what_is_heard() -> None:
+    world = World([*FACTS, link("leaf-1", "Ethernet12", "n4", "mlx5_1")])
+    world.see(heard("leaf-1", "Ethernet12", 10, node="n2"))
+    world.see(storm("leaf-1", "Ethernet12", 20))
+    world.pass_to(80)
+    assert world.only().root.node == "n4"
+    other = World(FACTS)
+    other.see(heard("leaf-1", "Ethernet12", 10, node="n2"))
+    other.tell(link("leaf-1", "Ethernet12", "n4", "mlx5_1"))
+    other.see(storm("leaf-1", "Ethernet12", 20))
+    other.pass_to(80)
+    assert other.only().root.node == "n4"
+
+
+def test_a_cable_of_which_nothing_is_heard_for_days_is_none() -> None:
+    world = World(FACTS)
+    world.see(heard("leaf-1", "Ethernet12", 0, node="n2"))
+    world.pass_to(50 * 3600, step=3600)
+    world.restart()
+    world.see(storm("leaf-1", "Ethernet12", 50 * 3600 + 10))
+    world.pass_to(50 * 3600 + 100)
+    assert [i.root.node for i in world.incidents()] in ([], [None])
+
+
+def test_three_hosts_that_lose_a_leaf_which_only_lldp_knows_accuse_the_leaf() -> None:
+    world = World(FACTS)
+    world.see(*(heard("leaf-1", f"Ethernet{n}", -60, node=f"n{n}", nic="mlx5_0") for n in (1, 2, 3, 4)))
+    world.see(*(port("leaf-1", f"Ethernet{n}", n / 10) for n in (1, 2, 3, 4)))
+    world.pass_to(120)
+    assert [(i.root.switch, i.root.node) for i in world.incidents()] == [("leaf-1", None)]
+
+
+def test_hearing_the_same_again_touches_nothing() -> None:
+    world = World(FACTS)
+    world.see(heard("leaf-1", "Ethernet12", 0, node="n2"))
+    world.see(storm("leaf-1", "Ethernet12", 20))
+    world.pass_to(80)
+    before = len(world.revisions)
+    world.see(heard("leaf-1", "Ethernet12", 100, node="n2"))
+    assert len(world.revisions) == before
