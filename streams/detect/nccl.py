@@ -48,6 +48,7 @@ class NcclRanks:
 
     def __init__(self, sheet: str) -> None:
         self._patterns = PatternTable.load(sheet)
+        self._sheet = sheet
         self.hints = self._patterns.hints
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
@@ -55,9 +56,10 @@ class NcclRanks:
         after: int | None = None
         since = 0
         first: Attributes = {}
+        carried = self._sheet == "launcher" or ("NCCL" in line.text and self._sheet == "nccl_errors")
         echoed = "terminated with exception" in line.text or "what():" in line.text
         for hit in self._patterns.find(line.text, line.start):
-            if not reported(line, hit.start, listed=hit.row.listed, after=after):
+            if not reported(line, hit.start, listed=hit.row.listed, carried=carried, after=after):
                 continue
             # A line glued to this one has its own prefix, which is at the end of this message.
             origin = _origin(line.text[since : hit.start])

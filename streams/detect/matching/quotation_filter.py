@@ -8,20 +8,10 @@ from __future__ import annotations
 
 import re
 
-from streams.config.yaml_tables import Strict
-from streams.detect.catalog import load_catalog
+from streams.detect.matching import carriers, prose
 from streams.ingest import layers
 from streams.ingest.header import KERNEL_TAGS
 from streams.model.record import LogLine
-
-
-class Prose(Strict):
-    """`catalog/prose.yaml`: `words` that precede a quotation but never a logged message; `sources` and `speakers` by name."""
-
-    words: tuple[str, ...]
-    sources: tuple[str, ...]
-    speakers: tuple[str, ...]
-
 
 _GROUPS = re.compile(
     r"\[[^\]]{0,200}\]|\([^)]{0,200}\)|<(?:std(?:out|err)|\d{1,3}|[a-z]{2,8}\d?\.[a-z]{3,7})>|\{[\w=\",. -]{0,128}\}"
@@ -48,7 +38,7 @@ _AFTERTHOUGHT = re.compile(
     r"wiki|ticket|dashboard))\b"
 )
 """Phrases people use about a line they quote."""
-_MARKUP = re.compile(r"\s{0,64}(?:[-+*>|;]|//|\d{1,3}[.)] |#(?!033\[)|\.\. |@@)")
+_MARKUP = re.compile(r"\s{0,64}(?:[-+*>|;]|//|\d{1,3}[.)] |#(?!033\[)|\.\. |@@|E {3,8})")
 """The beginning of a list item, a diff line, a comment, a table or a quotation; no logger begins so."""
 _CLOCK = re.compile(r"\d\d:\d\d:\d\d|\[\s{0,8}\d{1,10}\.\d{1,9}\]")
 _PEOPLES_CLOCK = re.compile(r"(?:^|[\s\[(])\d{1,2}:\d\d(?: ?[AaPp]\.?[Mm]\.?)?[\])]?(?:,|:)?(?:\s|$)")
@@ -61,11 +51,14 @@ _ANNOUNCERS = re.compile(
     r"|(?:RuntimeError: )?NCCL communicator was aborted on rank \d{1,7}\.? {0,2}(?:Original reason for failure was: ?)?"
     r"|(?:Process group|NCCL) watchdog thread terminated with exception: ?|\bwhat\(\): {0,4}"
     r"|(?:torch\.distributed\.)?DistBackendError: ?|terminate called after throwing an instance of '[^']{0,80}'"
+    r"|^\s{0,4}(?:DEBUG|INFO|WARN|WARNING|ERROR|DPANIC|PANIC|FATAL)\t(?:[\w./-]{1,96}(?::\d{1,6})?\t){0,3}"  # zap's columns
     r"|\b(?:swss|syncd|bgp|lldp|pmon|teamd)\d{0,2}#[a-z]\w{2,24}(?:\[\d{1,10}\])?: {1,3}(?::- {1,3})?(?:\w{1,64}: )?"
 )
+_GLUED_RANK = re.compile(r"[A-Za-z0-9)]\[(?=rank ?\d{1,7}\]:\s?\[[EWIF])")
+"""A line of c10d behind one that another thread had not ended."""
 _TICKET = re.compile(layers.TICKET)
 _MAX_BEFORE = 1024
-_SHEET = load_catalog("prose", Prose)
+_SHEET = prose.sheet()
 _PROSE = frozenset(_SHEET.words)
 _QUOTES = "\"'`“”‘’«»"
 _SPEAKERS = KERNEL_TAGS | frozenset(_SHEET.speakers)
@@ -73,7 +66,13 @@ _NVRM = re.compile(r"NVRM\s?:")
 
 
 def reported(
-    line: LogLine, at: int, *, by_kernel: bool = False, listed: bool = False, after: int | None = None
+    line: LogLine,
+    at: int,
+    *,
+    by_kernel: bool = False,
+    listed: bool = False,
+    carried: bool = False,
+    after: int | None = None,
 ) -> bool:
     """True when what begins at `at` is the line's own message.
 
@@ -82,6 +81,7 @@ def reported(
         at: Offset of the message in `line.text`.
         by_kernel: Only the kernel logs it; in another program's line it is a quotation.
         listed: The program itself prints it as a list item.
+        carried: Programs pass it on: as the text of an exception, or after what they were doing.
         after: End of an earlier message of this line that was reported: two lines may be glued together.
     """
     if written_by_people(line.source):
@@ -93,8 +93,11 @@ def reported(
             return False
     before = line.text[(line.start if after is None else after) : at]
     before = _MESSAGE_OPENS.sub(" ", before, count=1)
+    field = False
     if quoted(before):
-        return False
+        field = carriers.in_a_field(line.text[:at])
+        if not field:
+            return False
     if line.source == "kernel" or "orchagent" in line.source or after is not None:
         return True
     if _asks(line.text) or _TICKET.match(line.text) or _REMARK.search(line.text[-64:]):
@@ -102,14 +105,31 @@ def reported(
     if by_kernel and _AFTERTHOUGHT.search(line.text[at : at + 512]):
         return False
     if by_kernel:
-        if line.source not in _MAY_RELAY_KERNEL:
+        before, plain = carriers.without_relay(before), before
+        if line.source not in _MAY_RELAY_KERNEL and (
+            before == plain or not carriers.is_relay(line.source.lower())
+        ):
             return False
         if before and (before[-1].isalnum() or before[-1] in ".)\ufffd" or ord(before[-1]) < 9):
             return True  # no blank before it: lines were glued together, which nobody who quotes does
         if (earlier := _NVRM.search(before)) is not None:
             before = before[: earlier.start()]
     # No header is longer, and announcements are searched at every offset.
-    return len(before) <= _MAX_BEFORE and _looks_like_a_header(_ANNOUNCERS.sub(" ", before))
+    if field or len(before) > _MAX_BEFORE:
+        return field
+    if (glued := _GLUED_RANK.search(before)) is not None:
+        before = before[glued.end() - 1 :]
+    if _looks_like_a_header(_ANNOUNCERS.sub(" ", before)):
+        return True
+    return carried and _passed_on(line.text[: line.start], before)
+
+
+def _passed_on(header: str, before: str) -> bool:
+    """True for an exception of a chain, and for what a program names as the reason at its own error level."""
+    unchained = carriers.without_chain(before)
+    if unchained != before and _looks_like_a_header(_ANNOUNCERS.sub(" ", unchained)):
+        return True
+    return carriers.tells_of_an_error(header + before)
 
 
 def _asks(text: str) -> bool:

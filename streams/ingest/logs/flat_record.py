@@ -23,6 +23,8 @@ from streams.ingest.records import JsonObject, Opened, Origin, RecordContext, me
 HINTS = (rb'"(?i:message|msg|log)"\s{0,4}:\s{0,4}\[\s{0,4}\d',)
 """Bytes (RE2) of a text written as an array of byte values."""
 
+_ERRORS = frozenset(NAMES.errors)
+_HARMLESS = frozenset({"info", "debug", "trace", "notice", "information"})
 _MAX_DEPTH = 4
 """Lists in lists."""
 
@@ -43,7 +45,18 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
         # Unmarked text completes a waiting line: some writers mark all pieces but the last.
         name = line_reassembly.name_of(known, origin, context)
         line_reassembly.add_piece(name, body, part or line_reassembly.LAST, origin, context, into)
+    if (error := _error_in(known, body)) is not None:
+        into.nested.append((error, context.within(origin)))
     return True
+
+
+def _error_in(known: Fields, body: str) -> str | None:
+    """The error that a structured logger puts beside its text, unless either repeats the other."""
+    if _ERRORS.isdisjoint(known) or str(known.get("level", known.get("severity", ""))).lower() in _HARMLESS:
+        return None
+    errors = (known.get(name) for name in NAMES.errors)
+    error = next((error for error in errors if isinstance(error, str) and " " in error), None)
+    return error if error is not None and error not in body and body not in error else None
 
 
 def text_of(known: Fields) -> str | None:
