@@ -24,6 +24,7 @@ from streams.detect.metrics.dcgm_gauges import DcgmXid
 from streams.detect.metrics.pause_counters import PauseCounters
 from streams.detect.nccl import NcclRanks
 from streams.detect.off_bus import OffBus
+from streams.detect.printed_objects import PrintedObjects
 from streams.detect.sel import Sel
 from streams.detect.slurm import Slurm
 from streams.detect.smi_csv import SmiCsv
@@ -113,6 +114,7 @@ def line_families() -> tuple[LineFamily, ...]:
         PatternFamily("cloud"),
         JobProgress(),
         PrintedEvents(),
+        PrintedObjects(),
         KubeLines(),
     )
 

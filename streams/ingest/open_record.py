@@ -161,6 +161,11 @@ def _text(value: str, context: RecordContext, into: Opened) -> None:
         if document is not None:
             _document(document, context, into)
             return
+    if kube_objects.is_yaml(value):
+        into.nested += ((document, context) for document in kube_objects.documents(value))
+        if into.nested:
+            _drain(into)
+            return
     if cri.concerns(value, context):
         cri.read(value, context, into)
     else:

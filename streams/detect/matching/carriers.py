@@ -56,10 +56,15 @@ _RELAYED = re.compile(
 )
 
 
+def personal(before: str) -> bool:
+    """True for words that people and their tools use around what they quote."""
+    return _PEOPLE.search(before[-_MAX_BEFORE:]) is not None
+
+
 def in_a_field(before: str) -> bool:
     """True when the text ends in an open field of a structured line, in which a program reports an error of another."""
     field = _FIELD.search(before[-_MAX_FIELD:])
-    return field is not None and _is_severe(before) and _PEOPLE.search(before[-_MAX_BEFORE:]) is None
+    return field is not None and _is_severe(before) and not personal(before)
 
 
 def without_chain(before: str) -> str:

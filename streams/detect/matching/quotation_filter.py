@@ -29,7 +29,7 @@ _LEVEL = re.compile(
 )
 _IDENTIFIER = re.compile(r"[A-Za-z0-9/][\w.#/+:-]{0,127}$")
 _REMARK = re.compile(
-    r"(?i)(?:\s[:;]-?[()]|\slol|\((?:resolved|fixed|closed|solved)\)|\s(?:again|anyone|help|thanks))[!.\s]{0,4}$"
+    r"(?i)(?:\s[:;]-?[()]|\slol|\s#\s(?:from|see|in|as)\s[^\n]{0,40}|\((?:resolved|fixed|closed|solved)\)|\s(?:again|anyone|help|thanks))[!.\s]{0,4}$"
 )
 """Remarks people add to a line they quote."""
 _AFTERTHOUGHT = re.compile(

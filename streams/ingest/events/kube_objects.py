@@ -12,12 +12,20 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+import yaml
+
+from streams.config.yaml_tables import LOADER
 from streams.ingest import timestamps
 from streams.ingest.json_documents import string
 from streams.ingest.records import JsonObject, Opened, RecordContext
 from streams.model.record import KubeEvent
 
-HINTS = (rb'"lastHeartbeatTime"\s{0,2}:', rb'"phase"\s{0,2}:\s{0,2}"Failed"')
+HINTS = (
+    rb'"lastHeartbeatTime"\s{0,2}:',
+    rb'"phase"\s{0,2}:\s{0,2}"Failed"',
+    rb"\blastHeartbeatTime: ",
+    rb"\bphase: Failed\b",
+)
 """Bytes (RE2) of objects that may be of interest."""
 
 SEEN = "ConditionSeen"
@@ -37,6 +45,29 @@ _JOINING = timedelta(minutes=2)
 """After its creation a node is not ready for this long."""
 
 _MAX_LISTED = 64
+
+
+_YAML = re.compile(
+    r"(?:---\s{1,4})?(?:apiVersion: [\w./-]{1,64}\s{1,4}(?:kind|items): ?|kind: (?:Node|Pod|List)\s)"
+)
+_MAX_YAML = 256 * 1024
+
+
+def is_yaml(text: str) -> bool:
+    """True for objects as `kubectl get -o yaml` prints them."""
+    return text.startswith(("apiVersion:", "kind:", "---")) and _YAML.match(text) is not None
+
+
+def documents(text: str) -> list[JsonObject]:
+    """The objects in a YAML text, none when it is broken or too long to be read as a whole."""
+    if len(text) > _MAX_YAML:
+        return []
+    try:
+        parsed = [one for one in yaml.load_all(text, LOADER) if isinstance(one, dict)]
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return []
+    listed = [one for whole in parsed if isinstance(items := whole.get("items"), list) for one in items]
+    return [one for one in (*parsed, *listed) if isinstance(one, dict) and one.get("kind") in ("Node", "Pod")]
 
 
 def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
@@ -60,17 +91,21 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
 def _conditions(node: str, created: datetime | None, status: JsonObject) -> Iterator[KubeEvent]:
     listed = status.get("conditions")
     for condition in listed[:_MAX_LISTED] if isinstance(listed, list) else ():
-        if not isinstance(condition, dict):
-            continue
-        type_, state = str(condition.get("type")), str(condition.get("status"))
-        if state == "True" and _GOOD_WHEN_TRUE.search(type_) and not _FAULT.search(type_):
-            continue
-        at = timestamps.any_form(condition.get("lastTransitionTime"))
-        if created is not None and at is not None and at - created < _JOINING:
-            continue
-        reason, detail = string(condition.get("reason")) or "", string(condition.get("message")) or ""
-        message = f"Node condition {type_} is now: {state}, reason: {reason}, message: {detail}"
-        yield KubeEvent(SEEN, message, "Node", node, at=at)
+        if isinstance(condition, dict) and (seen := condition_of(node, condition, created)) is not None:
+            yield seen
+
+
+def condition_of(node: str, condition: JsonObject, created: datetime | None = None) -> KubeEvent | None:
+    """The Event that a condition of a node stands for; None for one that is well, or of a node that has just joined."""
+    type_, state = str(condition.get("type")), str(condition.get("status"))
+    if state == "True" and _GOOD_WHEN_TRUE.search(type_) and not _FAULT.search(type_):
+        return None
+    at = timestamps.any_form(condition.get("lastTransitionTime"))
+    if created is not None and at is not None and at - created < _JOINING:
+        return None
+    reason, detail = string(condition.get("reason")) or "", string(condition.get("message")) or ""
+    message = f"Node condition {type_} is now: {state}, reason: {reason}, message: {detail}"
+    return KubeEvent(SEEN, message, "Node", node, at=at)
 
 
 def _failed(pod: JsonObject, metadata: JsonObject, status: JsonObject) -> KubeEvent | None:

@@ -31,10 +31,14 @@ _OF_A_CHAT = re.compile(r"[\w@][^\n:\[\]]{0,48} \d{1,2}:\d\d(?: ?[AaPp]\.?[Mm]\.
 _ARTICLE = re.compile(r"(?i)\b(?:the|a|an|my|our|your|this|to|we|i)\b")
 
 
+_OF_A_DESCRIPTION = ("NVRM:", "Allocated resources:", "Non-terminated Pods:", "System Info:")
+"""Headings that programs print: kubectl's, among them, stand before the Events of a node."""
+
+
 def begins(line: str) -> bool:
     """True for a line after which the rest of the text is quoted."""
     text = line.strip()
-    if len(text) > 512 or text.startswith("NVRM:"):
+    if len(text) > 512 or text.startswith(_OF_A_DESCRIPTION):
         return False
     if _FENCE.match(text) or _OF_A_LETTER.match(text) or _OF_A_CHAT.match(text):
         return True
