@@ -56,6 +56,8 @@ _ANNOUNCERS = re.compile(
 )
 _GLUED_RANK = re.compile(r"[A-Za-z0-9)]\[(?=rank ?\d{1,7}\]:\s?\[[EWIF])")
 """A line of c10d behind one that another thread had not ended."""
+_OF_NCCL = re.compile(r"\s{0,4}(?P<process>[\w.-]{1,253}:\d{1,10}:)\d{1,10} \[\d{1,3}\] NCCL INFO ")
+"""A line of NCCL, into which another thread of the process may have written."""
 _TICKET = re.compile(layers.TICKET)
 _MAX_BEFORE = 1024
 _SHEET = prose.sheet()
@@ -119,6 +121,8 @@ def reported(
         return field
     if (glued := _GLUED_RANK.search(before)) is not None:
         before = before[glued.end() - 1 :]
+    elif (nccl := _OF_NCCL.match(before)) is not None:
+        before = before[max(before.rfind(nccl["process"]), 0) :]
     if _looks_like_a_header(_ANNOUNCERS.sub(" ", before)):
         return True
     return carried and _passed_on(line.text[: line.start], before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 
 from streams.ingest import header, lldp
 from streams.ingest.logs import quotation
@@ -28,6 +28,11 @@ _BAR = re.compile(
 
 _COOKIE = re.compile(r"(?:@cee: ?)?(?=\{\s{0,4}\")")
 """The start of a message that is a JSON object, also with the cookie of Lumberjack and rsyslog."""
+_ALIKE = 5
+"""Characters in which two times of one day begin alike: `Nov 2`, `2026-`, `[ 812`."""
+_MAX_HEADER = 512
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 _DEVICE = re.compile(r" [A-Z_]{2,32}=\S")
 """A continuation line of /dev/kmsg: ` SUBSYSTEM=pci`."""
 _ESCAPED = re.compile(r"\\x(?:0[0-9a-f]|1[0-9a-f]|7f|5c)")
@@ -59,7 +64,9 @@ def read(
         return
     quoting = of_kmsg = False
     lines = (text.replace("\x00", "") if "\x00" in text else text).splitlines()
-    for raw in lines:
+    pending = lines[::-1]
+    while pending:
+        raw = pending.pop()
         if _COLOURED.search(raw) is not None:
             raw = _COLOURS.sub("", raw)
         if "%|" in raw:
@@ -72,6 +79,9 @@ def read(
             into.cut += 1
             raw = raw[: context.max_line]
         found = header.read(raw, at or context.received_at)
+        if (glued := _glued_at(raw, found)) > 0:
+            pending.append(raw[glued:])
+            raw = raw[:glued]
         of_kmsg = found.kernel and raw[found.start - 1] == ";"
         if of_kmsg and "\\x" in raw:
             raw = _ESCAPED.sub(" ", raw)
@@ -108,6 +118,20 @@ def _is_anothers(found: Header, pod: PodRef, node: str | None) -> bool:
     if not found.kernel or found.host is None or pod.name.startswith(found.host):
         return False
     return folded(found.host).partition(".")[0] != folded(node or "").partition(".")[0]
+
+
+def _glued_at(line: str, found: Header) -> int:
+    """Where a second line begins whose writer did not wait for the line feed of the first, 0 when none does.
+
+    Lines of one log begin alike, and nobody who quotes one leaves out the blank before it.
+    """
+    if found.start <= _ALIKE:
+        return 0
+    at = line.find(line[:_ALIKE], found.start + 1)
+    if at < 0 or not (line[at - 1].isalnum() or line[at - 1] in ".)]}!"):
+        return 0
+    inner = header.read(line[at : at + _MAX_HEADER], found.at or _EPOCH)
+    return at if inner.kernel or inner.at is not None else 0
 
 
 def _when(found: Header, shipped: datetime | None) -> datetime | None:
