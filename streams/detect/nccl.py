@@ -23,7 +23,7 @@ _WORLD_RANK = re2_patterns.compile(r"(?i)\brank[ _-]?(\d{1,7})\]? ?:")
 _TAGGED_RANK = re2_patterns.compile(r"\s{0,8}\[\d{1,7},(\d{1,7})\]<std(?:out|err)>:")
 """mpirun's `--tag-output`: job number, rank, stream."""
 _RELAYED = re2_patterns.compile(
-    r"\([\w.]{1,64}(?:\([^()\n]{0,64}\))? pid=\d{1,10}, ip=(?P<ip>[\da-fA-F.:]{3,45})\)"
+    r"\((?:[\w.]{1,64}(?:\([^()\n]{0,64}\))? )?pid=\d{1,10}, ip=(?P<ip>[\da-fA-F.:]{3,45})\)"
 )
 """Ray copies lines of workers on other nodes into the driver's log, with their address."""
 _GROUP = re2_patterns.compile(

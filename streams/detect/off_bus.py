@@ -51,7 +51,10 @@ class OffBus:
             if pci is not None:
                 _first_lines(stream)[_node(line, stream)] = (pci, to_millis(line.at or stream.received_at))
         fell = _FELL.search(line.text, line.start)
-        if fell is None or not reported(line, fell.start(), by_kernel=True):
+        if fell is None:
+            return
+        # A line that lost its `NVRM:` begins at once; one that has it may be quoted by what stands before.
+        if not reported(line, fell.start() + max(fell.group().rfind("NVRM"), 0), by_kernel=True):
             return
         if _OTHERWISE.search(fell["what"]) is None and ("NVRM" in fell.group() or fell["what"] == ""):
             yield _finding(_address(fell["what"]) or _of_first_line(line, stream), line, stream)

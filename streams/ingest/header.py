@@ -51,6 +51,8 @@ _MONOTONIC = re.compile(
     r"\[\s{0,8}(?:\d{1,10}\.\d{1,9}(?: {1,4}<\s{0,8}\d{1,10}\.\d{1,9}>)?|\+\d{1,10}\.\d{1,9})\]\s{0,4}"
 )
 """The kernel's clock, with the time since the line before (`dmesg -d`), or that alone (`dmesg -e`)."""
+_CUT_CLOCK = re.compile(r"(?:\d{0,9}\.)?\d{4,6}\] {1,4}(?=[A-Za-z])")
+"""The kernel's clock of a line that lost its beginning."""
 _MINUTE = re.compile(
     rf"\[(?:{_MONTH})\d\d \d\d:\d\d\] {{1,4}}"
     r"(?=NVRM: |[\w-]{2,24} [0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d: )"
@@ -127,6 +129,8 @@ def _read_any(text: str, reference: datetime) -> Header:
     position = len(text) - len(text.lstrip(" \t"))
     if (match := _FILE.match(text, position)) is not None:
         position = match.end()
+    elif (match := _CUT_CLOCK.match(text, position)) is not None:
+        return _after_clock(text, Header(match.end(), kernel=True))
     if (match := _PRIORITY.match(text, position)) is not None:
         position = match.end()
         if (full := _RFC5424.match(text, position)) is not None:
@@ -212,6 +216,8 @@ def _origin(text: str, header: Header, *, timed: bool, syslog: bool = False) -> 
     match = _BRACKETED_HOST.match(text, position) or _HOST_THEN_MESSAGE.match(text, position)
     if match is not None and not timed and not any(c.isdigit() for c in match["host"]):
         match = None  # without a time or a digit it may be a word of a sentence
+    if match is not None and text[match.end("host")] == ":" and match["host"].isalpha():
+        match = None  # a person or a program, never a host alone
     match = (
         match
         or _HOST_AND_LEVEL.match(text, position)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,7 +42,8 @@ _DAY_FIRST = re.compile(
     rf"(?P<year>\d{{4}}),?[ T:]{_CLOCK}{_ZONE}{_CLOSED}"
 )
 _MONTH_FIRST = re.compile(
-    rf"{_OPENED}{_WEEKDAY}(?P<month>[^\W\d_]{{3,12}}\.?|\d{{1,2}}[月월]) {{0,2}}(?P<day>\d{{1,2}})[日일]?,? {{1,2}}"
+    rf"{_OPENED}(?:(?P<first>\d{{4}})[年년] ?)?{_WEEKDAY}(?P<month>[^\W\d_]{{3,12}}\.?|\d{{1,2}}[月월]) {{0,2}}"
+    rf"(?P<day>\d{{1,2}})[日일]?,? {{1,2}}"
     rf"(?:(?P<year>\d{{4}}),? )?{_CLOCK}{_ZONE}(?: (?P<last>20\d\d)(?=[\] )]))?{_CLOSED}"
 )
 _COMPACT = re.compile(
@@ -51,6 +52,9 @@ _COMPACT = re.compile(
 _EPOCH = re.compile(
     rf"{_OPENED}(?P<number>1\d{{9}}(?:[.,]\d{{1,9}})?|1\d{{12}}(?:\.\d{{1,6}})?|1\d{{15}}|1\d{{18}}){_CLOSED}"
 )
+
+
+_CLOCK_ALONE = re.compile(r"(?P<clock>[0-2]\d:[0-5]\d:[0-6]\d(?:[.,]\d{1,9})?)[ \t]{1,4}(?=[A-Za-z])")
 
 
 class Stamp(NamedTuple):
@@ -79,6 +83,8 @@ def read(text: str, position: int, reference: datetime) -> Stamp | None:
     if (match := _EPOCH.match(text, position)) is not None:
         at = timestamps.epoch(match["number"].replace(",", "."))
         return Stamp(match.end(), at, certain=True) if at is not None else None
+    if (match := _CLOCK_ALONE.match(text, position)) is not None:
+        return _of_today(match, reference)
     return None
 
 
@@ -99,7 +105,7 @@ def month_of(name: str) -> int | None:
 
 def _is_weekday(name: str | None) -> bool:
     """False for a word before the date that is no day of the week: people begin lines with their names."""
-    return name is None or (plain := _plain(name)) in _NAMES.weekdays or plain[:3] in _NAMES.weekdays
+    return name is None or _plain(name) in _NAMES.weekdays
 
 
 def _plain(name: str) -> str:
@@ -114,7 +120,7 @@ def _of_month(match: re.Match[str], reference: datetime) -> Stamp | None:
     number = month_of(match["month"])
     if number is None:
         return None
-    year = match["year"] or match["last"]
+    year = match["first"] or match["year"] or match["last"]
     clock = _in_24_hours(match["clock"], match["half"])
     if year:
         found = _dated(match, f"{year}-{number:02d}-{int(match['day']):02d}", clock, reference)
@@ -123,6 +129,15 @@ def _of_month(match: re.Match[str], reference: datetime) -> Stamp | None:
         found = Stamp(match.end(), at)
     # `[Sat Nov 21 07:13:13 2026]`, whatever the language of its words.
     return found._replace(kernel=True) if match["last"] and match["closed"] == "]" else found
+
+
+def _of_today(match: re.Match[str], reference: datetime) -> Stamp:
+    """A time without a date: of the day before when it would be ahead of the line's arrival."""
+    clock = match["clock"].replace(",", ".")
+    for day in (reference, reference - timedelta(days=1)):
+        if (at := timestamps.iso(f"{day:%Y-%m-%d}T{clock}", reference=reference)) is not None:
+            return Stamp(match.end(), at)
+    return Stamp(match.end(), None)
 
 
 def _of_day(match: re.Match[str], reference: datetime) -> Stamp | None:

@@ -12,7 +12,10 @@ import re
 from streams.detect.matching import prose
 
 _SHEET = prose.sheet()
-_PEOPLE = re.compile(rf"(?i)(?<![\w-])(?:{'|'.join(map(re.escape, _SHEET.personal))})(?![\w-])")
+_PEOPLE = re.compile(
+    rf"(?i)(?<![\w-])(?:{'|'.join(map(re.escape, _SHEET.personal))}|[\w-]{{0,24}}(?:slack|chat|ticket|jira|wiki)[\w-]{{0,24}}|"
+    r"[\w-]{1,24}bot)(?![\w-])"
+)
 _RELAYS = frozenset(_SHEET.relays)
 
 _ERRORS = r"err|error|exception|exc|exc_info|cause|reason|stderr|details?|failure|stack|stacktrace|traceback"
@@ -30,16 +33,15 @@ _SEVERE = re.compile(
 )
 """A program's own level, at which it reports and does not tell of what it read."""
 
-_CLASS = (
-    r"(?:[A-Za-z_$][\w$]{0,63}\.){0,8}[A-Z]\w{0,63}(?:Error|Exception|Failure|Fault)(?:\([\w., ]{0,80}\))?"
-)
+_CLASS = r"(?:[A-Za-z_$][\w$]{0,63}\.){0,8}[A-Z]\w{0,63}(?:Error|Exception|Failure|Fault|Traceback)(?:\([\w., ]{0,80}\))?"
 _LINK = re.compile(
-    rf"(?:^|(?<=[\s:\"'\]>)]))(?:{_CLASS}|[Cc]aused by|Exception in thread [^\n:]{{1,64}}|panic|fatal error|"
+    rf"(?:^|(?<=[\s:\"'\]>)]))(?:{_CLASS}|[Cc]aused by|Exception in thread [^\n:]{{1,64}}|panic|fatal error|nested exception is|"
+    r"thread '[^'\n]{1,64}' panicked at [^\s'\"]{1,160}|Error executing job with overrides: \[[^\]\n]{0,200}\]|"
     r"(?:[Uu]ncaught|[Uu]nhandled) (?:exception|error)(?: in [\w. -]{1,64})?|"
     r"The above exception was the direct cause(?: of [\w ]{1,48})?|During handling of the above exception[\w ,]{0,48}|"
     r"rpc error: code = \w{1,32} desc =|exit status \d{1,3}|(?:ERROR|CRITICAL|FATAL|WARNING)(?::[\w.]{1,64})?|"
     r"ray::[\w.:<>]{1,96}(?:\(\))? \([^)\n]{1,160}\)|(?:worker|rank|process|task|step|node|replica|actor) #?\d{1,9}(?: failed)?|"
-    r"(?:exec|worker|trainer|training|step|job|task)(?: failed| crashed)?)(?::| -)?\s{0,3}$"
+    r"(?:exec|worker|trainer|training|step|job|task)(?: failed| crashed)?)(?::| -|;)?\s{0,3}$"
 )
 _MAX_LINKS = 8
 _MAX_LINK = 320

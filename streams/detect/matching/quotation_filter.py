@@ -29,7 +29,8 @@ _LEVEL = re.compile(
 )
 _IDENTIFIER = re.compile(r"[A-Za-z0-9/][\w.#/+:-]{0,127}$")
 _REMARK = re.compile(
-    r"(?i)(?:\s[:;]-?[()]|\slol|\s#\s(?:from|see|in|as)\s[^\n]{0,40}|\((?:resolved|fixed|closed|solved)\)|\s(?:again|anyone|help|thanks))[!.\s]{0,4}$"
+    r"(?i)(?:\s[:;]-?[()]|\ssee (?:appendix|above|below|also)|"
+    r"\slol|\s#\s(?:from|see|in|as)\s[^\n]{0,40}|\((?:resolved|fixed|closed|solved)\)|\s(?:again|anyone|help|thanks))[!.\s]{0,4}$"
 )
 """Remarks people add to a line they quote."""
 _AFTERTHOUGHT = re.compile(
@@ -56,6 +57,10 @@ _ANNOUNCERS = re.compile(
 )
 _GLUED_RANK = re.compile(r"[A-Za-z0-9)]\[(?=rank ?\d{1,7}\]:\s?\[[EWIF])")
 """A line of c10d behind one that another thread had not ended."""
+_NAMED_FIRST = re.compile(
+    r"\[(?!(?i:emerg|alert|crit|err|error|warn|warning|notice|info|debug)\])([a-z]{3,24})\] "
+)
+"""Chats are exported with who wrote a message in brackets. The kernel's lines have no such beginning."""
 _OF_NCCL = re.compile(r"\s{0,4}(?P<process>[\w.-]{1,253}:\d{1,10}:)\d{1,10} \[\d{1,3}\] NCCL INFO ")
 """A line of NCCL, into which another thread of the process may have written."""
 _TICKET = re.compile(layers.TICKET)
@@ -112,6 +117,8 @@ def reported(
             before == plain or not carriers.is_relay(line.source.lower())
         ):
             return False
+        if (named := _NAMED_FIRST.match(line.text)) is not None and named[1] not in _SPEAKERS:
+            return False
         if before and (before[-1].isalnum() or before[-1] in ".)\ufffd" or ord(before[-1]) < 9):
             return True  # no blank before it: lines were glued together, which nobody who quotes does
         if (earlier := _NVRM.search(before)) is not None:
@@ -124,6 +131,8 @@ def reported(
     elif (nccl := _OF_NCCL.match(before)) is not None:
         before = before[max(before.rfind(nccl["process"]), 0) :]
     if _looks_like_a_header(_ANNOUNCERS.sub(" ", before)):
+        return True
+    if carriers.in_a_field(line.text[:at]):
         return True
     return carried and _passed_on(line.text[: line.start], before)
 
@@ -187,7 +196,7 @@ def _looks_like_a_header(before: str) -> bool:
         return False
     # A clock or source position right before the message allows for more names.
     most = 4 if _STRUCTURE.search(before) else 2
-    if any(group.strip("[]()<> ").lower() in _PROSE for group in _GROUPS.findall(before)):
+    if any(group.strip("[](){}<> ").lower() in _PROSE for group in _GROUPS.findall(before)):
         return False
     names = 0
     for token in _GROUPS.sub(" ", _MESSAGE_FIELD.sub(" ", before)).split():

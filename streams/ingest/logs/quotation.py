@@ -12,7 +12,8 @@ SOURCE = "quotation"
 """The source of quoted lines."""
 
 _FENCE = re.compile(
-    r"\s{0,8}(?:```|~~~|commit [0-9a-f]{3,40}$|\.\. \w|@@ |\{code|<pre\b|<code\b|diff --git )"
+    r"\s{0,8}(?:```|~~~|commit [0-9a-f]{3,40}$|\.\. \w|@@ |\{code|"
+    r"From \S{1,128} {1,2}(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) |<pre\b|<code\b|diff --git )"
 )
 _INTRODUCTION = re.compile(
     r"(?i)(?:^|[\s,;(])(?:i|we|you|they|he|she|saw|seen|see|following|example|examples|e\.g\.|below|like|such as|got|gave|"

@@ -21,7 +21,7 @@ _COLOURED = re.compile(r"\[[\d;]{0,18}[mK]|\x1b")
 """What all of them contain: searching this first is fifty times faster."""
 
 _BAR = re.compile(
-    r"(?:[A-Za-z][\w ()./-]{0,48}: {1,4})?(?<![\d.])\d{1,3}%\|[^|\n]{0,120}\| {0,4}[\d.,kMGTP?]{1,16}/[\d.,kMGTP?]{1,16} "
+    r"(?:[A-Za-z][\w ()./-]{0,48}: {1,4})?(?<![\d.])(?:\d{1,3}%)?\|[^|\n]{0,120}\| {0,4}[\d.,kMGTP?]{1,16}/[\d.,kMGTP?]{1,16} "
     r"\[[^\]\n]{0,160}\] {0,4}(?=[A-Za-z_][\w.-]{0,64}[\s:(]|[\[(])"
 )
 """tqdm's bar, which ends with no line feed, before what another thread or process wrote into the same line."""
@@ -69,7 +69,7 @@ def read(
         raw = pending.pop()
         if _COLOURED.search(raw) is not None:
             raw = _COLOURS.sub("", raw)
-        if "%|" in raw:
+        if "%|" in raw or "it/s" in raw:
             raw = _BAR.sub("", raw, count=1)
         if not raw.strip() or (of_kmsg and _DEVICE.match(raw)):
             continue
