@@ -47,6 +47,20 @@ class Program(Strict):
     by_nic: bool = False
 
 
+class Shape(Strict):
+    """An author whom the form of its lines gives away; `bare` ones only where no program is named."""
+
+    author: str
+    opens: str
+    by_gpu: bool = False
+    by_nic: bool = False
+    on_switch: bool = False
+    bare: bool = False
+
+
+Author = KernelAuthor | Program | Shape
+
+
 class ErrorWords(Strict):
     """How an author says that a line is an error."""
 
@@ -66,6 +80,7 @@ class UnknownSheet(Strict):
 
     kernel: tuple[KernelAuthor, ...]
     programs: tuple[Program, ...]
+    shapes: tuple[Shape, ...]
     error: ErrorWords
     quiet: str
     places: tuple[str, ...]
@@ -88,6 +103,7 @@ class UnknownErrors:
     def __init__(self) -> None:
         table = sheet()
         self._kernel = [(re2_patterns.compile(one.opens), one) for one in table.kernel]
+        self._shapes = [(re2_patterns.compile(one.opens), one) for one in table.shapes]
         self._programs = {name: one for one in table.programs for name in one.names}
         self._containers = {name: one for one in table.programs for name in one.containers}
         self._kernel_error = re2_patterns.compile(table.error.kernel)
@@ -100,36 +116,48 @@ class UnknownErrors:
         self.hints = (
             rf"(?:^|[^\w])(?:{drivers})[^\n]*{table.error.kernel}".encode(),
             rf"\b(?:{named})\b?[^\n]*{_LEVELS}".encode(),
+            *(one.opens.encode() for one in table.shapes),
             rf"{_SWITCH_LEVEL}(?:{'|'.join(self._containers)})\d?#".encode(),
         )
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The finding of the line, if it is such an error and its author was not heard of this place lately."""
         message = line.text[line.start : line.start + MAX_MESSAGE]
-        author = self._author(line, message)
-        if author is None or self._quiet.search(message):
+        found = self._author(line, message)
+        if found is None or self._quiet.search(message):
             return
+        author, begin = found
         by_kernel = isinstance(author, KernelAuthor)
-        if not reported(line, line.start, by_kernel=by_kernel) or _is_known(line.text):
+        if not reported(line, begin, by_kernel=by_kernel) or _is_known(line.text):
             return
-        place = read_fields(message, self._places, sheet().integers)
+        place = read_fields(line.text[begin : begin + MAX_MESSAGE], self._places, sheet().integers)
+        if not place and isinstance(author, Shape) and author.on_switch:
+            place = {"switch": line.node or ""}  # it speaks of itself
         if not place or self._told_lately(author.author, place, line, stream):
             return
         yield _finding(author, place, line)
 
-    def _author(self, line: LogLine, message: str) -> KernelAuthor | Program | None:
-        """Whose error the line is; None for any other line."""
-        before = line.text[: line.start]
+    def _author(self, line: LogLine, message: str) -> tuple[Author, int] | None:
+        """Whose error the line is, and where it begins; None for any other line."""
         container, hashed, _ = line.source.partition("#")
         if hashed:
-            author = self._containers.get(container.rstrip("0123456789"))
-            return author if author and _SWITCH_ERROR.search(before) else None
-        program = self._programs.get(line.source) or self._programs.get(line.container or "")
+            switch = self._containers.get(container.rstrip("0123456789"))
+            is_error = _SWITCH_ERROR.search(line.text[: line.start]) is not None
+            return (switch, line.start) if switch is not None and is_error else None
+        named = _NAMED.match(message) if not line.source else None
+        program = self._programs.get(named["program"] if named is not None else line.source)
+        program = program or self._programs.get(line.container or "")
         if program is not None:
-            return program if self._program_error.search(message) else None
+            return (program, line.start) if self._program_error.search(message) else None
+        for opens, shape in self._shapes:
+            if shape.bare and line.source:
+                continue
+            opened = opens.search(line.text)
+            if opened is not None and opened.start() <= line.start + _SHAPE_WITHIN:
+                return shape, opened.start()
         if line.source not in ("kernel", "") or not self._kernel_error.search(message):
             return None
-        return next((one for opens, one in self._kernel if opens.match(message)), None)
+        return next(((one, line.start) for opens, one in self._kernel if opens.match(message)), None)
 
     def _told_lately(
         self, author: str, place: Mapping[str, Attribute], line: LogLine, stream: Stream
@@ -152,11 +180,12 @@ class UnknownErrors:
         return False
 
 
-def _finding(author: KernelAuthor | Program, place: Mapping[str, Attribute], line: LogLine) -> Finding:
+def _finding(author: Author, place: Mapping[str, Attribute], line: LogLine) -> Finding:
     attributes: dict[str, Attribute] = {"author": author.author, **place}
     pci, device, node, port = (_text(place, name) for name in ("pci", "device", "node", "port"))
     index = place.get("index")
-    on_switch = isinstance(author, Program) and bool(author.containers)
+    on_switch = isinstance(author, Shape) and author.on_switch
+    on_switch = on_switch or (isinstance(author, Program) and bool(author.containers))
     gpu = Gpu(
         canonical_pci(pci) if pci and author.by_gpu else None,
         _text(place, "uuid"),
@@ -213,5 +242,8 @@ _LEVELS = (
     + _PLACED
 )
 """What the prefilter asks of a daemon's line: its own error level, and something that may be a place."""
+_NAMED = re2_patterns.compile(r"(?P<program>[a-z][\w.-]{2,48})(?:\[\d{1,10}\])?: ")
+_SHAPE_WITHIN = 160
+"""How far into a line's message a shape may begin: behind a rank's or a launcher's prefix."""
 _SWITCH_LEVEL = r"\b(?:ERR|CRIT|ALERT|EMERG) "
 _SWITCH_ERROR = re2_patterns.compile(r"\b(?:ERR|ERROR|CRIT|ALERT|EMERG) ")
