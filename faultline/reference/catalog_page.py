@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from faultline.reference.markdown import Row, code, table, text
@@ -15,6 +16,7 @@ from streams.detect.metrics import sheet as metric_sheet
 from streams.detect.metrics.pause_counters import PauseSheet
 from streams.detect.sel import sheet as sel_sheet
 from streams.detect.sxid_catalog import catalog as sxids
+from streams.detect.unknown_errors import sheet as unknown_sheet
 from streams.detect.xid_catalog import XidCode, catalog
 
 
@@ -25,6 +27,7 @@ def catalog_page() -> Iterator[str]:
     yield "What is recognised (`streams/detect/catalog/`), and what it becomes (`streams/correlate/policy/families.yaml`)."
     yield "How to add a row: [detection](../detection.md)."
     yield ""
+    yield from _coverage()
     yield "## XID codes"
     yield ""
     yield "`action` is NVIDIA's immediate bucket, `repeated` the one for repeats. `154`: one usually follows and overrides it."
@@ -42,6 +45,7 @@ def catalog_page() -> Iterator[str]:
     yield from table(("value", "words", "action", "severity"), recovery)
     yield from _sxids()
     yield from _patterns()
+    yield from _unknown()
     yield from _kubernetes()
     yield from _management()
     yield from _alerts()
@@ -154,6 +158,56 @@ def _alerts() -> Iterator[str]:
         for r in alert_sheet().rows
     ]  # fmt: skip
     yield from table(("alert (RE2)", "labels", "signal", "subtype", "severity"), rows)
+
+
+def _coverage() -> Iterator[str]:
+    """How many wordings come from which source: a row counts for every source it names."""
+    yield "## Coverage"
+    yield ""
+    yield "Wordings of log lines by sheet, and by the project or vendor whose source or documentation they are from. XID and SXid"
+    yield "codes, Events, conditions, alerts and metrics are tables of their own below."
+    yield ""
+    sheets = {name: load_sheet(name).rows for name in sheet_names()}
+    counted = [
+        (code(name), len(rows), sum(len(r.samples) for r in rows), sum(len(r.look_alikes) for r in rows))
+        for name, rows in sheets.items()
+    ]
+    total = ("all", *(sum(int(row[column]) for row in counted) for column in (1, 2, 3)))
+    yield from table(("sheet", "rows", "samples", "look-alikes"), [*counted, total])
+    sources = Counter(name for rows in sheets.values() for row in rows for name in _sources(row.source))
+    yield from table(("source", "rows"), [(text(name), count) for name, count in sources.most_common()])
+
+
+def _sources(source: str) -> set[str]:
+    """The projects and vendors that a row's source names."""
+    named = source.lower()
+    return {project for project in _PROJECTS if project.lower() in named} or {"others"}
+
+
+_PROJECTS = (
+    "Linux", "open-gpu-kernel-modules", "DCGM", "nvidia-smi", "NVML", "fabric manager", "IMEX", "NCCL", "CUDA",
+    "libnvidia-container", "k8s-device-plugin", "gpu-operator", "NVIDIA Resiliency Extension", "NVSentinel", "GPUd",
+    "Sichek", "Node Health Check", "node-problem-detector", "EKS", "Kubernetes", "containerd", "systemd", "Slurm",
+    "PyTorch", "JAX", "XLA", "DeepSpeed", "Megatron", "Ray", "Open MPI", "MPICH", "PMIx", "UCX", "libfabric", "Gloo",
+    "aws-ofi-nccl", "Amazon", "aws-node-termination-handler", "Google Cloud", "Azure", "Oracle", "SONiC", "Arista",
+    "Cisco", "Junos", "Cumulus", "NVUE", "MLNX-OS", "OpenSM", "UFM", "infiniband-diags", "iproute2", "Lustre",
+    "Storage Scale", "Weka", "BeeGFS", "mdadm", "smartmontools", "rasdaemon", "mcelog", "earlyoom",
+)  # fmt: skip
+
+
+def _unknown() -> Iterator[str]:
+    yield "## Authors whose unknown errors are kept"
+    yield ""
+    yield "An error of these that names a device or a node, in words of no row, is a signal of kind `unknown`, info."
+    yield ""
+    sheet = unknown_sheet()
+    rows = [(text(one.author), "the kernel", code(one.opens)) for one in sheet.kernel]
+    rows += [
+        (text(one.author), "programs", ", ".join(map(code, (*one.names, *one.containers))))
+        for one in sheet.programs
+    ]
+    rows += [(text(one.author), "shape", code(one.opens)) for one in sheet.shapes]
+    yield from table(("author", "known by", "as"), rows)
 
 
 def _patterns() -> Iterator[str]:
