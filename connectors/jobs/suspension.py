@@ -129,7 +129,9 @@ def out_of_reach(job: Object, field: SuspendField, effect: Effect) -> Refused | 
     if not _is_it(job, effect):
         return Refused(f"{name} was replaced: the uid of the {field.kind} differs from the one in the plan")
     if (end := field.end(job)) is not None:
-        return Refused(f"{name} has ended: {end}", moot=end not in FAILURES)
+        # A failed job needs no suspend any more; that it cannot be resumed is a failure of what we began.
+        moot = end not in FAILURES or effect.action == "suspend_job"
+        return Refused(f"{name} has ended: {end}", moot=moot)
     if job["metadata"].get("deletionTimestamp"):
         return Refused(f"{name} is being deleted", moot=True)
     if opted_out(job):

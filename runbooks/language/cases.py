@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -26,6 +26,7 @@ from streams.config.settings import ResponderSettings
 from streams.model.entity import Entity, Gpu, JobRef, canonical_pci
 from streams.model.facts import Fact, JobFact, NodeFact, PodFact
 from streams.model.incident import Certainty, Impact, Incident, IncidentState, incident_id
+from streams.model.kinds import WorkloadClass
 from streams.model.run import Mode
 from streams.model.signal import Severity
 
@@ -92,6 +93,8 @@ class JobFixture(StrictModel):
     failed: bool = False
     suspended: bool = False
     managed: bool = True
+    workload: WorkloadClass = WorkloadClass.TRAINING
+    restarted: bool = Field(False, description="its pods were scheduled after the fault")
 
 
 class InventoryFixture(StrictModel):
@@ -189,7 +192,7 @@ def facts_of_inventory(fixture: InventoryFixture, about: Incident) -> Iterator[F
         )
     for name, placed in sorted(jobs.items()):
         ref = _job(name)
-        yield JobFact(CLUSTER, ref, NOW, **placed.model_dump(exclude={"nodes"}))
+        yield JobFact(CLUSTER, ref, NOW, **placed.model_dump(exclude={"nodes", "restarted"}))
         for number, node_name in enumerate(placed.nodes):
             pod = f"{ref.name}-{number}"
             yield PodFact(
@@ -202,6 +205,8 @@ def facts_of_inventory(fixture: InventoryFixture, about: Incident) -> Iterator[F
                 job=ref,
                 phase="Running",
                 gpus=8,
+                workload=placed.workload,
+                scheduled_at=NOW + timedelta(minutes=1) if placed.restarted else None,
             )
 
 

@@ -64,10 +64,13 @@ Action = Literal[
     "open_ticket", "comment_ticket", "close_ticket", "await_progress", "notify", "ask",
 ]  # fmt: skip
 
-Selector = Literal["root_node", "root_job", "jobs", "root_node_jobs", "incident"]
-"""`jobs` are all jobs that the incident stopped, `root_node_jobs` only those on the root's node. Both may be several or none."""
+Selector = Literal[
+    "root_node", "root_job", "jobs", "root_node_jobs", "victim_jobs", "unmovable_jobs", "incident"
+]
+"""`jobs` are all jobs that the incident stopped and that can be suspended, `root_node_jobs` only those on the root's node,
+`victim_jobs` only those that are not; `unmovable_jobs` are those that died or have no suspend field. Each may be several."""
 
-SEVERAL = frozenset({"jobs", "root_node_jobs"})
+SEVERAL = frozenset({"jobs", "root_node_jobs", "victim_jobs", "unmovable_jobs"})
 """Selectors that give one planned step per target."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from runbooks.engine.approvals import approved, demands, shown, wanted
-from runbooks.engine.run.job_already_moved import completed
+from runbooks.engine.run.job_already_moved import completed, died, owner_text
 from runbooks.engine.run.rollback import fail, resume_of
 from runbooks.engine.run.transition import RunContext, RunTransition
 from streams.model.clock import to_the_second
@@ -17,7 +17,7 @@ def start_internal(transition: RunTransition, planned: PlannedStep, context: Run
     record = transition.records[planned.id]
     match planned.action:
         case "notify":
-            transition.finish(planned.id, StepState.DONE, planned.describe)
+            transition.finish(planned.id, StepState.DONE, owner_text(transition, planned, context))
         case "ask" if approved(planned, transition.run, context.policy, transition.now):
             transition.finish(planned.id, StepState.DONE, "taken over by a person")
         case "ask" if record.state is not StepState.AWAITING_APPROVAL:
@@ -58,6 +58,8 @@ def watch(transition: RunTransition, planned: PlannedStep, context: RunContext) 
         transition.finish(planned.id, StepState.DONE, f"{target} makes progress again{step}")
     elif completed(planned, context):
         transition.finish(planned.id, StepState.DONE, f"{target} has completed")
+    elif died(planned, context):
+        fail(transition, planned, f"{target} has failed")
     elif not seen and transition.now >= settled:
         transition.finish(
             planned.id,

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from runbooks.engine.escalation import faulty_entity
+from runbooks.engine.job_condition import UNMOVABLE, JobCondition, condition_of
 from runbooks.language.conditions import Plain, condition, facts_of
 from runbooks.language.parameters import values_of
 from runbooks.language.schema import (
@@ -24,7 +25,6 @@ from runbooks.language.schema import (
 from runbooks.language.values import Asks, Computed, Params
 from runbooks.language.yaml_source import BRANCHES, Path
 from streams.inventory.cluster_view import ClusterView
-from streams.inventory.names import names
 from streams.model.codec import encode
 from streams.model.digest import digest
 from streams.model.entity import JobRef
@@ -240,25 +240,23 @@ def _targets(step: Step, incident: Incident, view: ClusterView) -> list[Target]:
             return [Target("Node", root.node, uid=fact.uid if fact else None)]
         case "root_job" if root.job is not None:
             return [_job(root.job, view)]
-        case "jobs":
-            return [_job(job, view) for job in _running(incident.jobs, view)]
-        case "root_node_jobs" if root.node is not None:
-            placed = view.jobs_on(root.node)
-            return [_job(job, view) for job in _running(incident.jobs, view) if job.key in placed]
+        case "jobs" | "root_node_jobs" | "victim_jobs" | "unmovable_jobs":
+            return [_job(job, view) for job in _jobs(step.target, incident.jobs, root.node, view)]
     return []
 
 
-def _running(jobs: tuple[JobRef, ...], view: ClusterView) -> list[JobRef]:
-    """Jobs that are not known to have completed, each once, in a fixed order.
+def _jobs(selector: str, jobs: tuple[JobRef, ...], node: str | None, view: ClusterView) -> list[JobRef]:
+    """The jobs of a selector, each once, in a fixed order, by how they stand.
 
     A service that holds GPUs is affected like a job, but cannot be suspended and resumed: the drain moves its pods.
     """
-    by_key = {job.key: job for job in jobs if job.kind not in names().services}
-    return [
-        by_key[key]
-        for key in sorted(by_key)
-        if not ((fact := view.jobs.get(key)) is not None and fact.finished and not fact.failed)
-    ]
+    wanted = UNMOVABLE if selector == "unmovable_jobs" else (JobCondition.STANDS, JobCondition.RESTARTED)
+    by_key = {job.key: job for job in jobs if condition_of(job.key, view) in wanted}
+    if selector in ("root_node_jobs", "victim_jobs"):
+        placed = view.jobs_on(node) if node is not None else set[str]()
+        here = selector == "root_node_jobs"
+        by_key = {key: job for key, job in by_key.items() if (key in placed) is here}
+    return [by_key[key] for key in sorted(by_key)]
 
 
 def _job(job: JobRef, view: ClusterView) -> Target:

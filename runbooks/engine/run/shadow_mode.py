@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runbooks.engine.guardrails import GuardContext, RulingKind, judge
+from runbooks.engine.run.job_already_moved import moved_already
 from runbooks.engine.run.transition import RunContext, RunTransition
 from runbooks.language.schema import TICKETS
 from streams.model.run import PlannedStep, StepState
@@ -17,6 +18,8 @@ def shadow(transition: RunTransition, context: RunContext) -> None:
             continue
         if planned.action in TICKETS and planned.action not in context.actions:
             verdict, reason = "", "no ticket system configured"
+        elif moved := moved_already(transition, planned, context):
+            verdict, reason = "", moved
         else:
             verdict, reason = _verdict(transition, planned, context)
         state = StepState.WOULD if verdict else StepState.SKIPPED
