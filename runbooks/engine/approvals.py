@@ -15,10 +15,13 @@ from runbooks.language.approval_rules import rules
 from streams.config.settings import ResponderSettings
 from streams.model.conversation import Command
 from streams.model.message import some
-from streams.model.run import Approval, Demand, PlannedStep, Run
+from streams.model.run import Approval, Demand, PlannedStep, Run, StepRecord
 
 MAX_PEOPLE = 12
 """Names of a group that a run document keeps to be shown; the settings alone decide who may approve."""
+
+BLAST_RADIUS, WINDOW = "blast radius", "window"
+"""Rules of how much is acted on at once."""
 
 _WITH_ID = re.compile(r".*\((?P<id>[^()\s]+)\)\Z", re.DOTALL)
 
@@ -40,6 +43,18 @@ def counts(approval: Approval, run: Run, policy: ResponderSettings, now: datetim
     """Whether an approval is for this plan and fresh: a step held for long needs a new one before the run starts to act."""
     fresh = run.admitted_at is not None or (now - approval.at).total_seconds() <= policy.freshness_s
     return approval.digest == run.plan.digest and fresh
+
+
+def about(run: Run, rule: str) -> Run:
+    """The run with only those approvals that count for a guardrail: a limit is lifted only by who was told of it."""
+    if rule not in (BLAST_RADIUS, WINDOW):
+        return run
+    return replace(run, approvals=tuple(one for one in run.approvals if one.rule == rule or not one.approved))
+
+
+def asked_by(planned: PlannedStep, record: StepRecord) -> str:
+    """The guardrail that a step's question is about; empty for a question of the runbook's own."""
+    return "" if planned.action == "ask" else record.reason.partition(": ")[0]
 
 
 def person(actor: str, people: Iterable[str] | None) -> str | None:
@@ -66,16 +81,9 @@ def may_relax_controls(actor: str, policy: ResponderSettings) -> bool:
     return not people or person(actor, people) is not None
 
 
-def has_already_approved(
-    actor: str, steps: Iterable[PlannedStep], run: Run, policy: ResponderSettings, now: datetime
-) -> bool:
+def has_already_approved(actor: str, asked: Iterable[Demand]) -> bool:
     """Whether the actor has approved already wherever it counts: nobody counts twice."""
-    open_to = [
-        demand
-        for step in steps
-        for demand in demands(step, run, policy, now)
-        if person(actor, demand.people) is not None
-    ]
+    open_to = [demand for demand in asked if person(actor, demand.people) is not None]
     return bool(open_to) and all(person(actor, demand.people) in demand.given for demand in open_to)
 
 

@@ -310,6 +310,8 @@ class Approval:
     reason: str = ""
     via: str = ""
     """Where it came from: `cli`, `slack`; empty in older documents."""
+    rule: str = ""
+    """The guardrail that the question was about; empty for a question of the runbook's own, and in older documents."""
 
 
 @dataclass(frozen=True, slots=True)

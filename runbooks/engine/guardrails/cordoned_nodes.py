@@ -39,8 +39,8 @@ def node_targets(run: Run) -> set[str]:
 
 
 def job_targets(run: Run) -> set[str]:
-    """Keys of the jobs that the run's destructive steps act on."""
-    return {s.target.key for s in run.plan.steps if s.destructive and s.target and s.target.kind != "Node"}
+    """Keys of the jobs that the run suspends."""
+    return {s.target.key for s in run.plan.steps if s.action == "suspend_job" and s.target}
 
 
 def is_confirmed(record: StepRecord) -> bool:

@@ -1,6 +1,9 @@
 """Guardrails on how much is acted on at once and per time window, and how much of each limit is in use.
 
 Steps that return something to service are never counted.
+
+Above a limit a step is held, except for a decisive fault with a job that stands still: then a person is asked, because what waits
+in silence costs all of the job's GPUs. A limit of 0 is never asked about.
 """
 
 from __future__ import annotations
@@ -8,14 +11,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from math import floor
+from math import ceil
 
+from runbooks.engine.approvals import BLAST_RADIUS, WINDOW
 from runbooks.engine.guardrails.context import GuardContext, Ruling, ask, hold
 from runbooks.engine.guardrails.cordoned_nodes import admitted_at, job_targets
 from runbooks.engine.guardrails.run_counts import RunCounts
+from runbooks.engine.job_condition import JobCondition, condition_of
 from streams.config.settings import BlastRadius, Cap, ResponderSettings
 from streams.inventory.cluster_view import ClusterView, Place
 from streams.model.clock import rfc3339, to_the_second
+from streams.model.incident import Certainty
 from streams.model.message import some
 from streams.model.run import Run
 
@@ -42,11 +48,31 @@ def blast_radius(context: GuardContext) -> Ruling | None:
     most = min(limit.max_nodes, share_of(limit.max_share, len(context.view.nodes)))
     if not wanted or len(cordoned) + len(wanted) <= most:
         return None
-    return hold(
-        "blast radius",
+    return _above(
+        context,
+        BLAST_RADIUS,
+        most,
         f"{len(cordoned)} of {len(context.view.nodes)} nodes are cordoned by Faultline, limit {most} "
         f"(max_nodes {limit.max_nodes}, max_share {limit.max_share:g})",
         "clears when a node is returned to service, or raise responder.blast_radius",
+    )
+
+
+def _above(context: GuardContext, rule: str, most: int, reason: str, clears: str) -> Ruling:
+    """The objection above a limit of `most`: it asks where a job stands still by a decisive fault, and holds otherwise."""
+    standing = sorted(
+        str(job)
+        for job in context.incident.jobs
+        if condition_of(job.key, context.view) is JobCondition.STANDS
+    )
+    if not standing or most == 0 or context.incident.certainty is not Certainty.DECISIVE:
+        return hold(rule, reason, clears)
+    gpus = context.incident.impact.gpus
+    idle = f" ({gpus} GPUs)" if gpus else ""
+    return ask(
+        rule,
+        f"{reason}, and {some(standing, 3)} waits for it{idle}",
+        f"clears when approved, or {clears.removeprefix('clears ')}",
     )
 
 
@@ -60,7 +86,7 @@ def blast_radius_of_places(context: GuardContext) -> Ruling | None:
         for value in sorted({v for fact in facts if (v := getattr(fact, place)) is not None}):
             members = {fact.name for fact in context.view.nodes_by(place)[value]}
             cordoned = (context.cordoned - wanted) & members
-            if over := _over(cap, place, value, cordoned, wanted & members, members):
+            if over := _over(context, cap, place, value, cordoned, wanted & members, members):
                 return over
     return _blast_radius_of_jobs(context)
 
@@ -73,7 +99,8 @@ def _blast_radius_of_jobs(context: GuardContext) -> Ruling | None:
         placed = context.view.nodes_of(job)
         others = context.cordoned - context.nodes
         cordoned = (others & placed) | context.counts.cordoned_for(job, others, shadow=context.shadow)
-        if over := _over(cap, "job", job, cordoned, context.nodes, placed | cordoned | context.nodes):
+        members = placed | cordoned | context.nodes
+        if over := _over(context, cap, "job", job, cordoned, context.nodes, members):
             return over
     return None
 
@@ -98,9 +125,9 @@ def window(context: GuardContext) -> Ruling | None:
         f"limit {limit.max_per_window}"
     )
     if wanted > limit.max_per_window:
-        return ask("window", numbers, "clears when approved")
+        return ask(WINDOW, numbers, "clears when approved")
     when = f"first at {to_the_second(first + length)}" if first else "once the admitted steps have started"
-    return hold("window", numbers, f"clears with time, {when}")
+    return _above(context, WINDOW, limit.max_per_window, numbers, f"clears with time, {when}")
 
 
 def one_run_per_target(context: GuardContext) -> Ruling | None:
@@ -113,6 +140,7 @@ def one_run_per_target(context: GuardContext) -> Ruling | None:
 
 
 def _over(
+    context: GuardContext,
     cap: Cap,
     kind: str,
     name: str,
@@ -129,8 +157,10 @@ def _over(
         for name, value in (("max_nodes", cap.max_nodes), ("max_share", cap.max_share))
         if value is not None
     )
-    return hold(
-        "blast radius",
+    return _above(
+        context,
+        BLAST_RADIUS,
+        most,
         f"{len(cordoned)} of {len(members)} nodes of {kind} {name} are cordoned by Faultline, this run adds {len(wanted)}, "
         f"limit {most} ({set_to})",
         f"clears when a node is returned to service, or raise responder.blast_radius.per_{kind}",
@@ -142,8 +172,9 @@ def _limits(cap: Cap) -> bool:
 
 
 def share_of(share: float, of: int) -> int:
-    """How many nodes a share allows: at least one, unless it is 0."""
-    return max(1, floor(share * of)) if share > 0 else 0
+    """How many nodes a share allows, rounded up: at least one, unless it is 0."""
+    # 0.1 * 30 is a hair more than 3.
+    return max(1, ceil(round(share * of, 6))) if share > 0 else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
-from runbooks.engine.approvals import approved
+from runbooks.engine.approvals import BLAST_RADIUS, WINDOW, about, approved
 from runbooks.engine.guardrails.context import GuardContext, Ruling, RulingKind, Stage
 from runbooks.engine.guardrails.evidence import FRESHNESS, approval, certainty, freshness, old_evidence
 from runbooks.engine.guardrails.limits import blast_radius, blast_radius_of_places, one_run_per_target, window
@@ -72,9 +72,7 @@ def judge(context: GuardContext, *, started: bool = False) -> Ruling | None:
     for ruling in _rulings(context):
         if ruling.kind is RulingKind.REFUSE:
             return ruling
-        if ruling.kind is RulingKind.ASK and (
-            _recently_approved(context) if ruling.rule == FRESHNESS else cleared
-        ):
+        if ruling.kind is RulingKind.ASK and _is_cleared(context, ruling.rule, cleared=cleared):
             continue
         if gravest is None or _GRAVITY.index(ruling.kind) > _GRAVITY.index(gravest.kind):
             gravest = ruling
@@ -86,6 +84,15 @@ def switched_off(context: GuardContext) -> Ruling | None:
     if not context.step.destructive:
         return None
     return next((ruling for stage in SWITCHES if (ruling := stage(context)) is not None), None)
+
+
+def _is_cleared(context: GuardContext, rule: str, *, cleared: bool) -> bool:
+    """Whether approvals clear what a rule asks: for a limit only those of people who were told that it is reached."""
+    if rule == FRESHNESS:
+        return _recently_approved(context)
+    if rule in (BLAST_RADIUS, WINDOW) and cleared:
+        return approved(context.step, about(context.run, rule), context.policy, context.now)
+    return cleared
 
 
 def _recently_approved(context: GuardContext) -> bool:

@@ -11,7 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from runbooks.engine.approvals import demands, has_already_approved, may_decide, shown, stale, wanted, who
+from runbooks.engine.approvals import (
+    about,
+    asked_by,
+    demands,
+    has_already_approved,
+    may_decide,
+    shown,
+    stale,
+    wanted,
+    who,
+)
 from runbooks.engine.escalation import counted_name, entity_names, faulty_entity, is_nondestructive
 from runbooks.engine.run.plan import context_of, plan_digest
 from runbooks.engine.run.rollback import NOTHING, call_off, is_worked_on, roll_back
@@ -24,6 +34,7 @@ from streams.model.conversation import Command, Verb
 from streams.model.incident import Incident, IncidentState
 from streams.model.run import (
     Approval,
+    Demand,
     Mode,
     Plan,
     PlannedStep,
@@ -139,7 +150,7 @@ def _approve(transition: RunTransition, command: Command, policy: ResponderSetti
     _keep_decision(transition, command, asked, approved=True)
     missing: list[str] = []
     for planned in asked:
-        left = demands(planned, transition.run, policy, transition.now)
+        left = _demands(transition, planned, policy)
         if more := wanted(left):
             missing.append(more)
             transition.set(planned.id, demands=shown(left))
@@ -171,10 +182,19 @@ def _against(
     if not may_decide(actor, asked, policy):
         everybody = " or ".join(dict.fromkeys(who(d) for p in asked for d in rules(p, policy)))
         return f"{actor} is not among {everybody}"
-    if has_already_approved(actor, asked, run, policy, transition.now):
-        left = next(filter(None, (wanted(demands(p, run, policy, transition.now)) for p in asked)), "")
+    open_demands = [_demands(transition, planned, policy) for planned in asked]
+    if has_already_approved(actor, (demand for step in open_demands for demand in step)):
+        left = next(filter(None, map(wanted, open_demands)), "")
         return f"{actor} has already approved; still needs {left}"
     return None
+
+
+def _demands(
+    transition: RunTransition, planned: PlannedStep, policy: ResponderSettings
+) -> tuple[Demand, ...]:
+    """What an asked step still needs, by the approvals that count for what it was asked about."""
+    run = about(transition.run, asked_by(planned, transition.records[planned.id]))
+    return demands(planned, run, policy, transition.now)
 
 
 def _reject(transition: RunTransition, command: Command) -> None:
@@ -197,8 +217,16 @@ def _keep_decision(
     transition: RunTransition, command: Command, asked: Sequence[PlannedStep], *, approved: bool
 ) -> None:
     run, step = transition.run, command.step or asked[0].id
+    rules_asked = (asked_by(planned, transition.records[planned.id]) for planned in asked)
     decision = Approval(
-        step, approved, command.actor, command.at, run.plan.digest, command.reason, command.via
+        step,
+        approved,
+        command.actor,
+        command.at,
+        run.plan.digest,
+        command.reason,
+        command.via,
+        next(filter(None, rules_asked), ""),
     )
     transition.change(approvals=(*run.approvals, decision))
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from runbooks.engine.approvals import demands, shown, wanted
+from runbooks.engine.approvals import about, demands, shown, wanted
 from runbooks.engine.escalation import counted_name, entity_names, faulty_entity
 from runbooks.engine.guardrails import RulingKind, judge
 from runbooks.engine.guardrails.cordoned_nodes import is_confirmed, same_target
@@ -317,7 +317,8 @@ def _allowed(transition: RunTransition, planned: PlannedStep, context: RunContex
     keeps_deadline = record.effect is not None or record.state is state or holds_a_job(transition)
     known = record.deadline_at if keeps_deadline else None
     expiry = known or (transition.in_seconds(wait_s) if wait_s is not None else None)
-    asked = demands(planned, transition.run, context.policy, transition.now) if asks else ()
+    counted = about(transition.run, ruling.rule)
+    asked = demands(planned, counted, context.policy, transition.now) if asks else ()
     # The numbers of a rule change with every other run; only another rule is worth a timeline entry.
     if record.state is not state or not record.reason.startswith(f"{ruling.rule}: "):
         text = f"{planned.action} {planned.target} {'needs approval' if asks else 'is held'}: {ruling}"

@@ -39,11 +39,14 @@ from tests.runbooks.scenes import (
     radius,
 )
 
+TIGHT = radius(max_share=0.05)
+"""One node of sixteen."""
+
 
 def case(
     action: str = "cordon_node",
     about: Incident | None = None,
-    settings: ResponderSettings = AUTO,
+    settings: ResponderSettings = TIGHT,
     view: ClusterView | None = None,
     others: tuple[Run, ...] = (),
     **changes: object,
@@ -120,9 +123,9 @@ def without_node(name: str) -> ClusterView:
     return view
 
 
-def unmanaged_job() -> ClusterView:
+def job_that(**changes: object) -> ClusterView:
     view = cluster()
-    view.put(replace(view.jobs[JOB.key], managed=False))
+    view.put(replace(view.jobs[JOB.key], **changes))  # type: ignore[arg-type]
     return view
 
 
@@ -130,7 +133,7 @@ CASES = {
     "all is well": (case(), None, ""),
     "kill switch": (case(settings=policy(kill_switch=True)), RulingKind.HOLD, "kill switch"),
     "node opted out": (case(view=with_node("node-03", managed=False)), RulingKind.REFUSE, "opt-out"),
-    "job opted out": (case("suspend_job", view=unmanaged_job()), RulingKind.REFUSE, "opt-out"),
+    "job opted out": (case("suspend_job", view=job_that(managed=False)), RulingKind.REFUSE, "opt-out"),
     "control plane": (
         case(view=with_node("node-03", control_plane=True)),
         RulingKind.REFUSE,
@@ -189,10 +192,35 @@ CASES = {
     "no more nodes": (case(settings=radius(max_nodes=0)), RulingKind.HOLD, "blast radius"),
     "no share": (case(settings=radius(max_share=0.0)), RulingKind.HOLD, "blast radius"),
     "share of a small cluster is at least one": (case(settings=radius(max_share=0.01)), None, ""),
-    "share is spent": (case(others=(closed("node-09", cluster()),)), RulingKind.HOLD, "blast radius"),
+    "share is spent and a job stands": (
+        case(others=(closed("node-09", cluster()),)),
+        RulingKind.ASK,
+        "blast radius",
+    ),
+    "share is spent and no job stands": (
+        case(about=incident(jobs=()), others=(closed("node-09", cluster()),)),
+        RulingKind.HOLD,
+        "blast radius",
+    ),
+    "share is spent and the job has died": (
+        case(view=job_that(finished=True, failed=True), others=(closed("node-09", cluster()),)),
+        RulingKind.HOLD,
+        "blast radius",
+    ),
+    "share is spent by a fault that is only likely": (
+        case(about=incident(certainty=Certainty.LIKELY), others=(closed("node-09", cluster()),)),
+        RulingKind.HOLD,
+        "blast radius",
+    ),
+    "a share is rounded up": (
+        case(settings=radius(max_share=0.1), others=(closed("node-09", cluster()),)),
+        None,
+        "",
+    ),
+    "one node of four may be cordoned": (case(settings=AUTO, view=cluster(4)), None, ""),
     "marks that inventory sees count too": (
         case(view=with_node("node-09", unschedulable=True, owner_incident="inc-x")),
-        RulingKind.HOLD,
+        RulingKind.ASK,
         "blast radius",
     ),
     "a node given back does not count": (
@@ -205,6 +233,15 @@ CASES = {
     ),
     "window is spent": (
         case(settings=radius(max_share=1.0, max_per_window=3), others=(closed("node-09", cluster()),)),
+        RulingKind.ASK,
+        "window",
+    ),
+    "window is spent and no job stands": (
+        case(
+            about=incident(jobs=()),
+            settings=radius(max_share=1.0, max_per_window=2),
+            others=(closed("node-09", cluster()),),
+        ),
         RulingKind.HOLD,
         "window",
     ),
@@ -295,7 +332,7 @@ def test_shadow_runs_count_only_among_themselves() -> None:
     ghost = closed("node-09", cluster())
     ghost = replace(ghost, plan=replace(ghost.plan, mode=Mode.SHADOW), state=RunState.SHADOWED)
     assert judge(case(others=(ghost,))) is None
-    ruling = judge(case(others=(ghost,), settings=policy(mode=Mode.SHADOW)))
+    ruling = judge(case(others=(ghost,), settings=TIGHT.model_copy(update={"mode": Mode.SHADOW})))
     assert ruling is not None
     assert ruling.rule == "blast radius"
     assert ROOT.node == "node-03"

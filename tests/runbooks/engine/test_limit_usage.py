@@ -15,7 +15,7 @@ NODE = "node-03"
 
 def test_an_idle_cluster_uses_nothing() -> None:
     used = limit_usage(cluster(), (), policy(), NOW)
-    assert [(b.used, b.allowed) for b in used] == [(0, 1), (0, 6)]
+    assert [(b.used, b.allowed) for b in used] == [(0, 2), (0, 6)]
 
 
 def test_a_run_that_acts_uses_what_it_was_let_in_with_and_one_in_shadow_nothing() -> None:

@@ -199,7 +199,7 @@ CASES: dict[str, tuple[GuardContext, RulingKind | None, str, tuple[str, ...]]] =
             settings=radius(max_share=1.0, per_rack=Cap(max_nodes=1)),
             others=(closed("node-07", placed(rack="r1")),),
         ),
-        RulingKind.HOLD,
+        RulingKind.ASK,
         "blast radius",
         (
             "1 of 8 nodes of rack r1",
@@ -225,7 +225,7 @@ CASES: dict[str, tuple[GuardContext, RulingKind | None, str, tuple[str, ...]]] =
             settings=radius(max_share=1.0, per_pool=Cap(max_share=0.25)),
             others=(closed("node-06", placed()), closed("node-07", placed())),
         ),
-        RulingKind.HOLD,
+        RulingKind.ASK,
         "blast radius",
         ("2 of 8 nodes of pool a100", "limit 2", "max_share 0.25", "responder.blast_radius.per_pool"),
     ),
@@ -239,7 +239,7 @@ CASES: dict[str, tuple[GuardContext, RulingKind | None, str, tuple[str, ...]]] =
         case(
             settings=radius(max_share=1.0, per_job=Cap(max_nodes=1)), others=(closed("node-04", cluster()),)
         ),
-        RulingKind.HOLD,
+        RulingKind.ASK,
         "blast radius",
         ("1 of 4 nodes of job PyTorchJob/research/llm", "limit 1", "responder.blast_radius.per_job"),
     ),
@@ -312,7 +312,7 @@ def test_what_a_revision_adds_to_a_run_that_was_let_in_has_to_pass_the_limits() 
     )
     ruling = judge(tight)
     assert ruling is not None
-    assert (ruling.kind, ruling.rule) == (RulingKind.HOLD, "window")
+    assert (ruling.kind, ruling.rule) == (RulingKind.ASK, "window")
     assert "2 destructive steps in 3600 s, this run adds 1, limit 2" in ruling.reason
 
 
@@ -331,7 +331,8 @@ def test_a_step_that_was_let_in_counts_until_it_begins_and_then_for_a_window() -
     assert ruling is not None
     assert "first at 2026-03-01T12:58:50Z" in ruling.clears
     running = replace(other, state=replace(other).state.RUNNING)
-    ruling = judge(case(others=(running,), view=view, settings=radius(max_share=1.0, max_per_window=5)))
+    tight = radius(max_share=1.0, max_per_window=4)
+    ruling = judge(case(about=incident(jobs=()), others=(running,), view=view, settings=tight))
     assert ruling is not None
     wanted = [s for s in running.plan.steps if s.destructive]
     assert f"{len(wanted)} destructive steps in 3600 s" in ruling.reason
