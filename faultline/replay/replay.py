@@ -36,7 +36,7 @@ from streams.model.digest import digest
 from streams.model.entity import Entity, JobRef
 from streams.model.errors import BadInput
 from streams.model.facts import Fact, FactRecord
-from streams.model.incident import Incident
+from streams.model.incident import Incident, IncidentState
 from streams.model.record import RawRecord
 from streams.model.run import Run
 from streams.model.signal import Signal
@@ -48,10 +48,27 @@ TICK = timedelta(seconds=1)
 
 
 @dataclass(slots=True)
+class Publication:
+    """How often an incident was published in a state that is shown to people (every one but `suppressed`), and since when."""
+
+    revisions: int = 0
+    told_at: datetime | None = None
+
+    def add(self, incident: Incident, now: datetime) -> None:
+        """Count a revision."""
+        if incident.state is IncidentState.SUPPRESSED:
+            return
+        self.revisions += 1
+        self.told_at = self.told_at or now
+
+
+@dataclass(slots=True)
 class Replayed:
     """What a replay decided. `incidents` holds final revisions by id."""
 
     incidents: dict[str, Incident] = field(default_factory=dict)
+    publications: defaultdict[str, Publication] = field(default_factory=lambda: defaultdict(Publication))
+    """By incident id. How a decision was reached, not the decision, so not in the hash."""
     runs: tuple[Run, ...] = ()
     actions: tuple[ActionLine, ...] = ()
     timeline: tuple[TimelineEntry, ...] = ()
@@ -232,6 +249,7 @@ class _Pipeline:
             self._threads.take_changes(changes)
         for incident in changes.incidents:
             self._result.incidents[incident.id] = incident
+            self._result.publications[incident.id].add(incident, now)
             self._take_signals(self._responder.take_incident(incident, now), now)
 
     def _take_signals(self, signals: Iterable[Signal], now: datetime) -> None:

@@ -1,4 +1,5 @@
 import random
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faultline.replay.capture import Capture, Meta
-from faultline.replay.replay import Replayed, replay_capture
+from faultline.replay.replay import Publication, Replayed, replay_capture
 from runbooks.language.loader import load
 from streams.model.record import RawRecord
 from streams.model.watch import ObjectChange
@@ -124,6 +125,16 @@ def test_one_dead_gpu_is_one_incident_and_one_plan() -> None:
     nodes = {action.target.name for action in decided.actions if action.target.kind == "Node"}
     assert nodes == {TRAINING[1]}
     assert {action.verdict for action in decided.actions} == {"would"}
+
+
+def test_every_revision_that_was_shown_is_counted_and_not_part_of_the_decision() -> None:
+    decided = decided_once()
+    (incident,) = decided.incidents.values()
+    publication = decided.publications[incident.id]
+    assert publication.revisions == incident.revision
+    assert publication.told_at is not None
+    assert timedelta() <= publication.told_at - incident.opened_at <= timedelta(seconds=2)
+    assert replace(decided, publications=defaultdict(Publication)).decision_hash == decided.decision_hash
 
 
 def test_the_json_lines_have_the_shape_that_scripts_rely_on() -> None:
