@@ -131,6 +131,7 @@ class Simulation(ClusterOutput):
     ) -> None:  # fmt: skip
         """End the pods of the current start; they are deleted `gone_s` later. The job logs no step after `stalled`."""
         self._log_progress(job, stalled or at)
+        job.stopped_at = at
         for pod in job.pods:
             self.show(at, "MODIFIED", kube.ended(pod.thing, phase, at, exit_code))
             self.show(at + seconds(gone_s), "DELETED", kube.ended(pod.thing, phase, at, exit_code))
@@ -162,7 +163,17 @@ class Simulation(ClusterOutput):
         if not all(map(self.in_service, nodes)):
             return
         name = f"{old.name.rpartition('-')[0]}-{len(self.jobs) + 1:03d}"
-        job = replace(old, name=name, attempt=0, pods=[], since=None, step=0, busy_until=None, finished=False)
+        job = replace(
+            old,
+            name=name,
+            attempt=0,
+            pods=[],
+            since=None,
+            step=0,
+            busy_until=None,
+            finished=False,
+            stopped_at=None,
+        )
         self.add_job(job, nodes, at)
 
     def log_progress_to_end(self) -> None:

@@ -55,6 +55,8 @@ class Fault:
     jobs: tuple[Mapping[str, str], ...] = ()
     nodes: tuple[str, ...] = ()
     """The nodes and jobs affected."""
+    stopped: tuple[Mapping[str, str], ...] = ()
+    """Those of `jobs` that it stopped: they hung, died, or did not start."""
     may_cordon: tuple[str, ...] = ()
     note: str = ""
 
@@ -70,7 +72,11 @@ class Fault:
             "accepted": list(self.accepted),
             "root": self.root.plain(),
             "roots": [root.plain() for root in self.roots],
-            "victims": {"jobs": [dict(job) for job in self.jobs], "nodes": list(self.nodes)},
+            "victims": {
+                "jobs": [dict(job) for job in self.jobs],
+                "stopped": [dict(job) for job in self.stopped],
+                "nodes": list(self.nodes),
+            },
             "may_cordon": list(self.may_cordon),
             "note": self.note,
         }

@@ -64,6 +64,8 @@ class Job:
     step: int = 0
     busy_until: datetime | None = None
     finished: bool = False
+    stopped_at: datetime | None = None
+    """When its pods ended last."""
 
     @property
     def ref(self) -> dict[str, str]:

@@ -17,6 +17,9 @@ Kind = Callable[[Simulation, datetime], bool]
 AFTER = timedelta(minutes=6)
 """Symptoms of a fault may show for so long after its end."""
 
+JUST_BEFORE = timedelta(minutes=1)
+"""A job that cannot start again was stopped by its owner this long before, at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class FaultPlace:
@@ -123,6 +126,7 @@ def record_truth(
         roots=roots,
         jobs=tuple(job.ref for job in victims),
         nodes=tuple(sorted(hit)),
+        stopped=tuple(job.ref for job in victims if job.stopped_at and job.stopped_at >= at - JUST_BEFORE),
         may_cordon=tuple(sorted(node.name for node in may_cordon)),
         note=note,
     )
