@@ -5,10 +5,16 @@ pipeline (detector, inventory, correlator, responder in shadow, as `faultline re
 what was done. Runs that find no place for their fault (an uplink on a cluster of one leaf) are left out and counted.
 
 An incident belongs to a fault when its fault time lies in the fault's time and its root in the fault's places; merged and
-withdrawn incidents do not count. Figures, over all runs:
+withdrawn incidents do not count, except where it says so. Figures, over all runs:
   `top1`             share of the faults whose incident names the right root: the node, the GPU when both name one, the switch,
                      the rack, the storage or the job
   `family`           share of the faults whose incident is of the right family, or of one that the evidence cannot tell from it
+  `precision`        faults that have an incident of their own ÷ incidents ever told in runs with faults: every incident ever
+                     published in a state other than suppressed, merged and withdrawn ones included
+  `jobs_right`       share of the training jobs stopped by faults that the fault's incident names
+  `churn`            `revisions`, `runs`, and `questions` (approvals that a person is asked for) of each incident ever told
+  `late_s`           from a fault until its incident was first told: `median` and `p90`
+  `quiet_incidents_per_day`  incidents ever told in a day without a fault
   `count_right`      share of the runs with as many incidents as faults
   `healthy_cordons`  nodes that would be cordoned for no fault of theirs
   `healthy_asked`    nodes for which a person would be asked to
@@ -61,17 +67,68 @@ class Tally:
     count_right: int = 0
     healthy_cordons: int = 0
     healthy_asked: int = 0
+    told: int = 0
+    told_of_faults: int = 0
+    """In runs that have faults."""
+    found: int = 0
+    revisions: int = 0
+    plans: int = 0
+    questions: int = 0
+    jobs: int = 0
+    jobs_right: int = 0
+    late_s: list[float] = field(default_factory=list)
+    quiet_days: float = 0.0
+
+    def add(self, found: Verdict) -> None:
+        """Count one run."""
+        self.runs += 1
+        self.count_right += found.count_right
+        self.healthy_cordons += len(found.healthy_cordons)
+        self.healthy_asked += len(found.healthy_asked)
+        self.faults += found.faults
+        self.top1 += found.top1
+        self.family += found.family
+        self.told += found.told
+        self.found += found.found
+        self.revisions += found.revisions
+        self.plans += found.runs
+        self.questions += found.questions
+        self.jobs += found.jobs
+        self.jobs_right += found.jobs_right
+        self.late_s += found.late_s
+        if found.faults:
+            self.told_of_faults += found.told
+        else:
+            self.quiet_days += found.days
 
     def figures(self) -> dict[str, Figure]:
         """As they are printed."""
         return {
-            "top1": self.top1 / self.faults if self.faults else None,
-            "family": self.family / self.faults if self.faults else None,
-            "count_right": self.count_right / self.runs if self.runs else None,
+            "top1": _share(self.top1, self.faults),
+            "family": _share(self.family, self.faults),
+            "precision": _share(self.found, self.told_of_faults),
+            "jobs_right": _share(self.jobs_right, self.jobs),
+            "churn": {
+                "revisions": _share(self.revisions, self.told),
+                "runs": _share(self.plans, self.told),
+                "questions": _share(self.questions, self.told),
+            },
+            "late_s": {"median": _quantile(self.late_s, 0.5), "p90": _quantile(self.late_s, 0.9)},
+            "quiet_incidents_per_day": _share(self.told - self.told_of_faults, self.quiet_days),
+            "count_right": _share(self.count_right, self.runs),
             "healthy_cordons": self.healthy_cordons,
             "healthy_asked": self.healthy_asked,
             "faults": self.faults,
         }
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _quantile(values: list[float], share: float) -> float | None:
+    """The value that this share of the others does not exceed."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else None
 
 
 @dataclass(slots=True)
@@ -91,13 +148,7 @@ class Campaign:
             self.left_out += 1
             return
         for tally in (self.total, self.kinds[scenario]):
-            tally.runs += 1
-            tally.count_right += found.count_right
-            tally.healthy_cordons += len(found.healthy_cordons)
-            tally.healthy_asked += len(found.healthy_asked)
-            tally.faults += found.faults
-            tally.top1 += found.top1
-            tally.family += found.family
+            tally.add(found)
         self.look_alikes += found.look_alikes
         self.records += found.records
         self.false_by.update(found.false_families)

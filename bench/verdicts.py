@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -45,6 +46,21 @@ class Verdict:
     count_right: bool
     healthy_cordons: tuple[str, ...]
     healthy_asked: tuple[str, ...]
+    told: int
+    """Incidents ever published in a state other than suppressed."""
+    found: int
+    """Faults that have an incident of their own, in the right place or not."""
+    revisions: int
+    runs: int
+    questions: int
+    """Those of the incidents ever told: revisions published, runs, and approvals that a person is asked for."""
+    jobs: int
+    jobs_right: int
+    """Jobs that faults stopped, and those of them that the fault's incident names."""
+    late_s: tuple[float, ...]
+    """From each found fault until its incident was told first."""
+    days: float
+    """How long the run lasts."""
     look_alikes: int
     records: int
     misses: tuple[Miss, ...]
@@ -67,6 +83,16 @@ def verdict(simulated: Simulated, decided: Replayed, scenario: str) -> Verdict:
         if not (placed and sorted_):
             what = "nothing found" if incident is None else "wrong place" if not placed else "wrong family"
             misses.append(Miss(scenario, f"{fault.kind}: {what}", _wanted(fault), _shown(incident)))
+    jobs = jobs_right = 0
+    for fault in faults:
+        missing = [job for job in fault.stopped if not names_job(paired.get(fault.id), job)]
+        jobs += len(fault.stopped)
+        jobs_right += len(fault.stopped) - len(missing)
+        for job in missing:
+            misses.append(
+                Miss(scenario, f"{fault.kind}: a job it stopped", f"{job}", _shown(paired.get(fault.id)))
+            )
+    told = {id for id, publication in decided.publications.items() if publication.told_at is not None}
     used = {incident.id for incident in paired.values()}
     extra = [incident for incident in incidents if incident.id not in used]
     for incident in extra:
@@ -86,6 +112,15 @@ def verdict(simulated: Simulated, decided: Replayed, scenario: str) -> Verdict:
         count_right=len(incidents) == len(faults),
         healthy_cordons=tuple(cordons),
         healthy_asked=tuple(asked),
+        told=len(told),
+        found=len(paired),
+        revisions=sum(decided.publications[id].revisions for id in told),
+        runs=sum(run.incident in told for run in decided.runs),
+        questions=sum(a.incident in told and a.verdict == "needs_approval" for a in decided.actions),
+        jobs=jobs,
+        jobs_right=jobs_right,
+        late_s=tuple(sorted(_late(faults, paired, decided))),
+        days=(simulated.capture.meta.end - simulated.capture.meta.begin) / timedelta(days=1),
         look_alikes=len(simulated.truth.look_alikes),
         records=decided.records,
         misses=tuple(misses),
@@ -179,6 +214,23 @@ def healthy_cordons(faults: list[Fault], decided: Replayed, verdict: str) -> lis
         if not any(node in fault.may_cordon and fault.at - EARLY <= action.at for fault in faults):
             found.append(f"{node} at {action.at:%H:%M:%S} by {action.runbook} ({action.verdict})")
     return found
+
+
+def names_job(incident: Incident | None, job: Mapping[str, str]) -> bool:
+    """Whether an incident names a job among those it affects, or as its root."""
+    if incident is None:
+        return False
+    named = [*incident.jobs, *([incident.root.job] if incident.root.job else [])]
+    return any((each.namespace, each.name) == (job["namespace"], job["name"]) for each in named)
+
+
+def _late(faults: list[Fault], paired: dict[str, Incident], decided: Replayed) -> Iterator[float]:
+    """Seconds from each fault until its incident was told; clocks that differ make no negative ones."""
+    for fault in faults:
+        incident = paired.get(fault.id)
+        told_at = decided.publications[incident.id].told_at if incident else None
+        if told_at is not None:
+            yield max(0.0, (told_at - fault.at).total_seconds())
 
 
 def _in_time(fault: Fault, incident: Incident) -> bool:
