@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from faultline.replay.capture import Capture, Meta
-from sandbox.simulation import background_logs, faults, look_alikes
+from sandbox.simulation import background, faults, look_alikes
 from sandbox.simulation.layout import Layout
 from sandbox.simulation.output import seconds
 from sandbox.simulation.scenario import Scenario
@@ -20,6 +20,8 @@ from streams.model.errors import BadInput
 
 BEGIN = datetime(2026, 3, 2, 6, 0, tzinfo=UTC)
 WARM_UP = timedelta(minutes=15)
+TEAMS = ("team-language", "team-speech", "team-vision", "team-robots")
+"""The namespaces of training jobs."""
 LONGEST = timedelta(hours=36)
 """A campaign that finds no free place for its next fault gives up after this."""
 
@@ -47,9 +49,9 @@ def simulate(scenario: Scenario, seed: int) -> Simulated:
     cluster = SimulatedCluster.build("sim", scenario.plant, rng)
     sim = Simulation(scenario, cluster, rng, BEGIN)
     _fill(sim)
-    _play(sim)
+    (_play_faults if scenario.campaign.kinds else _play_quiet_day)(sim)
     sim.log_progress_to_end()
-    background_logs.fill(sim)
+    background.fill(sim, random.Random(f"{scenario.name}/{scenario.plant.nodes}/{seed}/background"))
     site = Site.draw(rng)
     records = ship(sim.records, site, scenario.noise, rng)
     last = max([sim.end, *(topic[-1].timestamp for topic in records.values())])
@@ -64,6 +66,8 @@ def _fill(sim: Simulation) -> None:
     spec, rng = sim.scenario.jobs, sim.rng
     free = list(sim.cluster.nodes.values())
     budget = int(len(free) * spec.busy)
+    general = max(1, round(len(free) * spec.general)) if spec.general else 0
+    free, sim.general = free[: len(free) - general], tuple(free[len(free) - general :])
     if rng.random() < 0.5:
         rng.shuffle(free)  # a scheduler that knows no topology
     while True:
@@ -88,7 +92,7 @@ def _job(sim: Simulation, nodes: int) -> Job:
     number = len(sim.jobs) + 1
     return Job(
         kind=rng.choice(spec.controllers),
-        namespace=rng.choice(("team-language", "team-speech", "team-vision", "research")),
+        namespace=rng.choice(TEAMS),
         name=f"{rng.choice(('llm', 'moe', 'asr', 'vlm', 'diffusion'))}-{number:03d}",
         layout=Layout(world, tensor, pipeline),
         release=release,
@@ -100,7 +104,17 @@ def _job(sim: Simulation, nodes: int) -> Job:
     )
 
 
-def _play(sim: Simulation) -> None:
+def _play_quiet_day(sim: Simulation) -> None:
+    """Nothing but look-alikes, by the clock."""
+    scenario, at = sim.scenario, sim.begin + WARM_UP
+    sim.end = sim.begin + timedelta(hours=scenario.campaign.hours)
+    an_hour = scenario.look_alikes.per_hour * scenario.plant.nodes / 100
+    while an_hour and at < sim.end - WARM_UP:
+        look_alikes.play(sim, at)
+        at += timedelta(hours=sim.rng.expovariate(an_hour))
+
+
+def _play_faults(sim: Simulation) -> None:
     campaign, rng = sim.scenario.campaign, sim.rng
     wanted = campaign.faults + round(campaign.per_hundred_nodes * sim.scenario.plant.nodes / 100)
     at, done = sim.begin + WARM_UP, 0

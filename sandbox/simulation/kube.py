@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -10,28 +11,36 @@ from sandbox.simulation.topology import GPUS, Node, SimulatedCluster
 from streams.model.clock import rfc3339
 
 GPU = "nvidia.com/gpu"
+UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+"""The taint of a cordoned node."""
 Object = dict[str, Any]
 
 KUBEFLOW = ("PyTorchJob", "MPIJob")
-_ENDINGS = "bcdfghjklmnpqrstvwxz2456789"
+ENDINGS = "bcdfghjklmnpqrstvwxz2456789"
 """k8s.io/apimachinery, pkg/util/rand."""
 
 
 def node(
-    cluster: SimulatedCluster, it: Node, since: datetime, *, ready: str = "True", more: Object | None = None
-) -> Object:
-    """A node; `ready` is the status of its Ready condition, `more` replaces parts of its spec."""
+    cluster: SimulatedCluster, it: Node, since: datetime, *, ready: str = "True", more: Object | None = None,
+    gpus: int = GPUS, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None,
+) -> Object:  # fmt: skip
+    """A node; `ready` is the status of its Ready condition, `more` its spec, `gpus` how many it has to give."""
     amount = {GPU: str(GPUS), "cpu": "192", "memory": "2Ti"}
     reason = {"True": "KubeletReady", "Unknown": "NodeStatusUnknown"}.get(ready, "KubeletNotReady")
     condition = {"type": "Ready", "status": ready, "reason": reason, "lastTransitionTime": rfc3339(since)}
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": it.name, "uid": _uid(f"node/{it.name}"), "labels": cluster.labels(it)},
+        "metadata": {
+            "name": it.name,
+            "uid": _uid(f"node/{it.name}"),
+            "labels": cluster.labels(it) | dict(labels or {}),
+            "annotations": dict(annotations or {}),
+        },
         "spec": more or {},
         "status": {
             "capacity": amount,
-            "allocatable": dict(amount),
+            "allocatable": amount | {GPU: str(gpus)},
             "addresses": [
                 {"type": "InternalIP", "address": it.address},
                 {"type": "Hostname", "address": it.name},
@@ -43,7 +52,7 @@ def node(
 
 def job(kind: str, namespace: str, name: str, pods: int, *, ended: str | None = None) -> Object:
     """A training job of a controller, for `pods` pods of a whole node each; `ended` is `Complete`, `Failed` or None."""
-    api, spec = _SPECS[kind](pods)
+    api, spec = job_spec(kind, pods)
     done = {"Complete": "Succeeded" if kind in KUBEFLOW else "Completed" if kind == "JobSet" else "Complete"}
     status: Object = {}
     if ended is not None and kind == "VolcanoJob":
@@ -58,6 +67,11 @@ def job(kind: str, namespace: str, name: str, pods: int, *, ended: str | None = 
         "spec": spec,
         "status": status,
     }
+
+
+def job_spec(kind: str, pods: int) -> tuple[str, Object]:
+    """The API version of a kind of job, and the spec of one for so many pods."""
+    return _SPECS[kind](pods)
 
 
 def pod_name(kind: str, job_name: str, index: int, attempt: int) -> str:
@@ -75,7 +89,7 @@ def pod_name(kind: str, job_name: str, index: int, attempt: int) -> str:
 def _random_ending(of: str) -> str:
     """Five characters as the API server draws them for generated names: no vowels, nothing that looks like another."""
     number = uuid.uuid5(uuid.NAMESPACE_URL, of).int
-    return "".join(_ENDINGS[number // len(_ENDINGS) ** place % len(_ENDINGS)] for place in range(5))
+    return "".join(ENDINGS[number // len(ENDINGS) ** place % len(ENDINGS)] for place in range(5))
 
 
 def pod(
@@ -127,13 +141,81 @@ def pending(thing: Object) -> Object:
     return thing | {"status": {"phase": "Pending", "conditions": _without_ready(thing)}}
 
 
-def ended(thing: Object, phase: str, at: datetime, exit_code: int) -> Object:
+def tenant_pod(
+    namespace: str, name: str, uid: str, node: str | None, address: str, since: datetime, *,
+    gpus: int = 0, container: str = "main", labels: Mapping[str, str] | None = None, owner: Object | None = None,
+) -> Object:  # fmt: skip
+    """A running pod that belongs to no training job, with some GPUs of its node or none."""
+    limits = {GPU: str(gpus)} if gpus else {}
+    about: Object = {
+        "name": name,
+        "namespace": namespace,
+        "uid": uid,
+        "labels": dict(labels or {}),
+        "annotations": {},
+    }
+    if owner is not None:
+        about["ownerReferences"] = [owner]
+    condition = {"status": "True", "lastTransitionTime": rfc3339(since)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": about | {"creationTimestamp": rfc3339(since)},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": container, "image": f"{container}:7", "resources": {"limits": limits}}],
+        },
+        "status": {
+            "phase": "Running",
+            "podIP": address,
+            "conditions": [{"type": "PodScheduled", **condition}, {"type": "Ready", **condition}],
+        },
+    }
+
+
+def tenant_job(namespace: str, name: str, since: datetime, spec: Object) -> Object:
+    """A Job that trains nothing."""
+    about = {"name": name, "namespace": namespace, "uid": _uid(f"job/{namespace}/{name}")}
+    about["creationTimestamp"] = rfc3339(since)
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": about, "spec": spec, "status": {"active": 1}}
+
+
+def concluded(thing: Object, last: str) -> Object:
+    """The same Job once it is `Complete` or `Failed`."""
+    return thing | {"status": {"conditions": [{"type": last, "status": "True"}]}}
+
+
+def unscheduled(thing: Object, at: datetime) -> Object:
+    """The same pod while no node has room for it."""
+    condition = {
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": rfc3339(at)
+    }  # fmt: skip
+    spec = {name: part for name, part in thing["spec"].items() if name != "nodeName"}
+    return thing | {"spec": spec, "status": {"phase": "Pending", "conditions": [condition]}}
+
+
+def restarted(thing: Object, at: datetime, exit_code: int, count: int) -> Object:
+    """The same pod after its container has ended and was started again, for the `count`th time."""
+    last = {"terminated": {"exitCode": exit_code, "reason": "OOMKilled" if exit_code == 137 else "Error",
+                           "finishedAt": rfc3339(at)}}  # fmt: skip
+    name = thing["spec"]["containers"][0]["name"]
+    container = {
+        "name": name,
+        "restartCount": count,
+        "state": {"running": {"startedAt": rfc3339(at)}},
+        "lastState": last,
+    }
+    return thing | {"status": thing["status"] | {"containerStatuses": [container]}}
+
+
+def ended(thing: Object, phase: str, at: datetime, exit_code: int, *, reason: str | None = None) -> Object:
     """The same pod after its container has ended."""
-    state = {"terminated": {"exitCode": exit_code, "finishedAt": rfc3339(at)}}
+    terminated = {"exitCode": exit_code, "finishedAt": rfc3339(at)} | ({"reason": reason} if reason else {})
+    state = {"terminated": terminated}
     status = thing["status"] | {
         "phase": phase,
         "conditions": _without_ready(thing, lastTransitionTime=rfc3339(at)),
-        "containerStatuses": [{"name": "pytorch", "state": state}],
+        "containerStatuses": [{"name": thing["spec"]["containers"][0]["name"], "state": state}],
     }
     return thing | {"status": status}
 

@@ -29,6 +29,8 @@ class ClusterOutput:
         self.changes: list[ObjectChange] = []
         self.end = begin
         """The latest time of anything emitted."""
+        self.horizon: datetime | None = None
+        """Nothing is emitted after this."""
         self._introduced: set[str] = set()
 
     def kernel(
@@ -99,9 +101,11 @@ class ClusterOutput:
 
     def show(self, at: datetime, change: Literal["ADDED", "MODIFIED", "DELETED"], thing: kube.Object) -> None:
         """A change of an object, as a watch on the API server shows it."""
-        self.changes.append(ObjectChange(at, change, thing))
-        self.end = max(self.end, at)
+        if self.horizon is None or at <= self.horizon:
+            self.changes.append(ObjectChange(at, change, thing))
+            self.end = max(self.end, at)
 
     def _emit(self, record: SourceRecord) -> None:
-        self.records.append(record)
-        self.end = max(self.end, record.at)
+        if self.horizon is None or record.at <= self.horizon:
+            self.records.append(record)
+            self.end = max(self.end, record.at)

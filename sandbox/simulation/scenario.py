@@ -37,6 +37,8 @@ class JobMix(_Strict):
 
     nodes: tuple[int, ...] = (2, 4, 8)
     busy: Share = 0.7
+    general: Share = 0.15
+    """Of the nodes, for everybody who trains nothing: notebooks, builds, inference."""
     controllers: tuple[str, ...] = ("PyTorchJob", "Job", "JobSet", "VolcanoJob", "LeaderWorkerSet")
     torch: tuple[str, ...] = ("2.1", "2.3", "2.4", "2.5", "2.7")
     tensor: tuple[int, ...] = (1, 2, 4, 8)
@@ -60,13 +62,15 @@ class NoiseLevel(_Strict):
     duplicate_share: Share = 0.01
     skew_s: float = Field(default=1.0, ge=0)
     """Clocks of nodes differ by up to this much, either way."""
-    chatter_per_node_hour: float = Field(default=2.0, ge=0)
 
 
 class Campaign(_Strict):
     """The faults of one run. A run injects `faults` of the named kinds in turn, as far apart as `spacing_s` in the mean."""
 
-    kinds: tuple[str, ...] = Field(min_length=1)
+    kinds: tuple[str, ...] = ()
+    """None for a day without a fault."""
+    hours: float = Field(default=0.0, ge=0)
+    """How long the run lasts at least."""
     faults: int = Field(default=2, ge=0)
     per_hundred_nodes: float = Field(default=1.5, ge=0)
     """Further faults for every hundred nodes: a larger cluster breaks more often."""
@@ -74,11 +78,22 @@ class Campaign(_Strict):
     options: dict[str, float | str | bool] = Field(default_factory=dict)
 
 
+class Background(_Strict):
+    """What goes on beside the faults (`background/rates.yaml`)."""
+
+    scale: float = Field(default=1.0, ge=0)
+    """All rates are multiplied by this."""
+    rates: dict[str, float] = Field(default_factory=dict)
+    """Other rates, by kind, for every hundred nodes and hour."""
+
+
 class LookAlikes(_Strict):
     """Things that resemble faults and must open no incident that cordons a node. All kinds when none is named."""
 
     kinds: tuple[str, ...] = ()
     per_fault: float = Field(default=5.5, ge=0)
+    per_hour: float = Field(default=0.0, ge=0)
+    """For every hundred nodes, on a day without faults."""
 
 
 class Scenario(_Strict):
@@ -91,6 +106,7 @@ class Scenario(_Strict):
     jobs: JobMix = JobMix()
     campaign: Campaign
     look_alikes: LookAlikes = LookAlikes()
+    background: Background = Background()
     noise: NoiseLevel = NoiseLevel()
 
     def sized(self, nodes: int | None) -> Scenario:
@@ -100,6 +116,10 @@ class Scenario(_Strict):
         return self.model_copy(
             update={"plant": Plant.model_validate(self.plant.model_dump() | {"nodes": nodes})}
         )
+
+    def bare(self) -> Scenario:
+        """The same with nothing going on beside the faults and look-alikes."""
+        return self.model_copy(update={"background": Background(scale=0)})
 
 
 _FILE: TypeAdapter[list[Scenario]] = TypeAdapter(list[Scenario])

@@ -105,7 +105,7 @@ def tail(source: SourceRecord, at: datetime) -> Keyed:
         "namespace_name": pod["namespace"],
         "pod_id": pod["uid"],
         "host": pod["node"],
-        "container_name": "pytorch",
+        "container_name": pod["container"],
     }
     record = {
         "@timestamp": at.timestamp(),
@@ -123,7 +123,7 @@ def _vector_pod(source: SourceRecord, at: datetime) -> Keyed:
         "pod_namespace": pod["namespace"],
         "pod_uid": pod["uid"],
         "pod_node_name": pod["node"],
-        "container_name": "pytorch",
+        "container_name": pod["container"],
     }
     record = {
         "kubernetes": about,
@@ -141,7 +141,7 @@ def _otlp_pod(source: SourceRecord, at: datetime) -> Keyed:
         "k8s.pod.name": pod["name"],
         "k8s.pod.uid": pod["uid"],
         "k8s.namespace.name": pod["namespace"],
-        "k8s.container.name": "pytorch",
+        "k8s.container.name": pod["container"],
     }
     body = {"stringValue": source.text}
     return source.place, _otlp_logs(about, body, {"log.iostream": "stderr"}, at)

@@ -7,7 +7,8 @@ reserved, so that two faults meet only where a scenario means them to.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -25,6 +26,14 @@ REPAIR_AFTER = timedelta(minutes=50)
 """Then another server takes its place."""
 
 
+CLOSED = {"unschedulable": True, "taints": [kube.UNSCHEDULABLE]}
+"""The spec of a cordoned node."""
+QUIET_BEFORE = timedelta(minutes=2)
+"""Nothing that would be taken for a symptom begins on a node so shortly before a fault."""
+LOOK_ALIKE = timedelta(minutes=20)
+"""The longest of them is over by then."""
+
+
 class Simulation(ClusterOutput):
     """The state of one campaign. A node or job is free when no fault or look-alike is in progress on it."""
 
@@ -40,7 +49,11 @@ class Simulation(ClusterOutput):
         self.jobs: list[Job] = []
         self.cordoned: dict[str, datetime] = {}
         """Nodes that an operator has cordoned, and when they are replaced."""
+        self.general: tuple[Node, ...] = ()
+        """Nodes for everybody who trains nothing."""
         self._busy: dict[str, datetime] = {}
+        self._taken: defaultdict[str, list[tuple[datetime, datetime]]] = defaultdict(list)
+        """When something of the background has nodes for itself."""
         self.first_cabling = cluster.cabling()
         self.cabled = frozenset(cluster.nodes)
         """Nodes in the topology file: it is not updated for servers that replace others."""
@@ -88,9 +101,32 @@ class Simulation(ClusterOutput):
         return self.rng.choice(found) if found else None
 
     def idle_nodes(self, at: datetime) -> list[Node]:
-        """Free nodes without a job."""
+        """Free nodes without a job that are not for general use."""
         taken = {node.name for job in self.jobs if not job.finished for node in job.nodes}
+        taken |= {node.name for node in self.general}
         return [n for n in self.cluster.nodes.values() if n.name not in taken and self.is_free(n, at)]
+
+    def has(self, feature: str) -> bool:
+        """Whether the site has something: `kubernetes`, `slurm`, `switches`."""
+        return feature in ("kubernetes", "switches")
+
+    def is_general(self, node: Node) -> bool:
+        """Whether a node is for general use."""
+        return node in self.general
+
+    def calm(self, node: Node, begin: datetime, end: datetime) -> bool:
+        """Whether no fault or look-alike touches a node in that time, which lies in the past of the campaign."""
+        if not self.in_service(node):
+            return False
+        hit = [(fault.at, fault.until) for fault in self.truth.faults if node.name in fault.nodes]
+        hit += [(it.at, it.at + LOOK_ALIKE) for it in self.truth.look_alikes if it.place == node.name]
+        return not any(
+            start - QUIET_BEFORE < end and begin < stop for start, stop in hit + self._taken[node.name]
+        )
+
+    def occupy(self, node: Node, begin: datetime, end: datetime) -> None:
+        """Keep a node from the rest of the background in that time."""
+        self._taken[node.name].append((begin, end))
 
     def jobs_on(self, nodes: Iterable[Node]) -> list[Job]:
         """Running jobs with a pod on any of the nodes."""
@@ -183,10 +219,47 @@ class Simulation(ClusterOutput):
                 self._log_progress(job, self.end)
 
     def show_node(
-        self, node: Node, at: datetime, *, ready: str = "True", spec: dict[str, Any] | None = None
-    ) -> None:
+        self, node: Node, at: datetime, *, ready: str = "True", spec: dict[str, Any] | None = None,
+        gpus: int = GPUS, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
         """A new state of a node's object."""
-        self.show(at, "MODIFIED", kube.node(self.cluster, node, at, ready=ready, more=spec))
+        thing = kube.node(
+            self.cluster, node, at, ready=ready, more=spec, gpus=gpus, labels=labels, annotations=annotations
+        )
+        self.show(at, "MODIFIED", thing)
+
+    def close(
+        self, node: Node, at: datetime, *, by: str, why: str, labels: Mapping[str, str] | None = None
+    ) -> None:
+        """A robot or a person takes a node out of use on purpose."""
+        notes = {"ops.example/cordoned-by": by, "ops.example/cordon-reason": why}
+        self.show_node(node, at, spec=CLOSED, labels=labels, annotations=notes)
+        self.node_status_event(node, at, "NodeNotSchedulable", host=node.name)
+
+    def reopen(self, node: Node, at: datetime, *, labels: Mapping[str, str] | None = None) -> None:
+        """A closed node is put to use again."""
+        self.show_node(node, at, labels=labels)
+        self.node_status_event(node, at, "NodeSchedulable", host=node.name)
+
+    def reboot(self, node: Node, down: datetime, back: datetime, *, by: str) -> None:
+        """A closed node shuts down in order and comes back, still closed."""
+        self.daemon(node, down - seconds(3), "systemd-logind[1302]", f"System is rebooting ({by}).")
+        self.daemon(node, down - seconds(1), "systemd[1]", "Reached target System Reboot.")
+        lost = down + seconds(self.rng.uniform(40, 55))
+        self.show_node(node, lost, ready="Unknown", spec=CLOSED)
+        self.node_status_event(node, lost, "NodeNotReady")
+        self.kernel(
+            node, back - seconds(35),
+            "Linux version 5.15.0-122-generic (buildd@lcy02-amd64-034) (gcc 11.4.0)",
+            f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {node.driver}.90.07  Fri May 31 09:35:42 UTC 2024",
+            "EXT4-fs (md0): mounted filesystem with ordered data mode. Opts: (null)",
+        )  # fmt: skip
+        self.event(
+            back, "Node", node.name, "Rebooted", f"Node {node.name} has been rebooted, boot id: {node.number:08x}-4c1f",
+            component="kubelet", host=node.name,
+        )  # fmt: skip
+        self.show_node(node, back, spec=CLOSED)
+        self.node_status_event(node, back, "NodeReady", host=node.name)
 
     def not_ready(self, node: Node, at: datetime, *, status: str = "Unknown") -> None:
         """The node controller has lost a kubelet (`Unknown`), or the kubelet reports it itself (`False`)."""
@@ -205,8 +278,7 @@ class Simulation(ClusterOutput):
         """An operator cordons a broken node, and later another server takes its place. Returns when it is cordoned."""
         cordoned_at = at + seconds(self.rng.uniform(*CORDON_AFTER_S))
         self.cordoned[node.name] = cordoned_at + REPAIR_AFTER
-        taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
-        self.show_node(node, cordoned_at, spec={"unschedulable": True, "taints": [taint]})
+        self.show_node(node, cordoned_at, spec=CLOSED)
         self.node_status_event(node, cordoned_at, "NodeNotSchedulable")
         return cordoned_at
 

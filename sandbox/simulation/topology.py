@@ -108,6 +108,11 @@ class SimulatedCluster:
         del self.nodes[node.name]
         return self._add(node.leaf, node.slot, node.rack)
 
+    def spare(self, like: Node) -> Node:
+        """A further server, on the same leaf as another, that no job gets."""
+        number, self._next = self._next, self._next + 1
+        return self._make(number, like.leaf, like.slot, like.rack)
+
     def under(self, leaf: Leaf) -> list[Node]:
         """The nodes of a leaf."""
         return [node for node in self.nodes.values() if node.leaf == leaf]
@@ -140,7 +145,10 @@ class SimulatedCluster:
 
     def _add(self, leaf: Leaf, slot: int, rack: str) -> Node:
         number, self._next = self._next, self._next + 1
-        address = f"10.{64 + number // 62_500}.{number // 250 % 250}.{number % 250 + 2}"
-        node = Node(f"gpu-{number + 1:04d}", number, leaf, slot, rack, address, self.driver)
+        node = self._make(number, leaf, slot, rack)
         self.nodes[node.name] = node
         return node
+
+    def _make(self, number: int, leaf: Leaf, slot: int, rack: str) -> Node:
+        address = f"10.{64 + number // 62_500}.{number // 250 % 250}.{number % 250 + 2}"
+        return Node(f"gpu-{number + 1:04d}", number, leaf, slot, rack, address, self.driver)

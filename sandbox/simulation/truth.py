@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -101,9 +102,12 @@ class Truth:
 
     faults: list[Fault] = field(default_factory=list)
     look_alikes: list[LookAlike] = field(default_factory=list)
+    background: Counter[str] = field(default_factory=Counter)
+    """How often each kind of background was played."""
 
     def lines(self) -> list[dict[str, Any]]:
-        """By time."""
+        """By time, and last what went on beside all of it."""
         lines = [(fault.at, fault.line()) for fault in self.faults]
         lines += [(thing.at, thing.line()) for thing in self.look_alikes]
-        return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
+        last = {"record": "background", "counts": dict(sorted(self.background.items()))}
+        return [*(line for _, line in sorted(lines, key=lambda entry: entry[0])), last]

@@ -13,7 +13,7 @@ from sandbox.simulation.topology import GPUS, Node
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A running pod of a job: a whole node with eight ranks, the first of them `rank`."""
+    """A running pod of a job: a whole node with eight ranks, the first of them `rank`; or of something else, without ranks."""
 
     namespace: str
     name: str
@@ -31,7 +31,19 @@ class Pod:
     @property
     def about(self) -> Mapping[str, str]:
         """What a shipper adds to its log lines."""
-        return {"namespace": self.namespace, "name": self.name, "uid": self.uid, "node": self.node.name}
+        return {
+            "namespace": self.namespace,
+            "name": self.name,
+            "uid": self.uid,
+            "node": self.node.name,
+            "container": self.container,
+        }
+
+    @property
+    def container(self) -> str:
+        """The name of its container."""
+        name: str = self.thing["spec"]["containers"][0]["name"]
+        return name
 
     @property
     def ranks(self) -> range:

@@ -46,7 +46,7 @@ def recorded(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[str, list[Arri
             return super().on_fact(key, fact, at)
 
     monkeypatch.setattr(replay, "Engine", Recording)
-    capture = simulate(SCENARIOS[name].sized(NODES), 1).capture
+    capture = simulate(SCENARIOS[name].sized(NODES).bare(), 1).capture
     replay.replay_capture(capture)
     return capture.meta.cluster, arrivals
 
