@@ -27,6 +27,7 @@ from streams.detect.off_bus import OffBus
 from streams.detect.printed_objects import PrintedObjects
 from streams.detect.sel import Sel
 from streams.detect.slurm import Slurm
+from streams.detect.slurm_tables import SlurmTables
 from streams.detect.smi_csv import SmiCsv
 from streams.detect.smi_query import SmiQuery
 from streams.detect.smi_tables import SmiTables
@@ -115,6 +116,7 @@ def line_families() -> tuple[LineFamily, ...]:
         JobProgress(),
         PrintedEvents(),
         PrintedObjects(),
+        SlurmTables(),
         KubeLines(),
     )
 
