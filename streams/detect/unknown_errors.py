@@ -89,6 +89,7 @@ class UnknownSheet(Strict):
     places_each: int = Field(ge=1)
     samples: tuple[UnknownSample, ...]
     look_alikes: tuple[str, ...]
+    hints: tuple[str, ...]
 
 
 @cache
@@ -111,14 +112,7 @@ class UnknownErrors:
         self._quiet = re2_patterns.compile(table.quiet)
         self._places = [re2_patterns.compile(pattern) for pattern in table.places]
         self._each_ms = round(table.each_s * 1000)
-        named = "|".join((*self._programs, *(f"{name}\\d?#" for name in self._containers)))
-        drivers = "|".join(one.opens for one in table.kernel)
-        self.hints = (
-            rf"(?:^|[^\w])(?:{drivers})[^\n]*{table.error.kernel}".encode(),
-            rf"\b(?:{named})\b?[^\n]*{_LEVELS}".encode(),
-            *(one.opens.encode() for one in table.shapes),
-            rf"{_SWITCH_LEVEL}(?:{'|'.join(self._containers)})\d?#".encode(),
-        )
+        self.hints = tuple(hint.encode() for hint in table.hints)
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:
         """The finding of the line, if it is such an error and its author was not heard of this place lately."""
@@ -236,14 +230,7 @@ def _openers() -> tuple[tuple[PatternSet, tuple[Pattern | None, ...]], ...]:
     return tuple(found)
 
 
-_PLACED = r"(?:GPU|mlx[45]_|/dev/|\bnode(?:Name)?[= ]\W{0,2}[A-Za-z]|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}|NVSwitch|nvme\d|\bib\d)"
-_LEVELS = (
-    r"(?:level=(?:error|fatal)|[EF]\d{4} \d\d:\d\d|ERROR|FATAL|CRITICAL|[\]:] (?:error|fatal|Error): )[^\n]*"
-    + _PLACED
-)
-"""What the prefilter asks of a daemon's line: its own error level, and something that may be a place."""
 _NAMED = re2_patterns.compile(r"(?P<program>[a-z][\w.-]{2,48})(?:\[\d{1,10}\])?: ")
 _SHAPE_WITHIN = 160
 """How far into a line's message a shape may begin: behind a rank's or a launcher's prefix."""
-_SWITCH_LEVEL = r"\b(?:ERR|CRIT|ALERT|EMERG) "
 _SWITCH_ERROR = re2_patterns.compile(r"\b(?:ERR|ERROR|CRIT|ALERT|EMERG) ")
