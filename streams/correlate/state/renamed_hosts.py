@@ -22,13 +22,28 @@ class ReportedNames:
         self._hosts = hosts
         self._places: defaultdict[str, set[RowName]] = defaultdict(set)
         self._by_key: defaultdict[str, set[str]] = defaultdict(set)
+        self._short: dict[str, set[str]] = {}
+        """Reported names without a domain, in all their spellings, by the folded name."""
 
     def find(self, reported: str, at: datetime) -> Found:
         """Which node a name meant. One short name reported with two domains is two hosts: neither is taken for the node."""
         found = self._hosts.find(reported, at)
         if found.by_domain and found.node is not None and self._is_doubtful(folded(reported)):
             return Found(None, (found.node,))
+        if found.node is None and not found.candidates and (short := self._spelled_short(reported)):
+            return Found(short)
         return found
+
+    def _spelled_short(self, reported: str) -> str | None:
+        """The one spelling of an unknown host's short name, where lines call it by that, too, and by one domain at most.
+
+        Where no inventory knows the hosts, as with Slurm alone, one pipeline may write a domain and another none.
+        """
+        key = folded(reported)
+        spellings = self._short.get(key.partition(".")[0]) if key and not is_address(key) else None
+        if not spellings or self._is_doubtful(key):
+            return None
+        return min(spellings, key=lambda name: (name != folded(name), name))
 
     def meant(self, reported: str, at: datetime) -> str:
         """The node that a name meant at a time; the name itself when the inventory knows none, or several."""
@@ -52,9 +67,16 @@ class ReportedNames:
 
     def record(self, seen: Sighting, place: RowName) -> set[str]:
         """Record that a sighting is kept at a place. Returns the keys of `HostNames` whose meaning its name changes."""
-        reported = seen.said or seen.entity.node
-        if reported is None or (seen.said is None and reported in self._hosts):
+        node = seen.entity.node
+        if node is None or (seen.said is None and node in self._hosts):
             return set()
+        keys = self._record(seen.said or node, place)
+        if seen.said is not None and node not in self._hosts:
+            # An unknown host is kept under its short name for as long as anything is: also when what called it so is gone.
+            keys |= self._record(node, place)
+        return keys
+
+    def _record(self, reported: str, place: RowName) -> set[str]:
         new = reported not in self._places
         self._places[reported].add(place)
         if not new:
@@ -63,9 +85,13 @@ class ReportedNames:
         for one in self._hosts.keys(reported):
             self._by_key[one].add(reported)
         first = key.partition(".")[0]
+        if is_address(key):
+            return set()
+        if "." not in key:
+            self._short.setdefault(key, set()).add(reported)
         # Longer forms of one name are fewer than it has labels: of more, two contradict each other already.
-        longer_form = "." in key and not is_address(key) and len(self._by_key[first]) <= 2 * MAX_LABELS
-        return {first} if longer_form else set()
+        forms = len(self._by_key[first])
+        return {first} if forms <= 2 * MAX_LABELS and (forms > 1 or "." in key) else set()
 
     def affected(self, keys: Iterable[str]) -> dict[str, set[RowName]]:
         """Names that may mean another node now that these keys do, and the places where their sightings are kept."""
@@ -81,6 +107,12 @@ class ReportedNames:
         if places:
             return set()
         del self._places[reported]
+        key = folded(reported)
+        # What the longer forms meant goes with it: the keys that are returned name them.
+        if (spellings := self._short.get(key)) is not None:
+            spellings.discard(reported)
+            if not spellings:
+                del self._short[key]
         for key in self._hosts.keys(reported):
             self._by_key[key].discard(reported)
             if not self._by_key[key]:

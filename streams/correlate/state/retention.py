@@ -98,7 +98,8 @@ class Retention:
         called: dict[tuple[str, str], set[str | None]] = {}
         for reported, place in self._topology.names.kept():
             if place not in called:
-                called[place] = {s.said or s.entity.node for s in self._state.seen_at(*place)}
+                seen = self._state.seen_at(*place)
+                called[place] = {s.said for s in seen} | {s.entity.node for s in seen}
             if reported not in called[place]:
                 keys |= self._topology.names.forget(reported, place)
         return keys

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -119,6 +120,41 @@ def test_a_line_that_is_really_printed_twice_is_two() -> None:
     twice = [DEAD[1], DEAD[3]]
     (incident,) = told(signals_of(map(journal, twice)))
     assert [proof.count for proof in incident.proofs if proof.kind == "gpu.xid"] == [2]
+
+
+def without_inventory(signals: Sequence[Signal], seed: int = 0) -> list[Incident]:
+    """What stands where nobody knows the hosts, as with Slurm alone."""
+    arrivals = on_time([], signals)
+    chance = random.Random(seed)
+    if seed:
+        arrivals = [(when + chance.choice([0.0, 0.0, 400.0]), what) for when, what in arrivals]
+    return outcome(arrivals, until=3000, restarts=0.1 if seed else 0, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("lines", [BOUNCE, THREE, DEAD], ids=["bounce", "three bounces", "dead parts"])
+def test_a_host_that_no_inventory_knows_is_one_under_its_long_and_its_short_name(
+    lines: list[Line], seed: int
+) -> None:
+    once = without_inventory(signals_of(map(syslog, lines)))
+    again = without_inventory(signals_of([*map(journal, lines), *map(syslog, lines)]), seed)
+
+    def seen(incidents: list[Incident]) -> list[tuple[Any, ...]]:
+        return [(i.id, i.root, i.family, i.flaps, [p.count for p in i.proofs]) for i in incidents]
+
+    assert seen(again) == seen(once)
+
+
+def test_one_short_name_with_two_domains_is_two_hosts() -> None:
+    east, west = (
+        replace(signal, entity=replace(signal.entity, node=f"n3.{domain}"))
+        for signal, domain in zip(
+            signals_of([journal(DEAD[1])]) * 2, ("east.example", "west.example"), strict=True
+        )
+    )
+    west = replace(west, id="other")
+    found = without_inventory([east, west, *signals_of([syslog(DEAD[1])])])
+    assert {i.root.node for i in found} == {"n3", "n3.east.example", "n3.west.example"}
 
 
 def sample(metric: str, node: str, seconds: float, value: float, **labels: str) -> dict[str, Any]:
