@@ -68,6 +68,11 @@ class LinkFault:
         return self.root.node or self.root.key
 
     @property
+    def names_neighbour(self) -> bool:
+        """Whether the other end of its cable is known. Ports whose ends are not may be one host's."""
+        return self.place.kind is PlaceKind.NODE or len(self.switches - {""}) > 1
+
+    @property
     def by_host(self) -> bool:
         """Whether the host itself reports that its link is down: then it has not lost power."""
         return any(m.by_host and m.part == "down" for m in self.events)

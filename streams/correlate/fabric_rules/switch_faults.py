@@ -99,8 +99,8 @@ def switch_faults(
     stretches: list[FiringInterval] = []
     members: dict[str, tuple[LinkEvent, LinkFault]] = {}
     for episode in (
-        *_episodes(lost, least, config.leaf_window),
-        *_episodes(bounced, least, config.together),
+        *_episodes(lost, least, config.leaf_window, config),
+        *_episodes(bounced, least, config.together, config),
     ):
         first: dict[Place, tuple[LinkEvent, LinkFault]] = {}
         for m, fault in episode:
@@ -136,7 +136,9 @@ def _lost(
     """A switch whose neighbours lost their links to it."""
     neighbours = {fault.neighbour for fault in faults}
     hosts = sorted({fault.root.node for fault in faults if fault.root.node})
-    most = root.switch is not None and known > 0 and 2 * len(neighbours) >= known
+    named = {fault.neighbour for fault in faults if fault.names_neighbour}
+    # What is not known by name is counted in ports, and those it is compared with are hosts and switches.
+    most = root.switch is not None and known > 0 and 2 * len(named) >= known
     where = f"switch {root.switch}" if root.switch else "one switch, which one is not known"
     share = f" of {known}" if most else ""
     # A switch whose hosts lost their power tells the same until their kubelets are missed.
@@ -234,23 +236,23 @@ def _is_brief(m: LinkEvent, config: Config) -> bool:
 
 
 def _episodes(
-    lost: Sequence[tuple[LinkEvent, LinkFault]], least: int, window: timedelta
+    lost: Sequence[tuple[LinkEvent, LinkFault]], least: int, window: timedelta, config: Config
 ) -> list[list[tuple[LinkEvent, LinkFault]]]:
     """Stretches in which enough neighbours lost their links within the window; overlapping ones are one."""
     found: list[list[tuple[LinkEvent, LinkFault]]] = []
     until: datetime | None = None
-    counts: dict[str, int] = defaultdict(int)
+    counts: dict[tuple[bool, str], int] = defaultdict(int)
     begin = 0
     taken = 0
     for number, (m, fault) in enumerate(lost):
-        counts[fault.neighbour] += 1
+        counts[fault.names_neighbour, fault.neighbour] += 1
         while m.at - lost[begin][0].at > window:
-            gone = lost[begin][1].neighbour
+            gone = (lost[begin][1].names_neighbour, lost[begin][1].neighbour)
             counts[gone] -= 1
             if not counts[gone]:
                 del counts[gone]
             begin += 1
-        if len(counts) < least:
+        if len(counts) < least or _hosts(sum(named for named, _ in counts), len(counts), config) < least:
             continue
         start = max(begin, taken)
         if found and until is not None and lost[begin][0].at <= until:
@@ -259,6 +261,11 @@ def _episodes(
             found.append(list(lost[start : number + 1]))
         taken, until = number + 1, m.at
     return found
+
+
+def _hosts(named: int, ends: int, config: Config) -> int:
+    """How many neighbours so many ends are at least, of which so many are known by name."""
+    return named - (named - ends) // config.ports_a_host
 
 
 def _mostly_over(ends: Sequence[datetime | None], config: Config) -> datetime | None:

@@ -69,6 +69,8 @@ class Config:
     """Links of one switch that fail within this fail of one cause (a switch is known to be down after two probes of 30 s)."""
     leaf_neighbours: int = 3
     """Hosts and switches that lose their link to one switch together, from which on it is the switch."""
+    ports_a_host: int = 8
+    """As many ports of one switch whose other ends are not known may all be one host's: hosts are counted, never ports."""
     somewhere_neighbours: int = 5
     """The same where the hosts' switch is unknown: then only links that stay down count, for in a large cluster some
     link bounces every minute."""

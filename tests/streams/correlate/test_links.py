@@ -407,9 +407,21 @@ def test_links_of_one_leaf_that_fail_minutes_apart_are_links_of_their_own() -> N
 
 def test_ports_of_one_switch_that_are_described_nowhere_are_the_switchs() -> None:
     world = World()
-    world.see(*(port("leaf-9", f"Ethernet{4 * i}", i) for i in range(5)))
+    world.see(*(port("leaf-9", f"Ethernet{4 * i}", i) for i in range(24)))
     world.pass_to(200)
     assert (world.only().family, world.only().root.key) == ("fabric_fault", "switch/leaf-9")
+    assert world.only().certainty is Certainty.LIKELY
+
+
+def test_as_many_ports_as_one_host_has_are_one_neighbour_of_the_switch() -> None:
+    """A host that is rebooted takes all of its links down, and nothing tells that they were one host's."""
+    world = World([node_fact(n, leaf="leaf-9") for n in FOUR])
+    world.see(*(port("leaf-9", f"Ethernet{4 * i}", 0.1 * i) for i in range(8)))
+    world.pass_to(200)
+    assert not world.incidents()
+    world.see(*(port("leaf-9", f"Ethernet{4 * i}", 201 + 0.1 * i) for i in range(8, 24)))
+    world.pass_to(400)
+    assert all(i.certainty is not Certainty.DECISIVE for i in world.incidents())
 
 
 def test_hosts_of_a_rack_that_lost_their_power_are_not_the_switchs_fault() -> None:
