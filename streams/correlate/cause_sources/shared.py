@@ -37,6 +37,8 @@ from streams.model.entity import Part
 from streams.model.kinds import IncidentFamily, SignalKind
 
 _JUDGED_EVERY = timedelta(seconds=1)
+_JUDGED_AT_ONCE = 64
+"""Up to so many troubles, a new one that may be told by now is compared with the others at once; else with the next second's."""
 _STORAGE_KINDS = (SignalKind.NODE_STORAGE, SignalKind.NODE_KERNEL)
 
 
@@ -84,7 +86,8 @@ class SharedCauses(CauseSource):
         troubles = troubles_of(node, hypotheses, gone_alone, parts, guessed) if parts else ()
         if fact is None and hypotheses and (part := self._topology.parts.named(node)) is not None:
             troubles = told_by(part, hypotheses)
-        self._expect([t.hypothesis for t in troubles])
+        if len(self._known) <= _JUDGED_AT_ONCE:
+            self._expect([t.hypothesis for t in troubles])
         touched = self._troubled.put(node, {NODES: troubles} if troubles else {})
         if (followed := followers(hypotheses)) != self._followers.pop(node, ()) and troubles:
             touched.add(NODES)
