@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from datetime import datetime
 
 from streams.correlate.cause_sources.nodes import HostCauses
@@ -18,8 +18,10 @@ from streams.correlate.fabric_rules.switch_faults import (
     switch_faults,
 )
 from streams.correlate.hypothesis import Blame, Hypothesis
+from streams.correlate.node_rules.shared_parts import common_part, root_of
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.rows import DocumentRow
+from streams.model.entity import Entity
 
 
 class SwitchCauses(CauseSource):
@@ -68,7 +70,14 @@ class SwitchCauses(CauseSource):
             blames = [blame for job in sorted(by_job) for blame in by_job[job]]
             if around or blames:
                 after = switch_faults(
-                    self._cluster, name, around, blames, known, self._incarnations, self._config
+                    self._cluster,
+                    name,
+                    around,
+                    blames,
+                    known,
+                    self._incarnations,
+                    self._config,
+                    self._shared_by,
                 )
             if storms := self._hosts.storms_under(name):
                 after += shared_storms(self._cluster, name, storms, self._incarnations, self._config)
@@ -80,6 +89,11 @@ class SwitchCauses(CauseSource):
                     touched.add(place)
                 touched.shared |= self._shared.doubted()
                 touched.jobs |= self._causes.troubled(*(fault.hypothesis for fault in (*before, *after)))
+
+    def _shared_by(self, nodes: Set[str]) -> Entity | None:
+        """What these hosts share besides a switch."""
+        part = common_part(nodes, self._topology.parts, self._topology.nodes_known())
+        return root_of(self._cluster, part) if part is not None and part.kind != "leaf" else None
 
     def _by_links(self) -> list[str]:
         return [h.id for h in self.all() if h.rule != BY_VOTES]

@@ -7,7 +7,7 @@ nobody knows which switch a host is attached to, many hosts at once are still on
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -80,10 +80,12 @@ def switch_faults(
     known: int,
     incarnations: Incarnations,
     config: Config,
+    shared: Callable[[Set[str]], Entity | None] = lambda nodes: None,
 ) -> list[SwitchFault]:
     """The times when a switch was at fault: by the links that were lost around it, by what jobs blame it for, or both.
 
-    `known` is how many neighbours it has as far as known, 0 for unknown.
+    `known` is how many neighbours it has as far as known, 0 for unknown. Where the switch is not known, what the hosts share
+    otherwise (`shared`: a block, a row) is named.
     """
     least = config.leaf_neighbours if switch else config.somewhere_neighbours
     falls = sorted(
@@ -96,7 +98,7 @@ def switch_faults(
         [] if switch else [p for p in falls if _is_brief(p[0], config) and not verdict(p[1], config).alone]
     )
     root = Entity(cluster, switch=switch) if switch else Entity(cluster)
-    stretches: list[FiringInterval] = []
+    by_root: dict[Entity, list[FiringInterval]] = defaultdict(list)
     members: dict[str, tuple[LinkEvent, LinkFault]] = {}
     for episode in (
         *_episodes(lost, least, config.leaf_window, config),
@@ -107,18 +109,25 @@ def switch_faults(
             first.setdefault(fault.place, (m, fault))
         lines = tuple(m.sighting for m, _ in first.values())
         end = _mostly_over([_end(fault) for _, fault in first.values()], config)
-        stretches.append(FiringInterval(lines[0].at, episode[-1][0].at, end, lines))
+        hosts = {fault.root.node for _, fault in first.values() if fault.root.node}
+        where = root if switch else shared(hosts) or root
+        by_root[where].append(FiringInterval(lines[0].at, episode[-1][0].at, end, lines))
         members |= {m.sighting.id: (m, fault) for m, fault in first.values()}
     blamed = {blame.lines[0].id: blame for blame in blames}
-    stretches += [FiringInterval(b.start, b.lines[0].at, None, b.lines[:1]) for b in blames]
+    by_root[root] += [FiringInterval(b.start, b.lines[0].at, None, b.lines[:1]) for b in blames]
     found = []
-    for session in incarnations.sessions(root, "fabric", stretches):
+    sessions = [
+        (where, session)
+        for where in sorted(by_root, key=lambda r: r.key)
+        for session in incarnations.sessions(where, "fabric", by_root[where])
+    ]
+    for where, session in sessions:
         mine = [members[s.id] for s in session.sightings if s.id in members]
         voters = [blamed[s.id] for s in session.sightings if s.id in blamed]
         if not mine:
-            found.append(SwitchFault(_voted(root, session, voters, config), {}))
+            found.append(SwitchFault(_voted(where, session, voters, config), {}))
             continue
-        hypothesis = _lost(root, session, [fault for _, fault in mine], voters, known, config)
+        hypothesis = _lost(where, session, [fault for _, fault in mine], voters, known, config)
         if not switch and all(_is_brief(m, config) for m, _ in mine):
             hypothesis = replace(hypothesis, alone=False)
         found.append(SwitchFault(hypothesis, {fault.place: m.at for m, fault in reversed(mine)}))
@@ -140,13 +149,15 @@ def _lost(
     # What is not known by name is counted in ports, and those it is compared with are hosts and switches.
     most = root.switch is not None and known > 0 and 2 * len(named) >= known
     where = f"switch {root.switch}" if root.switch else "one switch, which one is not known"
+    if root.switch is None and root.kind != "cluster":
+        where = f"one switch of {root}"
     share = f" of {known}" if most else ""
     # A switch whose hosts lost their power tells the same until their kubelets are missed.
     wait = config.storm_settle if any(fault.by_host for fault in faults) else config.node_settle * 2
     if root.switch is None:
         wait = max(wait, config.link_settle)
     facts: dict[str, Attribute] = {
-        "source": str(root) if root.switch else "the fabric",
+        "source": str(root) if root.kind != "cluster" else "the fabric",
         "hosts": tuple(hosts[:64]),
         "links_lost": len(faults),
         "neighbours": len(neighbours),

@@ -7,8 +7,8 @@ Policy is in `shared_parts.yaml`.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -208,6 +208,20 @@ def _in_common(episode: Sequence[Trouble]) -> list[Trouble]:
         for t in episode
         if t.hypothesis.certainty is not Certainty.DECISIVE or len(hit[t.hypothesis.family]) >= least
     ]
+
+
+def common_part(nodes: Collection[str], parts: PartIndex, known: int) -> Part | None:
+    """The smallest part that nearly all of these nodes share, and of which they are enough; None if there is none."""
+    table = part_policy()
+    counts = Counter(part for node in nodes for part in parts.at(node))
+    found = [
+        part
+        for part, hit in counts.items()
+        if hit >= table.covers * len(nodes)
+        and parts.size(part) < table.all * known
+        and table.sudden.are_met(hit, parts.size(part))
+    ]
+    return min(found, key=lambda p: table.size(p, parts.size(p)), default=None)
 
 
 def peak(spans: Iterable[tuple[datetime, datetime | None, str]]) -> int:

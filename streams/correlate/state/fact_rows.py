@@ -97,7 +97,10 @@ class FactRows:
         leafs: set[str] = set()
         speakers: set[str] = set()
         if row.fact is None or row.fact.observed_at <= fact.observed_at:
+            version = self._topology.parts.version
             leafs = self._topology.move_node(fact.name, row.fact, fact)
+            if row.seen and self._topology.parts.version != version:
+                leafs = leafs | {""}  # links whose switch is not known are told of by what their hosts share
             speakers = self._devices_named()
             row = replace(row, fact=fact)
         # An older fact than the row's still tells of its own time: whose cordon it bore, when it was in maintenance, its names.

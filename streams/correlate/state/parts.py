@@ -14,6 +14,7 @@ class PartIndex:
 
     def __init__(self) -> None:
         self._of: dict[Part, set[str]] = defaultdict(set)
+        self._at: dict[str, frozenset[Part]] = {}
         self._named: dict[str, set[Part]] = defaultdict(set)
         self.version = 0
         self.renamed: set[str] = set()
@@ -35,12 +36,19 @@ class PartIndex:
                 self.renamed.add(folded(part.name))
             self._of[part].add(node)
         self.version += old != new
+        self._at[node] = frozenset(new)
+        if not new:
+            del self._at[node]
 
     def named(self, name: str) -> Part | None:
         """The part with this name, as a device may call itself (a PDU, a coolant unit); None if several have it."""
         short = folded(name)
         found = self._named.get(short) or self._named.get(short.partition(".")[0]) or set()
         return next(iter(found)) if len(found) == 1 else None
+
+    def at(self, node: str) -> frozenset[Part]:
+        """What a node shares with others."""
+        return self._at.get(node, frozenset())
 
     def size(self, part: Part) -> int:
         """How many nodes are known to share it."""

@@ -275,3 +275,25 @@ def test_a_pdu_that_no_node_is_known_to_hang_on_is_told_under_its_own_name() -> 
 def test_a_pdu_and_a_node_of_another_feed_are_two() -> None:
     world = told([PDU, not_ready(NAMES[0], 10)], 300, World(named_feeds()))
     assert {i.root.key for i in world.incidents()} == {"part/power-feed/pdu-b", "node/n00"}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_links_of_hosts_whose_switch_nobody_knows_are_told_of_by_what_the_hosts_share(late: bool) -> None:
+    blocks = [node_fact(n, since=-3500, parts={"block": f"b{i // 12}"}) for i, n in enumerate(NAMES)]
+    world = World(cluster({}, spare=NAMES) if late else [*cluster({}, spare=NAMES), *blocks])
+    world.see(*(nic(n, "mlx5_0", i) for i, n in enumerate(NAMES[12:22])))
+    if late:
+        for fact in blocks:
+            world.tell(fact)
+    world.pass_to(300, step=5)
+    incident = world.only()
+    assert (incident.family, incident.root.key) == ("fabric_fault", "part/block/b1")
+    assert "one switch of block b1" in incident.reason
+
+
+def test_links_all_over_the_cluster_are_of_no_block() -> None:
+    blocks = [node_fact(n, since=-3500, parts={"block": f"b{i // 12}"}) for i, n in enumerate(NAMES)]
+    world = World([*cluster({}, spare=NAMES), *blocks])
+    world.see(*(nic(n, "mlx5_0", i) for i, n in enumerate(NAMES[::5])))
+    world.pass_to(300, step=5)
+    assert world.only().root.key == "cluster"
