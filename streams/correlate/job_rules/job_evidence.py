@@ -91,9 +91,10 @@ class JobEvidence:
 def removed_before(evidence: JobEvidence, at: datetime, config: Config) -> frozenset[str]:
     """Nodes from which pods of the job were taken on purpose shortly before that moment, by whomever; the job feels it then.
 
-    Whoever restarts a job that failed removes its pods after that, not before.
+    Whoever restarts a job that failed removes its pods after that, not before; and what fails once new pods stand is theirs.
     """
     since, until = at - config.removal, at + config.skew
+    since = max([since, *(p.start for p in evidence.placements if p.start <= at)])
     stopped = any(since <= stop <= until for stop in evidence.stopped)
     return frozenset(
         p.node
