@@ -21,8 +21,8 @@ def _pods_fail(kind: str, reason: str, message: str) -> Kind:
         nodes = job.nodes
         sim.stop(job, at - seconds(40), exit_code=143)
         sim.start(job, nodes, at - seconds(10), pending=True)
-        until = at + timedelta(minutes=5)
-        for attempt in range(4):
+        until = at + timedelta(minutes=8)
+        for attempt in range(9):  # what a kubelet gets over within minutes is nobody's fault
             for pod in job.pods:
                 moment = at + seconds(attempt * 45 + sim.rng.uniform(0, 6))
                 sim.event(
