@@ -15,6 +15,7 @@ from streams.correlate import Engine
 from streams.model.entity import Entity, Gpu
 from streams.model.facts import Fact
 from streams.model.incident import Incident, IncidentState, incident_id
+from streams.model.kinds import WorkloadClass
 from streams.model.signal import Severity, Signal
 from tests.effort import tries
 from tests.streams.correlate.world import (
@@ -198,6 +199,35 @@ def failures_story() -> Story:
     return facts, signals
 
 
+def neighbours_story() -> Story:
+    """A notebook beside a job, a job that is preempted, one that crashes again, one that waits for its lost node."""
+    facts = cluster({"llama": ["n1", "n2"], "gemma": ["n3", "n4"], "phi": ["n5", "n6"], "qwen": ["n7", "n8"]})
+    beside = replace(
+        pods("notebook", ["n1"])[0], job=None, gpus=1, rank=None, ranks=None, workload=WorkloadClass.NOTEBOOK
+    )
+    removed = [replace(p, removed_at=at(0), observed_at=at(1)) for p in pods("gemma", ["n3", "n4"])]
+    waits = [
+        replace(p, node=None, scheduled_at=None, phase="Pending", created_at=at(320))
+        for p in pods("qwen", ["n7", "n8"], since=320, attempt=2)
+    ]
+    signals = [
+        xid("n1", 31, 0),
+        sign("node.memory", "n1", 2, "oom", process="java"),
+        *(failed("notebook", 0, 60 * i, "image_pull") for i in range(8)),
+        *(failed("gemma", p, 3 + p, exitcode=1) for p in range(2)),
+        failed("phi", 0, 0, "cuda_oom"),
+        progress("phi", 300, 2),
+        failed("phi", 1, 900, "cuda_oom"),
+        not_ready("n7", 0),
+        *(
+            failed("qwen", p, 330 + 100 * i + p, "unschedulable", kind="job.stalled")
+            for i in range(5)
+            for p in range(2)
+        ),
+    ]
+    return [*facts, beside, *removed, *waits, *pods("phi", ["n5", "n9"], since=200, attempt=2)], signals
+
+
 STORIES: list[Callable[[], Story]] = [
     off_bus_story,
     silent_story,
@@ -209,6 +239,7 @@ STORIES: list[Callable[[], Story]] = [
     places_story,
     shared_story,
     failures_story,
+    neighbours_story,
 ]
 
 
@@ -342,4 +373,5 @@ def test_the_stories_end_as_they_should() -> None:
             ("gpu_memory", "n7"),
             ("platform_fault", str(job("phi"))),
         ],
+        [("application", str(job("phi"))), ("node_down", "n7")],
     ]
