@@ -23,7 +23,7 @@ from streams.correlate.state.job_progress import latest_progress
 from streams.correlate.state.place import Place, PlaceKind
 from streams.correlate.state.placement import Placement, Placements
 from streams.correlate.state.pod_jobs import job_ref
-from streams.correlate.state.repeat_faults import RepeatFaults, first_name, names_of_entity
+from streams.correlate.state.repeat_faults import RepeatFaults, first_name, names_of
 from streams.correlate.state.rows import DocumentRow
 from streams.correlate.state.store import State
 from streams.model.entity import JobRef
@@ -212,7 +212,9 @@ class Publisher:
     def _counted(self, incident: Incident) -> Incident:
         """The incident with the facts about earlier ones of the same faulty entity."""
         facts = {
-            k: v for k, v in incident.facts.items() if k not in ("repeats", "repeats_days", "node_repeats")
+            k: v
+            for k, v in incident.facts.items()
+            if k not in ("repeats", "repeats_days", "node_repeats", "same_before")
         }
         return replace(incident, facts=dict(sorted({**facts, **self._repeats.facts(incident)}.items())))
 
@@ -330,14 +332,14 @@ class Publisher:
         self._by_place.setdefault(row.place, set()).add(name)
         for job in row.incident.jobs:
             self._by_job.setdefault(job.key, set()).add(name)
-        for entity in names_of_entity(row.incident.root):
+        for entity in names_of(row.incident):
             self._by_entity.setdefault(entity, set()).add(name)
 
     def _unindex(self, name: str, row: DocumentRow) -> None:
         _discard(self._by_place, row.place, name)
         for job in row.incident.jobs:
             _discard(self._by_job, job.key, name)
-        for entity in names_of_entity(row.incident.root):
+        for entity in names_of(row.incident):
             _discard(self._by_entity, entity, name)
 
 

@@ -1,4 +1,4 @@
-"""Repeat offenders: the same GPU, node or link again, over days, also after the earlier incidents themselves are forgotten.
+"""Repeat offenders: the same GPU, node, link or crash again, over days, also after the earlier incidents are forgotten.
 
 A GPU is known by its UUID, so that it is recognised behind another address and in another node, and by its address, where another
 GPU may stand by now: two UUIDs are two GPUs.
@@ -18,7 +18,17 @@ from streams.model.incident import Incident, IncidentState
 from streams.model.signal import Attribute
 
 
-def names_of_entity(root: Entity) -> tuple[str, ...]:
+def names_of(incident: Incident) -> tuple[str, ...]:
+    """The names under which an incident is counted: those of its faulty entity; or the way in which a job's own code failed, and
+    the host on which the job failed first.
+    """
+    job, signature, host = incident.root.job, incident.facts.get("signature"), incident.facts.get(FIRST_HOST)
+    crash = (f"{_CRASH}{job.key}/{signature}",) if job is not None and signature else ()
+    first = (first_name(str(host)),) if job is not None and host else ()
+    return (*_names_of_entity(incident.root), *crash, *first)
+
+
+def _names_of_entity(root: Entity) -> tuple[str, ...]:
     """The names under which a faulty entity is counted, the most precise first; none for a job."""
     names = []
     if root.gpu is not None and root.node is not None:
@@ -36,12 +46,7 @@ def names_of_entity(root: Entity) -> tuple[str, ...]:
 FIRST_HOST, FIRST_NODES = "first_host", "first_nodes"
 """Facts of a job's own incident: the host on which the job failed first, and a name for the set of its nodes."""
 
-
-def names_of_incident(incident: Incident) -> tuple[str, ...]:
-    """The names under which an incident is counted: those of its root, and the host on which its job failed first."""
-    host = incident.facts.get(FIRST_HOST)
-    first = (first_name(str(host)),) if host and incident.root.job is not None else ()
-    return (*names_of_entity(incident.root), *first)
+_CRASH = "crash/"
 
 
 def first_name(node: str) -> str:
@@ -62,9 +67,9 @@ class RepeatFaults:
             and new.state not in (IncidentState.MERGED, IncidentState.SUPPRESSED)
             and not withdrawn
         )
-        names = set(names_of_incident(new)) if counts else set()
+        names = set(names_of(new)) if counts else set()
         changed = set()
-        for name in names | set(names_of_incident(old or new)):
+        for name in names | set(names_of(old or new)):
             row = self._state.histories.get(name, HistoryRow())
             faults = {fault.incident: fault for fault in row.faults}
             if name in names:
@@ -78,10 +83,14 @@ class RepeatFaults:
         return changed
 
     def facts(self, incident: Incident) -> Mapping[str, Attribute]:
-        """Facts about earlier incidents of the same faulty entity: how many, and the days (UTC) of the latest."""
-        names = names_of_entity(incident.root)
+        """Facts about earlier incidents of the same faulty entity: how many, and the days (UTC) of the latest.
+
+        Of a job's own code: how many earlier ones failed in the same way.
+        """
+        names = _names_of_entity(incident.root)
+        crashes = self._earlier([name for name in names_of(incident) if name.startswith(_CRASH)], incident)
         if not names:
-            return {}
+            return {"same_before": len(crashes)} if crashes else {}
         part = [name for name in names if not name.startswith("node/")]
         node = self._earlier([name for name in names if name.startswith("node/")], incident)
         earlier = self._earlier(part, incident) if part else node
