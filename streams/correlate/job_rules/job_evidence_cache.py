@@ -147,7 +147,9 @@ class JobEvidenceCache:
         the job's nodes at once.
         """
         found = self._codes_on(placements)
-        contested = [s for s in found if self._is_contested(s, placements)]
+        # Most nodes only ever hold one job: the moments of their codes need not be looked at.
+        shared = {n for n in {s.entity.node for s in found} if n and self._placements.is_shared(n)}
+        contested = [s for s in found if s.entity.node in shared and self._is_contested(s, placements)]
         if not contested:
             return found
         foreign = {s.id for s in contested if not _is_shared(s, found)}

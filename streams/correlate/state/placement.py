@@ -155,6 +155,10 @@ class Placements:
         """Whether any pod of that name is over."""
         return pod in self._ended
 
+    def is_shared(self, node: str) -> bool:
+        """Whether the node is known to have held anything besides one training job."""
+        return bool(self._others_on.get(node)) or len(self.jobs_near(node)) > 1
+
     def stood_beside(self, node: str, since: datetime, until: datetime) -> bool:
         """Whether something that is no training job held GPUs on the node in that time."""
         since -= self._slack
