@@ -80,6 +80,8 @@ class Config:
     """How often a job's progress is published while a run verifies that it goes on."""
     progress_mitigating: timedelta = timedelta(seconds=30)
     """The same while its run is in progress or waits for approval. Otherwise nobody waits for progress."""
+    detail_every: timedelta = timedelta(minutes=2)
+    """How often an incident is published for what changes no decision: more lines of what is known, another candidate."""
     stale: timedelta = timedelta(hours=6)
     """A hang or application incident without an end or further evidence is resolved after this."""
     slack: timedelta = timedelta(seconds=15)

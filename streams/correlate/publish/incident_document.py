@@ -97,6 +97,17 @@ def comparable(incident: Incident) -> Incident:
     )
 
 
+def says_more(old: Incident, new: Incident) -> bool:
+    """Whether a reader learns something from the new revision, and not only of more lines or places of the same kinds."""
+    return _gist(old) != _gist(new)
+
+
+def _gist(incident: Incident) -> tuple[Incident, frozenset[tuple[str, str]]]:
+    facts = {name: value for name, value in incident.facts.items() if name != "bursts"}
+    kinds = frozenset((proof.role, proof.kind) for proof in incident.proofs)
+    return replace(comparable(incident), proofs=(), candidates=(), facts=facts), kinds
+
+
 def _words(h: Hypothesis, jobs: Sequence[JobRef]) -> Mapping[str, str]:
     words = {name: str(value) for name, value in h.facts.items()}
     failed = h.facts.get("gpus_failed")

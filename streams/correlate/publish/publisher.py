@@ -15,7 +15,7 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.job_evidence import placed_at
 from streams.correlate.policy.config import Config
 from streams.correlate.publish.evidence_age import carry_forward, renewed
-from streams.correlate.publish.incident_document import Surroundings, comparable, document
+from streams.correlate.publish.incident_document import Surroundings, comparable, document, says_more
 from streams.correlate.publish.incident_state import IncidentStates, settled
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.incarnations import Incarnations
@@ -94,7 +94,9 @@ class Publisher:
                 if self._is_untold(place, h, claims.get(h.id, {}), now):
                     wakes += [(at, place) for at in self._states.ends(h) if at > now]
                     continue
-                changes += self._amend(place, h, claims.get(h.id, {}), now)
+                amended, later = self._amend(place, h, claims.get(h.id, {}), now)
+                changes += amended
+                wakes += later
                 wakes += [(at, place) for at in self._states.ends(h) if at > now]
         for place in sorted(by_place):
             kept = {h.id for h in by_place[place] if h.opens_alone or claims.get(h.id)}
@@ -180,7 +182,8 @@ class Publisher:
 
     def _amend(
         self, place: Place, h: Hypothesis, claims: Mapping[str, Sequence[Sighting]], now: datetime
-    ) -> Changes:
+    ) -> tuple[Changes, list[tuple[datetime, Place]]]:
+        """The incident's new revision, if one is due, else when it will be."""
         h = settled(h, claims, now)
         before = self._state.documents.get(h.id)
         old = before.incident if before else None
@@ -189,14 +192,19 @@ class Publisher:
         if old is not None:
             new = self._carry_forward(old, new, h, now)
             news = comparable(new) != comparable(old) or renewed(old, new)
-            if not news and not _is_progress_due(old, new, self._config):
-                return Changes()
+            if not _is_progress_due(old, new, self._config):
+                if not news:
+                    return Changes(), []
+                if not (says_more(old, new) or renewed(old, new)):
+                    due = old.updated_at + self._config.detail_every
+                    if due > now:
+                        return Changes(), [(due, place)]
         else:
             news = True
         row = DocumentRow(new, str(place), _latest(h, claims))
         self._keep(row, old)
         # A run that waits for progress reads it in the document; to an operator each iteration of a job is no news.
-        return Changes((new,), (timeline_entry(old, new, now),) if news else ())
+        return Changes((new,), (timeline_entry(old, new, now),) if news else ()), []
 
     def _keep(self, row: DocumentRow, old: Incident | None) -> None:
         if (before := self._state.documents.get(row.incident.id)) is not None:
