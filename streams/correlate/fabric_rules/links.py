@@ -153,9 +153,12 @@ def verdict(fault: LinkFault, config: Config) -> LinkVerdict:
     """What the evidence of the fault amounts to by itself."""
     downs = fault.downs(config.skew)
     down = [m for m in fault.events if m.part == "down"]
-    lasting = [m for m in down if m.end is None or m.end - m.start >= config.link_settle]
-    device = [m for m in fault.events if m.part == "device"]
     flapping = len(downs) >= config.flaps
+    # Of a link that flaps, the latest fall will most likely end like those before: it would be hard and soft in turns.
+    lasting = [
+        m for m in down if (m.end is None and not flapping) or (m.end or m.at) - m.start >= config.link_settle
+    ]
+    device = [m for m in fault.events if m.part == "device"]
     cleared_at = _cleared_at(fault, flapping, config)
     flaps = max(len(downs) - 1, 0)
 

@@ -554,3 +554,25 @@ def test_a_link_that_flaps_stays_its_hosts_when_it_once_bounced_with_all_the_oth
         world.see(nic(MANY[0], "eth2", again), nic(MANY[0], "eth2", again + 5, cleared=True))
     world.pass_to(400)
     assert [(i.family, i.root.node) for i in world.incidents()] == [("nic_link", MANY[0])]
+
+
+def test_a_link_that_flaps_is_not_hard_and_soft_in_turns() -> None:
+    """The runbook is chosen by it: each turn would be another run."""
+    ports = [link("leaf-1", "Ethernet8", "n1", "mlx5_2"), link("leaf-2", "Ethernet8", "n1", "mlx5_3")]
+    world = World([*cluster({"llama": FOUR}), *ports])
+    for i in range(12):
+        world.see(nic("n1", "mlx5_2", 20.0 * i))
+        world.see(nic("n1", "mlx5_2", 20.0 * i + 8, cleared=True))
+    world.pass_to(400)
+    assert world.only().facts["link"] == "link flaps"
+    assert {i.facts["hard"] for i in world.revisions} == {False}
+
+
+def test_a_link_that_flapped_and_stays_down_is_hard_when_it_is_told_again() -> None:
+    ports = [link("leaf-1", "Ethernet8", "n1", "mlx5_2"), link("leaf-2", "Ethernet8", "n1", "mlx5_3")]
+    world = World([*cluster({"llama": FOUR}), *ports])
+    for i in range(4):
+        world.see(nic("n1", "mlx5_2", 20.0 * i))
+        world.see(nic("n1", "mlx5_2", 20.0 * i + 8, cleared=True))
+    world.see(nic("n1", "mlx5_2", 100), nic("n1", "mlx5_2", 140))
+    assert world.only().facts["hard"] is True
