@@ -55,7 +55,8 @@ class Hypothesis:
     sure: str = ""
     """Why it is decisive then."""
     brief_until: datetime | None = None
-    """It may be over by itself until then: nobody is told before, unless a job suffers from it or it is certain."""
+    """It may be over by itself until then, or announce something graver: nobody is told before, unless a job suffers from it or
+    it is certain."""
     was_brief: bool = False
     """It was over by itself so soon that it is an incident only where a job suffered from it."""
     expected: Expectation | None = None

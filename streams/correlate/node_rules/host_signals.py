@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis
@@ -46,18 +47,23 @@ def _faults(
     """The incarnations of one family."""
     lasting: list[FiringInterval] = []
     ready: dict[str, datetime] = {}
+    held: dict[str, datetime] = {}
     for _, stream in sorted(streams.items()):
         for interval in firing_intervals(stream):
             rules = [rule for s in interval.sightings if (rule := families().rule(s)) is not None]
             lasts = max(timedelta(seconds=rule.lasts_s) for rule in rules)  # the most patient of its signals
             if interval.end is not None and interval.end - interval.start < lasts:
                 continue
+            hold = timedelta(seconds=max(rule.hold_s for rule in rules))
+            first = min(o.seen_at for o in interval.sightings)
             lasting.append(interval)
-            ready |= {s.id: min(o.seen_at for o in interval.sightings) + lasts for s in interval.sightings}
+            ready |= {s.id: first + lasts for s in interval.sightings}
+            held |= {s.id: first + max(lasts, hold) for s in interval.sightings}
     gpus = {s.entity.key: s.entity for i in lasting for s in i.sightings if s.entity.gpu}
     names = [root, *(gpus[key] for key in sorted(gpus))]
     for session in incarnations.sessions(root, families()[family].domain, lasting, names):
-        yield _hypothesis(root, family, session, ready)
+        until = min(held[s.id] for s in session.sightings)
+        yield replace(_hypothesis(root, family, session, ready), brief_until=until)
 
 
 def _hypothesis(node: Entity, family: str, session: Session, ready: Mapping[str, datetime]) -> Hypothesis:

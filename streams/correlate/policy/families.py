@@ -61,6 +61,7 @@ class SignalRule(Strict):
     role: Role = "cause"
     certainty: Certainty = Certainty.LIKELY
     lasts_s: float = 0
+    hold_s: float = 0
     follows: bool = False
     recurs: bool = False
     each: Literal["pod", "job"] = "pod"

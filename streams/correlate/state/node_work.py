@@ -14,7 +14,7 @@ from math import ceil
 from pathlib import Path
 
 from streams.config.yaml_tables import Strict, load_table
-from streams.correlate.sightings import order
+from streams.correlate.sightings import Sighting, order
 from streams.correlate.state.incarnations import FiringInterval
 from streams.correlate.state.rows import Absence, NodeRow, WorkHabitRow, WorkStatement, work_statements
 from streams.model.facts import WorkEnds
@@ -66,6 +66,7 @@ class Work:
 
 
 _SOMEBODY = "somebody"
+_NOTICES = (SignalKind.NODE_MAINTENANCE, SignalKind.NODE_CONDITION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +107,25 @@ def _stretches(statements: Iterable[WorkStatement]) -> Iterable[Work]:
 
 def _announced(row: NodeRow, at: datetime) -> Work | None:
     policy = work_policy()
-    if not any(key.startswith(SignalKind.NODE_MAINTENANCE) for key in row.seen):
+    if not any(key.startswith(_NOTICES) for key in row.seen):
         return None
     earliest, latest = at - timedelta(seconds=policy.notice_s), at + timedelta(seconds=policy.late_s)
     notices = (
         s
         for group in row.seen.values()
-        if group[0].kind == SignalKind.NODE_MAINTENANCE
+        if group[0].kind in _NOTICES
         for s in group
-        if s.firing and earliest <= s.at <= latest and s.text("subtype") in policy.notices
+        if s.firing and earliest <= s.at <= latest and _name(s) in policy.notices
     )
     notice = max(notices, key=order, default=None)
     if notice is None:
         return None
-    ends = policy.notices[notice.text("subtype")]
+    ends = policy.notices[_name(notice)]
     return Work("its own notice", ends, notice.at, notice.at + timedelta(seconds=policy.notice_s))
+
+
+def _name(s: Sighting) -> str:
+    return f"{s.kind}.{s.text('subtype')}"
 
 
 def expected_away(row: NodeRow, gone_at: datetime, usual: timedelta) -> Expectation | None:

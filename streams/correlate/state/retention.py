@@ -183,7 +183,7 @@ def _of_announced_absence(row: NodeRow) -> Groups:
     gone = next((s for s in readiness if s.firing and (back is None or s.at > back)), None)
     if gone is None or work_at(row, gone.at) is None:
         return {}
-    kinds = (SignalKind.NODE_NOT_READY, SignalKind.NODE_MAINTENANCE)
+    kinds = (SignalKind.NODE_NOT_READY, SignalKind.NODE_MAINTENANCE, SignalKind.NODE_CONDITION)
     return {key: group for key, group in row.seen.items() if group[0].kind in kinds}
 
 

@@ -406,11 +406,13 @@ def test_a_fault_that_clears_ends_and_one_that_comes_back_is_counted() -> None:
     world.see(sign("gpu.power", "n1", 0, "power_brake", index=1))
     world.see(sign("gpu.power", "n1", 60, "power_brake", index=1, cleared=True))
     world.see(sign("gpu.power", "n1", 90, "power_brake", index=1))
+    world.pass_to(95)
     assert world.only().flaps == 1
     world.see(sign("gpu.power", "n1", 300, "power_brake", index=1, cleared=True))
     world.pass_to(910)
     assert (world.only().state, world.only().closed_at) == (IncidentState.RESOLVED, at(300))
     world.see(sign("gpu.power", "n1", 1000, "power_brake", index=1))
+    world.pass_to(1070)
     assert [i.incarnation for i in world.incidents()] == [1, 2]
 
 

@@ -149,11 +149,14 @@ def test_a_node_with_a_job_that_goes_in_order_is_a_consequence_and_no_fault() ->
     assert "kured works on it" in world.only().reason
 
 
-@pytest.mark.parametrize("subtype", ["shutdown", "reboot"])
-def test_a_host_that_shuts_down_in_order_is_expected_back(subtype: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "subtype"),
+    [("node.maintenance", "shutdown"), ("node.maintenance", "reboot"), ("node.condition", "slurm_drain")],
+)
+def test_a_host_that_shuts_down_in_order_is_expected_back(kind: str, subtype: str) -> None:
     world = World(cluster({"llama": FOUR}, spare=["w00"]))
     world.tell(node_fact("w00", since=-10))
-    world.see(sign("node.maintenance", "w00", 0, subtype), not_ready("w00", 50))
+    world.see(sign(kind, "w00", 0, subtype), not_ready("w00", 50))
     world.tell(node_fact("w00", since=55, ready=False))
     world.pass_to(50 + HOUR - 60, step=30)
     assert told(world) == []

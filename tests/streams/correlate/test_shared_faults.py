@@ -179,6 +179,7 @@ def test_a_hang_of_a_job_that_reaches_its_storage_is_its_own() -> None:
 def test_nodes_that_were_told_of_alone_become_part_of_their_rack() -> None:
     world = World(facts())
     world.see(*brakes(RACK[:1], 0))
+    world.pass_to(70)
     first = world.only()
     world.see(*brakes(RACK[1:], 100))
     rack = world.only()
@@ -228,10 +229,11 @@ def test_links_that_fail_in_two_domains_are_two_faults() -> None:
 def test_racks_that_are_learned_late_are_still_put_together() -> None:
     world = World(cluster({"llama": RACK}))
     world.see(*brakes(RACK, 0))
+    world.pass_to(200)
     assert len(world.incidents()) == 4
     for name in RACK:
         world.tell(node_fact(name, since=-3000, rack="r1"))
-    world.pass_to(120)
+    world.pass_to(300)
     assert world.only().root.key == "rack/r1"
 
 
