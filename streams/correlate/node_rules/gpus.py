@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.policy.config import Config
@@ -206,7 +206,18 @@ def _hypothesis(node: str, group: _Group, incarnation: int) -> Hypothesis:
         context=tuple(group.context),
         facts=_facts(group, best, action),
         candidates=_outranked(group, family),
+        brief_until=_announced_until(group, certainty),
     )
+
+
+def _announced_until(group: _Group, certainty: Certainty) -> datetime | None:
+    """Until when the GPU that failed may still speak: an NVSwitch and the other ends of its links may be heard first."""
+    table = families()
+    if certainty is Certainty.DECISIVE:
+        return None
+    if not all(s.kind == SignalKind.GPU_SXID or table.blames_its_peer(s) for s in group.causes):
+        return None
+    return min(s.seen_at for s in group.causes) + timedelta(seconds=table.shared.nvlink.within_s)
 
 
 def _entity(group: _Group) -> Entity:

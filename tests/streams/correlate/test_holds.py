@@ -19,6 +19,11 @@ ANNOUNCING: dict[str, tuple[list[Signal], list[Signal], str]] = {
         [xid("n2", 79, 40)],
         "gpu_off_bus",
     ),
+    "a switch before the GPU at its link": (
+        [sign("gpu.sxid", "n2", 0, action="reset_gpu", sxid=12028)],
+        [xid("n2", 74, 10, index=1), xid("n2", 154, 11, index=1, action="reset_gpu")],
+        "gpu_nvlink",
+    ),
 }
 
 
