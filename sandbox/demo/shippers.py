@@ -40,7 +40,9 @@ def kernel_line(node: str, text: str, at: datetime) -> Record:
 
 def pod_line(pod: RunningPod, text: str, at: datetime) -> Record:
     """A line of a container's output, through Fluent Bit's tail input and kubernetes filter."""
-    about = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "node": pod.node}
+    about = {
+        "namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "node": pod.node, "container": "pytorch",
+    }  # fmt: skip
     source = SourceRecord(at, RAW_JOB_LOGS, f"{pod.namespace}/{pod.name}", "pytorch", text, pod=about)
     return _shipped(source, shipper_formats.tail)
 

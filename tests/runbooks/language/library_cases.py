@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from streams.model.entity import Entity, Gpu
+from streams.model.entity import Entity, Gpu, Part
 from streams.model.incident import Certainty, Incident
 from tests.runbooks.scenes import CLUSTER, JOB, incident
 
@@ -13,6 +13,7 @@ NODE = "node-03"
 GPU = Entity(CLUSTER, node=NODE, gpu=Gpu(pci="0000:1b:00", uuid="GPU-5a1d"))
 ON_NODE = Entity(CLUSTER, node=NODE)
 NIC = Entity(CLUSTER, node=NODE, nic="mlx5_0")
+FEED = Entity(CLUSTER, part=Part("power-feed", "b"))
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ SAMPLES = (
     Sample("node-down", "node_down", ON_NODE, {"node_not_ready": True, "maintenance": False}),
     Sample("kubelet-down", "node_down", ON_NODE, {"node_not_ready": True, "maintenance": False, "lives": True}, LIKELY),
     Sample("many-nodes-down", "nodes_not_ready", Entity(CLUSTER), {"nodes_hit": 1800, "nodes_known": 2000}, LIKELY, jobs=()),
+    Sample("many-nodes-down", "shared_fault", FEED, {"nodes_hit": 6, "nodes_known": 8}, LIKELY, jobs=()),
     Sample("node-idle-down", "node_down", ON_NODE, {"node_not_ready": True, "maintenance": False}, jobs=()),
     Sample("host-memory", "host_fault", ON_NODE, signs("node.memory.uncorrectable"), LIKELY),
     Sample("host-kernel", "host_fault", ON_NODE, signs("node.kernel.hard_lockup"), LIKELY),

@@ -77,7 +77,11 @@ def test_the_correlators_rows_are_read_and_written_again_as_they_were() -> None:
         kind, _, name = key.partition("/")
         if kind in read:
             # What was seen at a place is in the log of sightings, not in its row.
-            assert json.loads(encode(read[kind][name])) | {"seen": {}} == json.loads(raw) | {"seen": {}}, key
+            was = json.loads(raw)
+            if kind == "node":
+                # Times of maintenance are kept with who worked there; what only said "maintenance" is read from the fact.
+                was["work"] = was.pop("upkeep")
+            assert json.loads(encode(read[kind][name])) | {"seen": {}} == was | {"seen": {}}, key
     assert any(row.seen for row in state.nodes.values()), "the log of sightings was read"
     assert state.flush() == 0, "what is read is not written again"
 
