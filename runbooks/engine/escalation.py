@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from runbooks.language.schema import Runbook
+from runbooks.language.schema import DESTRUCTIVE, TICKETS, Runbook
 from streams.model.entity import Entity, Gpu
 from streams.model.incident import Incident
 from streams.model.run import Escalation, Mode, Run
@@ -78,6 +78,9 @@ def due_step(
     """
     known = [run for run in history if (run.plan.mode is Mode.SHADOW) is shadow]
     known = [run for run in known if not is_nondestructive(run) or run.incident != incident]
+    # A runbook that would act, and left that out for want of evidence, has not been tried.
+    tried = {book.id for book in runbooks.values() if not any(s.action in DESTRUCTIVE for s in book.steps)}
+    known = [run for run in known if not is_nondestructive(run) or run.plan.runbook in tried]
     reasons: list[str] = []
     seen = {runbook.id}
     while (step := runbook.escalation) is not None:
@@ -111,6 +114,11 @@ def _one_program(root: Entity, crashes: Iterable[Run]) -> str:
 def is_nondestructive(run: Run) -> bool:
     """Whether the run's plan has no destructive step: it only records that the fault occurred."""
     return not any(step.destructive for step in run.plan.steps)
+
+
+def only_tells(run: Run) -> bool:
+    """Whether the run's plan has nothing to do and nothing to ask: when it is through, the incident is as open as before."""
+    return all(step.action in TICKETS or step.action == "notify" for step in run.plan.steps)
 
 
 def is_above(later: str, runbook: Runbook, runbooks: Mapping[str, Runbook]) -> bool:

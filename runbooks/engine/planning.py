@@ -7,7 +7,7 @@ from datetime import datetime
 
 from runbooks.engine.escalation import due_step, entity_names, faulty_entity, is_above, is_nondestructive
 from runbooks.engine.partition_documents import PartitionDocuments
-from runbooks.engine.run.human_decisions import may_be_superseded, revised, superseded
+from runbooks.engine.run.human_decisions import is_untouched, may_be_replanned, replanned, revised
 from runbooks.engine.run.machine import begin
 from runbooks.engine.run.plan import MAX_STEPS, plan
 from runbooks.engine.run.transition import RunReport, TimelineNote
@@ -23,7 +23,7 @@ MAX_PLANNED_BYTES = 320 * 1024
 
 
 class Planner:
-    """Starts, revises and supersedes the runs of incidents."""
+    """Starts, revises and replans the runs of incidents."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Planner:
             if incident.revision > run.incident_revision:
                 self._revise_run(run, incident, now)
         # The latest run alone may give way: an earlier one has ended or has been superseded itself.
-        self._supersede(incident, documents.runs[runs[-1].id], now)
+        self._replan(incident, documents.runs[runs[-1].id], now)
         documents.ended[incident.id] = None
 
     def continue_ended(self, now: datetime, most: int) -> None:
@@ -74,7 +74,8 @@ class Planner:
             if last.outcome is RunOutcome.ESCALATED:
                 self._begin(incident, now, after=last)
             elif last.incident_over or incident.flaps > last.flaps:
-                self._begin(incident, now)
+                # A fault that comes and goes is one run with a count, unless the run has changed something or was decided about.
+                self._begin(incident, now, instead=last if is_untouched(last) else None)
             else:
                 continue
             begun += 1
@@ -95,8 +96,13 @@ class Planner:
             result = revised(run, incident, None, now, keep)
         self._documents.apply(result, now)
 
-    def _begin(self, incident: Incident, now: datetime, *, after: Run | None = None) -> None:
-        """Start a run for the incident; `after` is a run that failed and names the next escalation step."""
+    def _begin(
+        self, incident: Incident, now: datetime, *, after: Run | None = None, instead: Run | None = None
+    ) -> None:
+        """Start a run for the incident, or plan one anew.
+
+        `after` is a run that failed and names the next escalation step, `instead` one that has changed nothing: it gets the plan.
+        """
         runs = self._documents.runs
         if incident.state.is_over or incident.state is IncidentState.SUPPRESSED:
             return
@@ -122,16 +128,30 @@ class Planner:
             if after is not None:
                 self._leave(incident, f"{chosen.id} cannot be planned for it", now)
             return
-        round_ = 1
-        while run_id(incident.id, bound.runbook, bound.runbook_revision, round_) in runs:
-            round_ += 1
+        round_ = self._next_round(incident.id, bound, instead.id if instead is not None else "")
         came_from = after.id if after is not None else ""
-        result = begin(incident, bound, now, round_=round_, escalated_from=came_from, why=why)
+        if instead is not None:
+            result = replanned(instead, incident, bound, now, round_=round_, why=why)
+        else:
+            result = begin(incident, bound, now, round_=round_, escalated_from=came_from, why=why)
         if (size := len(encode(result.run))) > MAX_PLANNED_BYTES:
             why = f"the plan of {chosen.id} has {size} bytes, limit {MAX_PLANNED_BYTES}"
             self._leave(incident, why, now)
             return
         self._documents.apply(result, now)
+
+    def _next_round(self, incident: str, bound: Plan, instead: str) -> int:
+        """The first round of the runbook that no other run of the incident has or had: keys of effects must differ."""
+        runs, book = self._documents.runs, (bound.runbook, bound.runbook_revision)
+        taken = {
+            run.round
+            for run in runs.of(incident)
+            if run.id != instead and (run.plan.runbook, run.plan.runbook_revision) == book
+        }
+        round_ = 1
+        while round_ in taken or ((name := run_id(incident, *book, round_)) in runs and name != instead):
+            round_ += 1
+        return round_
 
     def _leave(self, incident: Incident, why: str, now: datetime) -> None:
         """Report that no run is started for the incident and that it waits for an operator."""
@@ -172,17 +192,16 @@ class Planner:
             self._note_none(incident, error, now)
             return None
 
-    def _supersede(self, incident: Incident, run: Run, now: datetime) -> None:
-        """Replace a run that has only asked so far when the evidence now fits another runbook."""
-        if incident.state.is_over or not may_be_superseded(run):
+    def _replan(self, incident: Incident, run: Run, now: datetime) -> None:
+        """Give a run that has only asked or told so far the plan of another runbook, when the evidence now fits that one."""
+        if incident.state.is_over or not may_be_replanned(run):
             return
         better = select(incident, self._runbooks).runbook
         if better is None or better.id == run.plan.runbook:
             return
         # A run that escalation chose stays, unless the incident no longer names the node it would act on.
         if not is_above(run.plan.runbook, better, self._by_id) or _has_lost_its_node(run, incident):
-            self._documents.apply(superseded(run, better.id, now), now)
-            self._begin(incident, now)
+            self._begin(incident, now, instead=run)
 
     def _root_of_survivor(self, incident: Incident) -> dict[str, str]:
         """For a merged incident: the root node of the incident at the end of all merges, with that incident's id.

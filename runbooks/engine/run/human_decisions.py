@@ -22,7 +22,13 @@ from runbooks.engine.approvals import (
     wanted,
     who,
 )
-from runbooks.engine.escalation import counted_name, entity_names, faulty_entity, is_nondestructive
+from runbooks.engine.escalation import (
+    counted_name,
+    entity_names,
+    faulty_entity,
+    is_nondestructive,
+    only_tells,
+)
 from runbooks.engine.run.plan import context_of, plan_digest
 from runbooks.engine.run.rollback import NOTHING, call_off, is_worked_on, roll_back
 from runbooks.engine.run.transition import RunReport, RunTransition, TransitionResult
@@ -119,26 +125,56 @@ def revised(
     return transition.result()
 
 
-def superseded(run: Run, by: str, now: datetime) -> TransitionResult:
-    """End a run because another runbook fits better now; it has opened a ticket at most."""
+def replanned(
+    run: Run, incident: Incident, plan: Plan, now: datetime, *, round_: int = 1, why: str = ""
+) -> TransitionResult:
+    """Give a run another plan: another runbook fits the incident better now, or the incident has come back.
+
+    The run has opened a ticket at most (`is_untouched`). It keeps its ticket and what it has told; a question is asked anew, and
+    an approval of the earlier plan is none of this one.
+    """
     transition = RunTransition(run, now)
-    why = f"runbook {by} fits better now"
-    if run.plan.mode is Mode.SHADOW:
-        transition.change(
-            outcome=RunOutcome.CANCELLED, state=RunState.CANCELLED, undoing=why, reason=why, finished_at=now
-        )
-    else:
-        call_off(transition, RunOutcome.CANCELLED, why)
+    kept = {} if plan.mode is Mode.SHADOW else {p.id: r for p, r in transition.steps() if _stays(p, r)}
+    ids = {step.id for step in plan.steps}
+    left = tuple(p for p in run.plan.steps if p.id in kept and p.id not in ids)
+    steps = (*left, *plan.steps)
+    digest = plan_digest(run.incident, plan.runbook, plan.runbook_revision, plan.mode, steps)
+    transition.records = {step.id: kept.get(step.id) or StepRecord(step.id) for step in steps}
+    place = faulty_entity(incident)
+    transition.change(
+        plan=replace(plan, steps=steps, digest=digest if left else plan.digest),
+        steps=tuple(transition.records.values()),
+        state=RunState.RUNNING, outcome=RunOutcome.NONE, undoing="", reason=incident.reason, finished_at=None,
+        offender=counted_name(place, plan.escalation), offenders=entity_names(place),
+        context=context_of(incident, plan), round=round_, flaps=incident.flaps, incident_over=False,
+    )  # fmt: skip
+    text = f"runbook {plan.runbook} with {len(plan.steps)} steps"
+    text += f" fits better now than {run.plan.runbook}" if plan.runbook != run.plan.runbook else " again"
+    transition.note("run.planned", text + (f"; {why}" if why else ""))
+    if plan.mode is not Mode.SHADOW and not only_tells(transition.run):
+        transition.reports.append(RunReport("run.started", reason=incident.reason))
     return transition.result()
 
 
-def may_be_superseded(run: Run) -> bool:
+def _stays(planned: PlannedStep, record: StepRecord) -> bool:
+    """Whether a step is kept when its run gets another plan: a ticket, and what has been told."""
+    if planned.action in TICKETS:
+        return record.effect is not None
+    return planned.action == "notify" and record.state is StepState.DONE
+
+
+def is_untouched(run: Run) -> bool:
     """Whether a run has changed nothing but a ticket, has no decision of a person, and was not escalated to."""
-    if run.outcome not in (RunOutcome.NONE, RunOutcome.SHADOWED) or run.approvals or run.escalated_from:
+    if run.approvals or run.escalated_from or run.overruled:
         return False
     touched = [run.planned(record.id) for record in run.steps if record.effect is not None]
-    # A ticket is no reason to keep the run: the next run of the incident takes it over.
     return all(planned.action in TICKETS for planned in touched)
+
+
+def may_be_replanned(run: Run) -> bool:
+    """Whether a run may still get another plan: it has only asked or told so far."""
+    told = run.outcome is RunOutcome.SUCCEEDED and only_tells(run)
+    return is_untouched(run) and (told or run.outcome in (RunOutcome.NONE, RunOutcome.SHADOWED))
 
 
 def _approve(transition: RunTransition, command: Command, policy: ResponderSettings) -> None:
@@ -297,7 +333,8 @@ def _nodes_to_return(transition: RunTransition) -> set[str]:
 def _extend(transition: RunTransition, plan: Plan) -> None:
     """Add the steps that the new revision requires; steps that have started stay as they are."""
     run = transition.run
-    grows = run.plan.mode is Mode.SHADOW or not (run.state.is_over or transition.stopping)
+    told = may_be_replanned(run) and only_tells(run)
+    grows = run.plan.mode is Mode.SHADOW or told or not (run.state.is_over or transition.stopping)
     same_book = (plan.runbook, plan.runbook_revision) == (run.plan.runbook, run.plan.runbook_revision)
     if not grows or not same_book:
         return
@@ -313,6 +350,10 @@ def _extend(transition: RunTransition, plan: Plan) -> None:
         plan=replace(run.plan, steps=steps, digest=digest),
         steps=(*run.steps, *(StepRecord(step.id) for step in added)),
     )
+    if told and added and run.plan.mode is not Mode.SHADOW:
+        # It had told what there was to tell; now there is something to decide.
+        transition.change(state=RunState.RUNNING, outcome=RunOutcome.NONE, finished_at=None)
+        transition.reports.append(RunReport("run.started", reason=run.reason))
     if run.state is not RunState.SHADOWED:
         void = ", ".join(dict.fromkeys(a.actor for a in run.approvals if a.approved)) or "a person"
         text = f"{len(added)} steps added; the approval by {void} covers the previous plan only"

@@ -18,7 +18,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from runbooks.engine.approvals import about, demands, shown, wanted
-from runbooks.engine.escalation import counted_name, entity_names, faulty_entity
+from runbooks.engine.escalation import counted_name, entity_names, faulty_entity, only_tells
 from runbooks.engine.guardrails import RulingKind, judge
 from runbooks.engine.guardrails.cordoned_nodes import is_confirmed, same_target
 from runbooks.engine.run.builtin_actions import start_internal, watch
@@ -213,6 +213,9 @@ def _is_best_effort(planned: PlannedStep) -> bool:
 
 
 def _report(transition: RunTransition, kind: str, outcome: str = "") -> None:
+    if only_tells(transition.run):
+        # That a ticket was opened is no mitigation, and its end no recovery.
+        return
     transition.reports.append(RunReport(kind, outcome, reason=transition.run.reason))
 
 

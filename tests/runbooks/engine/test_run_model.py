@@ -135,7 +135,8 @@ class Model(RuleBasedStateMachine):
         self.air: list[InTheAir] = []
         self.ghosts: list[InTheAir] = []
         self.closing: dict[str, str] = {}
-        self.ends: Counter[str] = Counter()
+        self.ends: Counter[tuple[str, int]] = Counter()
+        """How often the end of a run was told, for each time that its incident came back to it."""
         self.trained: dict[str, list[datetime]] = {JOB.key: [], EVAL.key: []}
         self.checked = 0
         self.touched_by_persons: set[str] = set()
@@ -201,7 +202,8 @@ class Model(RuleBasedStateMachine):
             for said in batch.signals:
                 about, outcome = str(said.attributes["incident"]), said.attributes.get("outcome", "")
                 if said.kind == "run.finished":
-                    self.ends[str(said.attributes["run"])] += 1
+                    name = str(said.attributes["run"])
+                    self.ends[name, decode(Run, self.documents[name]).flaps] += 1
                 if said.kind == "run.resolved" or (said.kind == "run.finished" and outcome == "succeeded"):
                     self.closing.setdefault(about, said.kind)
 

@@ -74,7 +74,8 @@ def test_all_goes_well(sample: Sample) -> None:
     (run,) = walk.runs
     assert run.plan.runbook == sample.runbook
     assert walk.made == WAYS.get(sample.runbook, [])
-    assert run.outcome == ("succeeded" if sample.runbook in WAYS else "handed_over"), run.reason
+    told = sample.runbook == "straggler"
+    assert run.outcome == ("succeeded" if told or sample.runbook in WAYS else "handed_over"), run.reason
     assert not run.has_work
     assert {state for _, state in steps_of(walk, run)} == {StepState.DONE}
     assert walk.world.made.count("open_ticket") == sum(
@@ -101,7 +102,8 @@ def test_the_timeline_tells_every_step_in_the_order_of_the_way(sample: Sample) -
             sum(line.startswith(f"step.done {planned.action} {planned.target}: done") for line in walk.told)
             == 1
         )
-    assert walk.told[-1].startswith(f"run.finished run {run.outcome}")
+    # A run that only tells is over before its ticket is open.
+    assert any(line.startswith(f"run.finished run {run.outcome}") for line in walk.told[-2:])
 
 
 WAYS_ACTIONS = {action for way in WAYS.values() for action in way}
