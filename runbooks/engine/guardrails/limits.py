@@ -131,12 +131,14 @@ def window(context: GuardContext) -> Ruling | None:
 
 
 def one_run_per_target(context: GuardContext) -> Ruling | None:
-    """Two runs must not act on the same node or job at once; the later one waits."""
+    """Two runs must not act on the same node or job at once; the later one waits, and then relies on what the first has done."""
     wanted = {s.target.key: s.target for s in context.run.plan.steps if s.destructive and s.target}
     rival = context.counts.rival(context.run, wanted)
     if rival is None:
         return None
-    return hold("one run per target", f"{rival[0]} acts on {wanted[rival[1]]}", "clears when that run ends")
+    return hold(
+        "one run per target", f"{rival[0]} acts on {wanted[rival[1]]}", "clears when that run is done with it"
+    )
 
 
 def _over(

@@ -39,7 +39,7 @@ class _Contribution:
     shadow: bool
     created_at: datetime
     targets: frozenset[str]
-    """Keys of its targets, while it is admitted and not over."""
+    """Keys of what it acts on, while it is admitted and not over: see `acted_on`."""
     busy: frozenset[str]
     """Names of the nodes among them."""
     cordons: tuple[tuple[str, StepRecord], ...]
@@ -245,11 +245,10 @@ def _contribution(run: Run) -> _Contribution:
             started.append(record.started_at or record.effect.intended_at)
         elif live and not record.state.is_over:
             reserved += 1
-    targets = (step.target.key for step in run.plan.steps if step.destructive and step.target)
     return _Contribution(
         shadow=shadow,
         created_at=run.created_at,
-        targets=frozenset(targets) if live else frozenset(),
+        targets=acted_on(run) if live else frozenset(),
         busy=frozenset(node_targets(run)) if live else frozenset(),
         cordons=tuple((p.target.name, r) for r, p in cordons(run) if p.target) if admitted else (),
         started=tuple(started),
@@ -258,6 +257,21 @@ def _contribution(run: Run) -> _Contribution:
         wants=frozenset(node_targets(run)),
         jobs=frozenset(job_targets(run)),
     )
+
+
+def acted_on(run: Run) -> frozenset[str]:
+    """Keys of the targets that an admitted run holds against other runs.
+
+    Its nodes until it is over, a job until it has been moved and makes progress: the repair of a node may wait for days.
+    """
+    records = {record.id: record for record in run.steps}
+    wanted = {step.target.key: step.target for step in run.plan.steps if step.destructive and step.target}
+    at_work = {
+        step.target.key
+        for step in run.plan.steps
+        if step.target and (not records[step.id].state.is_over or records[step.id].is_being_undone)
+    }
+    return frozenset(key for key, target in wanted.items() if target.kind == "Node" or key in at_work)
 
 
 def _failed_at(run: Run) -> datetime | None:

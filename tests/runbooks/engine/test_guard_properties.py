@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from connectors.base import Absent, AlreadyDone, Done, Outcome, Refused, Retry, Unknown
+from runbooks.engine.guardrails.run_counts import acted_on
 from runbooks.engine.partition_state import PartitionState
 from runbooks.engine.run.transition import LOOKUPS, Call
 from runbooks.language.schema import DESTRUCTIVE
@@ -211,7 +212,8 @@ class AnyCluster(RuleBasedStateMachine):
             let_in = [
                 s for s in other.plan.steps if s.destructive and other.step(s.id).admitted_at is not None
             ]
-            keys = {s.target.key for s in let_in if s.target}
+            # A job that has been moved and makes progress is held by nobody.
+            keys = {s.target.key for s in let_in if s.target} & acted_on(other)
             assert call.effect.target.key not in keys, "two runs pull at one target"
         if run.id not in self.moving:
             self.moving[run.id] = set()
