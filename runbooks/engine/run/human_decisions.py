@@ -340,7 +340,9 @@ def _extend(transition: RunTransition, plan: Plan) -> None:
         return
     fresh = {step.id: step for step in plan.steps}
     kept = tuple(_newer(transition.records[step.id], step, fresh) for step in run.plan.steps)
-    added = tuple(step for step in plan.steps if step.id not in transition.records)
+    added = tuple(
+        step for step in plan.steps if step.id not in transition.records and not _is_told_of(run, step)
+    )
     steps = (*kept, *added)
     if steps == run.plan.steps:
         return
@@ -358,6 +360,13 @@ def _extend(transition: RunTransition, plan: Plan) -> None:
         void = ", ".join(dict.fromkeys(a.actor for a in run.approvals if a.approved)) or "a person"
         text = f"{len(added)} steps added; the approval by {void} covers the previous plan only"
         transition.note("run.extended", text)
+
+
+def _is_told_of(run: Run, step: PlannedStep) -> bool:
+    """Whether a notice is about a job that the run deals with already: a job that dies or moves meanwhile voids no approval."""
+    if step.action != "notify" or step.target is None or step.target.kind == "Incident":
+        return False
+    return any(known.target is not None and known.target.key == step.target.key for known in run.plan.steps)
 
 
 def _newer(record: StepRecord, step: PlannedStep, fresh: dict[str, PlannedStep]) -> PlannedStep:

@@ -15,6 +15,7 @@ from streams.model.codec import decode, encode
 from streams.model.facts import PodFact
 from streams.model.kinds import WorkloadClass
 from streams.model.run import Run, RunState, StepState
+from tests.runbooks.engine.test_run import revise
 from tests.runbooks.scenes import ACTIONS, CLUSTER, JOB, NOW, OTHER_JOB, Play, at, cluster, incident
 
 TICKETLESS = ACTIONS - {"open_ticket"}
@@ -160,3 +161,22 @@ def test_each_job_of_an_incident_is_dealt_with_by_its_own_condition() -> None:
     play.play(until="suspend_job")
     call = play.answer(Done())
     assert call.effect.target.name == OTHER_JOB.name
+
+
+def test_a_job_that_dies_in_the_middle_of_an_approved_run_voids_no_approval() -> None:
+    play = Play(incident(), actions=TICKETLESS)
+    play.play(until="drain_node")
+    approved = play.run.plan.digest
+    fact(play, finished=True, failed=True)
+    revise(play, reason="the job has died")
+    assert play.run.plan.digest == approved
+
+
+def test_a_job_that_has_been_moved_off_the_source_of_a_storm_is_no_victim_of_it() -> None:
+    facts = {"direction": "sent", "both_ends": True}
+    play = Play(incident("pfc_storm", facts=facts), actions=TICKETLESS)
+    play.play(until="drain_node")
+    planned = play.run.plan
+    restart(play, "node-07", "node-08")
+    revise(play, reason="its pods are elsewhere")
+    assert play.run.plan == planned
