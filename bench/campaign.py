@@ -19,7 +19,7 @@ withdrawn incidents do not count, except where it says so. Figures, over all run
   `healthy_cordons`  nodes that would be cordoned for no fault of theirs
   `healthy_asked`    nodes for which a person would be asked to
   `faults`, `look_alikes`, `runs`, `left_out`, `records`, `seconds`
-  `kinds`            the same for each kind of fault
+  `kinds`, `sites`   the same for each scenario, and for each kind of site
 """
 
 from __future__ import annotations
@@ -137,6 +137,7 @@ class Campaign:
 
     total: Tally = field(default_factory=Tally)
     kinds: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
+    sites: defaultdict[str, Tally] = field(default_factory=lambda: defaultdict(Tally))
     look_alikes: int = 0
     records: int = 0
     left_out: int = 0
@@ -147,7 +148,7 @@ class Campaign:
         if found is None:
             self.left_out += 1
             return
-        for tally in (self.total, self.kinds[scenario]):
+        for tally in (self.total, self.kinds[scenario], self.sites[found.site]):
             tally.add(found)
         self.look_alikes += found.look_alikes
         self.records += found.records
@@ -219,6 +220,7 @@ def main() -> None:
             "left_out": campaign.left_out,
             "records": campaign.records,
             "seconds": round(time.perf_counter() - begin, 1),
+            "sites": {name: campaign.sites[name].figures() for name in sorted(campaign.sites)},
             "kinds": {name: campaign.kinds[name].figures() for name in sorted(campaign.kinds)},
         }
     )

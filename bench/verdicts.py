@@ -11,7 +11,7 @@ from datetime import timedelta
 from faultline.replay.replay import Replayed
 from sandbox.simulation.campaign import Simulated
 from sandbox.simulation.truth import Fault, TrueRoot
-from streams.model.entity import Entity
+from streams.model.entity import Entity, JobRef
 from streams.model.incident import Incident, IncidentState
 
 EARLY = timedelta(minutes=2)
@@ -40,6 +40,7 @@ class Miss:
 class Verdict:
     """One run's figures."""
 
+    site: str
     faults: int
     top1: int
     family: int
@@ -106,6 +107,7 @@ def verdict(simulated: Simulated, decided: Replayed, scenario: str) -> Verdict:
     for node in asked:
         misses.append(Miss(scenario, "a person would be asked to close a healthy node", "left alone", node))
     return Verdict(
+        site=simulated.site,
         faults=len(faults),
         top1=top1,
         family=family,
@@ -167,7 +169,7 @@ def names(root: Entity, fault: Fault) -> bool:
 def fits(root: Entity, place: TrueRoot) -> bool:
     """Whether an entity is a place of the truth, as far as both say it."""
     if place.node is not None:
-        if root.node != place.node:
+        if not same_host(root.node, place.node):
             return False
         if place.gpu and root.gpu and root.gpu.pci:
             return root.gpu.pci == place.gpu["pci"]
@@ -184,22 +186,17 @@ def fits(root: Entity, place: TrueRoot) -> bool:
     if place.cluster is not None:
         return root.kind == "cluster"
     assert place.job is not None, "a place of the truth names something"
-    job = root.job
-    return (
-        job is not None
-        and root.node is None
-        and {"kind": job.kind, "namespace": job.namespace, "name": job.name} == place.job
-    )
+    return root.job is not None and root.node is None and same_job(root.job, place.job)
 
 
 def touches(incident: Incident, fault: Fault) -> bool:
     """Whether an incident is about something that suffers from a fault."""
-    root, jobs = incident.root, {(job["namespace"], job["name"]) for job in fault.jobs}
-    if root.node in fault.nodes or (root.switch is not None and root.switch == fault.root.switch):
+    root = incident.root
+    if any(same_host(root.node, node) for node in fault.nodes) or (
+        root.switch is not None and root.switch == fault.root.switch
+    ):
         return True
-    return any(
-        (job.namespace, job.name) in jobs for job in (*incident.jobs, *([root.job] if root.job else []))
-    )
+    return any(names_job(incident, job) for job in fault.jobs)
 
 
 def healthy_cordons(faults: list[Fault], decided: Replayed, verdict: str) -> list[str]:
@@ -211,7 +208,11 @@ def healthy_cordons(faults: list[Fault], decided: Replayed, verdict: str) -> lis
         if action.action != "cordon_node" or action.verdict != verdict:
             continue
         node = action.target.name
-        if not any(node in fault.may_cordon and fault.at - EARLY <= action.at for fault in faults):
+        if not any(
+            same_host(node, name) and fault.at - EARLY <= action.at
+            for fault in faults
+            for name in fault.may_cordon
+        ):
             found.append(f"{node} at {action.at:%H:%M:%S} by {action.runbook} ({action.verdict})")
     return found
 
@@ -221,7 +222,19 @@ def names_job(incident: Incident | None, job: Mapping[str, str]) -> bool:
     if incident is None:
         return False
     named = [*incident.jobs, *([incident.root.job] if incident.root.job else [])]
-    return any((each.namespace, each.name) == (job["namespace"], job["name"]) for each in named)
+    return any(same_job(each, job) for each in named)
+
+
+def same_job(job: JobRef, true: Mapping[str, str]) -> bool:
+    """Whether a job is one of the truth. Slurm's go by their number or their name; nobody knows a kind or a namespace of them."""
+    if "title" in true:
+        return job.name in (true["name"], true["title"])
+    return (job.kind, job.namespace, job.name) == (true["kind"], true["namespace"], true["name"])
+
+
+def same_host(name: str | None, true: str) -> bool:
+    """Whether a name is that of a host: pipelines have hosts under short names and under full ones."""
+    return name is not None and name.partition(".")[0].lower() == true.partition(".")[0].lower()
 
 
 def _late(faults: list[Fault], paired: dict[str, Incident], decided: Replayed) -> Iterator[float]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
+import zlib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from faultline.replay.capture import Capture, Meta
-from sandbox.simulation import background, faults, look_alikes
+from sandbox.simulation import background, faults, look_alikes, sites
 from sandbox.simulation.layout import Layout
 from sandbox.simulation.output import seconds
 from sandbox.simulation.scenario import Scenario
-from sandbox.simulation.shippers import Site, ship
+from sandbox.simulation.shippers import ship
 from sandbox.simulation.simulation import Simulation
 from sandbox.simulation.topology import GPUS, SimulatedCluster
 from sandbox.simulation.truth import Truth
@@ -36,6 +37,8 @@ class Simulated:
 
     capture: Capture
     truth: Truth
+    site: str
+    """The name of the kind of site it was played on."""
 
 
 def simulate(scenario: Scenario, seed: int) -> Simulated:
@@ -45,20 +48,40 @@ def simulate(scenario: Scenario, seed: int) -> Simulated:
         NoPlace: when none of its faults found a place.
         BadInput: when the scenario names a kind that does not exist.
     """
-    rng = random.Random(f"{scenario.name}/{scenario.plant.nodes}/{seed}")
-    cluster = SimulatedCluster.build("sim", scenario.plant, rng)
+    name = f"{scenario.name}/{scenario.plant.nodes}/{seed}"
+    rng = random.Random(name)
+    needs = [faults.needs(kind) for kind in scenario.campaign.kinds]
+    chosen = sites.choose(scenario.site, needs, zlib.crc32(scenario.name.encode()) + seed)
+    if chosen is None:
+        raise NoPlace(f"{scenario.name}: no fault of it can happen at {scenario.site or 'any site'}")
+    site = sites.sites()[chosen]
+    scenario = scenario.at(chosen, nodes_per_rack=site.nodes_per_rack, nodes_per_leaf=site.nodes_per_leaf)
+    cluster = SimulatedCluster.build(scenario.plant, site, rng)
     sim = Simulation(scenario, cluster, rng, BEGIN)
     _fill(sim)
     (_play_faults if scenario.campaign.kinds else _play_quiet_day)(sim)
     sim.log_progress_to_end()
-    background.fill(sim, random.Random(f"{scenario.name}/{scenario.plant.nodes}/{seed}/background"))
-    site = Site.draw(rng)
+    background.fill(sim, random.Random(f"{name}/background"))
+    if site.topology == "lldp" and scenario.plant.cabled:
+        _learn_neighbours(sim)
     records = ship(sim.records, site, scenario.noise, rng)
     last = max([sim.end, *(topic[-1].timestamp for topic in records.values())])
     meta = Meta(cluster.name, BEGIN, last + timedelta(minutes=5))
     changes = tuple(sorted(sim.changes, key=lambda change: change.at))
-    topology = sim.first_cabling if scenario.plant.cabled else ""
-    return Simulated(Capture(meta, records, changes, topology), sim.truth)
+    topology = sim.first_cabling if scenario.plant.cabled and site.topology == "configured" else ""
+    return Simulated(Capture(meta, records, changes, topology), sim.truth, chosen)
+
+
+def _learn_neighbours(sim: Simulation) -> None:
+    """Switches report what is attached to their ports, at the beginning and again every hour."""
+    at = sim.begin
+    while at < sim.end:
+        for node in sim.cluster.nodes.values():
+            host = sim.cluster.site.host(node.name, "fqdn")
+            for nic in range(GPUS):
+                moment = at + seconds(sim.rng.uniform(0, 30))
+                sim.neighbour(node.leaf, moment, node.port(nic), host, node.netdev(nic))
+        at += timedelta(hours=1)
 
 
 def _fill(sim: Simulation) -> None:
@@ -91,7 +114,7 @@ def _job(sim: Simulation, nodes: int) -> Job:
     old = release in ("2.0", "2.1") and rng.random() < 0.5
     number = len(sim.jobs) + 1
     return Job(
-        kind=rng.choice(spec.controllers),
+        kind=rng.choice(spec.controllers or sim.cluster.site.controllers),
         namespace=rng.choice(TEAMS),
         name=f"{rng.choice(('llm', 'moe', 'asr', 'vlm', 'diffusion'))}-{number:03d}",
         layout=Layout(world, tensor, pipeline),
@@ -101,6 +124,7 @@ def _job(sim: Simulation, nodes: int) -> Job:
         desync=rng.random() < 0.15,
         dumps=release in ("2.4", "2.5", "2.7") and rng.random() < 0.15,
         step=rng.randrange(1_000, 500_000),
+        number=str(48_000 + number),
     )
 
 
@@ -119,10 +143,11 @@ def _play_faults(sim: Simulation) -> None:
     wanted = campaign.faults + round(campaign.per_hundred_nodes * sim.scenario.plant.nodes / 100)
     at, done = sim.begin + WARM_UP, 0
     due = 0.0  # look-alikes still to be played
-    offset = rng.randrange(len(campaign.kinds))
+    kinds = [kind for kind in campaign.kinds if faults.needs(kind) <= sim.cluster.site.features]
+    offset = rng.randrange(len(kinds))
     while done < wanted and at - sim.begin < LONGEST:
         sim.install_replacements(at)
-        kind = campaign.kinds[(done + offset) % len(campaign.kinds)]
+        kind = kinds[(done + offset) % len(kinds)]
         if faults.inject(kind, sim, at):
             done += 1
             due += sim.scenario.look_alikes.per_fault

@@ -148,6 +148,15 @@ def retry_exceeded(host: str, pid: int, nic: int, address: str, peer: str) -> st
     )
 
 
+def unreachable_peer(host: str, pid: int, gpu: int, nic: str) -> str:
+    """aws-ofi-nccl, NCCL's plugin for libfabric: a peer does not acknowledge over EFA."""
+    return (
+        f"{host}:{pid}:{pid + 402} [{gpu}] nccl_net_ofi_rdma.c:1062 NCCL WARN NET/OFI Request 0x7f31c80a4b00 completed with "
+        f"error. RC: 12. Error: 4123 (Unresponsive receiver (reachable by EFA device but handshake failed)). "
+        f"Completed length: 0, Request: {{ dev: {gpu}, size: 524288, state: CREATED, type: SEND, rail: {nic} }}"
+    )
+
+
 def init_line(host: str, pid: int, rank: int, world: int, gpu: int, bus: str, comm: int) -> str:
     """NCCL INFO at the start of a communicator: rank, device and bus of a process."""
     return (

@@ -139,9 +139,10 @@ def retries(
                 if other is not pod and other.rank + rail in gone and rng.random() < 0.8:
                     moment = at + seconds(patience_s + rng.uniform(0, 3))
                     last = max(last, moment)
-                    line = framework_logs.retry_exceeded(
-                        pod.name, pod.pid(rank), rail, pod.address, other.address
-                    )
+                    pid, address = pod.pid(rank), pod.address
+                    line = framework_logs.retry_exceeded(pod.name, pid, rail, address, other.address)
+                    if pod.node.fabric == "efa":
+                        line = framework_logs.unreachable_peer(pod.name, pid, rail, pod.node.nic(rail))
                     sim.pod(pod, moment, line, vital=True)
     return last
 

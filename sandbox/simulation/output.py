@@ -9,11 +9,13 @@ from typing import Any, Literal
 import orjson
 
 from sandbox.simulation import driver_logs, kube
-from sandbox.simulation.shipper_formats import RECORDER, SourceRecord
+from sandbox.simulation.shipper_formats import UNCHANGED, SourceRecord
 from sandbox.simulation.topology import Leaf, Node
 from sandbox.simulation.workload import Pod
 from streams.kafka.topics import RAW_FABRIC, RAW_JOB_LOGS, RAW_K8S_EVENTS, RAW_METRICS, RAW_NODE_LOGS
 from streams.model.watch import ObjectChange
+
+SLURM_CONTROLLER = "slurm-ctl1"
 
 
 def seconds(value: float) -> timedelta:
@@ -24,7 +26,9 @@ def seconds(value: float) -> timedelta:
 class ClusterOutput:
     """Everything emitted so far. `vital` lines are the only trace of a fault; no shipper loses them."""
 
-    def __init__(self, begin: datetime) -> None:
+    def __init__(self, begin: datetime, *, kubernetes: bool = True) -> None:
+        self.kubernetes = kubernetes
+        """Without it there are neither objects nor events."""
         self.records: list[SourceRecord] = []
         self.changes: list[ObjectChange] = []
         self.end = begin
@@ -59,6 +63,18 @@ class ClusterOutput:
         """A line of a program of the host."""
         self._emit(SourceRecord(at, RAW_NODE_LOGS, node.name, program, text, vital=vital))
 
+    def slurmctld(self, at: datetime, text: str, *, vital: bool = False) -> None:
+        """A line of Slurm's controller, on a machine of its own."""
+        self._emit(SourceRecord(at, RAW_NODE_LOGS, SLURM_CONTROLLER, "slurmctld[2210]", text, vital=vital))
+
+    def neighbour(self, leaf: Leaf, at: datetime, port: str, host: str, interface: str) -> None:
+        """What a switch has learned by LLDP about one of its ports, as Telegraf's gNMI input sends it."""
+        document = {
+            "name": "lldp", "tags": {"source": leaf.name, "name": port, "host": "telegraf-gnmi-0"},
+            "fields": {"system_name": host, "port_id": interface}, "timestamp": int(at.timestamp()),
+        }  # fmt: skip
+        self._emit(SourceRecord(at, RAW_FABRIC, leaf.name, UNCHANGED, orjson.dumps(document).decode()))
+
     def pod(self, pod: Pod, at: datetime, *lines: str, vital: bool = False) -> None:
         """Lines of a training container. The runtime makes one record of each line, also of a block written at once."""
         for number, text in enumerate(line for block in lines for line in block.split("\n")):
@@ -68,7 +84,7 @@ class ClusterOutput:
     def upload(self, pod: Pod, at: datetime, document: Mapping[str, Any]) -> None:
         """A document that a sidecar sends unchanged."""
         text = orjson.dumps(document).decode()
-        self._emit(SourceRecord(at, RAW_JOB_LOGS, pod.key, RECORDER, text, pod=pod.about))
+        self._emit(SourceRecord(at, RAW_JOB_LOGS, pod.key, UNCHANGED, text, pod=pod.about))
 
     def switch(self, leaf: Leaf, at: datetime, program: str, text: str, *, vital: bool = False) -> None:
         """A line of a switch's syslog."""
@@ -84,6 +100,8 @@ class ClusterOutput:
         warning: bool = True, vital: bool = False,
     ) -> None:  # fmt: skip
         """A Kubernetes Event."""
+        if not self.kubernetes:
+            return
         about = {
             "kind": kind, "namespace": namespace, "name": name, "uid": uid or name, "reason": reason,
             "component": component, "host": host, "type": "Warning" if warning else "Normal",
@@ -101,7 +119,7 @@ class ClusterOutput:
 
     def show(self, at: datetime, change: Literal["ADDED", "MODIFIED", "DELETED"], thing: kube.Object) -> None:
         """A change of an object, as a watch on the API server shows it."""
-        if self.horizon is None or at <= self.horizon:
+        if self.kubernetes and (self.horizon is None or at <= self.horizon):
             self.changes.append(ObjectChange(at, change, thing))
             self.end = max(self.end, at)
 

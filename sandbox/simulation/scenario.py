@@ -39,7 +39,8 @@ class JobMix(_Strict):
     busy: Share = 0.7
     general: Share = 0.15
     """Of the nodes, for everybody who trains nothing: notebooks, builds, inference."""
-    controllers: tuple[str, ...] = ("PyTorchJob", "Job", "JobSet", "VolcanoJob", "LeaderWorkerSet")
+    controllers: tuple[str, ...] = ()
+    """Those of the site when there are none."""
     torch: tuple[str, ...] = ("2.1", "2.3", "2.4", "2.5", "2.7")
     tensor: tuple[int, ...] = (1, 2, 4, 8)
     pipeline: tuple[int, ...] = (1, 2)
@@ -102,6 +103,8 @@ class Scenario(_Strict):
     name: str
     about: str
     """What happens, and where the shape of it comes from."""
+    site: str | None = None
+    """One of `sites.yaml`; None for any that can have the faults, another with each seed."""
     plant: Plant = Plant()
     jobs: JobMix = JobMix()
     campaign: Campaign
@@ -113,9 +116,17 @@ class Scenario(_Strict):
         """The same on a cluster of another size."""
         if nodes is None:
             return self
-        return self.model_copy(
-            update={"plant": Plant.model_validate(self.plant.model_dump() | {"nodes": nodes})}
-        )
+        return self._with_plant(nodes=nodes)
+
+    def at(self, site: str, *, nodes_per_rack: int | None, nodes_per_leaf: int | None) -> Scenario:
+        """The same at a site, which says how large racks and leafs are where the scenario does not."""
+        sizes = {"nodes_per_rack": nodes_per_rack, "nodes_per_leaf": nodes_per_leaf}
+        own = {name: size for name, size in sizes.items() if size and name not in self.plant.model_fields_set}
+        return self._with_plant(**own).model_copy(update={"site": site})
+
+    def _with_plant(self, **changed: int) -> Scenario:
+        said = self.plant.model_dump(exclude_unset=True)
+        return self.model_copy(update={"plant": Plant.model_validate(said | changed)})
 
     def bare(self) -> Scenario:
         """The same with nothing going on beside the faults and look-alikes."""

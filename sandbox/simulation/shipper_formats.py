@@ -1,7 +1,9 @@
 """What the cluster emits, in the formats of shippers.
 
+Each takes the record, its time by the clock of its place, and what the host is called in that pipeline.
+
 Shapes: Fluent Bit's kmsg, systemd, tail and kubernetes_events inputs, Vector's journald and kubernetes_logs, the OpenTelemetry
-collector's journald, filelog and k8s_events receivers, rsyslog, prometheus-kafka-adapter, Telegraf's line protocol,
+collector's journald, filelog and k8s_events receivers, rsyslog, Filebeat, prometheus-kafka-adapter, Telegraf's line protocol,
 kubernetes-event-exporter, and switches' own syslog.
 """
 
@@ -18,8 +20,8 @@ import orjson
 from streams.kafka.topics import Topic
 from streams.model.clock import rfc3339, to_millis
 
-RECORDER = "flight-recorder"
-"""The sidecar that uploads the dumps of ranks."""
+UNCHANGED = "unchanged"
+"""The program of documents that no shipper wraps: dumps that a sidecar uploads, what Telegraf asked a switch for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,20 @@ def _otlp_pod(source: SourceRecord, at: datetime) -> Keyed:
     return source.place, _otlp_logs(about, body, {"log.iostream": "stderr"}, at)
 
 
+def _filebeat(source: SourceRecord, at: datetime) -> Keyed:
+    """Filebeat on the output files of Slurm's jobs: the file says which job, the line's first word which task."""
+    pod = source.pod
+    record = {
+        "@timestamp": rfc3339(at),
+        "message": f"{pod['task']}: {source.text}" if "task" in pod else source.text,
+        "host": {"name": source.place},
+        "log": {"file": {"path": f"/scratch/slurm-logs/{pod['job_name']}-{pod['job_id']}.out"}},
+        "fields": {"slurm_job_id": pod["job_id"], "slurm_job_name": pod["job_name"]},
+        "agent": {"type": "filebeat", "version": "8.13.4"},
+    }
+    return source.place, orjson.dumps(record)
+
+
 def unchanged(source: SourceRecord, at: datetime) -> Keyed:
     """An uploaded document is no log line."""
     return None, source.text.encode()
@@ -188,7 +204,9 @@ def _otlp_metric(source: SourceRecord, at: datetime) -> Keyed:
 
 
 def switch(source: SourceRecord, at: datetime) -> Keyed:
-    """A switch's own syslog."""
+    """A switch's own syslog, or that of the manager of an InfiniBand fabric."""
+    if source.program == "ufm":
+        return source.place, f"<132>{at:%b %d %H:%M:%S} ufm01 ufm[1877]: {source.text}".encode()
     if source.program.startswith("%"):  # EOS puts a mnemonic behind the agent's name
         agent = "Ebra" if "LINEPROTO" in source.program else "PfcWatchdog"
         return (
@@ -298,6 +316,7 @@ JOB_LOGS: Mapping[str, Render] = {
     "fluent-bit-tail": tail,
     "vector-pods": _vector_pod,
     "otlp-filelog": _otlp_pod,
+    "filebeat": _filebeat,
 }
 METRICS: Mapping[str, Render] = {
     "prometheus-kafka-adapter": prometheus_adapter,

@@ -1,4 +1,4 @@
-"""How what the cluster emits reaches Kafka: which shippers a site uses, and what goes wrong on the way.
+"""How what the cluster emits reaches Kafka: through the pipelines of its site, and with what goes wrong on the way.
 
 A source's lines keep their order, except duplicates.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from sandbox.simulation import shipper_formats as formats
@@ -19,52 +19,39 @@ from sandbox.simulation.shipper_formats import (
     JOB_LOGS,
     METRICS,
     NODE_LOGS,
-    RECORDER,
+    UNCHANGED,
     Render,
     SourceRecord,
 )
+from sandbox.simulation.sites import Pipeline, Site
 from streams.kafka.topics import RAW_FABRIC, RAW_JOB_LOGS, RAW_K8S_EVENTS, RAW_METRICS, RAW_NODE_LOGS, Topic
 from streams.model.record import RawRecord
 
-PARTITIONS = 4
 METRICS_KEY = "sim"
-"""All samples of a cluster in one partition, which docs/detection.md requires for a job's median."""
+"""Keyed samples of a cluster are all in one partition, which docs/detection.md asks for because of a job's median."""
+_FORMATS: Mapping[str, Render] = {**NODE_LOGS, **JOB_LOGS, **METRICS, **EVENTS}
+_PIPELINES = {
+    RAW_NODE_LOGS.name: "node_logs", RAW_JOB_LOGS.name: "job_logs", RAW_METRICS.name: "metrics", RAW_K8S_EVENTS.name: "events",
+}  # fmt: skip
+"""Where a site has those of a topic."""
+Way = tuple[Render, Pipeline]
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """Which shippers a cluster uses, by name. `second` ships kernel lines again, as at sites that migrate."""
-
-    node_logs: str
-    job_logs: str
-    metrics: str
-    events: str
-    second: str | None = None
-
-    @classmethod
-    def draw(cls, rng: random.Random) -> Site:
-        """A random mix."""
-        node_logs = rng.choice(list(NODE_LOGS))
-        second = rng.choice([None, None, None, *(name for name in NODE_LOGS if name != node_logs)])
-        return cls(
-            node_logs, rng.choice(list(JOB_LOGS)), rng.choice(list(METRICS)), rng.choice(list(EVENTS)), second
-        )
-
-    def renders(self, source: SourceRecord) -> tuple[Render, ...]:
-        """The formats it is shipped in. Fluent Bit's kmsg input reads the kernel only; there the journal input ships daemons."""
-        if source.topic is RAW_NODE_LOGS:
-            if source.program != "kernel":
-                return (
-                    formats.systemd if self.node_logs == "fluent-bit-kmsg" else NODE_LOGS[self.node_logs],
-                )
-            return (NODE_LOGS[self.node_logs], *((NODE_LOGS[self.second],) if self.second else ()))
-        if source.program == RECORDER:
-            return (formats.unchanged,)
-        if source.topic is RAW_JOB_LOGS:
-            return (JOB_LOGS[self.job_logs],)
-        if source.topic is RAW_METRICS:
-            return (METRICS[self.metrics],)
-        return (formats.switch,) if source.topic is RAW_FABRIC else (EVENTS[self.events],)
+def ways(source: SourceRecord, site: Site) -> tuple[Way, ...]:
+    """The pipelines that ship a record. Fluent Bit's kmsg input reads the kernel only; there the journal input ships daemons."""
+    if source.program == UNCHANGED:
+        return ((formats.unchanged, Pipeline(format=UNCHANGED, keyed=False)),)
+    if source.topic is RAW_FABRIC:
+        return ((formats.switch, Pipeline(format="syslog", keyed=True)),)
+    pipelines = getattr(site, _PIPELINES[source.topic.name])
+    found = []
+    for pipeline in pipelines:
+        daemon = source.topic is RAW_NODE_LOGS and source.program != "kernel"
+        if (daemon and pipeline.kernel_only) or not pipeline.reads(source.place):
+            continue
+        render = _FORMATS[pipeline.format]
+        found.append((formats.systemd if daemon and render is formats.kmsg else render, pipeline))
+    return tuple(found)
 
 
 def ship(
@@ -79,7 +66,7 @@ def ship(
     for record in sorted(emitted, key=lambda s: (s.at, s.topic.name, s.place)):
         clock = record.pod.get("node", record.place) if record.topic is not RAW_K8S_EVENTS else "api-server"
         skew = skews[clock] if record.topic is not RAW_METRICS else timedelta()
-        for number, render in enumerate(site.renders(record)):
+        for number, (render, pipeline) in enumerate(ways(record, site)):
             if not record.vital and rng.random() < noise.lost_share:
                 continue
             stream = record.place, f"{record.topic.name}/{number}"
@@ -88,22 +75,30 @@ def ship(
                 delay += rng.uniform(0, noise.late_s)
             at = max(record.at + timedelta(seconds=delay), sent.get(stream, record.at))
             sent[stream] = at
-            key, value = render(record, record.at - record.age + skew)
-            key = METRICS_KEY if record.topic is RAW_METRICS else key
+            key, value = render(_as_called(record, site, pipeline), record.at - record.age + skew)
+            key = None if not pipeline.keyed else METRICS_KEY if record.topic is RAW_METRICS else key
             arrivals.append((at, len(arrivals), record.topic, key, value))
             if rng.random() < noise.duplicate_share:
                 again = at + timedelta(seconds=rng.uniform(0.1, 20))
                 arrivals.append((again, len(arrivals), record.topic, key, value))
-    return _on_topics(arrivals)
+    return _on_topics(arrivals, site.partitions)
+
+
+def _as_called(record: SourceRecord, site: Site, pipeline: Pipeline) -> SourceRecord:
+    """The record with its host under the name that the pipeline has for it."""
+    if pipeline.host == "node" or record.topic in (RAW_FABRIC, RAW_K8S_EVENTS):
+        return record
+    host = record.pod["node"] if record.topic is RAW_JOB_LOGS else record.place
+    return replace(record, place=site.host(host, pipeline.host))
 
 
 def _on_topics(
-    arrivals: list[tuple[datetime, int, Topic, str | None, bytes]],
+    arrivals: list[tuple[datetime, int, Topic, str | None, bytes]], partitions: int
 ) -> dict[str, tuple[RawRecord, ...]]:
     offsets: defaultdict[tuple[str, int], int] = defaultdict(int)
     topics: defaultdict[str, list[RawRecord]] = defaultdict(list)
     for at, number, topic, key, value in sorted(arrivals, key=lambda entry: entry[:2]):
-        partition = (zlib.crc32(key.encode()) if key is not None else number) % PARTITIONS
+        partition = (zlib.crc32(key.encode()) if key is not None else number) % partitions
         offset = offsets[topic.name, partition]
         offsets[topic.name, partition] += 1
         moment = at.replace(microsecond=at.microsecond // 1000 * 1000)

@@ -18,7 +18,7 @@ from sandbox.simulation.output import ClusterOutput, seconds
 from sandbox.simulation.scenario import Scenario
 from sandbox.simulation.topology import GPUS, Node, SimulatedCluster
 from sandbox.simulation.truth import Truth
-from sandbox.simulation.workload import Job, Pod
+from sandbox.simulation.workload import SLURM, Job, Pod
 
 CORDON_AFTER_S = (90.0, 400.0)
 """Until an operator has noticed a broken node and cordoned it."""
@@ -40,7 +40,7 @@ class Simulation(ClusterOutput):
     def __init__(
         self, scenario: Scenario, cluster: SimulatedCluster, rng: random.Random, begin: datetime
     ) -> None:
-        super().__init__(begin)
+        super().__init__(begin, kubernetes="kubernetes" in cluster.site.features)
         self.scenario = scenario
         self.cluster = cluster
         self.rng = rng
@@ -107,8 +107,8 @@ class Simulation(ClusterOutput):
         return [n for n in self.cluster.nodes.values() if n.name not in taken and self.is_free(n, at)]
 
     def has(self, feature: str) -> bool:
-        """Whether the site has something: `kubernetes`, `slurm`, `switches`."""
-        return feature in ("kubernetes", "switches")
+        """Whether the site has something: `kubernetes`, `slurm`, `roce`, `rack` … (`Site.features`)."""
+        return feature in self.cluster.site.features
 
     def is_general(self, node: Node) -> bool:
         """Whether a node is for general use."""
@@ -139,6 +139,11 @@ class Simulation(ClusterOutput):
         job.since = at
         job.pods = []
         for index, node in enumerate(nodes):
+            if job.kind == SLURM:
+                about = {"job_id": job.number, "job_name": job.name, "task": str(index)}
+                task = kube.tenant_pod("", node.name, "", node.name, node.address, at)
+                job.pods.append(Pod("", node.name, "", node, index * GPUS, node.address, task, about))
+                continue
             name = kube.pod_name(job.kind, job.name, index, job.attempt)
             address = f"10.{128 + node.number // 250 % 100}.{node.number % 250}.{job.attempt % 250 + 2}"
             args = (job.kind, job.namespace, job.name, name, index, job.attempt, node.name, address, at)
@@ -146,6 +151,12 @@ class Simulation(ClusterOutput):
             uid = thing["metadata"]["uid"]
             job.pods.append(Pod(job.namespace, name, uid, node, index * GPUS, address, thing))
             self.show(at, "ADDED", kube.pending(thing) if pending else thing)
+        if job.kind == SLURM:
+            names = ",".join(node.name for node in nodes)
+            text = (
+                f"sched: Allocate JobId={job.number} NodeList={names} #CPUs={96 * len(nodes)} Partition=train"
+            )
+            self.slurmctld(at, text)
         if job.logs_init and not pending:
             self._log_init(job, at + seconds(20))
 
@@ -168,6 +179,17 @@ class Simulation(ClusterOutput):
         """End the pods of the current start; they are deleted `gone_s` later. The job logs no step after `stalled`."""
         self._log_progress(job, stalled or at)
         job.stopped_at = at
+        if job.kind == SLURM:
+            status = 0 if phase == "Succeeded" else exit_code
+            for pod in job.pods if status else ():
+                task = pod.about["task"]
+                self.pod(
+                    pod, at, f"srun: error: {pod.node.name}: task {task}: Exited with exit code {status}"
+                )
+            self.slurmctld(at, f"_job_complete: JobId={job.number} WEXITSTATUS {status}")
+            if status:
+                self.slurmctld(at, f"_job_complete: requeue JobId={job.number} per user/system request")
+            return
         for pod in job.pods:
             self.show(at, "MODIFIED", kube.ended(pod.thing, phase, at, exit_code))
             self.show(at + seconds(gone_s), "DELETED", kube.ended(pod.thing, phase, at, exit_code))
@@ -199,9 +221,11 @@ class Simulation(ClusterOutput):
         if not all(map(self.in_service, nodes)):
             return
         name = f"{old.name.rpartition('-')[0]}-{len(self.jobs) + 1:03d}"
+        number = str(48_001 + len(self.jobs))
         job = replace(
             old,
             name=name,
+            number=number,
             attempt=0,
             pods=[],
             since=None,
@@ -235,16 +259,20 @@ class Simulation(ClusterOutput):
         notes = {"ops.example/cordoned-by": by, "ops.example/cordon-reason": why}
         self.show_node(node, at, spec=CLOSED, labels=labels, annotations=notes)
         self.node_status_event(node, at, "NodeNotSchedulable", host=node.name)
+        self._slurm(at, f"update_node: node {node.name} reason set to: {why}")
+        self._slurm(at, f"update_node: node {node.name} state set to DRAINED")
 
     def reopen(self, node: Node, at: datetime, *, labels: Mapping[str, str] | None = None) -> None:
         """A closed node is put to use again."""
         self.show_node(node, at, labels=labels)
         self.node_status_event(node, at, "NodeSchedulable", host=node.name)
+        self._slurm(at, f"update_node: node {node.name} state set to IDLE")
 
     def reboot(self, node: Node, down: datetime, back: datetime, *, by: str) -> None:
         """A closed node shuts down in order and comes back, still closed."""
         self.daemon(node, down - seconds(3), "systemd-logind[1302]", f"System is rebooting ({by}).")
         self.daemon(node, down - seconds(1), "systemd[1]", "Reached target System Reboot.")
+        self._slurm(back, f"Node {node.name} now responding")
         lost = down + seconds(self.rng.uniform(40, 55))
         self.show_node(node, lost, ready="Unknown", spec=CLOSED)
         self.node_status_event(node, lost, "NodeNotReady")
@@ -263,6 +291,8 @@ class Simulation(ClusterOutput):
 
     def not_ready(self, node: Node, at: datetime, *, status: str = "Unknown") -> None:
         """The node controller has lost a kubelet (`Unknown`), or the kubelet reports it itself (`False`)."""
+        text = f"error: Nodes {node.name} not responding, setting DOWN"
+        self._slurm(at + seconds(self.rng.uniform(100, 250)), text)
         taint = {
             "key": "node.kubernetes.io/unreachable" if status == "Unknown" else "node.kubernetes.io/not-ready"
         }
@@ -270,7 +300,8 @@ class Simulation(ClusterOutput):
         self.node_status_event(node, at, "NodeNotReady")
 
     def ready_again(self, node: Node, at: datetime) -> None:
-        """The kubelet reports again."""
+        """The kubelet, or Slurm's daemon, reports again."""
+        self._slurm(at, f"Node {node.name} now responding")
         self.show_node(node, at)
         self.node_status_event(node, at, "NodeReady", host=node.name)
 
@@ -280,6 +311,8 @@ class Simulation(ClusterOutput):
         self.cordoned[node.name] = cordoned_at + REPAIR_AFTER
         self.show_node(node, cordoned_at, spec=CLOSED)
         self.node_status_event(node, cordoned_at, "NodeNotSchedulable")
+        self._slurm(cordoned_at, f"update_node: node {node.name} reason set to: broken, see hall ticket")
+        self._slurm(cordoned_at, f"update_node: node {node.name} state set to DRAINED")
         return cordoned_at
 
     def install_replacements(self, at: datetime) -> None:
@@ -292,6 +325,10 @@ class Simulation(ClusterOutput):
                 self.show(due + seconds(30), "ADDED", kube.node(self.cluster, new, due))
                 del self.cordoned[name]
 
+    def _slurm(self, at: datetime, text: str) -> None:
+        if self.has("slurm"):
+            self.slurmctld(at, text, vital=True)
+
     def _show_job(
         self,
         at: datetime,
@@ -300,7 +337,8 @@ class Simulation(ClusterOutput):
         pods: int,
         ended: str | None = None,
     ) -> None:
-        self.show(at, change, kube.job(job.kind, job.namespace, job.name, pods, ended=ended))
+        if job.kind != SLURM:
+            self.show(at, change, kube.job(job.kind, job.namespace, job.name, pods, ended=ended))
 
     def _log_progress(self, job: Job, until: datetime) -> None:
         """The iterations that the current start has logged before `until`: the last rank prints them, as in Megatron."""

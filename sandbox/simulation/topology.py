@@ -1,4 +1,4 @@
-"""The hardware of a simulated cluster: nodes with eight GPUs and eight RoCE NICs each, racks, leafs, spines and cables."""
+"""The hardware of a simulated cluster: nodes with eight GPUs and eight NICs each, racks, leafs, spines and cables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from sandbox.simulation.scenario import Plant
+from sandbox.simulation.sites import Site
 
 GPUS = 8
 GPU_BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
@@ -21,7 +22,7 @@ PRIORITY = 3
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A top-of-rack switch. `vendor` is `sonic` or `arista`, which decides the wording of its logs."""
+    """A top-of-rack switch. `vendor` decides the wording of its logs: `sonic`, `arista`, `ufm` (InfiniBand), `none`."""
 
     name: str
     vendor: str
@@ -30,6 +31,8 @@ class Leaf:
     def access_port(self, slot: int, nic: int) -> str:
         """The port of a NIC of the node in that slot."""
         lane = slot * GPUS + nic
+        if self.vendor == "ufm":
+            return str(lane + 1)
         return f"Ethernet{lane * 4}" if self.vendor == "sonic" else f"Ethernet{lane + 1}/1"
 
     def uplink(self, spine: int) -> str:
@@ -49,6 +52,10 @@ class Node:
     rack: str
     address: str
     driver: str
+    fabric: str = "roce"
+    rack_number: int = 0
+    """Racks, and places in a rack, count from 1."""
+    place: int = 0
 
     def gpu_pci(self, gpu: int) -> str:
         """As the driver prints it: `0000:1b:00`."""
@@ -68,11 +75,11 @@ class Node:
 
     def nic(self, number: int) -> str:
         """The RDMA device."""
-        return f"mlx5_{number}"
+        return f"rdmap{79 + 8 * number}s0" if self.fabric == "efa" else f"mlx5_{number}"
 
     def netdev(self, number: int) -> str:
         """The network interface of a NIC."""
-        return f"rdma{number}"
+        return f"ib{number}" if self.fabric == "infiniband" else f"rdma{number}"
 
     def port(self, nic: int) -> str:
         """The leaf's port at the other end of a NIC's cable."""
@@ -85,33 +92,36 @@ class SimulatedCluster:
 
     name: str
     spec: Plant
+    site: Site
     driver: str
     leafs: tuple[Leaf, ...]
     nodes: dict[str, Node]
     _next: int = 0
 
     @classmethod
-    def build(cls, name: str, spec: Plant, rng: random.Random) -> SimulatedCluster:
+    def build(cls, spec: Plant, site: Site, rng: random.Random) -> SimulatedCluster:
         """Lay a cluster out; one driver branch and one switch vendor for all of it."""
-        vendor = rng.choice(("sonic", "sonic", "arista"))
+        vendor = rng.choice(site.switches) if site.switches else "none"
         count = -(-spec.nodes // spec.nodes_per_leaf)
-        leafs = tuple(Leaf(f"leaf-{n + 1:02d}", vendor, n) for n in range(count))
+        prefix = "ib-leaf" if vendor == "ufm" else "leaf"
+        leafs = tuple(Leaf(f"{prefix}-{n + 1:02d}", vendor, n) for n in range(count))
         driver = rng.choice(spec.drivers)
-        cluster = cls(name, spec, driver, leafs, {})
+        cluster = cls(site.cluster, spec, site, driver, leafs, {})
         for number in range(spec.nodes):
             leaf, slot = leafs[number // spec.nodes_per_leaf], number % spec.nodes_per_leaf
-            cluster._add(leaf, slot, f"rack-{number // spec.nodes_per_rack + 1:02d}")
+            rack, place = divmod(number, spec.nodes_per_rack)
+            cluster._add(leaf, slot, rack + 1, place + 1)
         return cluster
 
     def replace(self, node: Node) -> Node:
         """Put another server, under another name, in the place of this one."""
         del self.nodes[node.name]
-        return self._add(node.leaf, node.slot, node.rack)
+        return self._add(node.leaf, node.slot, node.rack_number, self._next + 1)
 
     def spare(self, like: Node) -> Node:
         """A further server, on the same leaf as another, that no job gets."""
         number, self._next = self._next, self._next + 1
-        return self._make(number, like.leaf, like.slot, like.rack)
+        return self._make(number, like.leaf, like.slot, like.rack_number, number + 1)
 
     def under(self, leaf: Leaf) -> list[Node]:
         """The nodes of a leaf."""
@@ -137,18 +147,30 @@ class SimulatedCluster:
         """The labels of a node's object."""
         labels = {"kubernetes.io/hostname": node.name, "node.kubernetes.io/instance-type": "gpu-8"}
         if self.spec.labelled:
-            labels |= {
-                "network.topology.nvidia.com/leaf": node.leaf.name,
-                "topology.kubernetes.io/rack": node.rack,
-            }
+            about = {
+                "leaf": node.leaf.name, "rack": node.rack, "zone": node.number % 3 + 1, "feed": self.feed(node),
+                "loop": self.loop(node), "domain": f"7f3c0d3e-5a1e-4b11-9d20-{node.rack_number:012d}.32766",
+            }  # fmt: skip
+            labels |= {key: value.format(**about) for key, value in self.site.labels.items()}
         return labels
 
-    def _add(self, leaf: Leaf, slot: int, rack: str) -> Node:
+    def feed(self, node: Node) -> str:
+        """The power feed of a node: two for each rack."""
+        return f"feed-{'a' if node.place <= self.spec.nodes_per_rack / 2 else 'b'}-{node.rack}"
+
+    def loop(self, node: Node) -> str:
+        """The coolant loop of a node: one for two racks."""
+        return f"cdu-{(node.rack_number + 1) // 2:02d}"
+
+    def _add(self, leaf: Leaf, slot: int, rack: int, place: int) -> Node:
         number, self._next = self._next, self._next + 1
-        node = self._make(number, leaf, slot, rack)
+        node = self._make(number, leaf, slot, rack, place)
         self.nodes[node.name] = node
         return node
 
-    def _make(self, number: int, leaf: Leaf, slot: int, rack: str) -> Node:
+    def _make(self, number: int, leaf: Leaf, slot: int, rack: int, place: int) -> Node:
         address = f"10.{64 + number // 62_500}.{number // 250 % 250}.{number % 250 + 2}"
-        return Node(f"gpu-{number + 1:04d}", number, leaf, slot, rack, address, self.driver)
+        dashes = address.replace(".", "-")
+        name = self.site.node.format(number=number + 1, rack=rack, slot=place, address=dashes)
+        there = self.site.rack.format(rack=rack)
+        return Node(name, number, leaf, slot, there, address, self.driver, self.site.fabric, rack, place)

@@ -10,6 +10,9 @@ from sandbox.simulation import kube
 from sandbox.simulation.layout import Layout
 from sandbox.simulation.topology import GPUS, Node
 
+SLURM = "Slurm"
+"""The kind of jobs that no Kubernetes object stands for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pod:
@@ -22,6 +25,8 @@ class Pod:
     rank: int
     address: str
     thing: kube.Object
+    slurm: Mapping[str, str] | None = None
+    """`job_id`, `job_name` and `task` where Slurm runs it: then it is a task, under the name of its node."""
 
     @property
     def key(self) -> str:
@@ -31,6 +36,8 @@ class Pod:
     @property
     def about(self) -> Mapping[str, str]:
         """What a shipper adds to its log lines."""
+        if self.slurm is not None:
+            return {"node": self.node.name, **self.slurm}
         return {
             "namespace": self.namespace,
             "name": self.name,
@@ -76,12 +83,16 @@ class Job:
     step: int = 0
     busy_until: datetime | None = None
     finished: bool = False
+    number: str = ""
+    """Slurm's number of it."""
     stopped_at: datetime | None = None
     """When its pods ended last."""
 
     @property
     def ref(self) -> dict[str, str]:
-        """As `truth.jsonl` names it."""
+        """As `truth.jsonl` names it; Slurm's jobs go by their number, and by their name as well."""
+        if self.kind == SLURM:
+            return {"kind": SLURM, "namespace": "", "name": self.number, "title": self.name}
         return {"kind": self.kind, "namespace": self.namespace, "name": self.name}
 
     @property

@@ -41,7 +41,7 @@ def judged(*published: tuple[float, Incident], faults: tuple[Fault, ...] = (FAUL
         decided.incidents[revision.id] = revision
         decided.publications[revision.id].add(revision, NOON + timedelta(seconds=after_s))
     meta = Meta("sim", NOON, NOON + timedelta(days=2))
-    return verdict(Simulated(Capture(meta, {}, (), ""), Truth(list(faults))), decided, "a scenario")
+    return verdict(Simulated(Capture(meta, {}, (), ""), Truth(list(faults)), "onprem"), decided, "a scenario")
 
 
 def figures(*verdicts: Verdict) -> dict[str, object]:

@@ -22,16 +22,20 @@ from sandbox.simulation.truth import TRUTH
 @click.option(
     "--nodes", type=click.IntRange(4, 4096), default=None, help="Number of nodes (default: the scenario's)."
 )
+@click.option("--site", default=None, help="Kind of site (default: the scenario's, or one by the seed).")
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Output directory."
 )
-def command(scenario: Path, name: str | None, seed: int, nodes: int | None, out: Path) -> None:
+def command(
+    scenario: Path, name: str | None, seed: int, nodes: int | None, site: str | None, out: Path
+) -> None:
     """Run SCENARIO on a simulated cluster and write what its log shippers send as a capture, plus the ground truth in
     `truth.jsonl`.
 
     Use it with `faultline replay CAPTURE`. `bench/scenarios.yaml` has scenarios.
     """
-    simulated = simulate(pick(scenario, name).sized(nodes), seed)
+    picked = pick(scenario, name).sized(nodes)
+    simulated = simulate(picked.model_copy(update={"site": site}) if site else picked, seed)
     write(out, simulated.capture)
     lines = (orjson.dumps(line) + b"\n" for line in simulated.truth.lines())
     with (out / TRUTH).open("wb") as file:
@@ -39,4 +43,6 @@ def command(scenario: Path, name: str | None, seed: int, nodes: int | None, out:
     faults = Counter(fault.kind for fault in simulated.truth.faults)
     table(("fault", "count"), sorted(faults.items()), empty="no faults injected")
     records = sum(map(len, simulated.capture.records.values()))
-    click.echo(f"{records} records, {len(simulated.truth.look_alikes)} negative samples in {out}")
+    click.echo(
+        f"{records} records, {len(simulated.truth.look_alikes)} negative samples at a site like {simulated.site} in {out}"
+    )

@@ -17,13 +17,15 @@ from typing import Literal
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from sandbox.simulation.background import devices, robots, scheduling, tenants
+from sandbox.simulation.background import devices, robots, scheduling, slurm, tenants
 from sandbox.simulation.background.kinds import Play
 from sandbox.simulation.simulation import Simulation
 from streams.model.errors import BadInput
 
 KINDS: dict[str, Play] = {
-    name: kind for module in (tenants, scheduling, devices, robots) for name, kind in module.KINDS.items()
+    name: kind
+    for module in (tenants, scheduling, devices, robots, slurm)
+    for name, kind in module.KINDS.items()
 }
 TRIES = 4
 """Nodes that are looked at for one item before it is left out."""

@@ -124,7 +124,13 @@ def _link_bounce(sim: Simulation, node: Node, at: datetime) -> None:
 def _switch_chatter(sim: Simulation, node: Node, at: datetime) -> None:
     """What a switch logs all day."""
     rng, leaf, port = sim.rng, node.leaf, f"Ethernet{4 * sim.rng.randrange(64)}"
-    if leaf.vendor == "sonic":
+    if leaf.vendor == "ufm":
+        program, text = "ufm", rng.choice((
+            f"[INFO] Fabric: Symbol error rate on (Switch:{leaf.name}) port {rng.randrange(1, 40)} below threshold",
+            f"[INFO] Fabric: Congested port cleared (Switch:{leaf.name}) port {rng.randrange(1, 40)}",
+            "[INFO] Fabric: SUBNET UP",
+        ))  # fmt: skip
+    elif leaf.vendor == "sonic":
         program, text = rng.choice((
             ("lldp#lldpmgrd", f"Unable to retrieve description for port {port}. Not adding port description"),
             ("bgp#bgpd", f"[EC 33554454] 10.255.{rng.randrange(4)}.{rng.randrange(90)} [Event] BGP keepalive processed late"),

@@ -15,13 +15,27 @@ KINDS: dict[str, Kind] = {
     for name, kind in module.KINDS.items()
 }
 
+_NEEDS = {
+    "kubernetes": (
+        "image_pull", "volume", "device_plugin", "spot_notice", "control_plane_brownout", "brownout_and_death", "kubelet_dead",
+    ),
+    "mlx5": ("nic_link_down", "nic_flap", "nic_cable"),
+    "roce": ("leaf_down", "uplink_down", "pfc_storm_host", "pfc_storm_port", "pfc_storm_counters", "pause_cycle"),
+    "rack": ("rack_cooling", "rack_power_brake", "rack_power_loss"),
+}  # fmt: skip
 
-def inject(kind: str, sim: Simulation, at: datetime) -> bool:
-    """Play one fault; False when no place for it is free at this time.
+
+def needs(kind: str) -> frozenset[str]:
+    """What a site has to have for a fault of this kind (`Site.features`).
 
     Raises:
         BadInput: when there is no such kind.
     """
     if kind not in KINDS:
         raise BadInput(f"no fault kind {kind!r}; there are: {', '.join(sorted(KINDS))}")
+    return frozenset(feature for feature, kinds in _NEEDS.items() if kind in kinds)
+
+
+def inject(kind: str, sim: Simulation, at: datetime) -> bool:
+    """Play one fault, of a known kind; False when no place for it is free at this time."""
     return KINDS[kind](sim, at)

@@ -24,7 +24,10 @@ def port_state(
     sim: Simulation, leaf: Leaf, port: str, at: datetime, state: str, *, vital: bool = False
 ) -> None:
     """A switch logs that a port went up or down."""
-    if leaf.vendor == "sonic":
+    if leaf.vendor == "ufm":
+        text = f"[WARNING] Fabric: Link went {state}: (Switch:{leaf.name}) port {port}"
+        sim.switch(leaf, at, "ufm", text, vital=vital)
+    elif leaf.vendor == "sonic":
         before = "down" if state == "up" else "up"
         text = f"updatePortOperStatus: Port {port} oper state set from {before} to {state}"
         sim.switch(leaf, at, "swss#orchagent", text, vital=vital)

@@ -18,13 +18,15 @@ _PAIRS = (
     ("gpu_gsp_timeout", "host_oom"),
     ("gpu_off_bus", "node_power_off"),
 )
+_OF_ROCE = {"nic_link_down", "pfc_storm_host"}
 
 
 def _two_at_once(sim: Simulation, at: datetime) -> bool:
     """Two faults that have nothing to do with each other, seconds apart on different jobs."""
     if len(sim.free_jobs(at, pods=2)) < 2:
         return False
-    first, second = sim.rng.choice(_PAIRS)
+    pairs = [pair for pair in _PAIRS if sim.has("roce") or not _OF_ROCE.intersection(pair)]
+    first, second = sim.rng.choice(pairs)
     if not _ALONE[first](sim, at):
         return False
     later = at + seconds(sim.rng.uniform(0, 8))

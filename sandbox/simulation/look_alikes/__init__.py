@@ -14,17 +14,24 @@ KINDS: dict[str, Play] = {
     name: kind for module in (devices, network, people) for name, kind in module.KINDS.items()
 }
 
+_NEEDS = {
+    **dict.fromkeys(("brief_pause", "pause_victim", "congested_uplink", "brief_storm"), "roce"),
+    **dict.fromkeys(("link_blink", "register_flood"), "mlx5"),
+    **dict.fromkeys(("kubelet_restart", "maintenance", "maintenance_drain", "preempted_job"), "kubernetes"),
+}
+"""What a site has to have for some of them (`Site.features`)."""
+
 
 def play(sim: Simulation, at: datetime) -> bool:
     """Play one of those that the scenario names, on a node where nothing else happens; False when there is none."""
     wanted = sim.scenario.look_alikes.kinds or tuple(KINDS)
-    kind = sim.rng.choice(wanted)
-    if kind not in KINDS:
-        raise BadInput(f"no look-alike {kind!r}; there are: {', '.join(sorted(KINDS))}")
+    if unknown := set(wanted) - KINDS.keys():
+        raise BadInput(f"no look-alike {min(unknown)!r}; there are: {', '.join(sorted(KINDS))}")
+    kinds = [kind for kind in wanted if sim.has(_NEEDS.get(kind, sim.cluster.site.fabric))]
     free = [node for node in sim.cluster.nodes.values() if sim.is_free(node, at)]
-    if not free:
+    if not free or not kinds:
         return False
-    node = sim.rng.choice(free)
+    kind, node = sim.rng.choice(kinds), sim.rng.choice(free)
     KINDS[kind](sim, node, at)
     sim.reserve(at + ALONE, [node])
     sim.truth.look_alikes.append(LookAlike(kind, at, node.name))

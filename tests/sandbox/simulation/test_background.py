@@ -16,11 +16,11 @@ from streams.model.errors import BadInput
 SCENARIOS = load(Path(__file__).parents[3] / "bench" / "scenarios.yaml")
 
 
-def quiet(hours: float = 2.0, **rates: float) -> Scenario:
+def quiet(hours: float = 2.0, site: str = "onprem", **rates: float) -> Scenario:
     """A quiet time with just these kinds of background."""
     every = dict.fromkeys(background.KINDS, 0.0) | rates
     return Scenario.model_validate(
-        {"name": "t", "about": "", "campaign": {"hours": hours}, "background": {"rates": every}}
+        {"name": "t", "about": "", "site": site, "campaign": {"hours": hours}, "background": {"rates": every}}
     )
 
 
@@ -39,7 +39,8 @@ def test_every_kind_has_a_rate_and_every_rate_a_kind() -> None:
 
 @pytest.mark.parametrize("kind", sorted(background.KINDS))
 def test_each_kind_can_be_played_alone_and_is_no_fault(kind: str) -> None:
-    simulated = simulate(quiet(4, **{kind: 20}), 1)
+    site = "slurm" if background.rates()[kind].needs == "slurm" else "onprem"
+    simulated = simulate(quiet(4, site, **{kind: 20}), 1)
     assert simulated.truth.faults == []
     assert set(simulated.truth.background) == {kind}
     assert simulated.capture.records or simulated.capture.kube_changes
@@ -51,7 +52,7 @@ def test_each_kind_can_be_played_alone_and_is_no_fault(kind: str) -> None:
     "kind", ["notebook", "batch", "spark", "inference", "build", "cron_job", "image_pull"]
 )
 def test_pods_of_tenants_come_run_and_go(kind: str) -> None:
-    pods = changes_of(simulate(quiet(6, **{kind: 20}), 1), "Pod")
+    pods = changes_of(simulate(quiet(6, "onprem", **{kind: 20}), 1), "Pod")
     added = [uid for change, uid, _ in pods if change == "ADDED"]
     assert len(added) == len(set(added))
     gone = {uid for change, uid, _ in pods if change == "DELETED"}
@@ -83,7 +84,8 @@ def test_a_fault_is_the_same_with_and_without_background() -> None:
 @pytest.mark.parametrize("name", ["month", "leaf_down", "three_deaths"])
 def test_robots_and_people_leave_nodes_alone_while_faults_touch_them(name: str) -> None:
     busy = {"rates": {"patch_wave": 20.0, "kured": 20.0, "driver_upgrade": 20.0, "person_cordon": 20.0}}
-    scenario = SCENARIOS[name].sized(64).model_copy(update={"background": Background.model_validate(busy)})
+    scenario = SCENARIOS[name].sized(64)
+    scenario = scenario.model_copy(update={"site": "onprem", "background": Background.model_validate(busy)})
     simulated = simulate(scenario, 1)
     by_robots = [
         (change.at, change.object["metadata"]["name"])

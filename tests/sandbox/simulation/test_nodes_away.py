@@ -18,7 +18,7 @@ SCENARIOS = load(Path(__file__).parents[3] / "bench" / "scenarios.yaml")
 
 @cache
 def played(name: str, nodes: int, seed: int = 1) -> tuple[Simulated, Replayed]:
-    simulated = simulate(SCENARIOS[name].sized(nodes).bare(), seed)
+    simulated = simulate(SCENARIOS[name].sized(nodes).bare().model_copy(update={"site": "onprem"}), seed)
     return simulated, replay_capture(simulated.capture, runbooks=load_runbooks())
 
 
