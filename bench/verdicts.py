@@ -183,6 +183,8 @@ def fits(root: Entity, place: TrueRoot) -> bool:
         return bool(said) and (said.startswith(place.storage) or place.storage.startswith(said))
     if place.switch is not None:
         return root.switch == place.switch and (not place.port or not root.port or root.port == place.port)
+    if place.shared is not None:
+        return place.shared in (root.rack, root.switch, root.storage)
     if place.cluster is not None:
         return root.kind == "cluster"
     assert place.job is not None, "a place of the truth names something"

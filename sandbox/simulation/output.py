@@ -67,6 +67,10 @@ class ClusterOutput:
         """A line of Slurm's controller, on a machine of its own."""
         self._emit(SourceRecord(at, RAW_NODE_LOGS, SLURM_CONTROLLER, "slurmctld[2210]", text, vital=vital))
 
+    def machine(self, name: str, at: datetime, program: str, text: str) -> None:
+        """A line of a machine of the hall: a PDU, a coolant distribution unit, an NVLink switch tray."""
+        self._emit(SourceRecord(at, RAW_FABRIC, name, program, text, vital=True))
+
     def neighbour(self, leaf: Leaf, at: datetime, port: str, host: str, interface: str) -> None:
         """What a switch has learned by LLDP about one of its ports, as Telegraf's gNMI input sends it."""
         document = {

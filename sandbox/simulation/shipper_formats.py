@@ -205,6 +205,11 @@ def _otlp_metric(source: SourceRecord, at: datetime) -> Keyed:
 
 def switch(source: SourceRecord, at: datetime) -> Keyed:
     """A switch's own syslog, or that of the manager of an InfiniBand fabric."""
+    if source.program in ("redfish", "nvos"):
+        return (
+            source.place,
+            f"<130>1 {rfc3339(at)} {source.place} {source.program} - - - {source.text}".encode(),
+        )
     if source.program == "ufm":
         return source.place, f"<132>{at:%b %d %H:%M:%S} ufm01 ufm[1877]: {source.text}".encode()
     if source.program.startswith("%"):  # EOS puts a mnemonic behind the agent's name

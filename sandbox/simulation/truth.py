@@ -28,6 +28,8 @@ class TrueRoot:
     """`kind`, `namespace`, `name`."""
     rack: str | None = None
     storage: str | None = None
+    shared: str | None = None
+    """What several nodes share and no other field has a word for: a power feed, a coolant loop, an NVLink switch tray."""
     cluster: str | None = None
     """Its name, for a fault of the whole cluster."""
 

@@ -4,14 +4,36 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sandbox.simulation.faults import clusterwide, fabric, gpus, hosts, platform, several, shared, workloads
+from sandbox.simulation.faults import (
+    clusterwide,
+    fabric,
+    gpus,
+    hosts,
+    infrastructure,
+    platform,
+    repeats,
+    several,
+    shared,
+    workloads,
+)
 from sandbox.simulation.faults.kinds import Kind
 from sandbox.simulation.simulation import Simulation
 from streams.model.errors import BadInput
 
 KINDS: dict[str, Kind] = {
     name: kind
-    for module in (gpus, hosts, workloads, fabric, shared, platform, clusterwide, several)
+    for module in (
+        gpus,
+        hosts,
+        workloads,
+        fabric,
+        shared,
+        platform,
+        infrastructure,
+        repeats,
+        clusterwide,
+        several,
+    )
     for name, kind in module.KINDS.items()
 }
 
@@ -21,6 +43,9 @@ _NEEDS = {
     ),
     "mlx5": ("nic_link_down", "nic_flap", "nic_cable"),
     "roce": ("leaf_down", "uplink_down", "pfc_storm_host", "pfc_storm_port", "pfc_storm_counters", "pause_cycle"),
+    "feed": ("power_feed",),
+    "loop": ("coolant_loop",),
+    "domain": ("switch_tray",),
     "rack": ("rack_cooling", "rack_power_brake", "rack_power_loss"),
 }  # fmt: skip
 
