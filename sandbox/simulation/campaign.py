@@ -51,7 +51,8 @@ def simulate(scenario: Scenario, seed: int) -> Simulated:
     name = f"{scenario.name}/{scenario.plant.nodes}/{seed}"
     rng = random.Random(name)
     needs = [faults.needs(kind) for kind in scenario.campaign.kinds]
-    chosen = sites.choose(scenario.site, needs, zlib.crc32(scenario.name.encode()) + seed)
+    turn = zlib.crc32(scenario.name.encode()) + seed
+    chosen = sites.choose(scenario.site, needs, turn, scenario.plant.nodes)
     if chosen is None:
         raise NoPlace(f"{scenario.name}: no fault of it can happen at {scenario.site or 'any site'}")
     site = sites.sites()[chosen]

@@ -50,6 +50,8 @@ class Site(_Strict):
     labels: Mapping[str, str]
     topology: Literal["configured", "lldp", "absent"]
     partitions: int = Field(ge=1)
+    most_nodes: int | None = None
+    """A scenario that does not name it is not played on it with more."""
     nodes_per_rack: int | None = None
     nodes_per_leaf: int | None = None
     node_logs: tuple[Pipeline, ...]
@@ -82,8 +84,8 @@ def sites() -> Mapping[str, Site]:
     return {name: Site.model_validate(row) for name, row in read.items()}
 
 
-def choose(wanted: str | None, needs: Sequence[frozenset[str]], turn: int) -> str | None:
-    """The name of that site, or one for this turn of those that have what most of these need; None when none has any.
+def choose(wanted: str | None, needs: Sequence[frozenset[str]], turn: int, nodes: int = 1) -> str | None:
+    """The name of that site, or of one for this turn: those have the room, and what most of these need; None when none has any.
 
     Raises:
         BadInput: when there is no site of that name.
@@ -91,7 +93,8 @@ def choose(wanted: str | None, needs: Sequence[frozenset[str]], turn: int) -> st
     known = sites()
     if wanted is not None and wanted not in known:
         raise BadInput(f"no site {wanted!r}; there are: {', '.join(sorted(known))}")
-    options = [wanted] if wanted is not None else list(known)
+    roomy = [name for name, site in known.items() if nodes <= (site.most_nodes or nodes)]
+    options = [wanted] if wanted is not None else roomy
     if not needs:
         return options[turn % len(options)]
     able = {name: sum(need <= known[name].features for need in needs) for name in options}
