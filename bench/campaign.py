@@ -1,4 +1,4 @@
-"""How often the culprit is found: `bench/campaign.py [--quick] [--only KIND …] [--misses FILE]`, in memory, no broker.
+"""How often the culprit is found: `bench/campaign.py [--quick] [--only NAME …] [--site NAME]`, in memory, no broker.
 
 Plays every scenario of `bench/scenarios.yaml` on clusters of several sizes with several seeds, puts the records through the whole
 pipeline (detector, inventory, correlator, responder in shadow, as `faultline replay` does), and holds what was decided against
@@ -44,6 +44,8 @@ from sandbox.simulation.scenario import Scenario, load
 SCENARIOS = Path(__file__).parent / "scenarios.yaml"
 SEEDS = {8: 12, 32: 12, 128: 8, 512: 3, 1024: 1, 2048: 1}
 """How many seeds of each size, in nodes, a full campaign plays."""
+QUIET_SEEDS = {64: 5, 256: 2, 1024: 1}
+"""The same for days without faults."""
 QUICK = {32: 1}
 
 
@@ -168,15 +170,16 @@ def run(task: Task) -> Verdict | None:
         simulated = simulate(scenario, task.seed)
     except NoPlace:
         return None
-    where = f"bench/scenarios.yaml --name {scenario.name} --nodes {task.nodes} --seed {task.seed}"
+    where = f"bench/scenarios.yaml --name {scenario.name} --nodes {task.nodes} --seed {task.seed} --site {simulated.site}"
     return verdict(simulated, replay_capture(simulated.capture, runbooks=runbooks()), where)
 
 
-def tasks(scenarios: Sequence[Scenario], seeds: dict[int, int]) -> Iterator[Task]:
+def tasks(scenarios: Sequence[Scenario], seeds: dict[int, int], quiet: dict[int, int]) -> Iterator[Task]:
     """Every scenario with every size and seed, the large ones first so that no process waits for one at the end."""
-    for nodes in sorted(seeds, reverse=True):
-        for seed in range(1, seeds[nodes] + 1):
-            for scenario in scenarios:
+    for nodes in sorted({*seeds, *quiet}, reverse=True):
+        for scenario in scenarios:
+            count = (seeds if scenario.campaign.kinds else quiet).get(nodes, 0)
+            for seed in range(1, count + 1):
                 yield Task(scenario, nodes, seed)
 
 
@@ -187,21 +190,27 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one small run of each scenario")
     parser.add_argument("--only", nargs="+", metavar="SCENARIO", help="only these scenarios, by name")
     parser.add_argument("--nodes", type=int, nargs="+", help="only these sizes")
+    parser.add_argument("--site", help="only at this kind of site (default: another with each seed)")
     parser.add_argument("--seeds", type=int, help="so many seeds of each size")
     parser.add_argument("--misses", type=Path, help="write every miss and how to see it again to this file")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     known = load(SCENARIOS)
     scenarios = [known[name] for name in sorted(known) if not options.only or name in options.only]
-    seeds = QUICK if options.quick else SEEDS
+    if options.site:
+        scenarios = [scenario.model_copy(update={"site": options.site}) for scenario in scenarios]
+    played = (QUICK, QUICK) if options.quick else (SEEDS, QUIET_SEEDS)
     if options.nodes:
-        seeds = {nodes: seeds.get(nodes, 1) for nodes in options.nodes}
+        played = (
+            {n: played[0].get(n, 1) for n in options.nodes},
+            {n: played[1].get(n, 1) for n in options.nodes},
+        )
     if options.seeds:
-        seeds = dict.fromkeys(seeds, options.seeds)
+        played = (dict.fromkeys(played[0], options.seeds), dict.fromkeys(played[1], options.seeds))
     if options.misses:
         options.misses.write_text("")
     begin, campaign = time.perf_counter(), Campaign()
-    todo = list(tasks(scenarios, seeds))
+    todo = list(tasks(scenarios, *played))
     with ProcessPoolExecutor(options.processes) as pool:
         for task, found in zip(todo, pool.map(run, todo, chunksize=1), strict=True):
             campaign.add(task.scenario.name, found)
