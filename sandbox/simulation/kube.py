@@ -16,6 +16,8 @@ UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedul
 Object = dict[str, Any]
 
 KUBEFLOW = ("PyTorchJob", "MPIJob")
+LAUNCHED = ("MPIJob", "RayCluster")
+"""Kinds of jobs of which one pod more prints what all of their workers print."""
 ENDINGS = "bcdfghjklmnpqrstvwxz2456789"
 """k8s.io/apimachinery, pkg/util/rand."""
 
@@ -78,11 +80,13 @@ def pod_name(kind: str, job_name: str, index: int, attempt: int) -> str:
     """The name that the controller gives to pod `index` of the `attempt`th start."""
     if kind == "PyTorchJob":
         return f"{job_name}-master-0" if index == 0 else f"{job_name}-worker-{index - 1}"
-    if kind == "VolcanoJob":
+    if kind in ("VolcanoJob", "MPIJob"):
         return f"{job_name}-worker-{index}"
     if kind == "LeaderWorkerSet":
         return f"{job_name}-0" if index == 0 else f"{job_name}-0-{index}"
     suffix = _random_ending(f"{job_name}/{index}/{attempt}")
+    if kind == "RayCluster":
+        return f"{job_name}-gpu-worker-{suffix}"
     return f"{job_name}-workers-0-{index}-{suffix}" if kind == "JobSet" else f"{job_name}-{index}-{suffix}"
 
 
@@ -134,6 +138,22 @@ def pod(
             ],
         },
     }
+
+
+def launcher(
+    kind: str, namespace: str, job_name: str, attempt: int, node: str, address: str, since: datetime
+) -> Object:
+    """The pod, without a GPU, from which an MPIJob's workers are started, or a Ray cluster's head."""
+    role = "launcher" if kind == "MPIJob" else "head"
+    name = f"{job_name}-{role}-{_random_ending(f'{job_name}/{role}/{attempt}')}"
+    labels = {"training.kubeflow.org/job-name": job_name, "training.kubeflow.org/job-role": role}
+    if kind == "RayCluster":
+        labels = {"ray.io/cluster": job_name, "ray.io/node-type": role}
+    owner_kind, owner_api = _owner(kind)
+    uid = _uid(f"job/{namespace}/{job_name}")
+    owner = {"apiVersion": owner_api, "kind": owner_kind, "name": job_name, "uid": uid, "controller": True}
+    uid = _uid(f"pod/{namespace}/{name}/{attempt}")
+    return tenant_pod(namespace, name, uid, node, address, since, container=role, labels=labels, owner=owner)
 
 
 def pending(thing: Object) -> Object:
@@ -244,6 +264,8 @@ def _template() -> Object:
 def _owner(kind: str) -> tuple[str, str]:
     return {
         "PyTorchJob": ("PyTorchJob", "kubeflow.org/v1"),
+        "MPIJob": ("MPIJob", "kubeflow.org/v2beta1"),
+        "RayCluster": ("RayCluster", "ray.io/v1"),
         "Job": ("Job", "batch/v1"),
         "JobSet": ("Job", "batch/v1"),
         "LeaderWorkerSet": ("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1"),
@@ -259,6 +281,15 @@ def _labels(kind: str, job_name: str, index: int) -> tuple[dict[str, str], dict[
             f"{prefix}replica-type": role,
             f"{prefix}replica-index": str(number),
         }, {}
+    if kind == "MPIJob":
+        prefix = "training.kubeflow.org/"
+        return {
+            f"{prefix}job-name": job_name,
+            f"{prefix}job-role": "worker",
+            f"{prefix}replica-index": str(index),
+        }, {}
+    if kind == "RayCluster":
+        return {"ray.io/cluster": job_name, "ray.io/node-type": "worker"}, {}
     if kind == "JobSet":
         prefix = "jobset.sigs.k8s.io/"
         labels = {
@@ -318,7 +349,19 @@ def _leader_worker(pods: int) -> tuple[str, Object]:
     return "leaderworkerset.x-k8s.io/v1", {"replicas": 1, "leaderWorkerTemplate": template}
 
 
+def _mpi(pods: int) -> tuple[str, Object]:
+    roles = {"Launcher": {"replicas": 1}, "Worker": {"replicas": pods, "template": _template()}}
+    return "kubeflow.org/v2beta1", {"slotsPerWorker": GPUS, "mpiReplicaSpecs": roles}
+
+
+def _ray(pods: int) -> tuple[str, Object]:
+    group = {"groupName": "gpu", "replicas": pods, "template": _template()}
+    return "ray.io/v1", {"headGroupSpec": {}, "workerGroupSpecs": [group]}
+
+
 _SPECS = {
+    "MPIJob": _mpi,
+    "RayCluster": _ray,
     "PyTorchJob": _pytorch,
     "Job": _batch,
     "JobSet": _jobset,

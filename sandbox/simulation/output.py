@@ -83,7 +83,8 @@ class ClusterOutput:
         """Lines of a training container. The runtime makes one record of each line, also of a block written at once."""
         for number, text in enumerate(line for block in lines for line in block.split("\n")):
             moment = at + timedelta(milliseconds=number)
-            self._emit(SourceRecord(moment, RAW_JOB_LOGS, pod.key, "pytorch", text, vital, pod.about))
+            speaker, line = pod.speaker or pod, pod.printed(text)
+            self._emit(SourceRecord(moment, RAW_JOB_LOGS, speaker.key, "pytorch", line, vital, speaker.about))
 
     def upload(self, pod: Pod, at: datetime, document: Mapping[str, Any]) -> None:
         """A document that a sidecar sends unchanged."""

@@ -138,6 +138,7 @@ class Simulation(ClusterOutput):
         job.attempt += 1
         job.since = at
         job.pods = []
+        job.launcher = self._launch(job, nodes[0], at, pending=pending) if job.kind in kube.LAUNCHED else None
         for index, node in enumerate(nodes):
             if job.kind == SLURM:
                 about = {"job_id": job.number, "job_name": job.name, "task": str(index)}
@@ -149,7 +150,9 @@ class Simulation(ClusterOutput):
             args = (job.kind, job.namespace, job.name, name, index, job.attempt, node.name, address, at)
             thing = kube.pod(*args)
             uid = thing["metadata"]["uid"]
-            job.pods.append(Pod(job.namespace, name, uid, node, index * GPUS, address, thing))
+            job.pods.append(
+                Pod(job.namespace, name, uid, node, index * GPUS, address, thing, speaker=job.launcher)
+            )
             self.show(at, "ADDED", kube.pending(thing) if pending else thing)
         if job.kind == SLURM:
             names = ",".join(node.name for node in nodes)
@@ -160,10 +163,18 @@ class Simulation(ClusterOutput):
         if job.logs_init and not pending:
             self._log_init(job, at + seconds(20))
 
+    def _launch(self, job: Job, node: Node, at: datetime, *, pending: bool) -> Pod:
+        """The pod that prints what the others print, beside the first of them."""
+        address = f"10.{128 + node.number // 250 % 100}.{node.number % 250}.1"
+        thing = kube.launcher(job.kind, job.namespace, job.name, job.attempt, node.name, address, at)
+        self.show(at, "ADDED", kube.pending(thing) if pending else thing)
+        about = thing["metadata"]
+        return Pod(job.namespace, about["name"], about["uid"], node, 0, address, thing)
+
     def run(self, job: Job, at: datetime) -> None:
         """Let pending pods run."""
         job.since = at
-        for pod in job.pods:
+        for pod in (*job.pods, *([job.launcher] if job.launcher else [])):
             self.show(at, "MODIFIED", pod.thing)
 
     def add_job(self, job: Job, nodes: Sequence[Node], at: datetime) -> None:
@@ -190,7 +201,7 @@ class Simulation(ClusterOutput):
             if status:
                 self.slurmctld(at, f"_job_complete: requeue JobId={job.number} per user/system request")
             return
-        for pod in job.pods:
+        for pod in (*job.pods, *([job.launcher] if job.launcher else [])):
             self.show(at, "MODIFIED", kube.ended(pod.thing, phase, at, exit_code))
             self.show(at + seconds(gone_s), "DELETED", kube.ended(pod.thing, phase, at, exit_code))
 
@@ -228,6 +239,7 @@ class Simulation(ClusterOutput):
             number=number,
             attempt=0,
             pods=[],
+            launcher=None,
             since=None,
             step=0,
             busy_until=None,

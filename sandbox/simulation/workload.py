@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -10,6 +11,7 @@ from sandbox.simulation import kube
 from sandbox.simulation.layout import Layout
 from sandbox.simulation.topology import GPUS, Node
 
+_RANK = re.compile(r"^\[rank(\d+)\]")
 SLURM = "Slurm"
 """The kind of jobs that no Kubernetes object stands for."""
 
@@ -27,6 +29,8 @@ class Pod:
     thing: kube.Object
     slurm: Mapping[str, str] | None = None
     """`job_id`, `job_name` and `task` where Slurm runs it: then it is a task, under the name of its node."""
+    speaker: Pod | None = None
+    """The launcher that prints its lines, with its rank or address before each."""
 
     @property
     def key(self) -> str:
@@ -45,6 +49,16 @@ class Pod:
             "node": self.node.name,
             "container": self.container,
         }
+
+    def printed(self, text: str) -> str:
+        """A line as it is printed: mpirun's --tag-output and Ray's driver say whose it is."""
+        if self.speaker is None:
+            return text
+        said = _RANK.search(text)
+        rank = int(said[1]) if said else self.rank
+        if self.speaker.container == "head":
+            return f"(TrainWorker pid={self.pid(rank)}, ip={self.address}) {text}"
+        return f"[1,{rank}]<stderr>:{text}"
 
     @property
     def container(self) -> str:
@@ -79,6 +93,7 @@ class Job:
     """Whether the flight recorder's dumps are collected."""
     attempt: int = 0
     pods: list[Pod] = field(default_factory=list)
+    launcher: Pod | None = None
     since: datetime | None = None
     step: int = 0
     busy_until: datetime | None = None

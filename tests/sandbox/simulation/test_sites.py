@@ -73,6 +73,21 @@ def test_slurm_shows_neither_objects_nor_events_but_its_controller_speaks() -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "speaker", "opening"),
+    [("MPIJob", b"-launcher-", b"[1,"), ("RayCluster", b"-head-", b"(TrainWorker pid=")],
+)
+def test_a_launcher_prints_the_lines_of_all_workers_and_says_whose_each_is(
+    kind: str, speaker: bytes, opening: bytes
+) -> None:
+    scenario = SCENARIOS["user_exception"].sized(32).bare()
+    mix = scenario.jobs.model_copy(update={"controllers": (kind,)})
+    simulated = simulate(scenario.model_copy(update={"site": "lab", "jobs": mix}), 1)
+    lines = values(simulated, RAW_JOB_LOGS.name)
+    assert lines
+    assert all(speaker in line and b'"log":"' + opening in line for line in lines)
+
+
 def test_what_tells_where_things_are_is_a_file_a_label_or_a_neighbour() -> None:
     assert at("onprem").capture.topology
     assert not at("nvl72").capture.topology
