@@ -23,6 +23,7 @@ from streams.model.kinds import SignalKind
 
 _SIGNATURE = ("subtype", "reason", "exitcode", "signal")
 """Attributes that are the same whenever a program fails in the same way."""
+_KERNELS = frozenset({SignalKind.GPU_XID, SignalKind.NODE_MEMORY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,11 @@ class Burst:
     def says_nothing(self) -> bool:
         """Alone, and of a code that every killed process leaves."""
         return not self.is_shared and all(s.code in families().quiet_alone for s in self.sightings)
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether only the kernel spoke: a code, or a process that it killed; of what the job ran nothing says that it failed."""
+        return not self.is_shared and all(s.kind in _KERNELS for s in self.sightings)
 
     @property
     def certainty(self) -> Certainty:

@@ -72,9 +72,8 @@ def application_root(
 
 
 def _ready_at(crash: Burst, config: Config) -> datetime:
-    """A program that left a code and no word may have been anybody's, if its job goes on."""
-    mute = not crash.failures and not crash.is_shared
-    return crash.seen_at + (config.restart_settle if mute else config.application_settle)
+    """What only the kernel tells of may have been anybody's process, or a helper's, if the job goes on."""
+    return crash.seen_at + (config.restart_settle if crash.is_mute else config.application_settle)
 
 
 def _nodes_at(evidence: JobEvidence, crash: Burst) -> frozenset[str]:

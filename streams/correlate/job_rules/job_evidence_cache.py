@@ -52,8 +52,9 @@ class _Pod:
     failed: tuple[Sighting, ...]
 
 
-_FELT_WITHIN = timedelta(minutes=5)
-"""A job notices within this that one of its processes was killed: its launcher at once, its ranks at the next collective."""
+_FELT_WITHIN = timedelta(seconds=30)
+"""A job notices within this that one of its processes was killed: its launcher at once, its peers by a connection that is reset;
+ranks that wait in a collective date that back."""
 _SAME_MOMENT = timedelta(seconds=10)
 _NOWHERE = _Node(NodeRow(), (), (), (), (), True)
 
@@ -108,14 +109,16 @@ class JobEvidenceCache:
 
         The kernel names the pod by its uid where it was killed for the pod's own limit. Where it does not, most of what is
         killed on a busy node is somebody's build or shell, whose pods are in no inventory: the job must have stood there alone,
-        and must say itself that something of it ended.
+        and something of it must have ended at that moment: it says so itself, or its pod there failed.
         """
         if uid := seen.text("pod_uid"):
             there = self._placements.on_node(node, seen.at, seen.at)
             return any(p.job.key == job and p.uid == uid for p in there)
-        return self._is_alone(job, node, seen.at, seen.at) and any(
-            -self._slack <= at - seen.at <= _FELT_WITHIN for at in told
-        )
+        if not self._is_alone(job, node, seen.at, seen.at):
+            return False
+        there = self._placements.on_node(node, seen.at, seen.at)
+        ends = [p.end for p in there if p.end is not None and p.succeeded is False]
+        return any(-self._slack <= at - seen.at <= _FELT_WITHIN for at in (*told, *ends))
 
     def pod_times(self, job: str) -> dict[str, PodTimes]:
         """By uid: when the job's pods that reported anything came to be, were scheduled, started and ended."""

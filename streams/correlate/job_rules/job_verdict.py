@@ -338,12 +338,22 @@ def _is_teardown(burst: Burst, hangs: Sequence[Episode], config: Config) -> bool
 
 
 def _went_on(burst: Burst, evidence: JobEvidence, config: Config) -> bool:
-    """Whether the job made progress right after a code that one node reported, and said nothing of it: it was not its own."""
-    if burst.failures or burst.is_shared:
+    """Whether the job made progress, or came to a good end, right after what the kernel told, and said nothing of it: that was
+    not its own, or no matter.
+    """
+    if not burst.is_mute:
         return False
     until = burst.end + config.restart_settle
+    if any(
+        p.succeeded and p.node in burst.nodes and _ends_in(p, burst.start, until) for p in evidence.placements
+    ):
+        return True
     moved = any(burst.end + config.together < at <= until for at in evidence.moved)
     return moved and not any(burst.start < p.start <= until for p in evidence.placements)
+
+
+def _ends_in(placement: Placement, since: datetime, until: datetime) -> bool:
+    return placement.end is not None and since <= placement.end <= until
 
 
 def _was_stopped(burst: Burst, evidence: JobEvidence, config: Config) -> bool:

@@ -17,6 +17,8 @@ from streams.correlate.state.store import State
 from streams.model.entity import JobRef
 from streams.model.facts import PodFact
 
+_OUTCOMES = {"Succeeded": True, "Failed": False}
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -38,6 +40,8 @@ class Placement:
     """What its processes said of their ranks."""
     removed_at: datetime | None = None
     """When somebody asked for its deletion."""
+    succeeded: bool | None = None
+    """Whether all that it ran ended well; None while it has not ended, and where nobody saw how."""
 
     def overlaps(self, since: datetime, until: datetime) -> bool:
         """Whether the placement and the closed interval have a moment in common."""
@@ -93,6 +97,7 @@ def placements_of(name: str, row: PodRow) -> tuple[Placement, ...]:
                 source=fact.rank_source,
                 observed=tuple(t for t in row.ranks if start <= t.at and (end is None or t.at <= end)),
                 removed_at=fact.removed_at,
+                succeeded=_OUTCOMES.get(fact.phase) if fact.ended_at is not None else None,
             )
         )
     return tuple(placements)

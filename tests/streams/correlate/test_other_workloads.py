@@ -173,6 +173,45 @@ def test_a_process_that_the_kernel_killed_is_the_jobs_if_its_pod_is_named_or_the
         assert [i.family for i in world.incidents()] == (["application"] if opens else [])
 
 
+def ended(phase: str, seconds: float) -> PodFact:
+    """Llama's pod on n3 when it is over."""
+    pod = replace(pods("llama", FOUR)[2], uid=UID, ready=False, phase=phase)
+    return replace(pod, ended_at=at(seconds), observed_at=at(seconds + 1))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_process_that_was_killed_counts_only_if_something_of_the_job_really_failed(backwards: bool) -> None:
+    facts: list[Fact] = [
+        replace(f, uid=UID) if isinstance(f, PodFact) and f.node == "n3" else f
+        for f in cluster({"llama": FOUR})
+    ]
+    stories: list[tuple[Signal, Signal | PodFact, bool]] = [
+        (killed(), ended("Failed", 4), True),
+        (killed(), ended("Succeeded", 4), False),
+        (killed(), ended("Failed", 200), False),
+        (killed(UID), ended("Failed", 4), True),
+        (killed(UID), ended("Succeeded", 60), False),
+        (killed(UID), progress("llama", 60, 2), False),
+    ]
+    for kill, after, opens in stories:
+        world = World(facts)
+        for one in (after, kill) if backwards else (kill, after):
+            if isinstance(one, Signal):
+                world.see(one)
+            else:
+                world.tell(one)
+        world.pass_to(400, step=10)
+        assert [i.family for i in world.incidents()] == (["application"] if opens else []), after
+
+
+def test_a_build_that_was_killed_minutes_before_a_job_fails_is_not_why() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(killed(), *(nccl_error("llama", r, 130) for r in range(8)))
+    world.see(*(failed("llama", p, 138 + 0.1 * p, exitcode=-6) for p in range(4)))
+    world.pass_to(400, step=10)
+    assert "killed" not in world.only().reason
+
+
 def test_rows_of_pods_that_are_gone_are_forgotten_whatever_they_were() -> None:
     world = World(cluster({}, spare=["n9"]))
     pods = [
