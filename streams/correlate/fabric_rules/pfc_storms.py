@@ -78,7 +78,7 @@ def fabric_storm(
     where = (
         f"its other end is {peer or 'another switch'}" if known else "what is at its other end is not known"
     )
-    return [
+    found = (
         Hypothesis(
             place=Place(PlaceKind.PORT, name),
             root=root,
@@ -99,7 +99,17 @@ def fabric_storm(
             candidates=(rejected(root, IncidentFamily.PFC_STORM, "host is the source", where),),
         )
         for session in incarnations.sessions(root, "pfc", _lasting(reports, config))
-    ]
+    )
+    return [_held(storm, config) for storm in found]
+
+
+def _held(storm: Hypothesis, config: Config) -> Hypothesis:
+    """The storm, not told at once where it names nobody: nothing can be done about it before it lasts or harms a job."""
+    if storm.certainty is not Certainty.WEAK or storm.flaps:
+        return storm
+    until = min(s.seen_at for s in storm.causes) + config.storm_weak
+    over = storm.cleared_at is not None and storm.cleared_at - storm.fault_at < config.storm_weak
+    return replace(storm, brief_until=until, was_brief=over)
 
 
 def victims(seen: Iterable[Sighting], since: datetime, until: datetime) -> tuple[Sighting, ...]:
@@ -217,7 +227,7 @@ def _host_hypothesis(
         "link_errors": bool(bad),
         **measured(mine),
     }
-    return Hypothesis(
+    storm = Hypothesis(
         place=Place(PlaceKind.NODE, node),
         root=root,
         family=IncidentFamily.PFC_STORM,
@@ -231,6 +241,7 @@ def _host_hypothesis(
         context=distinct((*paused, *bad)),
         facts=facts,
     )
+    return _held(storm, config)
 
 
 def _ready_at(by_switch: Sequence[Sighting], by_host: Sequence[Sighting], config: Config) -> datetime:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from streams.correlate.hypothesis import Hypothesis, rejected
 from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import level
 from streams.correlate.sightings import distinct, latest_end
 from streams.model.incident import Certainty
 
@@ -134,13 +135,15 @@ def _leader(group: Sequence[tuple[str, Hypothesis]], peer: Peer) -> Hypothesis:
     elif others:
         why = f"{leader.why}; {others} more port(s) are paused with it"
     storms = [h for _, h in group]
+    certainty = max((h.certainty for h in storms), key=level)
+    weak = certainty is Certainty.WEAK
     return replace(
         leader,
         rule=rule,
         why=why,
-        certainty=Certainty.LIKELY
-        if any(h.certainty is not Certainty.WEAK for h in storms)
-        else Certainty.WEAK,
+        certainty=certainty,
+        brief_until=leader.brief_until if weak else None,
+        was_brief=weak and all(h.was_brief for h in storms),
         last_at=max(h.last_at for h in storms),
         cleared_at=latest_end(h.cleared_at for h in storms),
         causes=distinct(s for h in storms for s in h.causes),

@@ -46,6 +46,9 @@ class Config:
     storm_alone: timedelta = timedelta(seconds=30)
     """The same where only the switch's log reports it: a shipper may hold that line back for half a minute, and a host cordoned
     for a storm that was over costs more than one found half a minute later."""
+    storm_weak: timedelta = timedelta(minutes=2)
+    """A storm of which nobody can be named is told only when it lasts so long, or a job suffers from it: most are over before,
+    and a switch's log may be read a minute late."""
     brief_storm: timedelta = timedelta(seconds=1)
     """A storm restored within this is a burst, not a storm. Switches that log whole seconds are given one more."""
     together: timedelta = timedelta(seconds=10)

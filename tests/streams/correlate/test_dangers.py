@@ -363,11 +363,11 @@ def test_an_uplink_that_storms_with_a_host_is_its_spreading() -> None:
 def test_the_cabling_told_late_moves_a_storm_from_the_port_to_the_host() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(storm("leaf-1", "Ethernet8", 0))
-    world.pass_to(30)
+    world.pass_to(130)
     port = world.only()
     assert port.root.node is None
     world.tell(link("leaf-1", "Ethernet8", "n1", "mlx5_2"))
-    world.pass_to(40)
+    world.pass_to(140)
     assert world.only().root.node == "n1"
     assert world.published[port.id].merged_into == world.only().id
 

@@ -186,7 +186,8 @@ def test_bursts_of_a_jobs_own_faults_are_numbered_by_their_times_not_by_when_the
 
 
 def test_an_uplink_that_stormed_first_joins_the_host_that_is_told_later() -> None:
-    world = World(cluster({"llama": FOUR}))
+    uplinks = link("leaf-1", "Ethernet120", peer="spine-1", peer_port="Ethernet0")
+    world = World([*cluster({"llama": FOUR}), uplinks])
     world.see(storm("leaf-1", "Ethernet120", 0))
     world.pass_to(30)
     uplink = world.only()

@@ -279,6 +279,23 @@ def test_without_any_cabling_ports_that_storm_together_are_one_weak_storm() -> N
     assert (world.only().family, world.only().certainty) == ("pfc_storm", Certainty.WEAK)
 
 
+def test_a_storm_of_which_nobody_can_be_named_waits_for_its_end_that_is_read_late() -> None:
+    over = replace(storm("leaf-1", "Ethernet4", 0.4, cleared=True), observed_at=at(70))
+    world = story(storm("leaf-1", "Ethernet4", 0), over, facts=[])
+    assert world.published == {}
+    brief = story(storm("leaf-1", "Ethernet4", 0), storm("leaf-1", "Ethernet4", 40, cleared=True), facts=[])
+    assert brief.published == {}, "it was over before anybody could look"
+
+
+def test_a_storm_of_which_nobody_can_be_named_is_told_when_it_lasts_or_a_job_suffers() -> None:
+    lasts = story(storm("leaf-1", "Ethernet4", 0), facts=[], until=110)
+    assert lasts.published == {}
+    lasts.pass_to(125)
+    assert (lasts.only().family, lasts.only().certainty) == ("pfc_storm", Certainty.WEAK)
+    suffers = story(storm("leaf-1", "Ethernet4", 0), *failing("llama", 31), facts=[], until=60)
+    assert "pfc_storm" in {i.family for i in suffers.incidents()}
+
+
 def test_without_any_cabling_a_host_that_says_so_itself_takes_the_ports_that_storm_with_it() -> None:
     world = story(
         storm("leaf-1", "Ethernet4", 0), pause("n2", "mlx5_0", "sent", 15), *failing("llama", 31), facts=[]
