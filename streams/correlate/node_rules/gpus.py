@@ -198,7 +198,7 @@ def _hypothesis(node: str, group: _Group, incarnation: int) -> Hypothesis:
         certainty=certainty,
         fault_at=first,
         last_at=max(s.at for s in group.causes),
-        ready_at=min(s.seen_at for s in group.causes),
+        ready_at=min(s.seen_at for s in group.causes) + _settles(group, family),
         rule="recovery action" if recovery else "hardware evidence",
         cleared_at=group.cleared_at,
         flaps=group.flaps,
@@ -208,6 +208,12 @@ def _hypothesis(node: str, group: _Group, incarnation: int) -> Hypothesis:
         candidates=_outranked(group, family),
         brief_until=_announced_until(group, certainty),
     )
+
+
+def _settles(group: _Group, family: str) -> timedelta:
+    """How long it is not known yet whose fault it is: a lost link has two ends, and a recovery has a reason."""
+    known = family != IncidentFamily.GPU_NVLINK and any(s.code != RECOVERY_ACTION for s in group.causes)
+    return timedelta() if known else timedelta(seconds=families().shared.nvlink.settle_s)
 
 
 def _announced_until(group: _Group, certainty: Certainty) -> datetime | None:

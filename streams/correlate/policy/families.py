@@ -99,6 +99,7 @@ class _Storage(Strict):
 
 class _Nvlink(Strict):
     within_s: float
+    settle_s: float
 
 
 class _Recurring(Strict):

@@ -149,8 +149,9 @@ def test_a_silent_node_is_given_up_when_its_ranks_speak_after_all() -> None:
 def test_the_recovery_a_154_names_overrides_the_code_before_it() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(xid("n1", 74, 0, link=14))
+    world.pass_to(7)
     assert world.only().certainty is Certainty.LIKELY
-    world.see(xid("n1", 154, 2, action="restart_bm"))
+    world.see(xid("n1", 154, 8, action="restart_bm"))
     incident = world.only()
     assert (incident.family, incident.facts["action"], incident.certainty) == (
         "gpu_nvlink",

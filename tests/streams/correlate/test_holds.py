@@ -64,3 +64,31 @@ def test_a_rack_whose_nodes_are_told_to_brake_is_told_at_once_and_its_nodes_neve
     world.see(*(sign("gpu.power", n, float(i), "power_brake", index=0) for i, n in enumerate(nodes)))
     world.pass_to(300)
     assert [i.root.key for i in world.published.values()] == ["rack/r1"]
+
+
+def test_the_links_of_a_rack_that_a_switch_tray_takes_are_told_once() -> None:
+    """Each GPU reports its own link and is to be reset; what they share is known as soon as the third has spoken."""
+    nodes = [f"r{i}" for i in range(6)]
+    others = [f"s{i}" for i in range(6)]
+    world = World([*cluster({}, spare=others), *(node_fact(n, rack="r1") for n in nodes)])
+    for i, node in enumerate(nodes):
+        world.see(xid(node, 149, 0.5 * i, index=i, action="reset_gpu"))
+    for i, node in enumerate(nodes):
+        world.see(xid(node, 154, 3 + 0.1 * i, index=i, action="drain_and_reset"))
+    world.pass_to(300)
+    assert [i.root.key for i in world.published.values()] == ["rack/r1"]
+
+
+def test_a_recovery_that_is_read_before_its_reason_is_told_with_it() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(xid("n2", 154, 0, action="drain_and_reset"))
+    world.see(xid("n2", 149, 0.4, action="reset_gpu"))
+    world.pass_to(60)
+    assert [i.family for i in world.published.values()] == ["gpu_nvlink"]
+
+
+@pytest.mark.parametrize("code", [48, 79, 119])
+def test_what_a_gpu_says_of_itself_waits_for_nobody(code: int) -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(xid("n2", code, 0))
+    assert world.only().root.node == "n2"

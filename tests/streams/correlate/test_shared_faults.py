@@ -223,6 +223,7 @@ def test_links_that_fail_in_two_domains_are_two_faults() -> None:
         [*facts(nvlink_domain="d1"), *(node_fact(n, since=-3000, nvlink_domain="d2") for n in OTHERS)]
     )
     world.see(xid("n1", 149, 0, action="reset_gpu"), xid("n6", 149, 1, action="reset_gpu"))
+    world.pass_to(10)
     assert len(world.incidents()) == 2
 
 
