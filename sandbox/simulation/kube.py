@@ -54,7 +54,7 @@ def node(
 
 def job(kind: str, namespace: str, name: str, pods: int, *, ended: str | None = None) -> Object:
     """A training job of a controller, for `pods` pods of a whole node each; `ended` is `Complete`, `Failed` or None."""
-    api, spec = job_spec(kind, pods)
+    api, spec = _SPECS[kind](pods)
     done = {"Complete": "Succeeded" if kind in KUBEFLOW else "Completed" if kind == "JobSet" else "Complete"}
     status: Object = {}
     if ended is not None and kind == "VolcanoJob":
@@ -69,11 +69,6 @@ def job(kind: str, namespace: str, name: str, pods: int, *, ended: str | None = 
         "spec": spec,
         "status": status,
     }
-
-
-def job_spec(kind: str, pods: int) -> tuple[str, Object]:
-    """The API version of a kind of job, and the spec of one for so many pods."""
-    return _SPECS[kind](pods)
 
 
 def pod_name(kind: str, job_name: str, index: int, attempt: int) -> str:

@@ -121,7 +121,8 @@ class Simulation(ClusterOutput):
         hit = [(fault.at, fault.until) for fault in self.truth.faults if node.name in fault.nodes]
         hit += [(it.at, it.at + LOOK_ALIKE) for it in self.truth.look_alikes if it.place == node.name]
         return not any(
-            start - QUIET_BEFORE < end and begin < stop for start, stop in hit + self._taken[node.name]
+            start - QUIET_BEFORE < end and begin < stop + QUIET_BEFORE
+            for start, stop in hit + self._taken[node.name]
         )
 
     def occupy(self, node: Node, begin: datetime, end: datetime) -> None:

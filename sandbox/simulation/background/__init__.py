@@ -59,7 +59,8 @@ def fill(sim: Simulation, chance: random.Random) -> None:
         raise BadInput(f"no background {min(unknown)!r}; there are: {', '.join(sorted(KINDS))}")
     sim.rng, sim.horizon = chance, sim.end
     hours = (sim.end - sim.begin) / timedelta(hours=1) * len(sim.cluster.nodes) / 100 * wanted.scale
-    for name, rate in rates().items():
+    # Robots first: pods of tenants then keep away from nodes that are closed or rebooting.
+    for name, rate in sorted(rates().items(), key=lambda row: row[0] not in robots.KINDS):
         if rate.needs is None or sim.has(rate.needs):
             expected = wanted.rates.get(name, rate.per_hour) * hours
             # Rounded by chance, so that what is rare happens on a small cluster, too, now and then.
@@ -76,6 +77,4 @@ def _play(sim: Simulation, name: str, rate: Rate) -> None:
         if rate.where == "cluster" or sim.calm(node, at, at + lasts):
             KINDS[name](sim, node, at)
             sim.truth.background[name] += 1
-            if name in robots.KINDS and rate.where != "cluster":
-                sim.occupy(node, at, at + lasts)
             return

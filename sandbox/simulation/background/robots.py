@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from sandbox.simulation import kube
-from sandbox.simulation.background.kinds import Play, some_uid
+from sandbox.simulation.background.kinds import Play, end_pod, make_pod, pod_event, some_uid, suffix
 from sandbox.simulation.output import seconds
 from sandbox.simulation.simulation import Simulation
 from sandbox.simulation.topology import Node
@@ -22,12 +22,18 @@ REASONS = (
 
 def _patch(sim: Simulation, node: Node, at: datetime, by: str, why: str) -> datetime:
     """One node is closed, emptied, rebooted and opened again. Returns when."""
+    begin = at - seconds(50)
+    if sim.kubernetes:
+        pod = make_pod(sim, node, begin, "research", f"scratch-{suffix(sim)}", gpus=1)
+        pod_event(sim, pod, at + seconds(9), "Killing", "Stopping container main")
+        end_pod(sim, pod, at + seconds(39), 143, gone_s=1)
     down = at + seconds(sim.rng.uniform(80, 110))
     back = down + seconds(sim.rng.uniform(180, 420))
     sim.close(node, at, by=by, why=why)
     sim.reboot(node, down, back, by=by)
     opened = back + seconds(sim.rng.uniform(30, 90))
     sim.reopen(node, opened)
+    sim.occupy(node, begin, opened)
     return opened
 
 
@@ -83,12 +89,15 @@ def _driver_upgrade(sim: Simulation, node: Node, at: datetime) -> None:
         f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {node.driver}.90.07  Fri May 31 09:35:42 UTC 2024",
     )  # fmt: skip
     sim.reopen(node, back, labels={label: "upgrade-done"})
+    sim.occupy(node, at, back)
 
 
 def _person_cordon(sim: Simulation, node: Node, at: datetime) -> None:
     """A person closes a node for reasons of their own, and opens it hours later."""
     sim.close(node, at, by="oncall-2", why=sim.rng.choice(REASONS))
-    sim.reopen(node, at + timedelta(minutes=sim.rng.uniform(30, 118)))
+    opened = at + timedelta(minutes=sim.rng.uniform(30, 118))
+    sim.reopen(node, opened)
+    sim.occupy(node, at, opened)
 
 
 def _api_blip(sim: Simulation, node: Node, at: datetime) -> None:

@@ -68,7 +68,8 @@ def _pending(sim: Simulation, node: Node, at: datetime) -> None:
         moment += timedelta(minutes=5)
     placed = thing | {"spec": thing["spec"] | {"nodeName": node.name}}
     pod = Pod("research", thing["metadata"]["name"], thing["metadata"]["uid"], node, 0, "10.199.0.9", placed)
-    if rng.random() < 0.5 or not sim.is_general(node):
+    runs = at + waits
+    if rng.random() < 0.5 or not sim.is_general(node) or not sim.calm(node, runs, runs + seconds(460)):
         sim.show(at + waits, "DELETED", kube.unscheduled(thing, at))  # its owner gave up
         return
     pod_event(

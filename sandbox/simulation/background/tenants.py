@@ -96,8 +96,7 @@ def _batch(sim: Simulation, node: Node, at: datetime) -> None:
     """A Job of one pod with a GPU, a sweep's trial say, that fails and is retried until it succeeds or has failed too often."""
     rng = sim.rng
     name = f"{rng.choice(('sweep', 'eval', 'embed', 'distill'))}-{suffix(sim, 4)}"
-    _, spec = kube.job_spec("Job", 1)
-    thing = kube.tenant_job("research", name, at, spec | {"backoffLimit": 3})
+    thing = kube.tenant_job("research", name, at, {"parallelism": 1, "completions": 1, "backoffLimit": 3})
     sim.show(at, "ADDED", thing)
     tries, moment = rng.choice((1, 1, 2, 3, 4)), at
     for attempt in range(tries):

@@ -98,6 +98,22 @@ def test_robots_and_people_leave_nodes_alone_while_faults_touch_them(name: str) 
         assert not any(f.at <= at <= f.until for f in simulated.truth.faults if node in f.nodes)
 
 
+def test_no_pod_of_a_tenant_begins_on_a_node_that_is_closed() -> None:
+    simulated = simulate(
+        quiet(12, build=60, spark=60, notebook=30, patch_wave=3, kured=5, person_cordon=3), 5
+    )
+    closed: set[str] = set()
+    checked = 0
+    for change in simulated.capture.kube_changes:
+        thing = change.object
+        if thing["kind"] == "Node":
+            (closed.add if thing["spec"].get("unschedulable") else closed.discard)(thing["metadata"]["name"])
+        elif thing["kind"] == "Pod" and change.type == "ADDED":
+            checked += bool(closed)
+            assert thing["spec"]["nodeName"] not in closed, f"{thing['metadata']['name']} at {change.at}"
+    assert checked > 20
+
+
 def test_a_scenario_sets_rates_of_its_own() -> None:
     none, many = quiet(build=0), quiet(build=200)
     assert simulate(none, 1).truth.background["build"] == 0
