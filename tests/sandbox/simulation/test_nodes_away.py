@@ -77,5 +77,5 @@ def test_a_node_that_dies_with_a_job_on_it_is_closed_without_asking() -> None:
     nodes = {fault.root.node for fault in simulated.truth.faults}
     cordons = [a for a in decided.actions if a.action == "cordon_node"]
     assert {a.target.name for a in cordons} == nodes
-    # The third within minutes is one more than the guardrail on all runs lets through.
-    assert {a.verdict for a in cordons} == {"would", "refused"}
+    # The third within minutes is one more than the limits let through unasked, and a person has closed it meanwhile.
+    assert sorted(a.verdict for a in cordons) == ["needs_approval", "would", "would"]
