@@ -127,7 +127,12 @@ class Classifier:
         if (declared := self._declared(objects)) is not None:
             return Workload(declared)
         gpus = max((gpus_requested(spec) for spec in specs), default=0)
+        seen = any(True for spec in specs for _ in items(spec, "containers"))
         for kind in kinds:
+            if kind in table.kinds["training_with_gpus"] and not seen:
+                return Workload(
+                    WorkloadClass.TRAINING, guessed=True
+                )  # until a pod of it shows what it asks for
             if (found := table.by_kind(kind, gpus > 0)) is not None:
                 return Workload(found)
             if kind in self._training_kinds:

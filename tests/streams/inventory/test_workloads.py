@@ -111,6 +111,13 @@ CASES: dict[str, tuple[tuple[Object, ...], str]] = {
         (under("LeaderWorkerSet", api="leaderworkerset.x-k8s.io/v1", spec=run("/opt/bin/torchrun t.py")),),
         "training?",
     ),
+    "a VolcanoJob's, that shows no template": (
+        (
+            job(api="batch.volcano.sh/v1alpha1", spec={"tasks": [{"name": "worker", "replicas": 18}]}),
+            under("Job", api="batch.volcano.sh/v1alpha1"),
+        ),
+        "training",
+    ),
     "a CI runner": ((under("EphemeralRunner", api="actions.github.com/v1alpha1"),), "build"),
     "a pipeline's task": ((under("TaskRun", api="tekton.dev/v1"),), "build"),
     "a daemon of every node": ((under("DaemonSet", "dcgm", api="apps/v1"),), "system"),
