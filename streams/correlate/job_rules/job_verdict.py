@@ -37,6 +37,7 @@ from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, rec
 from streams.correlate.job_rules.pod_failures import PLATFORM, PlatformBlocker, platform_blockers
 from streams.correlate.job_rules.rank_assignment import gpus_of, numbered
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
+from streams.correlate.job_rules.start_failures import StartFailures, start_failures
 from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import families
 from streams.correlate.policy.policy import policy
@@ -90,6 +91,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     count, until = _forgotten(evidence, IncidentFamily.APPLICATION)
     own = (*evidence.codes, *evidence.failed)
     faults = bursts((s for s in own if until is None or s.at > until), config)
+    unstarted = _accuse_by_starts(evidence, verdict, config)
     loose: dict[int, list[Burst]] = {}
     torn_down: list[Burst] = []
     for number, burst in numbered_bursts(faults, count, evidence.own_closed, config):
@@ -103,6 +105,8 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             )
         if cause is not None:
             verdict.claim(cause.id, burst, burst.sightings)
+        elif (reason := _cannot_start(burst, unstarted, config)) is not None:
+            verdict.claim(reason, burst, burst.sightings)
         elif not burst.speaks_for_itself and _is_teardown(burst, hangs, config):
             torn_down.append(burst)
         elif not (
@@ -127,6 +131,44 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     _claim_teardown(evidence, verdict, config)
     _evaluate_blockers(evidence, verdict, config)
     return verdict
+
+
+def _accuse_by_starts(
+    evidence: JobEvidence, verdict: JobVerdict, config: Config
+) -> list[tuple[StartFailures, Cause]]:
+    """Tries to start that failed on one node, each with what explains them: what is wrong there, else the node itself."""
+    found: list[tuple[StartFailures, Cause]] = []
+    for failures in start_failures(evidence, config):
+        episode, cause = failures.episode(), _at_fault(evidence, failures, config)
+        if cause is None:
+            cause = Suspect(Place(PlaceKind.NODE, failures.node))
+            ready_at = episode.seen_at + config.application_settle
+            verdict.suspicions.append(
+                Suspicion(failures.node, evidence.job, failures.finding(), episode, ready_at, ())
+            )
+        verdict.claim(cause, episode, failures.lines)
+        found.append((failures, cause))
+    return found
+
+
+def _at_fault(evidence: JobEvidence, failures: StartFailures, config: Config) -> Cause | None:
+    """What is known to be wrong already: under the job, or however weak on that very node."""
+    if (cause := explaining(evidence, failures.start, failures.start, failures.end, config)) is not None:
+        return cause.id
+    since = failures.start - config.retention
+    here = [
+        c for c in evidence.causes if c.root.node == failures.node and since <= c.fault_at <= failures.end
+    ]
+    return max(here, key=lambda c: (*c.strength, -c.fault_at.timestamp(), c.id)).id if here else None
+
+
+def _cannot_start(
+    burst: Burst, unstarted: Sequence[tuple[StartFailures, Cause]], config: Config
+) -> Cause | None:
+    """Why the job could not start when it failed so."""
+    if burst.speaks_for_itself:
+        return None
+    return next((cause for failures, cause in unstarted if failures.covers(burst.start, config)), None)
 
 
 def _accuse_by_history(evidence: JobEvidence, verdict: JobVerdict, burst: Burst, config: Config) -> bool:

@@ -9,6 +9,7 @@ from streams.correlate.hypothesis import Hypothesis
 from streams.correlate.job_rules.first_failures import RULE
 from streams.correlate.job_rules.job_causes import culprit_facts
 from streams.correlate.job_rules.job_verdict import Suspicion
+from streams.correlate.job_rules.start_failures import START_RULE
 from streams.correlate.sightings import order
 from streams.correlate.state.incarnations import FiringInterval, Incarnations
 from streams.correlate.state.place import Place, PlaceKind
@@ -45,6 +46,9 @@ def _part(node: Entity, members: Iterable[Suspicion]) -> Entity:
     return replace(node, gpu=gpus.pop()) if len(gpus) == 1 else node
 
 
+_DOES = {RULE: "ended", START_RULE: "cannot start"}
+
+
 def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothesis:
     best = max(
         members, key=lambda m: (m.finding.certainty is Certainty.DECISIVE, -m.episode.start.timestamp())
@@ -60,7 +64,7 @@ def _silent(root: Entity, incarnation: int, members: list[Suspicion]) -> Hypothe
         last_at=max(m.episode.end for m in members),
         ready_at=min(m.ready_at for m in members),
         rule=best.finding.rule,
-        why=f"{best.job} {'ended' if best.finding.rule == RULE else 'hangs'}: {best.finding.why}",
+        why=f"{best.job} {_DOES.get(best.finding.rule, 'hangs')}: {best.finding.why}",
         causes=tuple(sorted((line for m in members for line in m.episode.lines), key=order)),
         jobs=tuple(sorted({m.job for m in members}, key=lambda j: j.key)),
         facts=culprit_facts(best.finding, best.episode),

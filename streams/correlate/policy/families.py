@@ -66,6 +66,7 @@ class SignalRule(Strict):
     recurs: bool = False
     each: Literal["pod", "job"] = "pod"
     waits: bool = False
+    starts: bool = False
     says: str
 
     def fits(self, sighting: Sighting) -> bool:

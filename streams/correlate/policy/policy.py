@@ -48,6 +48,18 @@ class WaitingPolicy(Strict):
         return timedelta(hours=self.kinds.get(kind, self.usual_h))
 
 
+class StartPolicy(Strict):
+    """When failed tries to start accuse a node."""
+
+    tries: int
+    apart_s: float
+
+    @property
+    def apart(self) -> timedelta:
+        """Lines closer to each other than this are of one try."""
+        return timedelta(seconds=self.apart_s)
+
+
 class RepeatPolicy(Strict):
     """How earlier incidents of the same offender count."""
 
@@ -85,6 +97,7 @@ class Policy(Strict):
     handled: HandledPolicy
     deadly: frozenset[str]
     waiting: WaitingPolicy
+    starts: StartPolicy
     repeats: RepeatPolicy
     severity: tuple[SeverityRow, ...]
 

@@ -1,0 +1,103 @@
+"""Nodes on which a job cannot start: each of its tries finds no usable GPU there, and its pods elsewhere find theirs.
+
+A program or an image that cannot start fails wherever it is put. What fails on one and the same node, try after try, is that
+node's: its driver, its device plugin, its GPUs. Nothing more is known of it, so somebody is asked.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from streams.correlate.job_rules.culprit import HangFinding
+from streams.correlate.job_rules.job_evidence import JobEvidence
+from streams.correlate.job_rules.rank_reports import Episode, rank_report
+from streams.correlate.policy.config import Config
+from streams.correlate.policy.families import families
+from streams.correlate.policy.policy import policy
+from streams.correlate.sightings import Sighting, order, split_at_gaps
+from streams.model.incident import Certainty
+
+START_RULE = "cannot start here"
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailures:
+    """A job's failed tries to start on one node, without progress in between."""
+
+    node: str
+    tries: int
+    lines: tuple[Sighting, ...]
+
+    @property
+    def start(self) -> datetime:
+        """When the first try failed."""
+        return self.lines[0].at
+
+    @property
+    def end(self) -> datetime:
+        """When the last one did."""
+        return self.lines[-1].at
+
+    def covers(self, since: datetime, config: Config) -> bool:
+        """Whether what began then is what its other pods do when one of them cannot start."""
+        return self.start - config.slack <= since <= self.end + config.restart_settle
+
+    def finding(self) -> HangFinding:
+        """The node, as far as tries accuse it."""
+        says = ", ".join(list(dict.fromkeys(families().says(s) for s in self.lines))[:2])
+        why = (
+            f"{self.tries} tries failed on {self.node} ({says}), and its pods on other nodes found their GPUs"
+        )
+        return HangFinding(self.node, Certainty.LIKELY, START_RULE, why, suspects=(self.node,))
+
+    def episode(self) -> Episode:
+        """The tries as what its ranks told."""
+        seen_at = max(s.seen_at for s in self.lines)
+        return Episode(
+            self.start, self.start, self.end, seen_at, tuple(rank_report(s, None) for s in self.lines)
+        )
+
+
+def start_failures(evidence: JobEvidence, config: Config) -> list[StartFailures]:
+    """The nodes that enough of the job's tries failed on, while it could have started elsewhere."""
+    lines = sorted((s for s in evidence.failed if s.firing and _is_of_start(s)), key=order)
+    by_node: dict[str, list[Sighting]] = defaultdict(list)
+    for s in lines:
+        if s.entity.node:
+            by_node[s.entity.node].append(s)
+    found = []
+    for node, mine in sorted(by_node.items()):
+        for stretch in _between_progress(mine, evidence.moved):
+            tries = len(split_at_gaps(stretch, lambda s: s.at, policy().starts.apart))
+            here = StartFailures(node, tries, tuple(stretch))
+            if tries >= policy().starts.tries and _elsewhere_well(here, lines, evidence, config):
+                found.append(here)
+    return found
+
+
+def _is_of_start(s: Sighting) -> bool:
+    rule = families().rule(s)
+    return rule is not None and rule.starts
+
+
+def _between_progress(lines: Sequence[Sighting], moved: Sequence[datetime]) -> list[list[Sighting]]:
+    """Lines without a sign of progress in between: what ran meanwhile had started."""
+    groups: list[list[Sighting]] = []
+    for s in lines:
+        if not groups or any(groups[-1][-1].at < at <= s.at for at in moved):
+            groups.append([])
+        groups[-1].append(s)
+    return groups
+
+
+def _elsewhere_well(
+    here: StartFailures, lines: Sequence[Sighting], evidence: JobEvidence, config: Config
+) -> bool:
+    """Whether pods of the job stood on other nodes meanwhile, and none of them could not start."""
+    since, until = here.start - config.before, here.end + config.before
+    others = {p.node for p in evidence.placements if p.overlaps(here.start, here.end)} - {here.node}
+    failed = {s.entity.node for s in lines if since <= s.at <= until} - {here.node}
+    return bool(others) and not failed

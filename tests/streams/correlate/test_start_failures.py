@@ -1,0 +1,74 @@
+"""A job that cannot start on one node, try after try, accuses the node; one that cannot start anywhere accuses none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from streams.model.incident import Certainty
+from streams.model.signal import Signal
+from tests.streams.correlate.world import FOUR, World, cluster, failed, job, progress, sign
+
+CUDA = {"subtype": "cuda_error", "reason": "unknown error"}
+REFUSED = {"subtype": "unexpected_admission"}
+
+
+def tries(count: int, pods: Sequence[int] = (2,), how: dict[str, str] = CUDA) -> list[Signal]:
+    """Pods that find no GPU; then all of the job's processes end."""
+    found: list[Signal] = []
+    for i in range(count):
+        found += (failed("llama", pod, 100 * i, **how) for pod in pods)  # type: ignore[arg-type]
+        found += (failed("llama", pod, 100 * i + 12, exitcode=1 if pod in pods else -6) for pod in range(4))
+    return found
+
+
+def told(signals: Sequence[Signal], *, mixed: int | None = None) -> World:
+    world, signals = World(cluster({"llama": FOUR})), list(signals)
+    if mixed is not None:
+        random.Random(mixed).shuffle(signals)
+    for signal in signals:
+        world.see(signal)
+    world.pass_to(900, step=10)
+    return world
+
+
+@pytest.mark.parametrize("how", [CUDA, REFUSED], ids=["cuda", "device plugin"])
+@pytest.mark.parametrize("mixed", [None, 1, 2])
+def test_a_node_on_which_try_after_try_finds_no_gpu_is_asked_about(
+    how: dict[str, str], mixed: int | None
+) -> None:
+    incident = told(tries(3, how=how), mixed=mixed).only()
+    assert (incident.root.node, incident.certainty, incident.jobs) == (
+        "n3",
+        Certainty.LIKELY,
+        (job("llama"),),
+    )
+    assert "cannot start: 3 tries failed on n3" in incident.reason
+
+
+def test_what_is_known_to_be_wrong_there_is_told_instead() -> None:
+    world = told([sign("gpu.driver", "n3", -20, "device_unhealthy"), *tries(3)])
+    assert (world.only().family, world.only().root.node) == ("platform_fault", "n3")
+
+
+QUIET = {
+    "once": tries(1),
+    "on several nodes: the program, or its image": tries(4, pods=(1, 2)),
+    "on one node, and then on another": [*tries(3), failed("llama", 0, 260, **CUDA)],  # type: ignore[arg-type]
+    "it ran in between": [*tries(2), progress("llama", 150, 1), progress("llama", 50, 1), *tries(3)[10:]],
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_no_node_is_asked_about_where_the_job_fails_elsewhere_or_runs_in_between(name: str) -> None:
+    assert [i for i in told(QUIET[name]).incidents() if i.root.node is not None] == []
+
+
+def test_a_job_on_one_node_may_carry_the_reason_with_it() -> None:
+    world = World(cluster({"llama": ["n1"]}))
+    for i in range(4):
+        world.see(failed("llama", 0, 100 * i, **CUDA), failed("llama", 0, 100 * i + 9, exitcode=1))  # type: ignore[arg-type]
+    world.pass_to(900, step=10)
+    assert world.only().root.node is None
