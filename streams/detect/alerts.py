@@ -28,6 +28,7 @@ UNMAPPED = SignalKind.ALERT_UNMAPPED
 KINDS = frozenset(kind for kind in SignalKind if not kind.startswith(("run.", "alert."))) - {
     SignalKind.JOB_PROGRESS,
     SignalKind.JOB_RANK,
+    SignalKind.JOB_ALLOCATION,
     SignalKind.FABRIC_NEIGHBOUR,
 }
 """Kinds that the label of an alert may name."""

@@ -8,6 +8,8 @@ from itertools import islice
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns
 from streams.detect.matching.pattern_family import PatternFamily
+from streams.model.entity import SLURM_JOB, JobRef
+from streams.model.kinds import SignalKind
 from streams.model.record import LogLine
 
 MAX_NODES = 256
@@ -28,6 +30,12 @@ class Slurm(PatternFamily):
         """The messages of one line, each at the nodes it names, else at the node that wrote it."""
         for found in super().read(line, stream):
             attributes = dict(found.attributes)
+            if found.kind == SignalKind.JOB_ALLOCATION:
+                name = attributes.pop("job", None)
+                if name is not None:
+                    job = JobRef(SLURM_JOB, "", str(name))
+                    yield found._replace(attributes=attributes, job=job, node=None)
+                continue
             named = attributes.pop("nodes", None)
             if not isinstance(named, str):
                 yield found

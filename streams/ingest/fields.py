@@ -17,7 +17,7 @@ from streams.config.yaml_tables import Strict, load_table
 from streams.ingest import timestamps
 from streams.ingest.header import KERNEL_TAGS
 from streams.ingest.records import Origin
-from streams.model.entity import PodRef
+from streams.model.entity import SLURM, PodRef
 
 _POD_DIRECTORY = re.compile(
     r"/pods/(?P<namespace>[a-z0-9-]{1,63})_(?P<pod>[a-z0-9.-]{1,253})_(?P<uid>[0-9a-f-]{8,64})"
@@ -29,6 +29,15 @@ _POD_LINK = re.compile(
     r"-[0-9a-f]{12,64}(?:\.log)?"
 )
 """`/var/log/containers/POD_NAMESPACE_CONTAINER-<64 hex>.log`, its link; a tag of Fluent Bit has dots for slashes."""
+
+_SLURM_ID = re.compile(r"(\d{1,10}(?:_\d{1,7})?)(?:\.(?:\d{1,6}|batch))?", re.ASCII)
+"""A job, or a task of an array; behind a dot is a step."""
+_SLURM_OUTPUT = re.compile(
+    r"(?:(?:^|/)slurm[-_.]|slurm[^/]{0,64}/(?:[^/]{1,128}/){0,4}(?:[^/]{0,128}[-_.])?)(\d{2,10}(?:_\d{1,7})?)"
+    r"(?:[-_.][\w-]{1,64})?\.(?:out|err|log|txt)$",
+    re.ASCII,
+)
+"""`slurm-48873.out` (sbatch, --output), or a name of the site's own with the number in it, in a directory of Slurm's."""
 
 _KERNEL_FACILITIES = frozenset({"kern", "kernel", "0"})
 _KMSG = frozenset({"priority", "sequence", "sec"})
@@ -56,6 +65,7 @@ class FieldNames(Strict):
     pod_uids: tuple[str, ...]
     containers: tuple[str, ...]
     paths: tuple[str, ...]
+    slurm_jobs: tuple[str, ...]
     times: tuple[str, ...]
     programs: tuple[str, ...]
     transports: tuple[str, ...]
@@ -111,7 +121,18 @@ class Fields(dict[str, Any]):
             path = self.get(field)
             if isinstance(path, str) and (found := _pod_of(path[:1024])) is not None:
                 return found[0], container or found[1]
-        return None, container
+        return self._slurm_job(), container
+
+    def _slurm_job(self) -> PodRef | None:
+        """The Slurm job whose output this is: by a field, else by the name of its file."""
+        for name in NAMES.slurm_jobs:
+            if (value := self.get(name)) is not None and (match := _SLURM_ID.fullmatch(str(value)[:32])):
+                return PodRef(SLURM, match[1])
+        for name in NAMES.paths:
+            path = self.get(name)
+            if isinstance(path, str) and "slurm" in path and (match := _SLURM_OUTPUT.search(path[-1024:])):
+                return PodRef(SLURM, match[1])
+        return None
 
     def _source(self) -> str:
         if (

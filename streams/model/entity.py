@@ -33,6 +33,12 @@ def canonical_pci(text: str) -> str | None:
     return f"{domain:04x}:{match['bus']}:{match['device']}"
 
 
+SLURM = "slurm"
+"""Stands where a pod has its namespace: for the output of a Slurm job, whose number is the name."""
+SLURM_JOB = "SlurmJob"
+"""The kind of a job that Slurm runs; its name is the number."""
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """One GPU of a node, by any of its names. `pci` is canonical; `mig` is `GPU-I[:GPU-CI]`, e.g. `5` or `5:1`."""

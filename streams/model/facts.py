@@ -131,6 +131,8 @@ class PodFact:
     """When the last of its running containers started: what kept it from starting before is over."""
     removed_at: AwareDatetime | None = None
     """When somebody asked for its deletion: a person, preemption, a drain, a queue, its controller."""
+    position: int | None = None
+    """Its place in the list of its job's nodes, where only that is known of its ranks."""
     kind: Literal["pod"] = "pod"
 
     @property

@@ -41,6 +41,7 @@ class SignalKind(StrEnum):
     JOB_STALLED = "job.stalled"
     JOB_PROGRESS = "job.progress"
     JOB_RANK = "job.rank"
+    JOB_ALLOCATION = "job.allocation"
     RUN_STARTED = "run.started"
     RUN_AWAITING_APPROVAL = "run.awaiting_approval"
     RUN_VERIFYING = "run.verifying"

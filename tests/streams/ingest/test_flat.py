@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from streams.ingest import Opened, RecordContext, open_record
+from streams.model.entity import PodRef
 from streams.model.record import LogLine
 
 NOW = datetime(2026, 11, 21, 7, 13, 20, tzinfo=UTC)
@@ -347,3 +348,27 @@ def test_a_record_wrapped_too_often_is_named() -> None:
 
 def opened_at_depth(depth: int) -> Opened:
     return open_record(b'{"msg":"hi"}', RecordContext(NOW, depth=depth))
+
+
+@pytest.mark.parametrize(
+    ("record", "job"),
+    [
+        ({"fields": {"slurm_job_id": "4242"}}, "4242"),
+        ({"SLURM_JOB_ID": 4242}, "4242"),
+        ({"log": {"file": {"path": "/home/ada/runs/slurm-4242.out"}}}, "4242"),
+        ({"filename": "/home/ada/slurm-4242_7.err"}, "4242_7"),
+        ({"path": "/scratch/slurm-logs/pretrain-4242.out"}, "4242"),
+        ({"path": "/var/log/slurm/slurmd.log"}, None),
+        ({"path": "/var/log/app/request-4242.log"}, None),
+        ({"fields": {"slurm_job_id": "none"}}, None),
+        ({"path": "/var/log/slurm/slurmctld.log.20261121.log"}, None),
+    ],
+)
+def test_the_output_of_a_slurm_job_is_known_by_a_field_or_its_file(
+    record: dict[str, object], job: str | None
+) -> None:
+    shipped = {"message": "3: step 12 done", "host": {"name": "gpu-017"}, **record}
+    (line,) = open_record(orjson.dumps(shipped), RecordContext(NOW)).observations
+    assert isinstance(line, LogLine)
+    assert line.pod == (PodRef("slurm", job) if job else None)
+    assert line.node == "gpu-017"
