@@ -20,7 +20,7 @@ from streams.correlate.state.placement import Placement, ended_at, placement_at
 from streams.correlate.state.rows import NodeRow, PodRow
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
-from streams.model.entity import PodRef
+from streams.model.entity import SLURM_JOB, PodRef
 from streams.model.hostnames import folded
 from streams.model.kinds import SignalKind
 
@@ -114,7 +114,8 @@ class JobEvidenceCache:
         if uid := seen.text("pod_uid"):
             there = self._placements.on_node(node, seen.at, seen.at)
             return any(p.job.key == job and p.uid == uid for p in there)
-        if not self._is_alone(job, node, seen.at, seen.at):
+        # Of Slurm's jobs only gangs are followed: who else has a step there is not known.
+        if job.startswith(f"{SLURM_JOB}/") or not self._is_alone(job, node, seen.at, seen.at):
             return False
         there = self._placements.on_node(node, seen.at, seen.at)
         ends = [p.end for p in there if p.end is not None and p.succeeded is False]

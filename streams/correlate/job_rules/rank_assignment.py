@@ -16,6 +16,9 @@ from streams.correlate.job_rules.rank_reports import RankReport
 from streams.correlate.state.placement import Placement
 from streams.model.entity import Gpu, canonical_pci
 
+_PER_NODE = range(1, 17)
+"""How many ranks a node of a job may hold: one for each of its GPUs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
@@ -27,6 +30,8 @@ class Numbered:
 
 def numbered(placements: Sequence[Placement], reports: Iterable[RankReport]) -> Numbered:
     """Give ranks to the placements of one job that stood at the same time."""
+    reports = tuple(reports)
+    placements = _by_node_list(placements, reports)
     world = sum(p.expected for p in placements)
     conflicts = [(p.node, text) for p in placements if p.ranks and (text := _conflict(p, world)) is not None]
     lacking = [p for p in placements if not p.ranks]
@@ -74,6 +79,29 @@ def gpus_of(placements: Iterable[Placement], ranks: Iterable[object]) -> dict[in
             if mine and t.pci and (address := canonical_pci(t.pci)):
                 found[t.rank] = Gpu(pci=address)
     return found
+
+
+def _by_node_list(placements: Sequence[Placement], reports: Sequence[RankReport]) -> Sequence[Placement]:
+    """Placements known only by their place in the job's node list, with ranks, where the reports allow one number a node.
+
+    Ranks are handed out in the list's order, as many on each node: the ranks that a node tells must all lie in its block. Where
+    one node tells those of all others, too, its log is the whole job's; then the highest rank tells how many there are.
+    """
+    at = {p.pod: p.position for p in placements if p.position is not None and not p.ranks}
+    if len(at) != len(placements) or sorted(at.values()) != list(range(len(at))):
+        return placements
+    told = {(at[r.pod], r.rank) for r in reports if isinstance(r.rank, int) and r.pod in at}
+    told |= {(at[p.pod], t.rank) for p in placements for t in p.observed}
+    fitting = [n for n in _PER_NODE if all(place * n <= rank < (place + 1) * n for place, rank in told)]
+    if not fitting and len({place for place, _ in told}) == 1:
+        highest = max(rank for _, rank in told)
+        fitting = [n for n in _PER_NODE if (len(at) - 1) * n <= highest < len(at) * n]
+    if len(fitting) != 1 or not told:
+        return placements
+    size = fitting[0]
+    return [
+        replace(p, ranks=range(at[p.pod] * size, (at[p.pod] + 1) * size), expected=size) for p in placements
+    ]
 
 
 def _block(ranks: set[int], size: int, world: int) -> int | None:

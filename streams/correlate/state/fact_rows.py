@@ -6,6 +6,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.allocations import (
+    MAX_JOBS,
+    nodes_of,
+    processes_on,
+    pruned,
+    tenancies_of,
+    with_statement,
+)
 from streams.correlate.state.place import Touched
 from streams.correlate.state.placement import Placement
 from streams.correlate.state.rows import (
@@ -23,7 +31,7 @@ from streams.correlate.state.rows import (
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
 from streams.model.digest import digest
-from streams.model.entity import Entity
+from streams.model.entity import SLURM, Entity, JobRef
 from streams.model.facts import Fact, JobFact, LinkFact, NodeFact, PodFact
 from streams.model.hostnames import folded
 from streams.model.kinds import SignalKind
@@ -139,6 +147,32 @@ class FactRows:
         if gone_at is not None:
             row = replace(row, gone_at=max(gone_at, row.gone_at or gone_at))
         return Touched(jobs={name}, placed={name}) if self._state.jobs.put(name, row) else Touched()
+
+    def allocation(self, job: JobRef, seen: Sighting) -> Touched:
+        """Keep what Slurm says of a job's nodes."""
+        row = self._state.jobs.get(job.key)
+        if row is None and len(self._state.jobs) >= MAX_JOBS:
+            return Touched()
+        before = row or JobRow()
+        after = with_statement(before, seen)
+        return self._allocated(job, before, after) if after is not before else Touched()
+
+    def forget_allocations(self, job: JobRef, cut: datetime, now: datetime) -> Touched:
+        """Forget where a job without an object stood before `cut`."""
+        row = self._state.jobs[job.key]
+        return self._allocated(job, row, pruned(row, cut, now))
+
+    def _allocated(self, job: JobRef, before: JobRow, after: JobRow) -> Touched:
+        if not self._state.jobs.put(job.key, after):
+            return Touched()
+        touched = Touched()
+        placed = tenancies_of(self._state.cluster, job, after)
+        for node in sorted(nodes_of(before) | nodes_of(after)):
+            name = f"{SLURM}/{processes_on(job.name, node)}"
+            if name in placed or name in self._state.pods:
+                row = self._state.pods.get(name, PodRow())
+                touched |= self.pod(name, replace(row, tenancies=placed.get(name, ())))
+        return touched
 
     def _ran(self, placement: Placement) -> None:
         row = self._state.jobs.get(placement.job.key, JobRow())

@@ -9,6 +9,7 @@ from streams.correlate.policy.config import Config
 from streams.correlate.policy.families import FAILURES, families, is_failure_of_job, storage_system
 from streams.correlate.policy.link_parts import placed
 from streams.correlate.sightings import Sighting, added, order, sighting
+from streams.correlate.state.allocations import is_slurm, on_its_node
 from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.incarnations import closes
 from streams.correlate.state.place import Place, Touched
@@ -55,7 +56,8 @@ class Ingest:
     def signal(self, signal: Signal, touched: Touched) -> None:
         """Keep one signal, and note what has to be re-evaluated because of it."""
         if (seen := sighting(signal)) is not None:
-            self._keep(self._topology.names.named(seen), touched)
+            seen = self._topology.names.named(seen)
+            self._keep(on_its_node(seen) if is_slurm(seen.entity.pod) else seen, touched)
 
     def fact(self, key: str, fact: Fact | None, at: datetime) -> Touched:
         """Keep one fact, or its end. `key` is the record's: `<cluster>/<kind>/<name>`."""
@@ -93,6 +95,8 @@ class Ingest:
             seen.kind in (SignalKind.NCCL_TIMEOUT, SignalKind.NCCL_ERROR) or is_failure_of_job(seen)
         ):
             self._in_pod(entity.pod, seen, touched)
+        elif seen.kind == SignalKind.JOB_ALLOCATION and entity.job:
+            touched |= self._facts.allocation(entity.job, seen)
         elif seen.kind == SignalKind.FABRIC_NEIGHBOUR and entity.switch and entity.port:
             touched |= self._facts.heard(f"{entity.switch}/{entity.port}", _cable(seen))
         elif seen.kind == SignalKind.FABRIC_LINK and not entity.nic and not entity.switch:

@@ -42,6 +42,8 @@ class Placement:
     """When somebody asked for its deletion."""
     succeeded: bool | None = None
     """Whether all that it ran ended well; None while it has not ended, and where nobody saw how."""
+    position: int | None = None
+    """Its place in the list of its job's nodes, in whose order ranks are handed out."""
 
     def overlaps(self, since: datetime, until: datetime) -> bool:
         """Whether the placement and the closed interval have a moment in common."""
@@ -98,6 +100,7 @@ def placements_of(name: str, row: PodRow) -> tuple[Placement, ...]:
                 observed=tuple(t for t in row.ranks if start <= t.at and (end is None or t.at <= end)),
                 removed_at=fact.removed_at,
                 succeeded=_OUTCOMES.get(fact.phase) if fact.ended_at is not None else None,
+                position=fact.position,
             )
         )
     return tuple(placements)

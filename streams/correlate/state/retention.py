@@ -12,6 +12,7 @@ from streams.correlate.state.fact_rows import FactRows
 from streams.correlate.state.node_work import work_at
 from streams.correlate.state.place import Place, PlaceKind, Touched
 from streams.correlate.state.placement import ended_at
+from streams.correlate.state.pod_jobs import job_ref
 from streams.correlate.state.rows import Groups, NodeRow, PodRow, of_kind
 from streams.correlate.state.store import State
 from streams.correlate.state.topology import Topology
@@ -59,13 +60,21 @@ class Retention:
         touched |= self._facts.forget_heard(now)
         # Places go last: only those are dropped where nothing is kept any more.
         self._drop_places(cut, busy)
+        for name in [n for n, job in self._state.jobs.items() if job.allocations or job.asked]:
+            if name not in open_jobs:
+                touched |= self._facts.forget_allocations(job_ref(name), cut, now)
         for name, job in list(self._state.jobs.items()):
             # A job whose kind is not watched has no fact and no tombstone: it is gone with its last pod.
             unwatched = job.fact is None and job.gone_at is None
             gone = (
                 job.is_gone and job.gone_at is not None and job.gone_at < cut
                 if not unwatched
-                else not (self._topology.placements.names_of(name) or self._topology.pod_jobs.unplaced(name))
+                else not (
+                    job.allocations
+                    or job.asked
+                    or self._topology.placements.names_of(name)
+                    or self._topology.pod_jobs.unplaced(name)
+                )
             )
             if gone and name not in open_jobs:
                 self._state.jobs.drop(name)

@@ -102,6 +102,12 @@ class JobRow:
     """When a pod of it first stood on a node."""
     suspensions: tuple[tuple[datetime, bool], ...] | None = None
     """When facts began and ceased to say that it is suspended; the latest few. None for a job that never was."""
+    allocations: tuple[tuple[datetime, tuple[str, ...]], ...] = ()
+    """Of a job without an object: when its nodes were told of, and which; none when it ended. The latest few."""
+    asked: tuple[datetime, ...] = ()
+    """When somebody asked for the end of such a job, or its time was up; the latest few."""
+    gpus_per_node: int | None = None
+    """What such a job was given on each of its nodes, where that is told."""
 
     @property
     def stops(self) -> tuple[datetime, ...]:
@@ -218,7 +224,7 @@ def with_work(row: NodeRow, fact: NodeFact) -> NodeRow:
     said = _work_of(fact)
     if not said and not row.work:
         return row
-    return replace(row, work=_outermost({*row.work, (fact.observed_at, said)})[-MAX_WORK:])
+    return replace(row, work=outermost({*row.work, (fact.observed_at, said)})[-MAX_WORK:])
 
 
 def _work_of(fact: NodeFact) -> tuple[str, ...]:
@@ -230,7 +236,7 @@ def with_suspension(row: JobRow, fact: JobFact) -> JobRow:
     """The row with what a fact says of its suspension. Of facts in a row that say the same, the outermost are kept."""
     if not fact.suspended and not row.suspensions:
         return row
-    statements = _outermost({*(row.suspensions or ()), (fact.observed_at, fact.suspended)})
+    statements = outermost({*(row.suspensions or ()), (fact.observed_at, fact.suspended)})
     return replace(row, suspensions=statements[-MAX_WORK:])
 
 
@@ -238,11 +244,11 @@ def with_names(row: NodeRow, fact: NodeFact) -> NodeRow:
     """The row with the node's other names from a fact. Of facts in a row that state the same, the outermost are kept."""
     own = folded(fact.name)
     others = sorted({folded(name) for name in (*fact.addresses, *fact.aliases)} - NOBODYS - {own})
-    names = _outermost({*row.names, (fact.observed_at, tuple(others[: 4 * MAX_NAMES]))})
+    names = outermost({*row.names, (fact.observed_at, tuple(others[: 4 * MAX_NAMES]))})
     return replace(row, names=names[-MAX_NAMES:])
 
 
-def _outermost(statements: set[tuple[datetime, T]]) -> tuple[tuple[datetime, T], ...]:
+def outermost(statements: set[tuple[datetime, T]]) -> tuple[tuple[datetime, T], ...]:
     """Statements in order of time, without those between two that state the same: arrival in any order gives the same result."""
     ordered: list[tuple[datetime, T]] = sorted(statements)
     return tuple(

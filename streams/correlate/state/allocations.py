@@ -1,0 +1,148 @@
+"""Jobs that no Kubernetes object describes, from what Slurm's controller logs: which nodes a job holds, and until when.
+
+A job's row keeps what was said of its nodes and when; where the job stood follows from that alone, so the order in which lines
+arrive does not matter. Its processes on one node stand for a pod: everything that is known of pods' placements holds for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import NamedTuple
+
+from streams.correlate.sightings import Sighting
+from streams.correlate.state.rows import MAX_WORK, JobRow, Tenancy, outermost
+from streams.inventory.hostlists import hosts
+from streams.model.entity import SLURM, JobRef, PodRef
+from streams.model.errors import BadInput
+from streams.model.facts import PodFact
+from streams.model.kinds import WorkloadClass
+
+MAX_JOBS = 4_000
+"""Jobs with an allocation that are known at one time; a log can name any number."""
+MAX_NODES = 2_048
+"""Nodes of one job; a job on more of them is not followed."""
+KEPT = timedelta(days=15)
+"""An allocation of which nothing was said for so long is over: its end was lost."""
+
+_ASKED_BEFORE = timedelta(minutes=5)
+"""What ends a job is asked for at most so long before: Slurm kills what does not leave by itself."""
+
+
+class Allocation(NamedTuple):
+    """One stretch of time in which a job held the same nodes; `end` is None while it lasts."""
+
+    start: datetime
+    end: datetime | None
+    nodes: tuple[str, ...]
+    per_node: int | None
+    removed_at: datetime | None
+
+
+def is_slurm(pod: PodRef | None) -> bool:
+    """Whether a "pod" is a job's output as shippers name it, which is the same on all of the job's nodes."""
+    return pod is not None and pod.namespace == SLURM
+
+
+def on_its_node(seen: Sighting) -> Sighting:
+    """The sighting with its job's processes on its node in place of the job as a whole."""
+    pod, node = seen.entity.pod, seen.entity.node
+    if pod is None or not node or "." in pod.name:
+        return seen
+    return replace(seen, entity=replace(seen.entity, pod=PodRef(SLURM, processes_on(pod.name, node))))
+
+
+def processes_on(job: str, node: str) -> str:
+    """The name of a job's processes on a node, whichever of the node's names is used."""
+    return f"{job}.{node.partition('.')[0].lower()}"
+
+
+def with_statement(row: JobRow, seen: Sighting) -> JobRow:
+    """The row with what a line says of the job's nodes. A job that holds one node and no GPU that is told of is not followed."""
+    said = seen.text("subtype")
+    if said == "asked":
+        return replace(row, asked=tuple(sorted({*row.asked, seen.at})[-MAX_WORK:]))
+    named: tuple[str, ...] = ()
+    if said == "running":
+        named = _hosts_in(seen.text("hosts"))
+        if not named or (len(named) == 1 and not seen.number("gpus")):
+            return row
+    statements = outermost({*row.allocations, (seen.at, named)})[-MAX_WORK:]
+    per_node = max(filter(None, (row.gpus_per_node, seen.number("gpus"))), default=None)
+    return replace(row, allocations=statements, gpus_per_node=per_node)
+
+
+def _hosts_in(text: str) -> tuple[str, ...]:
+    try:
+        found = tuple(hosts(text))
+    except BadInput:
+        return ()
+    return found if len(found) <= MAX_NODES else ()
+
+
+def allocations_of(row: JobRow) -> Iterator[Allocation]:
+    """Where the job stood, earliest first."""
+    runs: list[tuple[datetime, tuple[str, ...]]] = []
+    for at, nodes in row.allocations:
+        if not runs or runs[-1][1] != nodes:
+            runs.append((at, nodes))
+    for (start, nodes), after in pairwise([*runs, None]):  # type: ignore[misc]
+        if nodes:
+            end = after[0] if after is not None else None
+            asked = (
+                at for at in row.asked if start <= at and (end is None or end - _ASKED_BEFORE <= at <= end)
+            )
+            yield Allocation(start, end, nodes, row.gpus_per_node, min(asked, default=None))
+
+
+def nodes_of(row: JobRow) -> set[str]:
+    """Every node that the job is known to hold or to have held."""
+    return {node for _, nodes in row.allocations for node in nodes}
+
+
+def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tenancy, ...]]:
+    """What the row says of the job's processes, by their pod's name: a stay on the node for each allocation."""
+    found: dict[str, tuple[Tenancy, ...]] = {}
+    for one in allocations_of(row):
+        for position, node in enumerate(one.nodes):
+            name = processes_on(job.name, node)
+            # `srun` hands out tasks in the order of the list (srun, --distribution=block).
+            first = position * one.per_node if one.per_node else None
+            fact = PodFact(
+                cluster,
+                SLURM,
+                name,
+                f"{name}@{one.start.isoformat()}",
+                one.start,
+                node=node,
+                job=job,
+                phase="Running" if one.end is None else "Succeeded",
+                gpus=one.per_node or 0,
+                rank=first,
+                ranks=one.per_node,
+                rank_source="place in Slurm's node list",
+                position=position,
+                scheduled_at=one.start,
+                started_at=one.start,
+                ended_at=one.end,
+                removed_at=one.removed_at,
+                workload=WorkloadClass.TRAINING,
+                workload_guessed=True,
+            )
+            found[f"{SLURM}/{name}"] = (*found.get(f"{SLURM}/{name}", ()), Tenancy(fact, one.start))
+    return found
+
+
+def pruned(row: JobRow, cut: datetime, now: datetime) -> JobRow:
+    """The row without what ended before `cut`, and without an allocation of which nothing is heard any more."""
+    if row.allocations and row.allocations[-1][0] < now - KEPT:
+        return replace(row, allocations=(), asked=())
+    if not row.allocations:
+        return replace(row, asked=tuple(at for at in row.asked if at >= cut))
+    last_end = max((at for at, nodes in row.allocations if not nodes and at < cut), default=None)
+    if last_end is None:
+        return row
+    left = tuple((at, nodes) for at, nodes in row.allocations if at > last_end)
+    return replace(row, allocations=left, asked=tuple(at for at in row.asked if at > last_end))

@@ -1,0 +1,125 @@
+"""Jobs that no Kubernetes object describes: where Slurm's controller put them, what their ranks say, and how they end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from streams.correlate.state.allocations import KEPT, MAX_NODES
+from streams.model.entity import SLURM, SLURM_JOB, Entity, JobRef, PodRef
+from streams.model.signal import Attribute, Severity, Signal
+from tests.streams.correlate.world import CLUSTER, World, _signal, at, xid
+
+NODES = [f"cn{i:03d}" for i in range(1, 5)]
+ALL = "cn[001-004]"
+
+
+def says(subtype: str, seconds: float, hosts: str = "", *, number: str = "4242", **more: int) -> Signal:
+    place = Entity(CLUSTER, job=JobRef(SLURM_JOB, "", number))
+    attributes: dict[str, Attribute] = {"subtype": subtype, **({"hosts": hosts} if hosts else {}), **more}
+    return _signal("job.allocation", place, seconds, attributes, severity=Severity.INFO)
+
+
+def line(kind: str, rank: int, seconds: float, *, host: str | None = None, **more: int | str) -> Signal:
+    """A line of a rank in its job's output, shipped from its node under that node's long name."""
+    node = f"{host or NODES[rank // 8]}.hpc.example"
+    place = Entity(CLUSTER, node=node, pod=PodRef(SLURM, "4242"), rank=rank)
+    return _signal(kind, place, seconds, {"rank": rank, **more})
+
+
+def hang(silent: Sequence[int], seconds: float = 1800, host: str | None = None) -> list[Signal]:
+    told = [r for r in range(32) if r not in silent]
+    more: dict[str, int | str] = {
+        "seq": 7,
+        "op": "ALLREDUCE",
+        "pg": "0",
+        "timeout_ms": 600_000,
+        "elapsed_ms": 600_009,
+    }
+    return [line("nccl.timeout", r, seconds + 0.1 * i, host=host, **more) for i, r in enumerate(told)]
+
+
+def told(signals: Sequence[Signal], until: float = 4000) -> World:
+    world = World()
+    for one in signals:
+        world.see(one)
+    world.pass_to(until, step=10)
+    return world
+
+
+def test_the_node_of_a_silent_rank_is_found() -> None:
+    incident = told([says("running", 0, ALL), *hang([17])]).only()
+    assert (incident.root.node, [j.name for j in incident.jobs]) == ("cn003", ["4242"])
+
+
+def test_a_gpu_that_fails_is_told_with_the_job_that_stood_there() -> None:
+    incident = told([says("running", 0, ALL), xid("cn002", 79, 600)]).only()
+    assert [(j.kind, j.name) for j in incident.jobs] == [(SLURM_JOB, "4242")]
+
+
+@pytest.mark.parametrize("end", ["ended", "running"])
+def test_a_job_that_has_left_a_node_is_no_victim_of_it(end: str) -> None:
+    moved = says(end, 300, "cn[003-004]" if end == "running" else "")
+    assert not told([says("running", 0, ALL), moved, xid("cn002", 79, 1200)]).only().jobs
+
+
+def test_a_job_is_found_again_where_it_was_requeued() -> None:
+    moves = [says("running", 0, "cn[001-002]"), says("ended", 300), says("running", 400, "cn[003-004]")]
+    incident = told([*moves, xid("cn003", 79, 1200)]).only()
+    assert [j.name for j in incident.jobs] == ["4242"]
+
+
+def test_the_order_of_lines_and_a_restart_change_nothing() -> None:
+    story = [
+        says("running", 0, ALL),
+        says("running", 700, "cn[001,002,003,004]"),
+        *hang([17]),
+        says("ended", 1830),
+        says("running", 1900, "cn[001-002]"),
+    ]
+    expected = told(story)
+    for seed in range(6):
+        shuffled = random.Random(seed).sample(story, len(story))
+        world = World()
+        world.see(*shuffled[:12])
+        world.restart()
+        for one in (*shuffled[12:], *shuffled[:3]):
+            world.see(one)
+        world.pass_to(4000, step=10)
+        assert (world.only().root, world.only().jobs) == (expected.only().root, expected.only().jobs)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_what_ends_because_it_was_asked_to_is_no_fault(asked: bool) -> None:
+    failed = [line("job.failed", r, 600 + r, subtype="process_exit", exitcode=1) for r in range(0, 32, 8)]
+    story = [says("running", 0, ALL), *([says("asked", 590)] if asked else []), *failed, says("ended", 720)]
+    assert bool(told(story).incidents()) is not asked
+
+
+def test_small_jobs_of_a_busy_cluster_and_their_failures_say_nothing() -> None:
+    signals = []
+    for i in range(30):
+        number = str(5000 + i)
+        place = Entity(CLUSTER, node="cn001", pod=PodRef(SLURM, number))
+        signals += [
+            says("running", 60 * i, "cn001", number=number),
+            _signal("job.failed", place, 60 * i + 30, {"subtype": "process_exit", "exitcode": 1}),
+            says("ended", 60 * i + 40, number=number),
+        ]
+    assert not told(signals).incidents()
+
+
+def test_what_is_over_is_forgotten_and_so_is_what_nobody_ended() -> None:
+    world = told([says("running", 0, ALL), says("ended", 300), says("running", 10, ALL, number="4243")])
+    assert {key for key in world.rows if key.startswith(("job/", "pod/"))}
+    world.pass_to(KEPT.total_seconds() + 86_400 * 2, step=3600)
+    world.restart()
+    assert not {key for key in world.rows if key.startswith(("job/", "pod/"))}
+
+
+def test_a_list_without_end_is_no_allocation() -> None:
+    world = told([says("running", 0, f"cn[1-{MAX_NODES + 1}]"), says("running", 1, "cn[1-")], until=60)
+    assert not [key for key in world.rows if key.startswith("pod/")]
+    assert world.now == at(60)
