@@ -33,7 +33,7 @@ _POD_LINK = re.compile(
 _SLURM_ID = re.compile(r"(\d{1,10}(?:_\d{1,7})?)(?:\.(?:\d{1,6}|batch))?", re.ASCII)
 """A job, or a task of an array; behind a dot is a step."""
 _SLURM_OUTPUT = re.compile(
-    r"(?:(?:^|/)slurm[-_.]|slurm[^/]{0,64}/(?:[^/]{1,128}/){0,4}(?:[^/]{0,128}[-_.])?)(\d{2,10}(?:_\d{1,7})?)"
+    r"(?:(?:^|/)slurm[-_.]|slurm[^/]{0,64}/(?:[^/]{1,128}/){0,4}(?!slurm[a-z])(?:[^/]{0,128}[-_.])?)(\d{2,10}(?:_\d{1,7})?)"
     r"(?:[-_.][\w-]{1,64})?\.(?:out|err|log|txt)$",
     re.ASCII,
 )
