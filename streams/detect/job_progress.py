@@ -19,7 +19,7 @@ class JobProgress:
             rb"(?i:iter(?:ation)?|step|batch)s?\s{0,4}[:=#\[]?\s{0,8}\[?\d",
             rb"(?i:epoch)\s{0,4}[:=]?\s{0,4}\[?\d",
             rb"(?i:steps?)\\{0,3}['\"]\s{0,2}:\s{0,2}\d",
-            rb"\d%\|.{0,400}/\d{1,12} \[",
+            rb"\d%\|[^\n]*/\d+ \[",
         )
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:

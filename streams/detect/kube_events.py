@@ -117,9 +117,9 @@ class KubeEvents:
             rf"\b(?:{'|'.join(named)})".encode(),
             rf"\"(?:{'|'.join(valued)})[\\\"]".encode(),
             rf"(?:[\x01-\x08\x0b-\x1f]|reason[^\w\n]{{1,6}}|(?:Normal|Warning)[ \t]{{1,16}})(?:{'|'.join(valued)})".encode(),
-            rb"ondition [^\n]{1,64} is now",
-            rb"\b[A-Z]\w{2,60}Is(?:Not)?Healthy\b",
-            rb"\bNvidia[A-Z]\w{1,60}(?:Error|Warning|Failed|Failure|Lost|Mismatch)\b",
+            rb"ondition [^\n]+ is now",
+            rb"[A-Za-z]Is(?:Not)?Healthy\b",
+            rb"\bNvidia[A-Z]\w+(?:Error|Warning|Failed|Failure|Lost|Mismatch)\b",
         )
 
     def read(self, event: KubeEvent, stream: Stream) -> Iterator[Finding]:

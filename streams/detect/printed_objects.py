@@ -74,14 +74,14 @@ class PrintedObjects:
     """Reads lines of objects. Remembers the object that a description is of."""
 
     hints = (
-        rb"NotReady(?:,SchedulingDisabled)? {1,24}\S{1,120} {1,24}\d[\dsmhdy]{0,10} {1,16}v\d\.",
-        rb"(?:OOMKilled|Evicted|UnexpectedAdmissionError) {1,24}\d{1,6} [^\n]{0,40}\d[sm]",
-        rb"(?:Name|Namespace|Node|Roles): {4,24}[\w<]",
-        rb"(?:True|False|Unknown) {1,12}[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} ",
-        rb"(?:Normal|Warning) {1,24}[A-Z]\w{1,127} {1,40}\d[\dsmhdy]{0,10}(?: \(x\d{1,6} over \w{1,12}\))? {1,24}[a-z]",
+        rb"NotReady(?:,SchedulingDisabled)? +\S+ +\d\w* +v\d\.",
+        rb"(?:OOMKilled|Evicted|UnexpectedAdmissionError) +\d+ ",
+        rb"(?:Name|Namespace|Node|Roles): {4}",
+        rb"(?:True|False|Unknown) +[A-Z][a-z]{2}, \d\d ",
+        rb"(?:Normal|Warning) +[A-Z]\w+ +\d+[smhdy]",
         rb"v1\.(?:NodeCondition|Event)\{",
-        rb"\{[A-Z]\w{1,60} (?:False|Unknown|True) \d{4}-\d\d-\d\d ",
-        rb"ondition[\\\"]{0,4}[=:] ?[\\\"]{0,4}\{[^{}\n]{0,400}status",
+        rb"\{[A-Z]\w+ (?:False|Unknown|True) \d{4}-",
+        rb"ondition[\\\"]{0,4}[=:] ?[\\\"]{0,4}\{[^{}\n]*status",
     )
 
     def __init__(self) -> None:

@@ -46,11 +46,10 @@ class SlurmTables:
     """Reads rows of these tables. Remembers the node that `scontrol` shows until its state comes."""
 
     hints = (
-        rb"(?:infinite|\d:\d\d:\d\d) {1,24}\d{1,6} {1,24}[a-z]{3,16}\* {1,24}[A-Za-z]",
-        rb"[a-z]{3,16}\* {1,24}\d{1,6} {1,24}\d{1,4}:\d{1,4}:\d{1,4} ",
-        rb"Not responding {1,24}[\w.@-]{1,64} {1,24}\d{4}-\d\d-\d\dT",
+        rb"[a-z]\* +[A-Za-z\d]",
+        rb"Not responding +\S+ +\d{4}-",
         rb"NodeName=[A-Za-z]",
-        rb" State=[A-Z_+]{0,64}(?:\*|NOT_RESPONDING)",
+        rb" State=[A-Z_+]*(?:\*|NOT_RESPONDING)",
     )
 
     def read(self, line: LogLine, stream: Stream) -> Iterator[Finding]:

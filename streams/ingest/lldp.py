@@ -26,7 +26,7 @@ HINTS = (
     rb"openconfig[_-]lldp",
     rb"lldp_?[rR]em_?[sS]ys_?[nN]ame",
     rb"LocalPort {1,40}RemoteDevice",
-    rb"==\( {0,8}\d{1,3}X [^\n]{0,60}LinkUp {0,4}\)==>",
+    rb"==\( *\d+X [^\n]*LinkUp",
 )
 """Bytes (RE2) of records that hold such a table."""
 

@@ -35,6 +35,8 @@ class Prefilter:
     def __init__(self, hints: Iterable[bytes]) -> None:
         wanted = _compiled(b"|".join(b"(?:%b)" % hint for hint in dict.fromkeys(hints)))
         self._match = wanted._regexp.Match  # the wrapper around it costs as much as the matching
+        self.instructions: int = wanted._regexp.ProgramSize()
+        """Length of RE2's program: each state of the automaton is built from all of it, and counted repeats are written out."""
 
     def wants(self, value: bytes) -> bool:
         """True when one of the hints matches."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
 from datetime import timedelta
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +15,7 @@ from bench.chatter import LINE_BYTES, ORDINARY, faults, ordinary, samples
 from streams.detect import Detector
 from streams.detect.families import event_families, line_families, sample_families
 from streams.detect.matching.prefilter import Prefilter
+from streams.ingest import ENVELOPE_HINTS
 from tests.effort import tries
 from tests.streams.detect.lines import NOW, record
 
@@ -65,3 +70,46 @@ def test_all_hints_together_are_matched_at_full_speed(capfd: pytest.CaptureFixtu
         [b"NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.", b"DCGM_FI_DEV_GPU_TEMP"]
     ) == [0, 1]
     assert "out of memory" not in capfd.readouterr().err
+
+
+def test_the_program_of_all_hints_stays_short() -> None:
+    """Without a clock: every state of the automaton is built from the whole program, and `x{1,99}` puts 99 times `x` into it."""
+    assert Prefilter([*HINTS, *ENVELOPE_HINTS]).instructions < 28_000
+
+
+_GROWN = """
+import ctypes
+from datetime import UTC, datetime
+from itertools import islice
+from bench.chatter import faults, ordinary
+from streams.detect import Detector
+
+class Heap(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
+
+mallinfo = ctypes.CDLL(None).mallinfo2
+mallinfo.restype = Heap
+begin = datetime(2026, 11, 21, tzinfo=UTC)
+lines = [*islice(ordinary(7, begin), 6_000), *islice(faults(7, begin, 10**6), 1_000)]
+batches = [lines[at : at + 500] for at in range(0, len(lines), 500)]
+select = Detector("c1").select
+before = mallinfo().uordblks
+for batch in batches:
+    select(batch)
+print(mallinfo().uordblks - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="asks glibc how much is allocated")
+def test_the_automaton_of_all_hints_stays_far_below_its_memory() -> None:
+    """RE2 forgets all states when they fill two thirds of 64 MB, and gives the automaton up when that happens too often.
+
+    A gap of any characters after a frequent word doubles the states of all that follows; in a process of its own, for states are
+    built once.
+    """
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", _GROWN], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert 0 < int(done.stdout) < 3_500_000
