@@ -123,7 +123,11 @@ class Ingest:
         """A link that names no NIC: a host's own as a whole, or a port that a subnet's manager speaks of."""
         there = placed(seen)
         if there is not None and there.entity.switch and there.entity.port:
-            self._on_port(f"{there.entity.switch}/{there.entity.port}", there, touched)
+            name = f"{there.entity.switch}/{there.entity.port}"
+            if there.text("peer_node") or there.text("peer_switch"):
+                # A subnet's manager names both ends: it tells of the cable as well.
+                touched |= self._facts.heard(name, _cable(there))
+            self._on_port(name, there, touched)
         elif there is not None and there.entity.node:
             self._on_node(there.entity.node, there, touched)
 
@@ -226,15 +230,15 @@ class Ingest:
 
 
 def _cable(seen: Sighting) -> LinkFact:
-    """The cable that devices tell of."""
-    entity = seen.entity
+    """The cable that devices tell of, or the manager of a subnet, in whose lines `node` is the switch."""
+    entity, at_manager = seen.entity, seen.kind == SignalKind.FABRIC_LINK
     return LinkFact(
         entity.cluster,
         entity.switch or "",
         entity.port or "",
         seen.at,
-        node=seen.text("node") or None,
-        nic=seen.text("nic") or None,
+        node=(seen.text("peer_node") if at_manager else seen.text("node")) or None,
+        nic=(seen.text("peer_nic") if at_manager else seen.text("nic")) or None,
         peer_switch=seen.text("peer_switch") or None,
         peer_port=seen.text("peer_port") or None,
         heard=True,

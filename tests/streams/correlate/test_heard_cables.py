@@ -83,3 +83,32 @@ def test_hearing_the_same_again_touches_nothing() -> None:
     before = len(world.revisions)
     world.see(heard("leaf-1", "Ethernet12", 100, node="n2"))
     assert len(world.revisions) == before
+
+
+def managed(seconds: float, *, cleared: bool = False) -> Signal:
+    """A subnet's manager on a link, by both of its ends."""
+    ends = {"node": "ib-leaf-3", "port": "9", "peer_node": "gpu-12", "peer_nic": "mlx5_2"}
+    place = Entity(CLUSTER, node="ib-leaf-3")
+    return _signal("fabric.link", place, seconds, {"subtype": "link_down", **ends}, cleared=cleared)
+
+
+def test_a_link_of_which_the_subnets_manager_names_both_ends_is_the_hosts_without_any_inventory() -> None:
+    for late in (False, True):
+        signals = [managed(0), managed(6, cleared=True), managed(10)]
+        world = World()
+        for signal in reversed(signals) if late else signals:
+            world.see(signal)
+        world.pass_to(120)
+        assert (world.only().family, world.only().root.node, world.only().root.nic) == (
+            "nic_link",
+            "gpu-12",
+            "mlx5_2",
+        )
+
+
+def test_a_link_that_comes_back_at_once_is_told_of_by_nobody() -> None:
+    world = World()
+    world.see(managed(0))
+    world.see(managed(4, cleared=True))
+    world.pass_to(300, step=5)
+    assert world.incidents() == []
