@@ -392,6 +392,7 @@ def test_an_index_that_two_gpus_had_is_not_believed() -> None:
 def test_what_a_victim_of_its_link_asks_for_is_not_decisive() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(xid("n1", 74, 0, reason="peer device"), xid("n1", 154, 2, action="drain_and_reset"))
+    world.pass_to(10)
     assert (world.only().family, world.only().certainty) == ("gpu_nvlink", LIKELY)
 
 
