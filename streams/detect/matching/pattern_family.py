@@ -7,16 +7,20 @@ wrote the line, `device` a NIC when the kind is `fabric.*`, `port` a port of the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 
 from streams.detect.finding import Finding, Stream
 from streams.detect.matching import re2_patterns, related_lines
 from streams.detect.matching.log_patterns import Hit, PatternTable
 from streams.detect.matching.quotation_filter import reported
+from streams.detect.rule_state import Key
+from streams.model.clock import from_millis, to_millis
 from streams.model.entity import Gpu, canonical_pci
 from streams.model.record import LogLine
 from streams.model.signal import Attribute, SignalState
 
 _MAX_FIRING = 50_000
+_MAX_ENDED = 10_000
 
 _NAMED = re2_patterns.compile(r"\b([A-Za-z][\w-]{1,40})(?:\[\d{1,10}\])?: {1,4}$")
 
@@ -45,25 +49,42 @@ class PatternFamily:
                 continue
             after = hit.end
             found = self.finding(hit, line, stream)
-            if found is None or self._was_not_firing(hit, found, line, stream):
+            if found is None:
                 continue
+            ended_at = None
+            if self._ending:
+                key = _key(found, line, stream)
+                if found.state is SignalState.FIRING:
+                    ended_at = self._note_firing(key, line, stream)
+                elif self._was_not_firing(key, hit, line, stream):
+                    continue
             if not related_lines.is_repeat(hit.row, found, line, stream):
                 yield found
+                if ended_at is not None:
+                    yield found._replace(state=SignalState.CLEARED, at=ended_at)
 
-    def _was_not_firing(self, hit: Hit, found: Finding, line: LogLine, stream: Stream) -> bool:
-        """True for the end of what was not firing there; remembers what is firing.
+    def _note_firing(self, key: Key, line: LogLine, stream: Stream) -> datetime | None:
+        """Remember what is firing. Returns when it ended, if a line that overtook this one has told so."""
+        stream.rule_state.table(f"{self._sheet}.firing", _MAX_FIRING)[key] = (1,)
+        ended = stream.rule_state.table(f"{self._sheet}.ended", _MAX_ENDED).pop(key, None)
+        if ended is None or line.at is None or not isinstance(ended[0], (int, float)):
+            return None
+        at = from_millis(int(ended[0]))
+        return at if line.at <= at else None
+
+    def _was_not_firing(self, key: Key, hit: Hit, line: LogLine, stream: Stream) -> bool:
+        """True for the end of what was not firing there, which every boot prints too.
 
         Where lines of one host are spread over several partitions, another one may have seen it fire, so every end counts.
         """
-        if not self._ending:
+        if stream.rule_state.table(f"{self._sheet}.firing", _MAX_FIRING).pop(key, None) is not None:
             return False
-        firing = stream.rule_state.table(f"{self._sheet}.firing", _MAX_FIRING)
-        subtype = _text(found.attributes, "subtype")
-        key = (stream.cluster, found.node or line.node, found.kind, subtype, found.nic, found.port)
-        if found.state is SignalState.FIRING:
-            firing[key] = (1,)
+        if not hit.row.ends or stream.spread > 1:
             return False
-        return firing.pop(key, None) is None and hit.row.ends and stream.spread == 1
+        if line.at is not None:
+            # Shippers that send in batches may let it overtake the line that begins what it ends.
+            stream.rule_state.table(f"{self._sheet}.ended", _MAX_ENDED)[key] = (to_millis(line.at),)
+        return True
 
     def finding(self, hit: Hit, line: LogLine, stream: Stream) -> Finding | None:
         """The finding of one message; None when it is none after all."""
@@ -84,6 +105,12 @@ class PatternFamily:
             on_switch=self._on_switch,
             text=line.text,
         )
+
+
+def _key(found: Finding, line: LogLine, stream: Stream) -> Key:
+    """The place and state that a line is about."""
+    subtype = _text(found.attributes, "subtype")
+    return (stream.cluster, found.node or line.node, found.kind, subtype, found.nic, found.port)
 
 
 def _nic(attributes: Mapping[str, Attribute], hit: Hit) -> str | None:
