@@ -35,7 +35,7 @@ from streams.correlate.job_rules.first_failures import (
 from streams.correlate.job_rules.job_causes import application_root, hang_root, rejections
 from streams.correlate.job_rules.job_evidence import JobEvidence, placed_at, recovered, removed_before
 from streams.correlate.job_rules.pod_failures import PLATFORM, PlatformBlocker, platform_blockers
-from streams.correlate.job_rules.rank_assignment import gpus_of, numbered
+from streams.correlate.job_rules.rank_assignment import gpus_of, numbered, where_ranks_stand
 from streams.correlate.job_rules.rank_reports import Episode, episodes, joined
 from streams.correlate.job_rules.start_failures import StartFailures, start_failures
 from streams.correlate.policy.config import Config
@@ -220,6 +220,7 @@ def _finding(evidence: JobEvidence, episode: Episode, config: Config) -> HangFin
     """What the ranks' reports say about a hang."""
     numbers = numbered(placed_at(evidence.placements, episode.start, config), episode.reports)
     placements = numbers.placements
+    episode = replace(episode, reports=where_ranks_stand(placements, episode.reports))
     addressed = any(
         t.sighting.kind == SignalKind.NCCL_ERROR or t.sighting.text("ip") for t in episode.reports
     )

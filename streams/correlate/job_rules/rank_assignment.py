@@ -18,6 +18,8 @@ from streams.model.entity import Gpu, canonical_pci
 
 _PER_NODE = range(1, 17)
 """How many ranks a node of a job may hold: one for each of its GPUs."""
+_USUAL = (1, 2, 4, 8, 16)
+"""Numbers of GPUs in a host. A last node that is silent as a whole leaves another one, and then nothing is concluded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,21 @@ def numbered(placements: Sequence[Placement], reports: Iterable[RankReport]) -> 
     )
 
 
+def where_ranks_stand(
+    placements: Sequence[Placement], reports: Sequence[RankReport]
+) -> tuple[RankReport, ...]:
+    """Reports at the node of their rank, where a node list tells it: which host ships a job's output says nothing of that."""
+    holders = {rank: p for p in placements if p.position is not None for rank in p.ranks}
+    if not holders:
+        return tuple(reports)
+    return tuple(
+        replace(report, pod=holder.pod, node=holder.node)
+        if isinstance(report.rank, int) and (holder := holders.get(report.rank)) is not None
+        else report
+        for report in reports
+    )
+
+
 def gpus_of(placements: Iterable[Placement], ranks: Iterable[object]) -> dict[int, Gpu]:
     """The GPU of each of these ranks, as far as their processes told them in any communicator of all ranks.
 
@@ -84,18 +101,25 @@ def gpus_of(placements: Iterable[Placement], ranks: Iterable[object]) -> dict[in
 def _by_node_list(placements: Sequence[Placement], reports: Sequence[RankReport]) -> Sequence[Placement]:
     """Placements known only by their place in the job's node list, with ranks, where the reports allow one number a node.
 
-    Ranks are handed out in the list's order, as many on each node: the ranks that a node tells must all lie in its block. Where
-    one node tells those of all others, too, its log is the whole job's; then the highest rank tells how many there are.
+    Ranks are handed out in the list's order, as many on each node (srun, --distribution=block): the ranks that a node tells must
+    all lie in its block. Where one host ships those of all nodes, it ships the whole job's output; then the highest rank
+    tells how many there are.
     """
+    if not placements or placements[0].position is None:
+        return placements
     at = {p.pod: p.position for p in placements if p.position is not None and not p.ranks}
     if len(at) != len(placements) or sorted(at.values()) != list(range(len(at))):
         return placements
-    told = {(at[r.pod], r.rank) for r in reports if isinstance(r.rank, int) and r.pod in at}
+    ranks = [(at.get(r.pod or "", -1), r.rank) for r in reports if isinstance(r.rank, int)]
+    told = {(place, rank) for place, rank in ranks if place >= 0} or set(ranks)
     told |= {(at[p.pod], t.rank) for p in placements for t in p.observed}
-    fitting = [n for n in _PER_NODE if all(place * n <= rank < (place + 1) * n for place, rank in told)]
+    given = {p.expected for p in placements if p.gpus}
+    fitting = [
+        n for n in given or _PER_NODE if all(place * n <= rank < (place + 1) * n for place, rank in told)
+    ]
     if not fitting and len({place for place, _ in told}) == 1:
         highest = max(rank for _, rank in told)
-        fitting = [n for n in _PER_NODE if (len(at) - 1) * n <= highest < len(at) * n]
+        fitting = [n for n in given or _USUAL if highest + 1 == len(at) * n]
     if len(fitting) != 1 or not told:
         return placements
     size = fitting[0]

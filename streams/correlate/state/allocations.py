@@ -15,7 +15,7 @@ from typing import NamedTuple
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.rows import MAX_WORK, JobRow, Tenancy, outermost
 from streams.inventory.hostlists import hosts
-from streams.model.entity import SLURM, JobRef, PodRef
+from streams.model.entity import SLURM, SLURM_JOB, JobRef, PodRef
 from streams.model.errors import BadInput
 from streams.model.facts import PodFact
 from streams.model.kinds import WorkloadClass
@@ -57,6 +57,11 @@ def on_its_node(seen: Sighting) -> Sighting:
 def processes_on(job: str, node: str) -> str:
     """The name of a job's processes on a node, whichever of the node's names is used."""
     return f"{job}.{node.partition('.')[0].lower()}"
+
+
+def job_of(pod: str) -> JobRef:
+    """The job whose output or processes go by a pod's name, `slurm/JOB.HOST`."""
+    return JobRef(SLURM_JOB, "", pod.partition("/")[2].partition(".")[0])
 
 
 def with_statement(row: JobRow, seen: Sighting) -> JobRow:
@@ -108,8 +113,6 @@ def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tena
     for one in allocations_of(row):
         for position, node in enumerate(one.nodes):
             name = processes_on(job.name, node)
-            # `srun` hands out tasks in the order of the list (srun, --distribution=block).
-            first = position * one.per_node if one.per_node else None
             fact = PodFact(
                 cluster,
                 SLURM,
@@ -120,9 +123,7 @@ def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tena
                 job=job,
                 phase="Running" if one.end is None else "Succeeded",
                 gpus=one.per_node or 0,
-                rank=first,
                 ranks=one.per_node,
-                rank_source="place in Slurm's node list",
                 position=position,
                 scheduled_at=one.start,
                 started_at=one.start,

@@ -172,6 +172,18 @@ class FactRows:
             if name in placed or name in self._state.pods:
                 row = self._state.pods.get(name, PodRow())
                 touched |= self.pod(name, replace(row, tenancies=placed.get(name, ())))
+        if before.was_placed is not after.was_placed:
+            touched |= self._shipped_elsewhere(job)
+        return touched
+
+    def _shipped_elsewhere(self, job: JobRef) -> Touched:
+        """Enter what hosts ship of a job's output that it does not stand on, now that the job is known, or no longer."""
+        pod_jobs, touched = self._topology.pod_jobs, Touched()
+        for name in sorted(self._state.pods.reporting):
+            if name.startswith(f"{SLURM}/{job.name}."):
+                touched.jobs |= pod_jobs.leave_unplaced(name)
+                pod_jobs.enter_unplaced(name)
+                touched.jobs |= pod_jobs.jobs_of(name)
         return touched
 
     def _ran(self, placement: Placement) -> None:

@@ -10,9 +10,10 @@ from collections import defaultdict
 
 from streams.correlate.policy.families import FAILURES
 from streams.correlate.sightings import Sighting
+from streams.correlate.state.allocations import job_of
 from streams.correlate.state.placement import Placements
 from streams.correlate.state.store import State
-from streams.model.entity import JobRef
+from streams.model.entity import SLURM, JobRef
 
 
 def job_ref(key: str) -> JobRef:
@@ -84,4 +85,9 @@ class PodJobs:
     def _owner_of(self, pod: str) -> str | None:
         row = self._state.pods.get(pod)
         owners = [t.fact.job for t in row.tenancies if t.fact.job and t.fact.trains] if row else []
+        if not owners and pod.startswith(f"{SLURM}/"):
+            # A job's output is one file, which another host may ship than those where it runs.
+            job = job_of(pod)
+            known = self._state.jobs.get(job.key)
+            return job.key if known is not None and known.was_placed else None
         return owners[-1].key if owners else None

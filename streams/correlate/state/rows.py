@@ -110,6 +110,11 @@ class JobRow:
     """What such a job was given on each of its nodes, where that is told."""
 
     @property
+    def was_placed(self) -> bool:
+        """Whether nodes of such a job are known."""
+        return any(nodes for _, nodes in self.allocations)
+
+    @property
     def stops(self) -> tuple[datetime, ...]:
         """When it was suspended, or deleted before it had finished."""
         deleted = (self.gone_at,) if self.gone_at and not (self.fact and self.fact.finished) else ()

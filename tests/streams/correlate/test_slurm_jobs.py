@@ -49,9 +49,19 @@ def told(signals: Sequence[Signal], until: float = 4000) -> World:
     return world
 
 
-def test_the_node_of_a_silent_rank_is_found() -> None:
-    incident = told([says("running", 0, ALL), *hang([17])]).only()
+@pytest.mark.parametrize("host", [None, "cn001", "login1"])
+@pytest.mark.parametrize("late", [False, True])
+def test_the_node_of_a_silent_rank_is_found_whoever_ships_the_jobs_output(
+    host: str | None, late: bool
+) -> None:
+    story = [says("running", 0, ALL), *hang([17], host=host)]
+    incident = told([*story[1:], story[0]] if late else story).only()
     assert (incident.root.node, [j.name for j in incident.jobs]) == ("cn003", ["4242"])
+
+
+def test_where_one_host_ships_all_a_node_that_is_silent_as_a_whole_moves_no_rank_to_another() -> None:
+    for incident in told([says("running", 0, ALL), *hang(range(24, 32), host="cn001")]).incidents():
+        assert incident.root.node in (None, "cn004")
 
 
 def test_a_gpu_that_fails_is_told_with_the_job_that_stood_there() -> None:
