@@ -88,6 +88,7 @@ def line_families() -> tuple[LineFamily, ...]:
         Sxid(),
         OffBus(),
         PatternFamily("nvrm"),
+        PatternFamily("accelerators"),
         PatternFamily("gpu_tools"),
         PatternFamily("agents"),
         query,
