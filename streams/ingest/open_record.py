@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from streams.ingest import encoding, json_documents, line_reassembly, lldp, protobuf
 from streams.ingest.events import (
+    agent_verdicts,
     alertmanager,
     cloud_notices,
     cloudevents,
@@ -52,8 +53,9 @@ READERS: tuple[Callable[[JsonObject, RecordContext, Opened], bool], ...] = (
     json_encoding.read,
     event_layouts.read,
     alertmanager.read,
-    cloudevents.read,
     cloud_notices.read,
+    cloudevents.read,
+    agent_verdicts.read,
     loki.read,
     elastic.read,
     cloud_logs.read,

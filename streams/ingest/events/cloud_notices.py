@@ -3,8 +3,11 @@
 Azure's scheduled events, by themselves or in what a handler logs: `{"DocumentIncarnation": 2, "Events": [{"EventType":
 "Redeploy", "EventStatus", "NotBefore", "Resources": […]}]}`. Amazon's EventBridge: `{"detail-type": "EC2 Spot Instance
 Interruption Warning", "source": "aws.ec2", "detail": {"instance-id"}}`. aws-node-termination-handler logs JSON with the notice in
-`event`, beside its message. Shapes: Azure Metadata Service; EventBridge, events of EC2 and Health;
-aws-node-termination-handler, pkg/logging.
+`event`, beside its message. Google's audit log: `{"protoPayload": {"methodName": "compute.instances.hostError", "resourceName",
+"status"}}`, and its metadata server `{"maintenance_status", "window_start_time"}`. Oracle's events are CloudEvents, by type:
+`{"eventType": "com.oraclecloud.computeapi.instancemaintenance.begin", "data": {"resourceName"}}`. Shapes: Azure Metadata
+Service; EventBridge, events of EC2 and Health; aws-node-termination-handler, pkg/logging; Cloud Audit Logs, system events;
+Compute Engine metadata server; OCI, events of Compute.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from streams.ingest.logs import text
 from streams.ingest.records import JsonObject, Opened, RecordContext
 
 _NOTED = "Adding new event to the event store"
+_ORACLE = "com.oraclecloud.computeapi."
 _MAX_EVENTS = 100
 
 
@@ -31,6 +35,17 @@ def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
         return True
     if str(record.get("source")).startswith("aws.") and isinstance(kind := record.get("detail-type"), str):
         _add_json(f"{kind}: ", record.get("detail"), record, context, into)
+        return True
+    if isinstance(audit := record.get("protoPayload"), dict) and isinstance(
+        method := audit.get("methodName"), str
+    ):
+        _add(_audited(method, audit), record, context, into)
+        return True
+    if isinstance(kind := record.get("eventType"), str) and kind.startswith(_ORACLE):
+        _add_json(f"{kind}: ", record.get("data"), record, context, into)
+        return True
+    if "maintenance_status" in record and "window_start_time" in record:
+        _add_json("upcomingMaintenance: ", record, record, context, into)
         return True
     if record.get("message") == _NOTED and isinstance(event := record.get("event"), dict):
         _add_json(f"{_NOTED} event=", event, record, context, into)
@@ -55,8 +70,15 @@ def _line_of(event: JsonObject) -> str:
     )
 
 
+def _audited(method: str, audit: JsonObject) -> str:
+    status = audit.get("status")
+    said = status.get("message") if isinstance(status, dict) else None
+    return f"{method} {audit.get('resourceName') or ''}: {said or ''}"
+
+
 def _add(line: str, record: JsonObject, context: RecordContext, into: Opened) -> None:
     at = timestamps.any_form(record.get("time")) or timestamps.any_form(record.get("@timestamp"))
+    at = at or timestamps.any_form(record.get("eventTime")) or timestamps.any_form(record.get("timestamp"))
     text.read(line.replace("\n", " "), context, into, at=at)
 
 

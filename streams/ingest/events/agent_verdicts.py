@@ -1,0 +1,59 @@
+"""What agents on a node conclude about its health and ship as JSON, read as the line that they log for it.
+
+NVSentinel's health event, by itself or in the `event` of its log: `{"checkName", "componentClass", "isHealthy": false}`. GPUd's
+states, one list for each component: `[{"component", "states": [{"health": "Unhealthy", "reason"}]}]`. A condition of a node,
+without the node around it: `{"type", "status", "reason", "message"}`. Shapes: NVSentinel, health_event.proto; GPUd, API v1; Kubernetes,
+NodeCondition.
+"""
+
+from __future__ import annotations
+
+import orjson
+
+from streams.ingest import timestamps
+from streams.ingest.events import kube_objects
+from streams.ingest.logs import text
+from streams.ingest.records import JsonObject, Opened, RecordContext
+
+_VERDICT = frozenset({"checkName", "isHealthy"})
+_CONDITION = frozenset({"type", "status", "reason", "message"})
+_OF_A_CONDITION = _CONDITION | {
+    "lastTransitionTime",
+    "lastHeartbeatTime",
+    "lastProbeTime",
+    "observedGeneration",
+}
+_MAX_STATES = 100
+
+
+def read(record: JsonObject, context: RecordContext, into: Opened) -> bool:
+    """Add the verdicts to `into`; False for any other format."""
+    event = record if record.keys() >= _VERDICT else record.get("event")
+    if isinstance(event, dict) and event.keys() >= _VERDICT:
+        _add_verdict(event, record, context, into)
+    elif isinstance(record.get("component"), str) and isinstance(states := record.get("states"), list):
+        _add_states(record["component"], states[:_MAX_STATES], context, into)
+    elif _CONDITION <= record.keys() <= _OF_A_CONDITION and "lastTransitionTime" in record:
+        if (condition := kube_objects.condition_of(context.node or "", record)) is not None:
+            into.observations.append(condition)
+    else:
+        return False
+    return True
+
+
+def _add_verdict(event: JsonObject, record: JsonObject, context: RecordContext, into: Opened) -> None:
+    at = timestamps.any_form(event.get("generatedTimestamp")) or timestamps.any_form(record.get("time"))
+    try:
+        line = f"health event {orjson.dumps(event).decode()}"
+    except orjson.JSONEncodeError as error:
+        into.unreadable.append(f"a health event: {error}")
+    else:
+        text.read(line, context, into, at=at)
+
+
+def _add_states(component: str, states: list[object], context: RecordContext, into: Opened) -> None:
+    for state in states:
+        if isinstance(state, dict) and state.get("health") == "Unhealthy":
+            reason = str(state.get("reason") or "").replace('"', "'").replace("\n", " ")
+            line = f'component is unhealthy component={component} reason="{reason}"'
+            text.read(line, context, into, at=timestamps.any_form(state.get("time")))
