@@ -2,8 +2,8 @@
 
 NVSentinel's health event, by itself or in the `event` of its log: `{"checkName", "componentClass", "isHealthy": false}`. GPUd's
 states, one list for each component: `[{"component", "states": [{"health": "Unhealthy", "reason"}]}]`. A condition of a node,
-without the node around it: `{"type", "status", "reason", "message"}`. Shapes: NVSentinel, health_event.proto; GPUd, API v1; Kubernetes,
-NodeCondition.
+without the node around it: `{"type", "status", "reason", "message"}`. Shapes: NVSentinel, health_event.proto; GPUd, API v1;
+Kubernetes, NodeCondition.
 """
 
 from __future__ import annotations
