@@ -22,18 +22,22 @@ from streams.model.incident import Certainty
 
 RULE = "fails first again"
 
-_LEAD = timedelta(seconds=1)
-"""By how much the first host precedes the next: closer than clocks agree, none is first."""
+_LEAD = timedelta(seconds=2)
+"""By how much the first host precedes the next: closer than clocks agree, or kubelets tell (whole seconds), none is first."""
 
 
 def first_host(burst: Burst, placements: Sequence[Placement]) -> str | None:
-    """The host on which a job ended first, where nothing says why and it is not that of rank 0."""
+    """The host on which a job ended first, where nothing says why and it is not that of rank 0.
+
+    What its programs and launchers say counts, and when its pods failed by the inventory: what is killed leaves no word.
+    """
     if burst.is_shared or burst.code or burst.speaks_for_itself:
         return None
+    ends = [(s.at, s.entity.node) for s in burst.failures if s.entity.node is not None]
+    ends += [(p.end, p.node) for p in placements if p.end is not None and p.succeeded is False]
     firsts: dict[str, datetime] = {}
-    for s in burst.failures:
-        if s.entity.node is not None:
-            firsts.setdefault(s.entity.node, s.at)
+    for at, node in sorted(ends):
+        firsts.setdefault(node, at)
     by_time = sorted((at, node) for node, at in firsts.items())
     if not by_time or (len(by_time) > 1 and by_time[1][0] - by_time[0][0] < _LEAD):
         return None
@@ -64,13 +68,17 @@ def earlier_firsts(
     placements: Sequence[Placement],
     history: Mapping[str, Sequence[PastFault]],
     at: datetime,
+    own: Mapping[str, Sequence[PastFault]] | None = None,
 ) -> list[PastFault]:
-    """Earlier deaths that began on this host, one of each job and set of nodes, if they are enough to accuse it."""
-    here = set_of_nodes(placements)
-    mine = {
-        (f.job, f.nodes): f for f in _before(history.get(node, ()), at) if (f.job, f.nodes) != (job.key, here)
-    }
-    others = sum(len(list(_before(found, at))) for name, found in history.items() if name != node)
+    """Earlier deaths that began on this host, one of each job and set of nodes, if they are enough to accuse it.
+
+    `own` are the job's earlier ones that are still known by themselves, by host: in the history all of one signature are one.
+    """
+    here, own = set_of_nodes(placements), own or {}
+    known = (*_before(history.get(node, ()), at), *_before(own.get(node, ()), at))
+    mine = {(f.job, f.nodes): f for f in known if (f.job, f.nodes) != (job.key, here)}
+    elsewhere = (found for firsts in (history, own) for name, found in firsts.items() if name != node)
+    others = sum(len(list(_before(found, at))) for found in elsewhere)
     enough = len(mine) + 1 >= policy().repeats.first_on_host and others <= len(mine)
     return sorted(mine.values(), key=lambda f: (f.fault_at, f.incident)) if enough else []
 

@@ -6,7 +6,7 @@ and only then the ranks themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -30,6 +30,7 @@ from streams.correlate.job_rules.first_failures import (
     as_episode,
     earlier_firsts,
     first_host,
+    set_of_nodes,
     suspected_host,
 )
 from streams.correlate.job_rules.job_causes import application_root, hang_root, rejections
@@ -44,6 +45,7 @@ from streams.correlate.policy.policy import policy
 from streams.correlate.sightings import Sighting
 from streams.correlate.state.place import Cause, Place, PlaceKind, Suspect
 from streams.correlate.state.placement import Placement
+from streams.correlate.state.rows import PastFault
 from streams.model.entity import JobRef
 from streams.model.incident import Candidate, Certainty
 from streams.model.kinds import IncidentFamily, SignalKind
@@ -94,6 +96,7 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
     unstarted = _accuse_by_starts(evidence, verdict, config)
     loose: dict[int, list[Burst]] = {}
     torn_down: list[Burst] = []
+    firsts = _Firsts(evidence, config)
     for number, burst in numbered_bursts(faults, count, evidence.own_closed, config):
         # Many nodes do not fault for a lost GPU before it is lost; one node may, when both are the same fault.
         late = config.skew if burst.is_shared else None
@@ -111,11 +114,11 @@ def judge(evidence: JobEvidence, config: Config) -> JobVerdict:
             torn_down.append(burst)
         elif not (
             burst.says_nothing or _went_on(burst, evidence, config) or _was_stopped(burst, evidence, config)
-        ) and not _accuse_by_history(evidence, verdict, burst, config):
+        ) and not firsts.accuse(verdict, burst, loose):
             loose.setdefault(number, []).append(burst)
     applications: list[tuple[Burst, Hypothesis]] = []
     for number, crashes in loose.items():
-        if (hypothesis := application_root(evidence, crashes, number, config)) is not None:
+        if crashes and (hypothesis := application_root(evidence, crashes, number, config)) is not None:
             verdict.hypotheses.append(hypothesis)
             applications += [(burst, hypothesis) for burst in crashes]
     for number, episode in enumerate(hangs, hang_count + 1):
@@ -171,19 +174,41 @@ def _cannot_start(
     return next((cause for failures, cause in unstarted if failures.covers(burst.start, config)), None)
 
 
-def _accuse_by_history(evidence: JobEvidence, verdict: JobVerdict, burst: Burst, config: Config) -> bool:
-    """Suspect the host on which the job ended first, if other jobs have done so before. Returns whether it is suspected."""
-    there = placed_at(evidence.placements, burst.start, config)
-    host = first_host(burst, there)
-    if host is None or not (
-        earlier := earlier_firsts(host, evidence.job, there, evidence.firsts, burst.start)
-    ):
-        return False
-    ready_at = burst.seen_at + config.application_settle
-    finding, episode = accusation(host, earlier), as_episode(burst)
-    verdict.suspicions.append(Suspicion(host, evidence.job, finding, episode, ready_at, ()))
-    verdict.claim(Suspect(Place(PlaceKind.NODE, host)), burst, burst.sightings)
-    return True
+class _Firsts:
+    """The hosts on which the job ended first, crash by crash, in order of time."""
+
+    def __init__(self, evidence: JobEvidence, config: Config) -> None:
+        self._evidence, self._config = evidence, config
+        self._seen: dict[str, list[tuple[Burst, PastFault]]] = {}
+
+    def accuse(self, verdict: JobVerdict, burst: Burst, loose: Mapping[int, list[Burst]]) -> bool:
+        """Suspect the host on which the job ended first, if jobs have done so before: also of this job's earlier crashes there.
+
+        Returns whether it is suspected.
+        """
+        evidence = self._evidence
+        there = placed_at(evidence.placements, burst.start, self._config)
+        host = first_host(burst, there)
+        if host is None:
+            return False
+        before = self._seen.setdefault(host, [])
+        own = {name: [fault for _, fault in crashes] for name, crashes in self._seen.items()}
+        earlier = earlier_firsts(host, evidence.job, there, evidence.firsts, burst.start, own)
+        past = PastFault(
+            "", IncidentFamily.APPLICATION, burst.start, None, evidence.job.key, set_of_nodes(there)
+        )
+        before.append((burst, past))
+        if not earlier:
+            return False
+        ready_at = burst.seen_at + self._config.application_settle
+        finding, episode = accusation(host, earlier), as_episode(burst)
+        verdict.suspicions.append(Suspicion(host, evidence.job, finding, episode, ready_at, ()))
+        suspect = Suspect(Place(PlaceKind.NODE, host))
+        for crash, _ in before:
+            verdict.claim(suspect, crash, crash.sightings)
+            for crashes in loose.values():
+                crashes[:] = [c for c in crashes if c is not crash]
+        return True
 
 
 def _forgotten(evidence: JobEvidence, domain: str) -> tuple[int, datetime | None]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from streams.model.facts import Fact
+from streams.model.facts import Fact, PodFact
 from streams.model.incident import Certainty, Incident
 from streams.model.signal import Signal
-from tests.streams.correlate.world import World, at, cluster, failed
+from tests.streams.correlate.world import World, at, cluster, failed, pods
 
 LEMON = "n7"
 OTHERS = [f"m{i:02d}" for i in range(24)]
@@ -97,3 +98,53 @@ def test_an_earlier_death_that_is_told_late_names_it_as_well() -> None:
     world.pass_to(1500, step=10)
     (lemon,) = accused(world)
     assert "train/job2 ended: it failed first on n7" in lemon.reason
+
+
+def over(pod: PodFact, seconds: float) -> PodFact:
+    return replace(pod, phase="Failed", ready=False, ended_at=at(seconds), observed_at=at(seconds + 1))
+
+
+@pytest.mark.parametrize("lead", [9.0, 1.0])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_pod_that_ends_without_a_word_is_first_by_the_inventory(lead: float, late: bool) -> None:
+    world = World(facts())
+    for number in range(3):
+        name, start = f"job{number}", number * HOUR
+        mine = [over(p, start + (0 if i == 2 else lead)) for i, p in enumerate(pods(name, JOBS[name]))]
+        words = [failed(name, p, start + lead - 0.5, exitcode="-6") for p in (0, 1, 3)]
+        for pod in [] if late else mine:
+            world.tell(pod)
+        for word in words:
+            world.see(word)
+        for pod in mine if late else []:
+            world.tell(pod)
+        world.pass_to(start + 600, step=20)
+    assert {i.root.node for i in accused(world)} == ({LEMON} if lead > 2 else set())
+
+
+def restarted(firsts: Sequence[int]) -> World:
+    """One program that fails in the same way each time, on other nodes but for the third of them."""
+    sets = [[*OTHERS[3 * i : 3 * i + 2], LEMON, OTHERS[3 * i + 2]] for i in range(len(firsts))]
+    world = World(cluster({"job0": sets[0]}, spare=[*OTHERS, LEMON]))
+    for number, first in enumerate(firsts):
+        start = number * 1200.0
+        for pod in pods("job0", sets[number], since=start - 600, attempt=number + 1) if number else []:
+            world.tell(pod)
+        for signal in dies("job0", first, start):
+            world.see(signal)
+        world.pass_to(start + 300, step=20)
+    return world
+
+
+def test_a_program_that_fails_first_on_one_host_whatever_the_others_are_names_it_and_is_told_with_it() -> (
+    None
+):
+    assert accused(restarted([2, 2])) == []
+    world = restarted([2, 2, 2])
+    (lemon,) = accused(world)
+    assert (lemon.root.node, lemon.certainty) == (LEMON, Certainty.LIKELY)
+    assert world.only() == lemon, "its earlier crashes are part of that"
+
+
+def test_a_program_that_fails_first_on_many_hosts_names_none() -> None:
+    assert accused(restarted([1, 3, 2, 1, 3, 2, 1, 2])) == []
