@@ -32,10 +32,11 @@ def test_ranks_that_report_one_after_the_other_are_told_once_and_then_at_interva
 def test_what_changes_a_decision_is_told_at_once() -> None:
     world = World(cluster({"llama": FOUR}))
     world.see(xid("n2", 74, 0))
+    world.pass_to(6)
     assert world.only().certainty is Certainty.LIKELY
-    world.see(xid("n2", 154, 1, action="reset_gpu"))
+    world.see(xid("n2", 154, 7, action="reset_gpu"))
     assert world.only().certainty is Certainty.DECISIVE
-    world.see(sign("node.kernel", "n2", 2, "oops"), not_ready("n2", 3))
+    world.see(sign("node.kernel", "n2", 8, "oops"), not_ready("n2", 9))
     assert world.only().facts["node_not_ready"] is True
 
 
