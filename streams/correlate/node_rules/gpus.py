@@ -213,7 +213,9 @@ def _hypothesis(node: str, group: _Group, incarnation: int) -> Hypothesis:
 def _settles(group: _Group, family: str) -> timedelta:
     """How long it is not known yet whose fault it is: a lost link has two ends, and a recovery has a reason."""
     known = family != IncidentFamily.GPU_NVLINK and any(s.code != RECOVERY_ACTION for s in group.causes)
-    return timedelta() if known else timedelta(seconds=families().shared.nvlink.settle_s)
+    # Nobody else is still to speak of what is read long after, and old evidence is not kept while it waits.
+    late = any(s.seen_at - s.at > Config().read_again for s in group.causes)
+    return timedelta() if known or late else timedelta(seconds=families().shared.nvlink.settle_s)
 
 
 def _announced_until(group: _Group, certainty: Certainty) -> datetime | None:
