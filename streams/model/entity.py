@@ -70,7 +70,7 @@ class JobRef:
         return f"{self.kind}/{self.namespace}/{self.name}"
 
     def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,13 +68,13 @@ def with_statement(row: JobRow, seen: Sighting) -> JobRow:
     """The row with what a line says of the job's nodes. A job that holds one node and no GPU that is told of is not followed."""
     said = seen.text("subtype")
     if said == "asked":
-        return replace(row, asked=tuple(sorted({*row.asked, seen.at})[-MAX_WORK:]))
+        return replace(row, asked=tuple(sorted({*(row.asked or ()), seen.at})[-MAX_WORK:]))
     named: tuple[str, ...] = ()
     if said == "running":
         named = _hosts_in(seen.text("hosts"))
         if not named or (len(named) == 1 and not seen.number("gpus")):
             return row
-    statements = outermost({*row.allocations, (seen.at, named)})[-MAX_WORK:]
+    statements = outermost({*(row.allocations or ()), (seen.at, named)})[-MAX_WORK:]
     per_node = max(filter(None, (row.gpus_per_node, seen.number("gpus"))), default=None)
     return replace(row, allocations=statements, gpus_per_node=per_node)
 
@@ -90,21 +90,23 @@ def _hosts_in(text: str) -> tuple[str, ...]:
 def allocations_of(row: JobRow) -> Iterator[Allocation]:
     """Where the job stood, earliest first."""
     runs: list[tuple[datetime, tuple[str, ...]]] = []
-    for at, nodes in row.allocations:
+    for at, nodes in row.allocations or ():
         if not runs or runs[-1][1] != nodes:
             runs.append((at, nodes))
     for (start, nodes), after in pairwise([*runs, None]):  # type: ignore[misc]
         if nodes:
             end = after[0] if after is not None else None
             asked = (
-                at for at in row.asked if start <= at and (end is None or end - _ASKED_BEFORE <= at <= end)
+                at
+                for at in row.asked or ()
+                if start <= at and (end is None or end - _ASKED_BEFORE <= at <= end)
             )
             yield Allocation(start, end, nodes, row.gpus_per_node, min(asked, default=None))
 
 
 def nodes_of(row: JobRow) -> set[str]:
     """Every node that the job is known to hold or to have held."""
-    return {node for _, nodes in row.allocations for node in nodes}
+    return {node for _, nodes in row.allocations or () for node in nodes}
 
 
 def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tenancy, ...]]:
@@ -139,11 +141,13 @@ def tenancies_of(cluster: str, job: JobRef, row: JobRow) -> dict[str, tuple[Tena
 def pruned(row: JobRow, cut: datetime, now: datetime) -> JobRow:
     """The row without what ended before `cut`, and without an allocation of which nothing is heard any more."""
     if row.allocations and row.allocations[-1][0] < now - KEPT:
-        return replace(row, allocations=(), asked=())
+        return replace(row, allocations=None, asked=None)
     if not row.allocations:
-        return replace(row, asked=tuple(at for at in row.asked if at >= cut))
+        return replace(row, asked=tuple(at for at in row.asked or () if at >= cut) or None)
     last_end = max((at for at, nodes in row.allocations if not nodes and at < cut), default=None)
     if last_end is None:
         return row
     left = tuple((at, nodes) for at, nodes in row.allocations if at > last_end)
-    return replace(row, allocations=left, asked=tuple(at for at in row.asked if at > last_end))
+    return replace(
+        row, allocations=left or None, asked=tuple(at for at in row.asked or () if at > last_end) or None
+    )

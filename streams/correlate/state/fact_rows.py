@@ -151,7 +151,9 @@ class FactRows:
     def allocation(self, job: JobRef, seen: Sighting) -> Touched:
         """Keep what Slurm says of a job's nodes."""
         row = self._state.jobs.get(job.key)
-        if row is None and len(self._state.jobs) >= MAX_JOBS:
+        # Most ends are those of small jobs that are not followed: they must leave room for the others.
+        room = MAX_JOBS if seen.text("hosts") else MAX_JOBS // 2
+        if row is None and len(self._state.jobs) >= room:
             return Touched()
         before = row or JobRow()
         after = with_statement(before, seen)

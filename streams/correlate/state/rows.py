@@ -102,9 +102,9 @@ class JobRow:
     """When a pod of it first stood on a node."""
     suspensions: tuple[tuple[datetime, bool], ...] | None = None
     """When facts began and ceased to say that it is suspended; the latest few. None for a job that never was."""
-    allocations: tuple[tuple[datetime, tuple[str, ...]], ...] = ()
+    allocations: tuple[tuple[datetime, tuple[str, ...]], ...] | None = None
     """Of a job without an object: when its nodes were told of, and which; none when it ended. The latest few."""
-    asked: tuple[datetime, ...] = ()
+    asked: tuple[datetime, ...] | None = None
     """When somebody asked for the end of such a job, or its time was up; the latest few."""
     gpus_per_node: int | None = None
     """What such a job was given on each of its nodes, where that is told."""
@@ -112,7 +112,7 @@ class JobRow:
     @property
     def was_placed(self) -> bool:
         """Whether nodes of such a job are known."""
-        return any(nodes for _, nodes in self.allocations)
+        return any(nodes for _, nodes in self.allocations or ())
 
     @property
     def stops(self) -> tuple[datetime, ...]:

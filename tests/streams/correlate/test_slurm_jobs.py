@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from streams.correlate.state.allocations import KEPT, MAX_NODES
+from streams.correlate.state.allocations import KEPT, MAX_JOBS, MAX_NODES
 from streams.model.entity import SLURM, SLURM_JOB, Entity, JobRef, PodRef
 from streams.model.signal import Attribute, Severity, Signal
 from tests.streams.correlate.world import CLUSTER, World, _signal, at, xid
@@ -16,9 +16,13 @@ NODES = [f"cn{i:03d}" for i in range(1, 5)]
 ALL = "cn[001-004]"
 
 
-def says(subtype: str, seconds: float, hosts: str = "", *, number: str = "4242", **more: int) -> Signal:
+def says(
+    subtype: str, seconds: float, hosts: str = "", *, number: str = "4242", gpus: int | None = None
+) -> Signal:
     place = Entity(CLUSTER, job=JobRef(SLURM_JOB, "", number))
-    attributes: dict[str, Attribute] = {"subtype": subtype, **({"hosts": hosts} if hosts else {}), **more}
+    attributes: dict[str, Attribute] = {"subtype": subtype, **({"hosts": hosts} if hosts else {})}
+    if gpus:
+        attributes["gpus"] = gpus
     return _signal("job.allocation", place, seconds, attributes, severity=Severity.INFO)
 
 
@@ -51,10 +55,11 @@ def told(signals: Sequence[Signal], until: float = 4000) -> World:
 
 @pytest.mark.parametrize("host", [None, "cn001", "login1"])
 @pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("gpus", [None, 8])
 def test_the_node_of_a_silent_rank_is_found_whoever_ships_the_jobs_output(
-    host: str | None, late: bool
+    host: str | None, gpus: int | None, late: bool
 ) -> None:
-    story = [says("running", 0, ALL), *hang([17], host=host)]
+    story = [says("running", 0, ALL, gpus=gpus), *hang([17], host=host)]
     incident = told([*story[1:], story[0]] if late else story).only()
     assert (incident.root.node, [j.name for j in incident.jobs]) == ("cn003", ["4242"])
 
@@ -119,6 +124,14 @@ def test_small_jobs_of_a_busy_cluster_and_their_failures_say_nothing() -> None:
             says("ended", 60 * i + 40, number=number),
         ]
     assert not told(signals).incidents()
+
+
+def test_the_ends_of_any_number_of_small_jobs_leave_room_for_the_others() -> None:
+    world = World()
+    world.see(*(says("ended", 0, number=str(10_000 + i)) for i in range(MAX_JOBS)))
+    world.see(says("running", 1, ALL), xid("cn002", 79, 600))
+    assert [j.name for j in world.only().jobs] == ["4242"]
+    assert len([key for key in world.rows if key.startswith("job/")]) <= MAX_JOBS
 
 
 def test_what_is_over_is_forgotten_and_so_is_what_nobody_ended() -> None:
