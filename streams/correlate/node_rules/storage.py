@@ -204,7 +204,7 @@ def _named(
     if len(targets) == 1:
         root = Entity(root.cluster, storage=targets[0])
     several = len(nodes) >= families().shared.storage.nodes
-    signs = ", ".join(list(dict.fromkeys(families().says(s) for s in session.sightings))[:_MAX_SHOWN])
+    signs = families().signs(session.sightings, _MAX_SHOWN)
     why = f"{len(nodes)} nodes do not reach {root.storage}: {signs}. They are victims of it"
     if not several:
         why = f"{nodes[0]} does not reach {root.storage}: {signs}. No other node tells of it, so it may be the node's own fault"

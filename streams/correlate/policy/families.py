@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -115,9 +115,29 @@ class _Shared(Strict):
     nvlink: _Nvlink
 
 
-class _Words(dict[str, str]):
-    def __missing__(self, key: str) -> str:
+class _Words(Mapping[str, str]):
+    """The words of a sighting, of which a text wants one or two."""
+
+    def __init__(self, sighting: Sighting) -> None:
+        self._sighting = sighting
+
+    def __getitem__(self, key: str) -> str:
+        s = self._sighting
+        if key == "kind":
+            return s.kind
+        if key == "system":
+            return storage_system(s) or "it"
+        if key == "gpu" and s.entity.gpu is not None:
+            return f"GPU {s.entity.gpu.key}"
+        if key in s.attributes:
+            return s.text(key)[:_PLACE_WORDS]
         return "one of them" if key == "gpu" else "something"
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sighting.attributes)
+
+    def __len__(self) -> int:
+        return len(self._sighting.attributes)
 
 
 class Families(Strict):
@@ -169,7 +189,8 @@ class Families(Strict):
         return {kind: tuple(rules) for kind, rules in found.items()}
 
     @cached_property
-    def _narrowed(self) -> dict[tuple[str, str], tuple[SignalRule, ...]]:
+    def _narrowed(self) -> dict[tuple[str, str], tuple[tuple[SignalRule, bool], ...]]:
+        """By kind and subtype: the rows it may fall under, and whether they ask for anything else."""
         return {}
 
     def rule(self, sighting: Sighting) -> SignalRule | None:
@@ -179,10 +200,15 @@ class Families(Strict):
         rules = self._narrowed.get(key)
         if rules is None:
             every = self._rules.get(sighting.kind, ())
-            rules = tuple(r for r in every if not r.subtypes or subtype in r.subtypes)
+            named = (r for r in every if not r.subtypes or subtype in r.subtypes)
+            rules = tuple((r, bool(r.severities or r.where)) for r in named)
             if len(self._narrowed) < _MAX_SUBTYPES:
                 self._narrowed[key] = rules
-        return next((rule for rule in rules if rule.fits(sighting)), None)
+        # Most kinds have one row that asks for nothing more, and a document asks for it several times for each of its lines.
+        for rule, asks in rules:
+            if not asks or rule.fits(sighting):
+                return rule
+        return None
 
     def role(self, sighting: Sighting) -> Role:
         """What a signal can be at most. It is noted in the sighting, for it is asked whenever its place is re-evaluated."""
@@ -221,7 +247,7 @@ class Families(Strict):
     def certainty(self, sighting: Sighting) -> Certainty:
         """How far one cause goes by itself."""
         family = self.family_of(sighting)
-        if self.blames_its_peer(sighting):
+        if family == IncidentFamily.GPU_NVLINK and self.blames_its_peer(sighting):
             return Certainty.WEAK
         if RELAYED in sighting.attributes:
             return at_most(self._certainty(sighting, family), Certainty.LIKELY)
@@ -246,11 +272,16 @@ class Families(Strict):
         rule = self.rule(sighting)
         if rule is None:
             return sighting.kind
-        words = {name: sighting.text(name)[:_PLACE_WORDS] for name in sighting.attributes}
-        words |= {"kind": sighting.kind, "system": storage_system(sighting) or "it"}
-        if sighting.entity.gpu is not None:
-            words["gpu"] = f"GPU {sighting.entity.gpu.key}"
-        return rule.says.format_map(_Words(words))
+        return rule.says.format_map(_Words(sighting))
+
+    def signs(self, sightings: Iterable[Sighting], most: int) -> str:
+        """What the first of them say, each text once."""
+        found: dict[str, None] = {}
+        for sighting in sightings:
+            found[self.says(sighting)] = None
+            if len(found) == most:
+                break
+        return ", ".join(found)
 
 
 _MAX_SUBTYPES = 4096

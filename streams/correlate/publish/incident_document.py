@@ -27,6 +27,7 @@ from streams.model.signal import Attribute
 
 MAX_CAUSES, MAX_SYMPTOMS, MAX_CONTEXT, MAX_CANDIDATES = 10, 16, 8, 12
 """How many of each a document holds at most: it travels in one record, and nobody reads more."""
+_MAX_SIGNS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,7 @@ def _words(h: Hypothesis, jobs: Sequence[JobRef]) -> Mapping[str, str]:
             "root": str(h.root),
             "job": str(h.root.job or next(iter(jobs), "a job")),
             "source": h.root.node or str(h.root),
-            "signs": _signs(h),
+            "signs": families().signs(sorted(h.causes, key=order), _MAX_SIGNS),
             "why": h.why,
         }
     )
@@ -131,13 +132,6 @@ def _words(h: Hypothesis, jobs: Sequence[JobRef]) -> Mapping[str, str]:
 class _Words(dict[str, str]):
     def __missing__(self, key: str) -> str:
         return "not known"
-
-
-def _signs(h: Hypothesis) -> str:
-    codes: dict[str, None] = {}
-    for s in sorted(h.causes, key=order):
-        codes[families().says(s)] = None
-    return ", ".join(list(codes)[:5])
 
 
 def _goes_on(h: Hypothesis, symptoms: Sequence[Sighting]) -> bool:
