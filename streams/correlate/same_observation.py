@@ -27,6 +27,8 @@ def added_once(kept: tuple[Sighting, ...], new: Sighting) -> tuple[Sighting, ...
 
     The best dated copy stays, with the time at which the first of them was seen.
     """
+    if not kept:
+        return (new,)
     is_same = _is_same_step if REACHED in new.attributes else _is_same_line
     copies = [known for known in kept if is_same(known, new)]
     if not copies or any(known.id == new.id for known in kept):

@@ -147,6 +147,8 @@ class JobCauses(CauseSource):
 
     def _firsts(self, nodes: set[str]) -> dict[str, tuple[PastFault, ...]]:
         """By node: earlier jobs that failed first there."""
+        if not self._state.histories:
+            return {}
         rows = ((node, self._state.histories.get(first_name(node))) for node in nodes)
         return {node: row.faults for node, row in rows if row is not None}
 

@@ -82,7 +82,8 @@ class SharedCauses(CauseSource):
         # A node that was cordoned for this is being handled, also when it came back and went again with others.
         handled = {name for _, name in row.cordons}
         gone_alone = [h for h in gone_alone if h.id not in handled]
-        parts, guessed = (fact.shared_parts, fact.guessed_parts or ()) if fact else ((), ())
+        # Of most nodes that report something nothing is wrong: what they share need not be looked at.
+        parts, guessed = (fact.shared_parts, fact.guessed_parts or ()) if fact and hypotheses else ((), ())
         troubles = troubles_of(node, hypotheses, gone_alone, parts, guessed) if parts else ()
         if fact is None and hypotheses and (part := self._topology.parts.named(node)) is not None:
             troubles = told_by(part, hypotheses)

@@ -143,14 +143,15 @@ def numbered(
         if burst.says_nothing:
             yield count, burst
             continue
-        number, before = latest.get(burst.signature, (0, burst))
+        signature = burst.signature
+        number, before = latest.get(signature, (0, burst))
         ended = closed.get(number)
         over = ended is not None and burst.start > ended + config.linger
         # What comes back on one and the same GPU is counted for that GPU, a fault each time.
-        follows_gpu = burst.gpu is not None and burst.gpu == before.gpu
+        follows_gpu = before is not burst and burst.gpu is not None and burst.gpu == before.gpu
         if not number or over or follows_gpu or burst.start - before.end > config.stale:
             number = count = count + 1
-        latest[burst.signature] = (number, burst)
+        latest[signature] = (number, burst)
         yield number, burst
 
 

@@ -51,6 +51,8 @@ class FactRows:
     def __init__(self, state: State, topology: Topology) -> None:
         self._state = state
         self._topology = topology
+        self._heard = {name for name, row in state.ports.items() if row.link is not None and row.link.heard}
+        """Ports with a cable that only devices tell of, so that the others need not be looked through for them."""
 
     def keep(self, kind: str, name: str, fact: Fact | None, at: datetime) -> Touched:
         """Keep one fact, or with None its end at that time."""
@@ -228,13 +230,17 @@ class FactRows:
         if row is not None and known is not None and replace(known, observed_at=link.observed_at) == link:
             self._state.ports.put(name, replace(row, link=link))
             return Touched()
+        self._heard.add(name)
         return self._link(name, link)
 
     def forget_heard(self, now: datetime) -> Touched:
         """Forget cables that no device has told of for long: they were pulled, or their device is gone."""
         touched = Touched()
-        for name, row in list(self._state.ports.items()):
-            if row.link is not None and row.link.heard and now - row.link.observed_at > HEARD_FOR:
+        for name in sorted(self._heard):
+            row = self._state.ports.get(name)
+            if row is None or row.link is None or not row.link.heard:
+                self._heard.discard(name)
+            elif now - row.link.observed_at > HEARD_FOR:
                 touched |= self._pulled(name, row.link)
         return touched
 

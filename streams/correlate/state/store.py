@@ -111,10 +111,13 @@ class SightingStore(RowStore[S]):
             self._set(name, replace(row, seen=groups))
             self.reporting.add(name)
         groups[key] = after
-        for gone in (s for s in before if not any(s is kept for kept in after)):
-            self._log.drop(f"{self.kind}/{name}", gone)
-        for added in (s for s in after if not any(s is known for known in before)):
-            self._log.add(f"{self.kind}/{name}", key, added)
+        place, known, kept = f"{self.kind}/{name}", set(map(id, before)), set(map(id, after))
+        for s in before:
+            if id(s) not in kept:
+                self._log.drop(place, s)
+        for s in after:
+            if id(s) not in known:
+                self._log.add(place, key, s)
         if len(groups) > MAX_GROUPS:
             least = min(groups, key=lambda k: (groups[k][0].severity.rank, -groups[k][0].at.timestamp(), k))
             for s in groups.pop(least):
