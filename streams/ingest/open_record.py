@@ -81,6 +81,7 @@ ENVELOPE_HINTS = (
     *cloudevents.HINTS,
     *cloud_logs.HINTS,
     *redfish.HINTS,
+    *agent_verdicts.HINTS,
     *kube_objects.HINTS,
     *gnmi.HINTS,
     *lldp.HINTS,

@@ -15,6 +15,11 @@ from streams.ingest.events import kube_objects
 from streams.ingest.logs import text
 from streams.ingest.records import JsonObject, Opened, RecordContext
 
+HINTS = (
+    rb'(?:Storage|Networking|Kernel|Hardware|Runtime)Ready"\s{0,4},\s{0,4}"status"\s{0,4}:\s{0,4}"False',
+)
+"""Bytes (RE2) of a condition whose type and reason no family names."""
+
 _VERDICT = frozenset({"checkName", "isHealthy"})
 _CONDITION = frozenset({"type", "status", "reason", "message"})
 _OF_A_CONDITION = _CONDITION | {
