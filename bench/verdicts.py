@@ -171,10 +171,11 @@ def fits(root: Entity, place: TrueRoot) -> bool:
     if place.node is not None:
         if not same_host(root.node, place.node):
             return False
-        if place.gpu and root.gpu and root.gpu.pci:
-            return root.gpu.pci == place.gpu["pci"]
-        if place.gpu and root.gpu and root.gpu.uuid:
-            return root.gpu.uuid == place.gpu["uuid"]
+        if place.gpu and root.gpu:
+            # By the best name that both know.
+            for name in ("pci", "uuid", "index"):
+                if name in place.gpu and getattr(root.gpu, name) is not None:
+                    return bool(getattr(root.gpu, name) == place.gpu[name])
         return not (place.nic and root.nic) or _ordinal(root.nic) == _ordinal(place.nic)
     if place.rack is not None:
         return getattr(root, "rack", None) == place.rack
@@ -184,7 +185,7 @@ def fits(root: Entity, place: TrueRoot) -> bool:
     if place.switch is not None:
         return root.switch == place.switch and (not place.port or not root.port or root.port == place.port)
     if place.shared is not None:
-        return place.shared in (root.rack, root.switch, root.storage)
+        return place.shared in (root.rack, root.switch, root.storage, root.part and root.part.name)
     if place.cluster is not None:
         return root.kind == "cluster"
     assert place.job is not None, "a place of the truth names something"

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from streams.model.clock import rfc3339
+from streams.model.clock import parse_rfc3339, rfc3339
 
 TRUTH = "truth.jsonl"
 """The file of a capture that holds it."""
@@ -83,6 +83,30 @@ class Fault:
             "may_cordon": list(self.may_cordon),
             "note": self.note,
         }
+
+    @classmethod
+    def of_line(cls, line: Mapping[str, Any]) -> Fault:
+        """What `line` wrote, or somebody by hand: all but `id`, `at`, `until`, `family` and `root` may be missing.
+
+        Raises:
+            KeyError, TypeError, ValueError: when it is not a fault.
+        """
+        victims = line.get("victims", {})
+        return cls(
+            id=line["id"],
+            kind=line.get("kind", line["family"]),
+            at=parse_rfc3339(line["at"]),
+            until=parse_rfc3339(line["until"]),
+            family=line["family"],
+            root=TrueRoot(**line["root"]),
+            accepted=tuple(line.get("accepted", ())),
+            roots=tuple(TrueRoot(**root) for root in line.get("roots", ())),
+            jobs=tuple(victims.get("jobs", ())),
+            nodes=tuple(victims.get("nodes", ())),
+            stopped=tuple(victims.get("stopped", ())),
+            may_cordon=tuple(line.get("may_cordon", ())),
+            note=line.get("note", ""),
+        )
 
 
 @dataclass(frozen=True, slots=True)
