@@ -38,7 +38,7 @@ class Retention:
         busy = {d.scope for d in self._state.documents.values()} | places
         for name in sorted(self._state.nodes.reporting):
             row = self._state.nodes[name]
-            if not self._is_held(name, busy, open_jobs):
+            if _reaches_before(row.seen, cut) and not self._is_held(name, busy, open_jobs):
                 kept = _since_each(row.seen, self.kept_since(Place(PlaceKind.NODE, name), cut, config))
                 kept |= _of_announced_absence(row)
                 if kept != row.seen:
@@ -46,6 +46,8 @@ class Retention:
                     touched.nodes.add(name)
         for name in sorted(self._state.ports.reporting):
             port = self._state.ports[name]
+            if not _reaches_before(port.seen, cut):
+                continue
             ends, hosts = self._topology.cable(name), self._topology.hosts_at(name)
             held = any(f"port/{end}" in busy for end in ends)
             if not held and not any(self._is_held(n, busy, open_jobs) for n in hosts):
@@ -211,6 +213,11 @@ def _forget_before(seen: Iterable[Sequence[Sighting]], cut: datetime, config: Co
             break
         since = at
     return cut if since is None else min(cut, since - config.before)
+
+
+def _reaches_before(seen: Groups, cut: datetime) -> bool:
+    """Whether anything of it is old enough to go. Most places of a busy cluster spoke lately only, and are done with that."""
+    return any(group[0].at < cut for group in seen.values())
 
 
 def _since_each(seen: Groups, cut: datetime) -> Groups:
