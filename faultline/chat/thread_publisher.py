@@ -18,6 +18,7 @@ from faultline.chat.message_poster import MessagePoster
 from faultline.chat.post_backoff import PostBackoff
 from faultline.chat.thread_plan import MAX_LOG, Doing, Slot, Task, Urgency, next_task, tasks_of, weight
 from faultline.chat.thread_sources import ThreadSources
+from streams.correlate.changes import MORE_EVIDENCE
 from streams.kafka.fenced_store import FencedStore, Outgoing
 from streams.model.clock import Clock, utc_now
 from streams.model.conversation import TimelineEntry
@@ -156,7 +157,7 @@ class ThreadPublisher:
             changed: dict[str, Thread] = {}
             for offset, entry in entries:
                 thread = changed.get(entry.incident) or self._poster.thread(entry.incident, entry.cluster)
-                if offset > thread.log_offset:
+                if offset > thread.log_offset and entry.event != MORE_EVIDENCE:
                     bounded = replace(entry, text=plain(entry.text, LOG_TEXT), attributes={})
                     lines = (*thread.log, bounded)[-MAX_LOG:]
                     changed[entry.incident] = replace(thread, log=lines, log_offset=offset)

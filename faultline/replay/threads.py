@@ -14,7 +14,7 @@ from faultline.chat.thread_plan import MAX_LOG, Doing, Slot, next_task
 from faultline.chat.thread_sources import ThreadSources
 from runbooks.engine.commit_batch import CommitBatch
 from streams.config.connector_settings import SlackSettings
-from streams.correlate.changes import Changes
+from streams.correlate.changes import MORE_EVIDENCE, Changes
 from streams.model.conversation import TimelineEntry
 from streams.model.facts import Fact, NodeFact
 from streams.model.incident import Incident
@@ -82,7 +82,7 @@ class RecordedThreads:
     def _take_entries(self, entries: Iterable[TimelineEntry]) -> None:
         """Lines of the timeline. Those about the whole cluster belong to no thread."""
         for entry in entries:
-            if entry.incident:
+            if entry.incident and entry.event != MORE_EVIDENCE:
                 thread = self._thread(entry.incident, entry.cluster, entry.at)
                 self._threads[entry.incident] = replace(thread, log=(*thread.log, entry)[-MAX_LOG:])
                 self._sources.changed[entry.incident] = None

@@ -9,6 +9,8 @@ from streams.model.conversation import TimelineEntry
 from streams.model.incident import Incident, IncidentState
 
 ACTOR = "correlator"
+MORE_EVIDENCE = "incident.evidence"
+"""The event of a revision that says nothing new to a reader. It is in the timeline, and in no thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +32,26 @@ def timeline_entry(old: Incident | None, new: Incident, now: datetime) -> Timeli
         event, text = "incident.merged", f"merged into {new.merged_into}"
     elif new.state is not old.state:
         event, text = f"incident.{new.state.value}", f"{old.state.value} → {new.state.value}"
+    elif news := _news(old, new):
+        event, text = "incident.amended", news
     else:
-        event, text = "incident.amended", f"revision {new.revision}: {_news(old, new)}"
+        event, text = MORE_EVIDENCE, "more evidence"
     return TimelineEntry(new.id, new.cluster, now, ACTOR, event, text, {"revision": new.revision})
 
 
 def _news(old: Incident, new: Incident) -> str:
+    """What a reader learns from a revision, empty when it is only more evidence for the same."""
     parts = []
     if len(new.jobs) != len(old.jobs):
-        parts.append(f"{len(new.jobs)} jobs affected")
+        parts.append(_counted(len(new.jobs), "job"))
     if len(new.nodes) != len(old.nodes):
-        parts.append(f"{len(new.nodes)} nodes affected")
+        parts.append(_counted(len(new.nodes), "node"))
     if new.certainty is not old.certainty:
         parts.append(f"certainty {old.certainty.value} → {new.certainty.value}")
     if new.reason != old.reason:
         parts.append(new.reason)
-    if len(new.proofs) != len(old.proofs):
-        parts.append(f"{len(new.proofs)} kinds of evidence")
-    if new.progress != old.progress:
-        parts.append("progress seen")
-    return "; ".join(parts) or "more evidence"
+    return "; ".join(parts)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'} affected"

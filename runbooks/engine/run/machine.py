@@ -165,7 +165,8 @@ def settle(transition: RunTransition, context: RunContext) -> None:
         transition.change(state=outcome.state, outcome=outcome, finished_at=transition.now)
         transition.note(
             "run.finished",
-            f"run {outcome}" + (f": {transition.run.reason}" if run.outcome else ""),
+            ("shadow run complete" if outcome is RunOutcome.SHADOWED else f"run {outcome}")
+            + (f": {transition.run.reason}" if run.outcome else ""),
             outcome=str(outcome),
         )
         _report(transition, "run.finished", outcome=str(outcome))

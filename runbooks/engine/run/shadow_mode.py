@@ -34,8 +34,9 @@ def shadow(transition: RunTransition, context: RunContext) -> None:
             finished_at=transition.now,
         )
         if (record.verdict, record.reason) != (verdict, reason):
-            text = f"{planned.action} {planned.target}: {verdict or 'skipped'} {reason}".strip()
-            transition.note(f"step.{verdict or 'skipped'}", text, step=planned.id)
+            transition.note(
+                f"step.{verdict or 'skipped'}", _sentence(planned, verdict, reason), step=planned.id
+            )
 
 
 def _verdict(transition: RunTransition, planned: PlannedStep, context: RunContext) -> tuple[str, str]:
@@ -48,6 +49,20 @@ def _verdict(transition: RunTransition, planned: PlannedStep, context: RunContex
     if ruling is None:
         return "would", planned.describe
     return ("needs_approval" if ruling.kind is RulingKind.ASK else "refused"), str(ruling)
+
+
+def _sentence(planned: PlannedStep, verdict: str, reason: str) -> str:
+    """What would have become of a step, as a person reads it."""
+    does = planned.describe or planned.action.replace("_", " ")
+    match verdict:
+        case "would":
+            return f"would {does} ({planned.target})"
+        case "needs_approval":
+            return f"would ask: {reason} ({planned.target})"
+        case "refused":
+            return f"would not {does} ({planned.target}): {reason}"
+        case _:
+            return f"skipped: {does} ({planned.target}): {reason}"
 
 
 def guard_context(transition: RunTransition, planned: PlannedStep, context: RunContext) -> GuardContext:

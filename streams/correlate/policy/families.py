@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -275,16 +276,18 @@ class Families(Strict):
         return rule.says.format_map(_Words(sighting))
 
     def signs(self, sightings: Iterable[Sighting], most: int) -> str:
-        """What the first of them say, each text once."""
-        found: dict[str, None] = {}
+        """What the first of them say, each text once. What differs only by the number of a device is said of the first."""
+        found: dict[str, str] = {}
         for sighting in sightings:
-            found[self.says(sighting)] = None
+            text = self.says(sighting)
+            found.setdefault(_DEVICE_NUMBER.sub("", text), text)
             if len(found) == most:
                 break
-        return ", ".join(found)
+        return ", ".join(found.values())
 
 
 _MAX_SUBTYPES = 4096
+_DEVICE_NUMBER = re.compile(r"(?<=[a-z_])\d+")
 _LEVELS = [Certainty.WEAK, Certainty.LIKELY, Certainty.DECISIVE]
 
 

@@ -215,7 +215,7 @@ def summary(s: Sighting) -> str:
             name = f"XID {s.code} {s.text('mnemonic')}".strip()
             return f"{name} on {s.entity}" + (f", recovery: {s.text('action')}" if s.code == 154 else "")
         case SignalKind.GPU_OFF_BUS:
-            return f"off the bus, without an XID: {s.entity}"
+            return f"gone from the bus: {s.entity}"
         case SignalKind.NCCL_TIMEOUT:
             waited = s.number("elapsed_ms")
             parts = [f"rank {s.text('rank') or s.entity.rank} waited"]

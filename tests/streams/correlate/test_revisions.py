@@ -47,3 +47,16 @@ def test_what_was_put_off_is_told_by_a_new_process_too() -> None:
     world.restart()
     world.pass_to(300)
     assert world.only().proofs[0].count == 3
+
+
+def test_a_sign_that_several_devices_give_is_named_once() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(xid("n2", 79, 0))
+    for number in range(4):
+        device = f"nvidia-nvswitch{number}"
+        world.see(sign("gpu.sxid", "n2", 1 + number, sxid=20034, device=device, action="restart_bm"))
+    reason = world.only().reason
+    assert (reason.count("SXid 20034"), "nvidia-nvswitch0" in reason) == (1, True)
+    assert len(world.revisions) == 2, "the others say nothing new"
+    world.see(sign("gpu.sxid", "n2", 6, sxid=22013, device="nvidia-nvswitch0", action="restart_bm"))
+    assert "SXid 22013" in world.only().reason
