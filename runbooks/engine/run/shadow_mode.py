@@ -53,16 +53,22 @@ def _verdict(transition: RunTransition, planned: PlannedStep, context: RunContex
 
 def _sentence(planned: PlannedStep, verdict: str, reason: str) -> str:
     """What would have become of a step, as a person reads it."""
-    does = planned.describe or planned.action.replace("_", " ")
+    does = planned.action.replace("_", " ")
+    at = "" if planned.target is None or planned.target.kind == "Incident" else f" ({planned.target})"
+    about = f": {planned.describe}" if planned.describe else ""
     match verdict:
         case "would":
-            return f"would {does} ({planned.target})"
+            return f"would {does}{at}{about}"
         case "needs_approval":
-            return f"would ask: {reason} ({planned.target})"
+            return (
+                f"would ask before {does}{at}: {reason}"
+                if planned.action != "ask"
+                else f"would ask: {reason}"
+            )
         case "refused":
-            return f"would not {does} ({planned.target}): {reason}"
+            return f"would not {does}{at}: {reason}"
         case _:
-            return f"skipped: {does} ({planned.target}): {reason}"
+            return f"skipped {does}{at}: {reason}"
 
 
 def guard_context(transition: RunTransition, planned: PlannedStep, context: RunContext) -> GuardContext:

@@ -46,7 +46,7 @@ def test_the_command_prints_the_threads_of_a_capture() -> None:
     result = CliRunner().invoke(cli, ["replay", "docs/examples/gpu-off-bus", "--threads"])
     titles = [line for line in result.output.splitlines() if line.endswith("GPU fell off the bus on gpu-03")]
     assert (result.exit_code, len(titles)) == (0, 1)
-    assert "would keep new pods off the node (Node gpu-03)" in result.output
+    assert "would cordon node (Node gpu-03): keep new pods off the node" in result.output
     assert "more evidence" not in result.output, "a revision that says nothing new is no line of a thread"
     as_json = CliRunner().invoke(cli, ["replay", "docs/examples/gpu-off-bus", "--threads", "-o", "json"])
     assert as_json.output.splitlines()[0].startswith('{"record":"post"')
