@@ -1,7 +1,7 @@
 """`python -m sandbox.thread_examples docs/examples/threads`: the threads of the examples, as they are posted now.
 
-Each page names the simulated fault in its own words: the first `faultline simulate …` on it. What is posted for that stands in the
-block below `## Posted`, which is written by this module and held to it by a test. What else is on a page is written by hand.
+Each page names the simulated fault in its own words: the first `faultline simulate …` on it. What is posted for that stands in
+the block below `## Posted`, which is written by this module and held to it by a test. The rest of a page is written by hand.
 """
 
 from __future__ import annotations

@@ -475,3 +475,16 @@ def test_a_node_in_maintenance_that_panics_is_not_anybodys_alarm() -> None:
     world.see(sign("node.kernel", "n1", 0, "kernel_panic", severity=CRITICAL), not_ready("n1", 40))
     world.pass_to(120)
     assert world.only().state is IncidentState.SUPPRESSED
+
+
+def test_a_processor_that_is_throttled_now_and_then_is_no_fault_and_again_and_again_is_one() -> None:
+    world = World(cluster({"llama": FOUR}))
+    world.see(sign("node.thermal", "n2", 0, "cpu_throttled"))
+    world.pass_to(1200)
+    assert world.incidents() == [], (
+        "the kernel tells of every second above the threshold, and not each end of it"
+    )
+    world.see(
+        sign("node.thermal", "n2", 1200, "cpu_throttled"), sign("node.thermal", "n2", 1500, "cpu_throttled")
+    )
+    assert world.only().family == "power_cooling"
