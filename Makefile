@@ -80,6 +80,7 @@ nightly-tests: $(READY)
 
 docs: $(READY)
 	@$(BIN)/python -m faultline.reference docs
+	@$(BIN)/python -m sandbox.thread_examples docs/examples/threads
 
 lock:
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --extra dev pyproject.toml -o requirements.lock

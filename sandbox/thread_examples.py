@@ -42,7 +42,7 @@ def page_with_threads(page: str) -> str:
     posted = "".join(
         f"{line}\n" for line in _threads(scenario.sized(int(chosen["--nodes"])), int(chosen["--seed"]))
     )
-    return _POSTED.sub(lambda _: posted or f"{NOTHING}\n", page)
+    return _POSTED.sub(lambda _: posted or f"{NOTHING}\n", page, count=1)
 
 
 def _threads(scenario: Scenario, seed: int) -> Iterator[str]:

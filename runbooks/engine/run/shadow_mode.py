@@ -61,7 +61,7 @@ def _sentence(planned: PlannedStep, verdict: str, reason: str) -> str:
             return f"would {does}{at}{about}"
         case "needs_approval":
             return (
-                f"would ask before {does}{at}: {reason}"
+                f"would ask first: {does}{at}: {reason}"
                 if planned.action != "ask"
                 else f"would ask: {reason}"
             )
