@@ -63,6 +63,12 @@ _NAMED_FIRST = re.compile(
 """Chats are exported with who wrote a message in brackets. The kernel's lines have no such beginning."""
 _OF_NCCL = re.compile(r"\s{0,4}(?P<process>[\w.-]{1,253}:\d{1,10}:)\d{1,10} \[\d{1,3}\] NCCL INFO ")
 """A line of NCCL, into which another thread of the process may have written."""
+_OF_SLURM = re.compile(
+    r"(?:slurm(?:ctld|d|stepd|dbd)(?:-[\w.-]{1,64})?: )?(?:\[[\w.+-]{1,40}\] )?"
+    r"(?:(?:error|fatal|info|warning|slurm(?:ctld|d|stepd)): )?"
+    r"(?:_?[a-z]\w{1,48}(?:/\w{1,32})?: ){0,3}"
+)
+"""What Slurm's daemons write before a message: the step, the level, plugin and function (`sched/backfill: _start_job: `)."""
 _TICKET = re.compile(layers.TICKET)
 _MAX_BEFORE = 1024
 _SHEET = prose.sheet()
@@ -70,6 +76,7 @@ _PROSE = frozenset(_SHEET.words)
 _QUOTES = "\"'`“”‘’«»"
 _SPEAKERS = KERNEL_TAGS | frozenset(_SHEET.speakers)
 _NVRM = re.compile(r"NVRM\s?:")
+_SLURM_DAEMONS = frozenset({"slurmctld", "slurmd", "slurmstepd", "slurmdbd"})
 
 
 def reported(
@@ -100,6 +107,8 @@ def reported(
             return False
     before = line.text[(line.start if after is None else after) : at]
     before = _MESSAGE_OPENS.sub(" ", before, count=1)
+    if not by_kernel and _written_by_slurm(line.source or before) and _OF_SLURM.fullmatch(before):
+        return True
     field = False
     if quoted(before):
         field = carriers.in_a_field(line.text[:at])
@@ -166,6 +175,11 @@ def written_by_people(source: str) -> bool:
     """True for a source that relays what people write: a chat, a ticket, a bot."""
     source = source.lower()
     return bool(source) and source != "kernel" and any(word in source for word in _SHEET.sources)
+
+
+def _written_by_slurm(source: str) -> bool:
+    """True for Slurm's daemons, by the program of the header or, on their standard error, the beginning of the message."""
+    return source.rpartition("/")[2].partition(".")[0].partition(":")[0].lower() in _SLURM_DAEMONS
 
 
 def quoted(before: str) -> bool:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from streams.detect.matching.log_patterns import load_sheet
 from streams.detect.slurm import MAX_NODES, hosts_in
 from tests.streams.detect.lines import signals
 
+HEADED = re.compile(r"\[\S{20,24}\] |\w{3} \d\d \S{8} \S+ slurm\w+\[\d+\]: ")
 DOWN = "[2026-11-21T07:13:13.101] error: Nodes {} not responding, setting DOWN"
 
 
@@ -32,3 +36,44 @@ def test_each_node_of_the_list_has_its_signal_and_the_controller_none() -> None:
 
 def test_a_list_without_end_is_cut() -> None:
     assert len(signals(DOWN.format("gpu-[0-999999999]"))) == MAX_NODES
+
+
+BODIES = sorted(
+    {
+        HEADED.sub("", sample.text)
+        for row in load_sheet("slurm").rows
+        for sample in row.samples
+        if not sample.before and HEADED.match(sample.text)
+    }
+)
+DAEMONS = {
+    "its own file": "[2026-11-21T07:13:13.101] {}",
+    "its own file, short": "[Nov 21 07:13:13] {}",
+    "syslog": "Nov 21 07:13:13 ctl-1 slurmctld[2210]: {}",
+    "syslog without a process": "Nov 21 07:13:13 ctl-1 slurmctld: {}",
+    "syslog with a zone": "2026-11-21T07:13:13.101223+00:00 ctl-1 slurmctld[2210]: {}",
+    "RFC 5424": "<29>1 2026-11-21T07:13:13.101Z ctl-1 slurmctld 2210 - - {}",
+    "standard error, in the journal": "Nov 21 07:13:13 ctl-1 slurmctld[2210]: slurmctld: {}",
+    "a container": "2026-11-21T07:13:13.101Z stdout F slurmctld: {}",
+    "a journal": '{{"MESSAGE": "{}", "_HOSTNAME": "ctl-1", "SYSLOG_IDENTIFIER": "slurmctld", "PRIORITY": "6"}}',
+}
+
+
+@pytest.mark.parametrize("wrapping", DAEMONS)
+@pytest.mark.parametrize("body", BODIES)
+def test_a_message_of_the_controller_says_the_same_however_it_is_logged(body: str, wrapping: str) -> None:
+    def told(text: str) -> list[tuple[object, ...]]:
+        return [(s.kind, s.state, dict(s.attributes), s.entity.job) for s in signals(text)]
+
+    assert told(f"[2026-11-21T07:13:13.101] {body}") == told(DAEMONS[wrapping].format(body)) != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Nov 21 07:13:13 ops-1 chatrelay[7]: dana: Allocate JobId=4242 NodeList=gpu-017",
+        "Nov 21 07:13:13 ctl-1 slurmctld[7]: update_job: comment of dana: why Allocate JobId=4242 NodeList=gpu-017",
+    ],
+)
+def test_what_people_write_of_an_allocation_is_none(text: str) -> None:
+    assert not signals(text)
